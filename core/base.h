@@ -1,0 +1,78 @@
+/* What every file of mkernel may assume: integer types, the limits of the encodings, and the two words that let one
+ * source be compiled by gcc for the host and by nvcc for a Hopper GPU. */
+#ifndef MK_BASE_H
+#define MK_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* MK_PURE: arithmetic on a plan, the same on both sides. MK_ROLE: schedule code that runs inside a CTA. */
+#ifdef __CUDACC__
+#define MK_PURE static __host__ __device__ __forceinline__
+#define MK_ROLE static __device__ __forceinline__
+#define MK_ROLE_CALL static __device__ /* an executor's function that roles call */
+#else
+#define MK_PURE static inline
+#define MK_ROLE static inline
+#define MK_ROLE_CALL
+#endif
+
+#define MK_CACHE_LINE 128u
+#define MK_HEAP_UNIT 128u            /* bytes: heap offsets of commands are in these units */
+#define MK_MAX_RANKS 4096u           /* 12 bits of a command */
+#define MK_MAX_LOCAL 16u             /* ranks of one node */
+#define MK_MAX_RINGS 32u             /* command rings of one rank */
+#define MK_TIMEOUT_NS 10000000000ull /* how long a wait lasts unless told otherwise */
+
+MK_PURE uint64_t mk_ceil_div(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+MK_PURE uint64_t mk_round_up(uint64_t a, uint64_t unit)
+{
+    return mk_ceil_div(a, unit) * unit;
+}
+
+/* Where a rank stands. Ranks are numbered node by node: rank = node * gpus + local rank. The rail of a rank joins it
+ * with the same local rank of every other node. */
+struct mk_topo {
+    uint32_t nodes;
+    uint32_t gpus; /* ranks per node */
+    uint32_t rank;
+};
+
+MK_PURE uint32_t mk_world(const struct mk_topo *t)
+{
+    return t->nodes * t->gpus;
+}
+
+MK_PURE uint32_t mk_node_of(const struct mk_topo *t, uint32_t rank)
+{
+    return rank / t->gpus;
+}
+
+MK_PURE uint32_t mk_local_of(const struct mk_topo *t, uint32_t rank)
+{
+    return rank % t->gpus;
+}
+
+MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t local)
+{
+    return node * t->gpus + local;
+}
+
+/* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
+enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
+
+/* How many CTAs of a rank take each role. */
+struct mk_role_split {
+    uint32_t ctas[MK_ROLES];
+};
+
+MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
+{
+    return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] + s->ctas[MK_INTER_REDUCE];
+}
+
+#endif

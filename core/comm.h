@@ -1,0 +1,76 @@
+/* Inside mkernel: the communicator, and the two interfaces that its parts plug into: an executor (sim/, kernels/) and the
+ * network (backends/). core knows them only by these tables. */
+#ifndef MK_COMM_H
+#define MK_COMM_H
+
+#include "core/bootstrap.h"
+#include "core/command.h"
+#include "core/mkernel.h"
+
+enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
+
+/* The symmetric heap: flags first, data behind them, one allocation. Offsets count from `base`; flag i lies at 8 * i. */
+struct mk_heap {
+    enum mk_memory memory;
+    void *base;
+    void *peers[MK_MAX_LOCAL]; /* the heaps of this node's ranks as mapped here, own included */
+    uint64_t flag_bytes;       /* data begins here; a multiple of 4096 */
+    uint64_t bytes;            /* in all */
+    uint64_t next_data;        /* first free byte */
+    uint32_t next_flag;
+};
+
+struct mk_comm {
+    struct mk_config config; /* with defaults filled in */
+    struct mk_topo topo;
+    struct bootstrap *bootstrap;
+    struct mk_heap heap;
+    struct mk_ring *rings[MK_MAX_RINGS]; /* host memory; ring i belongs to the i-th CTA that may post */
+    uint32_t ring_count;
+    const struct mk_exec_ops *exec;
+    void *exec_state;
+    const struct mk_net_ops *net; /* NULL on one node */
+    void *net_state;
+    struct mk_plan *plans[64]; /* plan id i at i - 1 */
+    uint32_t plan_count;
+    struct mk_track *tracks; /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
+    uint32_t track_count;
+    uint32_t track_warps; /* tracks per CTA */
+    struct mk_message_log messages;
+    struct mk_failure failure; /* this rank's own copy, once the job has failed */
+    char error[512];
+};
+
+/* An executor. All functions return 0 or -errno with comm->error set. */
+struct mk_exec_ops {
+    const char *name;
+    uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
+    int (*open)(struct mk_comm *comm);     /* allocates heap and rings, maps the peers (uses the bootstrap) */
+    int (*plan)(struct mk_comm *comm, struct mk_plan *plan); /* once per plan, before its first launch */
+    int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream);
+    int (*wait)(struct mk_comm *comm);
+    void (*close)(struct mk_comm *comm);
+};
+
+/* The network of one rank: NIC, fabric and proxy. */
+struct mk_net_ops {
+    int (*open)(struct mk_comm *comm); /* registers the heap, connects the rails (uses the bootstrap), starts the proxy */
+    void (*close)(struct mk_comm *comm); /* stops the proxy, closes the NIC */
+};
+
+extern const struct mk_exec_ops exec_host; /* sim/ */
+#ifdef MK_HAVE_CUDA
+extern const struct mk_exec_ops exec_cuda; /* kernels/ */
+#endif
+extern const struct mk_net_ops net_fabric; /* backends/ */
+
+/* Any part: the job has failed. First come, first kept; goes to every rank. Any thread. */
+void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
+
+/* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */
+int comm_failed(struct mk_comm *comm);
+
+/* The plan that a command or record names, NULL for none. */
+struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id);
+
+#endif

@@ -1,0 +1,81 @@
+/* The CTA interface: all that a role may do. Roles (core/roles) are written against this file alone and compiled for
+ * three executors; kernels/cta.cuh implements it on the GPU, sim/cta.c on the host and in the simulator.
+ *
+ * Who runs a role: on the GPU one thread of the CTA (copies are TMA bulk operations, so one thread moves 44 GB/s); on
+ * the host one coroutine. The compute role is different: the executor's engine pulls tiles from the op's tile source
+ * (<op>_tile, <op>_before, <op>_after) so that loads, math and stores of several tiles overlap.
+ *
+ * Memory order. mk_cta_copy and mk_cta_put are asynchronous: nothing is promised about the bytes until
+ *   - mk_cta_signal or mk_cta_add: every copy made before by this CTA is visible at the peer before the flag is;
+ *   - the flag that a put carries: the put's bytes are visible at the peer before it is;
+ *   - mk_cta_drain: every put made before by this CTA has left its source, which may be overwritten.
+ * mk_cta_wait acquires: what was written before the flag was raised is visible after it.
+ *
+ * Flags are 64-bit counters that never go back, named by an index into the flag region at the start of the heap.
+ * A flag written by puts holds the epoch; a flag raised by mk_cta_add counts, and its target is epoch * contributors.
+ *
+ * A call that returns non-zero says that the launch is ending (a wait timed out here or elsewhere): the role returns at
+ * once. The bound of every wait is the plan's timeout. */
+#ifndef MK_CTA_H
+#define MK_CTA_H
+
+#include "core/base.h"
+#include "core/event.h"
+
+/* What an address is relative to: the symmetric heap, or an argument of the launch (A, B, C, in the op's order). */
+enum mk_space { MK_SPACE_HEAP, MK_SPACE_ARG0, MK_SPACE_ARG1, MK_SPACE_ARG2, MK_SPACE_ARG3, MK_SPACES };
+
+/* What one transfer moves: contiguous bytes, a multiple of 16, both ends aligned to 16 (to 128 for a put). */
+struct mk_chunk {
+    uint32_t id;          /* the plan's number of it, for traces and messages */
+    uint32_t space;       /* of the source */
+    uint64_t source;      /* byte offset in that space, on this rank */
+    uint64_t destination; /* byte offset in the peer's heap */
+    uint64_t bytes;
+};
+
+/* What one CTA computes at a time: C[slab][row.., col..] = A[slab][row.., :] * B[:, col..] over the extents. */
+struct mk_tile {
+    uint32_t id;         /* 0 .. tiles - 1, the plan's number of it */
+    uint32_t a;          /* where A lies: enum mk_space */
+    uint32_t slab;       /* which shard of A and of C */
+    uint32_t row, col;   /* first element in the slab */
+    uint32_t rows, cols; /* extents, at most tile_m and tile_n of the plan */
+};
+
+/* What a role may read of its CTA; the rest of struct mk_cta belongs to the executor. */
+#define MK_CTA_FIELDS                                                                                                  \
+    uint32_t role;  /* enum mk_role */                                                                                 \
+    uint32_t index; /* among the CTAs of this role: 0 .. count - 1 */                                                  \
+    uint32_t count;                                                                                                    \
+    uint64_t epoch /* of this launch, from 1 */
+
+#ifdef __CUDACC__
+struct mk_cta; /* kernels/cta.cuh defines it and the calls below as device functions */
+#else
+struct mk_cta {
+    MK_CTA_FIELDS;
+};
+#endif
+
+/* Waits until this rank's `flag` is at least `target`. Returns 0, or 1 where the launch is ending. */
+MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
+
+/* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
+MK_ROLE_CALL void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
+
+/* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
+MK_ROLE_CALL void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
+
+/* After all earlier copies of this CTA: adds `count` to `flag` of local rank `local`, atomically. */
+MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
+
+/* Writes a chunk (its source in the heap) to `rank` of another node, then sets `flag` there to the epoch. No bytes: the
+ * flag alone. Waits while the command ring is full. Ordered after every earlier copy of this CTA, so a chunk staged by a
+ * copy to itself may be put. Returns 0, or 1 where the launch is ending. */
+MK_ROLE_CALL int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
+
+/* Waits until every put of this CTA has left its source. Returns 0, or 1 where the launch is ending. */
+MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta);
+
+#endif

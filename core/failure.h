@@ -1,0 +1,37 @@
+/* Why a launch ended early: one fixed-size record, made by whoever saw it first, sent to every rank, told in one sentence. */
+#ifndef MK_FAILURE_H
+#define MK_FAILURE_H
+
+#include "core/plan.h"
+
+enum mk_failure_kind {
+    MK_FAIL_NONE,
+    MK_FAIL_TIMEOUT,   /* a CTA waited too long for a flag */
+    MK_FAIL_PEER_LOST, /* a rank's process or connection is gone; `producer` is that rank */
+    MK_FAIL_NETWORK,   /* a work request failed or did not complete; `producer` is the peer, `status` the completion's */
+    MK_FAIL_DEVICE,    /* the GPU or its driver said no; `status` is its code */
+    MK_FAIL_INTERNAL,  /* a command or frame that nobody should have made */
+};
+
+struct mk_failure {
+    uint32_t kind;
+    uint32_t op;       /* enum mk_op */
+    uint32_t rank;     /* who says so */
+    uint32_t cta;      /* in the launch's grid; UINT32_MAX: the proxy */
+    uint32_t role;     /* enum mk_role */
+    uint32_t flag;     /* UINT32_MAX: not about a flag */
+    uint32_t chunk;    /* UINT32_MAX: not about a chunk */
+    uint32_t producer; /* the rank that should have produced it */
+    uint64_t seen, wanted;
+    uint64_t epoch;
+    uint64_t waited_ns;
+    int32_t status;
+    char what[96];     /* what was waited for: "chunk 3 of rank 5's A" */
+    char detail[96];   /* the provider's own word: "transport retry counter exceeded" */
+};
+
+/* Writes the one sentence about `f` into `text`, e.g. "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank
+ * 5's A in epoch 7 (flag saw 6, wants 7); rank 5 should have produced it". Always terminates it. */
+void failure_sentence(const struct mk_failure *f, char *text, size_t size);
+
+#endif

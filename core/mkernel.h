@@ -1,0 +1,65 @@
+/* mkernel: fused multi-GPU, multi-node operators. The one public header; C ABI.
+ *
+ * A communicator joins the ranks of a job; a plan fixes one op on one shape; a launch runs it. Calls return 0 or -errno
+ * and never print; mk_error gives the sentence. One thread at a time per communicator. Every call ends: the bound is
+ * the communicator's timeout. */
+#ifndef MKERNEL_H
+#define MKERNEL_H
+
+#include "core/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct mk_comm;
+
+struct mk_config {
+    enum mk_exec exec;
+    uint32_t rank, nodes, gpus;  /* this rank; nodes; ranks per node */
+    char host[256];              /* of rank 0 */
+    uint16_t port;
+    int listen_fd;               /* rank 0's listening socket, or -1 */
+    char token[64];              /* the job's secret; also names its shared memory */
+    char fabric[16];             /* "verbs" or "efa"; used where nodes > 1 */
+    char nic[64];                /* "soft", a device's name, or "" to choose */
+    uint64_t heap_bytes;         /* data part of the symmetric heap; 0: 1 GiB on a GPU, 256 MiB on the host */
+    uint64_t timeout_ns;         /* of every wait; 0: 10 s */
+    uint32_t trace_events;       /* records kept per track; 0: no tracing */
+};
+
+/* Joins the job and maps the peers' heaps. Blocks until all ranks did, at most timeout_ns. On error *out is still valid
+ * for mk_error and mk_comm_close. Errors: -EINVAL (arguments), -ETIMEDOUT, -EPERM, -EPROTO (rendezvous), -ENODEV (no such
+ * NIC or GPU), -ENOMEM, or what the provider said. */
+int mk_comm_open(struct mk_comm **out, const struct mk_config *config);
+
+/* Leaves the job and frees everything of this rank. Waits for the peers to finish reading, at most timeout_ns; after a
+ * failure it does not wait. NULL is allowed. */
+void mk_comm_close(struct mk_comm *comm);
+
+/* The sentence about the last error of this communicator. Valid until the next call on it. Never NULL. */
+const char *mk_error(const struct mk_comm *comm);
+
+/* Memory of the symmetric heap: `bytes` at the same offset on every rank (every rank calls in the same order). Freed with
+ * the communicator. Returns the local address (device memory under MK_EXEC_CUDA), NULL where the heap is full. */
+void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
+
+/* Makes a plan; every rank calls with the same problem (topology, sms and rank are filled in here). Freed with the
+ * communicator. -EINVAL: the shape or the role split does not work, mk_error says what does; -ENOSPC: heap too small. */
+int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
+
+/* C = gather(A) * B. A [M/W, K], B [K, N] ([N, K] where b_transposed), C [M, N], bf16, row-major, of this rank; 16-byte
+ * aligned; device pointers under MK_EXEC_CUDA. `stream` is a cudaStream_t (NULL on the host). Does not synchronise and
+ * allocates nothing: A and B may be reused, and C read, after the stream has passed it (host executor: after mk_wait).
+ * All ranks launch the same plans in the same order. */
+int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
+
+/* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
+ * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
+int mk_wait(struct mk_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

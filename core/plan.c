@@ -1,0 +1,92 @@
+#include "core/plan.h"
+#include "core/plan_ops.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ops that have a schedule. One line each. */
+static const struct plan_op *const ops[MK_OPS] = {
+    [MK_OP_AG_GEMM] = &plan_op_ag_gemm,
+};
+
+static const char *const op_names[MK_OPS] = {"ag_gemm", "gemm_ar", "gemm_rs", "moe_dispatch_gemm", "moe_ffn",
+                                             "ring_attention"};
+
+int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base, uint64_t heap_base,
+               char *error, size_t error_size)
+{
+    memset(p, 0, sizeof *p);
+    p->problem = *problem;
+    p->flag_base = flag_base;
+    p->heap_base = mk_round_up(heap_base, MK_HEAP_UNIT);
+    if (!p->problem.timeout_ns)
+        p->problem.timeout_ns = MK_TIMEOUT_NS;
+    const struct mk_topo *t = &problem->topo;
+    if (!t->nodes || !t->gpus || t->gpus > MK_MAX_LOCAL || (uint64_t)t->nodes * t->gpus > MK_MAX_RANKS ||
+        t->rank >= mk_world(t)) {
+        snprintf(error, error_size, "%u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", t->nodes,
+                 t->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
+        return -EINVAL;
+    }
+    if ((unsigned)problem->op >= MK_OPS || !ops[problem->op]) {
+        snprintf(error, error_size, "%s has no schedule in this build; ag_gemm has", plan_op_name(problem->op));
+        return -EINVAL;
+    }
+    return ops[problem->op]->build(p, error, error_size);
+}
+
+const char *plan_op_name(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS ? op_names[op] : "unknown op";
+}
+
+int plan_op_by_name(const char *name)
+{
+    for (int i = 0; i < MK_OPS; i++)
+        if (!strcmp(name, op_names[i]))
+            return i;
+    return -EINVAL;
+}
+
+const char *plan_role_name(enum mk_role role)
+{
+    static const char *const names[MK_ROLES] = {"compute", "intra_comm", "inter_send", "inter_reduce"};
+    return (unsigned)role < MK_ROLES ? names[role] : "unknown role";
+}
+
+const char *plan_cause_name(enum mk_cause cause)
+{
+    static const char *const names[MK_CAUSES] = {"none", "data", "back-pressure", "credit", "network"};
+    return (unsigned)cause < MK_CAUSES ? names[cause] : "unknown cause";
+}
+
+void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    out->producer = p->problem.topo.rank;
+    out->chunk = UINT32_MAX;
+    snprintf(out->text, sizeof out->text, "flag %u, which this plan does not have", flag);
+    if (flag >= p->flag_base && flag - p->flag_base < p->flags)
+        ops[p->problem.op]->describe_flag(p, flag, out);
+}
+
+void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    memset(out, 0, sizeof *out);
+    out->id = id;
+    if (id < p->tiles)
+        ops[p->problem.op]->describe_tile(p, id, out);
+}
+
+void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+{
+    *rank = *number = UINT32_MAX;
+    *bytes = 0;
+    if (id < p->chunks)
+        ops[p->problem.op]->describe_chunk(p, id, rank, number, bytes);
+}
+
+void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    ops[p->problem.op]->work(p, flop, nvlink_bytes, network_bytes);
+}

@@ -1,0 +1,83 @@
+/* A plan: everything about one op on one shape on one cluster that is fixed before launch. Pure arithmetic: no memory is
+ * allocated, nothing is sent, every rank computes the same plan but for its own rank. */
+#ifndef MK_PLAN_H
+#define MK_PLAN_H
+
+#include "core/base.h"
+#include "core/roles/ag_gemm.h"
+
+enum mk_op {
+    MK_OP_AG_GEMM,
+    MK_OP_GEMM_AR,
+    MK_OP_GEMM_RS,
+    MK_OP_MOE_DISPATCH_GEMM,
+    MK_OP_MOE_FFN,
+    MK_OP_RING_ATTENTION,
+    MK_OPS
+};
+
+enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXECS };
+
+/* What is asked. Zero means "choose" in every field of tuning. */
+struct mk_tuning {
+    struct mk_role_split split;
+    uint32_t tile_m, tile_n;
+    uint32_t chunk_rows; /* a multiple of tile_m and of 8 */
+    uint32_t pieces;     /* 1 .. 64 parts of a chunk pushed over NVLink by different CTAs */
+};
+
+struct mk_problem {
+    enum mk_op op;
+    enum mk_exec exec;
+    uint32_t sms;     /* of the device; 0 on the host: no limit on CTAs */
+    struct mk_topo topo;
+    uint64_t m, n, k; /* elements */
+    int b_transposed; /* B is [N, K] */
+    int deterministic;
+    int a_in_heap;       /* A lies in the symmetric heap, at a_offset */
+    uint64_t a_offset;
+    struct mk_tuning tuning;
+    uint64_t timeout_ns; /* of every wait; 0: MK_TIMEOUT_NS */
+};
+
+struct mk_plan {
+    uint32_t id; /* of its communicator, from 1: names it in commands and traces */
+    struct mk_problem problem; /* with what was chosen filled in */
+    uint32_t flag_base, flags; /* indexes in the flag region */
+    uint64_t heap_base, heap_bytes;
+    uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
+    union {
+        struct ag_gemm_plan ag_gemm;
+    } u;
+};
+
+/* What a flag stands for, to tell a person: "chunk 3 of rank 5's A". */
+struct mk_flag_meaning {
+    char text[96];
+    uint32_t producer; /* rank that raises it or whose data it announces */
+    uint32_t chunk;    /* UINT32_MAX: no chunk */
+};
+
+/* Makes the plan of `problem`. `flag_base` is the first free flag, `heap_base` the first free byte of the heap (rounded
+ * up to 128 here), the same on every rank; p->flags and p->heap_bytes say what it took.
+ * Returns 0, or -EINVAL with one sentence in `error` (what does not fit, and the nearest thing that does). */
+int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base, uint64_t heap_base,
+               char *error, size_t error_size);
+
+/* Op names as on the command line: "ag_gemm". plan_op_by_name returns -EINVAL for none. */
+const char *plan_op_name(enum mk_op op);
+int plan_op_by_name(const char *name);
+const char *plan_role_name(enum mk_role role);
+const char *plan_cause_name(enum mk_cause cause);
+
+/* Meanings of the ids that records carry. They never fail: an id that is not the plan's gets a text that says so. */
+void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
+void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
+
+/* Chunk `id`: the rank it comes from, its number there and its bytes. */
+void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes);
+
+/* Per launch and rank: floating-point operations, bytes that it receives over NVLink and over the network. */
+void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes);
+
+#endif

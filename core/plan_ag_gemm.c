@@ -1,0 +1,195 @@
+/* The plan of AllGather+GEMM: which shapes it takes, and where everything lies. */
+#include "core/command.h"
+#include "core/plan_ops.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static int refuse(char *error, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error, size, format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+static int check_shape(const struct mk_problem *q, char *error, size_t size)
+{
+    uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
+    if (!q->m || !q->n || !q->k || q->m > limit || q->n > limit || q->k > limit)
+        return refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu", (unsigned long long)q->m,
+                      (unsigned long long)q->n, (unsigned long long)q->k, (unsigned long long)limit);
+    if (q->m % world)
+        return refuse(error, size, "M = %llu does not divide by %llu ranks; the next that does is %llu",
+                      (unsigned long long)q->m, (unsigned long long)world,
+                      (unsigned long long)mk_round_up(q->m, world));
+    if (q->k % 8)
+        return refuse(error, size, "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
+                      (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
+    if (q->n % 8)
+        return refuse(error, size, "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
+                      (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
+    return 0;
+}
+
+/* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were chosen by measurement
+ * (docs/FIGURES.md). */
+static void choose(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    uint64_t shard_rows = q->m / mk_world(&q->topo);
+    if (!t->tile_m)
+        t->tile_m = cuda ? 128 : 64;
+    if (!t->tile_n)
+        t->tile_n = cuda ? 256 : 64;
+    if (!t->chunk_rows)
+        t->chunk_rows = cuda && shard_rows >= 1024 ? 2 * t->tile_m : t->tile_m;
+    if (!t->pieces)
+        t->pieces = 1;
+    uint32_t *ctas = t->split.ctas;
+    if (mk_total_ctas(&t->split))
+        return;
+    ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? (cuda ? 8 : 1) : 0;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
+    ctas[MK_COMPUTE] = cuda ? q->sms - ctas[MK_INTRA_COMM] - ctas[MK_INTER_SEND] : 2;
+}
+
+static int check_tuning(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    const uint32_t *ctas = t->split.ctas;
+    if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
+        (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
+        return refuse(error, size,
+                      "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks ag_gemm "
+                      "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
+                      ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
+                      q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
+    if (ctas[MK_INTER_SEND] > MK_MAX_RINGS)
+        return refuse(error, size, "inter_send=%u: a rank has %u command rings", ctas[MK_INTER_SEND], MK_MAX_RINGS);
+    if (q->exec == MK_EXEC_CUDA && mk_total_ctas(&t->split) > q->sms)
+        return refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once",
+                      mk_total_ctas(&t->split), q->sms);
+    if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
+        return refuse(error, size, "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
+                      t->tile_m, t->tile_n, t->chunk_rows);
+    if (t->pieces > 64)
+        return refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
+    return 0;
+}
+
+static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    struct ag_gemm_plan *a = &p->u.ag_gemm;
+    int result = check_shape(q, error, size);
+    if (result)
+        return result;
+    choose(q);
+    result = check_tuning(q, error, size);
+    if (result)
+        return result;
+
+    uint32_t world = mk_world(&q->topo);
+    a->topo = q->topo;
+    a->split = q->tuning.split;
+    a->m = (uint32_t)q->m;
+    a->n = (uint32_t)q->n;
+    a->k = (uint32_t)q->k;
+    a->shard_rows = a->m / world;
+    a->tile_m = q->tuning.tile_m;
+    a->tile_n = q->tuning.tile_n;
+    a->chunk_rows = q->tuning.chunk_rows;
+    a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
+    a->full_chunks = a->shard_rows / a->chunk_rows;
+    a->pieces = q->tuning.pieces;
+    a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
+    a->chunk_tiles = a->chunk_rows / a->tile_m * a->col_tiles;
+    uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
+    a->row_bytes = (uint64_t)a->k * 2;
+    a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
+    uint64_t flags = (uint64_t)world * a->chunks + world + 1;
+    uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
+    if (shard_tiles * world > UINT32_MAX / 2 || p->flag_base + flags > MK_CMD_MAX_FLAG ||
+        p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET || a->chunk_rows * a->row_bytes > MK_CMD_MAX_BYTES)
+        return refuse(error, size,
+                      "M,N,K = %u,%u,%u in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu flags, %llu heap "
+                      "bytes and chunks of %llu bytes: more than a command can name",
+                      a->m, a->n, a->k, a->tile_m, a->tile_n, a->chunk_rows, (unsigned long long)shard_tiles * world,
+                      (unsigned long long)flags, (unsigned long long)(2 * gathered),
+                      (unsigned long long)(a->chunk_rows * a->row_bytes));
+    a->shard_tiles = (uint32_t)shard_tiles;
+    a->tiles = a->shard_tiles * world;
+    a->staged = !q->a_in_heap;
+    a->a_offset = q->a_offset;
+    a->flag_arrival = p->flag_base;
+    a->flag_credit = a->flag_arrival + world * a->chunks;
+    a->flag_done = a->flag_credit + world;
+    a->gathered[0] = p->heap_base;
+    a->gathered[1] = p->heap_base + gathered;
+    p->flags = (uint32_t)flags;
+    p->heap_bytes = 2 * gathered;
+    p->tiles = a->tiles;
+    p->chunks = world * a->chunks;
+    return 0;
+}
+
+static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    if (flag == a->flag_done) {
+        snprintf(out->text, sizeof out->text, "the other CTAs of rank %u", a->topo.rank);
+    } else if (flag >= a->flag_credit) {
+        out->producer = flag - a->flag_credit;
+        snprintf(out->text, sizeof out->text, "the credit of rank %u", out->producer);
+    } else {
+        uint32_t shard = (flag - a->flag_arrival) / a->chunks;
+        out->chunk = (flag - a->flag_arrival) % a->chunks;
+        /* A shard of another node comes over this node's end of its rail, unless this rank is that end. */
+        out->producer = shard;
+        snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, shard);
+    }
+}
+
+static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles, within = rest - chunk * a->chunk_tiles;
+    uint32_t rows = ag_gemm_chunk_rows(a, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, a->tile_m);
+    uint32_t row = within % row_tiles * a->tile_m;
+    out->slab = id / a->shard_tiles;
+    out->a = out->slab == a->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    out->row = chunk * a->chunk_rows + row;
+    out->col = within / row_tiles * a->tile_n;
+    out->rows = rows - row < a->tile_m ? rows - row : a->tile_m;
+    out->cols = a->n - out->col < a->tile_n ? a->n - out->col : a->tile_n;
+}
+
+static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                                   uint64_t *bytes)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    *rank = id / a->chunks;
+    *number = id % a->chunks;
+    *bytes = ag_gemm_chunk_rows(a, *number) * a->row_bytes;
+}
+
+static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    uint64_t shard = a->shard_rows * a->row_bytes;
+    *flop = 2.0 * a->m * a->n * a->k;
+    *network_bytes = (a->topo.nodes - 1) * shard;
+    *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
+}
+
+const struct plan_op plan_op_ag_gemm = {
+    .build = ag_gemm_build,
+    .describe_flag = ag_gemm_describe_flag,
+    .describe_tile = ag_gemm_describe_tile,
+    .describe_chunk = ag_gemm_describe_chunk,
+    .work = ag_gemm_work,
+};
