@@ -7,6 +7,7 @@ CLANG    ?= clang
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-13.0 /usr/local/cuda-12.9))
 NVCC     ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 SAN      ?=
+PREFIX   ?= /usr/local
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 CFLAGS   ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 -fPIC -fvisibility=default -pthread -I. $(WARN) $(CFLAGS) $(SAN:%=-fsanitize=%)
@@ -21,6 +22,7 @@ HAVE_SQLITE   := $(call have,sqlite3.h,yes)
 HAVE_NCURSES  := $(call have,ncurses.h,yes)
 HAVE_CMOCKA   := $(shell printf '\#include <stdarg.h>\n\#include <stddef.h>\n\#include <setjmp.h>\n\#include <stdint.h>\n\#include <cmocka.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes)
 HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
+HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
@@ -40,9 +42,10 @@ LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help
+.PHONY: all found help demo test check asan tsan fuzz figures format install clean
 all: found $(BUILD)/libsoftnic.so $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 found:
@@ -61,7 +64,7 @@ $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
 
 $(BUILD)/libmkernel.so: $(LIB_O)
-	$(CC) -shared $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(CC) -shared $(LDFLAGS) -Wl,--version-script=core/mkernel.map -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
 # The command and the tests link the objects, so that build/mkernel can be copied alone to another machine.
 $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
@@ -70,5 +73,56 @@ $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lcmocka
+
+# ---- what a person runs ----
+
+demo: ## install what is missing, build, run AllGather+GEMM on 2 nodes x 2 ranks, show the overlap
+	@sh experiments/setup.sh demo
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@sh experiments/demo.sh $(BUILD)
+
+test: ## install what is missing, build, run every test that can run on this machine
+	@sh experiments/setup.sh test
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(MAKE) --no-print-directory -j$$(nproc) check
+
+check: $(BUILD)/libsoftnic.so $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) ## the tests, without installing anything
+	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh)
+
+asan: ## the tests under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined FUZZERS= CUDA_HOME= NVCC= check
+
+tsan: ## the tests under the thread sanitizer
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN=thread FUZZERS= CUDA_HOME= NVCC= check
+
+figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
+	@sh experiments/figures.sh $(BUILD)
+
+format: ## clang-format over the tree
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+
+install: all ## PREFIX=/usr/local
+	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
+	install -D -t $(DESTDIR)$(PREFIX)/lib $(BUILD)/libmkernel.so $(BUILD)/libsoftnic.so
+
+clean: ## remove build/
+	rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@echo "  variables: CUDA_HOME=$(CUDA_HOME) CC=$(CC) BUILD=$(BUILD) PREFIX=$(PREFIX)"
+
+# ---- fuzzers: the library once more, built by clang with coverage ----
+
+FUZZ_FLAGS := -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ_O := $(LIB_C:%.c=$(BUILD)/fuzz/%.o) $(NIC_C:%.c=$(BUILD)/fuzz/%.o)
+
+$(BUILD)/fuzz/%.o: %.c
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_O)
+	$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
+	@printf '#!/bin/sh\nexec sh tests/fuzz.sh $@\n' > $@.sh && chmod +x $@.sh
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
