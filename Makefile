@@ -2,7 +2,9 @@
 # A .c file is found by where it lies; a new one needs no line here.
 
 BUILD    ?= build
-CC       ?= gcc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
 CLANG    ?= clang
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-13.0 /usr/local/cuda-12.9))
 NVCC     ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
@@ -13,14 +15,15 @@ CFLAGS   ?= -O2 -g
 ALL_CFLAGS := -std=gnu11 -fPIC -fvisibility=default -pthread -I. $(WARN) $(CFLAGS) $(SAN:%=-fsanitize=%)
 LDFLAGS  += -pthread $(SAN:%=-fsanitize=%)
 
+HASH := \#
 # What this machine has. `have` compiles one line that needs the header (the library is tried where it is linked).
-have = $(shell printf '\#include <$(1)>\n' | $(CC) $(3) -x c -fsyntax-only - 2>/dev/null && echo $(2))
+have = $(shell printf '$(HASH)include <$(1)>\n' | $(CC) $(3) -x c -fsyntax-only - 2>/dev/null && echo $(2))
 HAVE_VERBS    := $(call have,infiniband/verbs.h,yes)
 HAVE_EFA      := $(call have,infiniband/efadv.h,yes)
 HAVE_OPENBLAS := $(call have,cblas.h,yes)
 HAVE_SQLITE   := $(call have,sqlite3.h,yes)
 HAVE_NCURSES  := $(call have,ncurses.h,yes)
-HAVE_CMOCKA   := $(shell printf '\#include <stdarg.h>\n\#include <stddef.h>\n\#include <setjmp.h>\n\#include <stdint.h>\n\#include <cmocka.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes)
+HAVE_CMOCKA   := $(shell printf '$(HASH)include <stdarg.h>\n$(HASH)include <stddef.h>\n$(HASH)include <setjmp.h>\n$(HASH)include <stdint.h>\n$(HASH)include <cmocka.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes)
 HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
