@@ -15,13 +15,14 @@ enum mk_failure_kind {
 
 struct mk_failure {
     uint32_t kind;
-    uint32_t op;       /* enum mk_op */
+    uint32_t op;       /* enum mk_op; UINT32_MAX: outside every launch */
     uint32_t rank;     /* who says so */
     uint32_t cta;      /* in the launch's grid; UINT32_MAX: the proxy */
     uint32_t role;     /* enum mk_role */
     uint32_t flag;     /* UINT32_MAX: not about a flag */
     uint32_t chunk;    /* UINT32_MAX: not about a chunk */
     uint32_t producer; /* the rank that should have produced it */
+    uint32_t evidence; /* 0 but in a PEER_LOST that failure_merge has enriched */
     uint64_t seen, wanted;
     uint64_t epoch;
     uint64_t waited_ns;
@@ -33,5 +34,13 @@ struct mk_failure {
 /* Writes the one sentence about `f` into `text`, e.g. "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank
  * 5's A in epoch 7 (flag saw 6, wants 7); rank 5 should have produced it". Always terminates it. */
 void failure_sentence(const struct mk_failure *f, char *text, size_t size);
+
+/* Takes a later record into the one that a job keeps: the first stays, but the loss of a rank is enriched by what others
+ * were waiting for (a TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of
+ * its peer when that is known. Returns 1 where *kept changed. */
+int failure_merge(struct mk_failure *kept, const struct mk_failure *later);
+
+/* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */
+int failure_is_final(const struct mk_failure *f);
 
 #endif
