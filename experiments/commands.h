@@ -1,0 +1,30 @@
+/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are its own arguments.
+ * Each returns the exit status and has printed one sentence on stderr where that is not STATUS_DONE.
+ *
+ * A weak command may be absent from a build: main answers for it. */
+#ifndef MK_COMMANDS_H
+#define MK_COMMANDS_H
+
+#define MK_VERSION "0.1"
+#define MK_WEAK __attribute__((weak))
+
+enum status {
+    STATUS_DONE = 0,   /* and right, with --check */
+    STATUS_WRONG = 1,  /* wrong results */
+    STATUS_USAGE = 2,  /* unusable arguments or shape; nothing was started */
+    STATUS_FAILED = 3, /* something failed at run time: a peer, a device, a timeout */
+};
+
+int command_run(int argc, char **argv) MK_WEAK;   /* experiments/run.c */
+int command_bench(int argc, char **argv) MK_WEAK; /* experiments/bench.c: `bench OP` and the benches below */
+int command_sim(int argc, char **argv) MK_WEAK;   /* experiments/sim.c */
+int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/tune.c */
+int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace.c */
+int command_tui(int argc, char **argv) MK_WEAK;   /* tui/ */
+int command_info(int argc, char **argv) MK_WEAK;  /* experiments/info.c */
+
+int bench_fabric(int argc, char **argv) MK_WEAK; /* experiments/bench_fabric.c */
+int bench_ring(int argc, char **argv) MK_WEAK;   /* experiments/bench_ring.c */
+int bench_trace(int argc, char **argv) MK_WEAK;  /* experiments/bench_trace.c */
+
+#endif

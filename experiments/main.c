@@ -1,0 +1,78 @@
+/* `mkernel`: finds the subcommand and hands over. */
+#include "experiments/commands.h"
+#include "experiments/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+};
+
+/* A table built at run time, because a weak function's address is known only then. */
+static size_t commands(struct command *out)
+{
+    const struct command all[] = {
+        {"run", command_run, "run an op on all ranks and check it"},
+        {"bench", command_bench, "measure an op, the fabric, the command ring or the trace"},
+        {"sim", command_sim, "replay an op's schedule on a virtual cluster"},
+        {"tune", command_tune, "search role splits and chunk sizes"},
+        {"trace", command_trace, "summarise, compare, query or export a trace file"},
+        {"tui", command_tui, "look at a trace file: timelines of CTA roles"},
+        {"info", command_info, "what this machine has, and what is missing"},
+    };
+    memcpy(out, all, sizeof all);
+    return sizeof all / sizeof *all;
+}
+
+static void print_help(void)
+{
+    struct command all[16];
+    size_t count = commands(all);
+    printf("mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
+    for (size_t i = 0; i < count; i++)
+        printf("  %-7s %s%s\n", all[i].name, all[i].summary, all[i].run ? "" : " (not in this build)");
+    printf("\nOP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention\n"
+           "\nexamples:\n"
+           "  mkernel run ag_gemm --nodes 2 --gpus 2 --check     2 nodes of 2 ranks, here, checked\n"
+           "  mkernel run ag_gemm --nodes 2 --gpus 2 --trace t.db && mkernel trace summary t.db\n"
+           "  mkernel info\n"
+           "\nexit status: 0 done (and right, with --check), 1 wrong results, 2 unusable arguments,\n"
+           "3 something failed at run time\n"
+           "`mkernel COMMAND --help` tells more.\n");
+}
+
+int main(int argc, char **argv)
+{
+    struct command all[16];
+    size_t count = commands(all);
+    const char *names[16];
+    if (argc < 2) {
+        fprintf(stderr, "mkernel: a command is missing; `mkernel --help` lists them\n");
+        return STATUS_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_help();
+        return STATUS_DONE;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("mkernel %s\n", MK_VERSION);
+        return STATUS_DONE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = all[i].name;
+        if (strcmp(argv[1], all[i].name))
+            continue;
+        if (!all[i].run) {
+            fprintf(stderr, "mkernel: %s is not in this build; `mkernel --help` lists what is\n", all[i].name);
+            return STATUS_USAGE;
+        }
+        return all[i].run(argc - 1, argv + 1);
+    }
+    const char *near = nearest_word(argv[1], names, count);
+    fprintf(stderr, "mkernel: there is no command %s%s%s%s; `mkernel --help` lists them\n", argv[1],
+            near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return STATUS_USAGE;
+}
