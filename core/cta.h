@@ -34,11 +34,13 @@ struct mk_chunk {
     uint64_t bytes;
 };
 
-/* What one CTA computes at a time: C[slab][row.., col..] = A[slab][row.., :] * B[:, col..] over the extents. */
+/* What one CTA (or a cluster of two) computes at a time: C[slab][row.., col..] = A[a_slab][row.., :] * B[:, col..] over
+ * the extents. Slabs are row blocks of one size, the shards of a matrix. */
 struct mk_tile {
     uint32_t id;         /* 0 .. tiles - 1, the plan's number of it */
     uint32_t a;          /* where A lies: enum mk_space */
-    uint32_t slab;       /* which shard of A and of C */
+    uint32_t a_slab;     /* slab of A in its space: 0 where A is this rank's own shard */
+    uint32_t slab;       /* of C, and the rank that A comes from */
     uint32_t row, col;   /* first element in the slab */
     uint32_t rows, cols; /* extents, at most tile_m and tile_n of the plan */
 };

@@ -22,6 +22,7 @@ enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXECS };
 struct mk_tuning {
     struct mk_role_split split;
     uint32_t tile_m, tile_n;
+    uint32_t cluster;    /* CTAs that share a tile (1 or 2), each tile_m / cluster rows */
     uint32_t chunk_rows; /* a multiple of tile_m and of 8 */
     uint32_t pieces;     /* 1 .. 64 parts of a chunk pushed over NVLink by different CTAs */
 };

@@ -41,12 +41,14 @@ static void choose(struct mk_problem *q)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
+    if (!t->cluster)
+        t->cluster = cuda && shard_rows > 128 ? 2 : 1;
     if (!t->tile_m)
-        t->tile_m = cuda ? 128 : 64;
+        t->tile_m = cuda ? 128 * t->cluster : 64;
     if (!t->tile_n)
         t->tile_n = cuda ? 256 : 64;
     if (!t->chunk_rows)
-        t->chunk_rows = cuda && shard_rows >= 1024 ? 2 * t->tile_m : t->tile_m;
+        t->chunk_rows = t->tile_m;
     if (!t->pieces)
         t->pieces = 1;
     uint32_t *ctas = t->split.ctas;
@@ -54,7 +56,11 @@ static void choose(struct mk_problem *q)
         return;
     ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? (cuda ? 8 : 1) : 0;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
-    ctas[MK_COMPUTE] = cuda ? q->sms - ctas[MK_INTRA_COMM] - ctas[MK_INTER_SEND] : 2;
+    ctas[MK_COMPUTE] = 2;
+    if (cuda && q->sms > ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + t->cluster) {
+        uint32_t rest = q->sms - ctas[MK_INTRA_COMM] - ctas[MK_INTER_SEND];
+        ctas[MK_COMPUTE] = rest - rest % t->cluster;
+    }
 }
 
 static int check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -73,6 +79,8 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (q->exec == MK_EXEC_CUDA && mk_total_ctas(&t->split) > q->sms)
         return refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once",
                       mk_total_ctas(&t->split), q->sms);
+    if (t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
+        return refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it", t->cluster);
     if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
         return refuse(error, size, "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
                       t->tile_m, t->tile_n, t->chunk_rows);
@@ -102,6 +110,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->shard_rows = a->m / world;
     a->tile_m = q->tuning.tile_m;
     a->tile_n = q->tuning.tile_n;
+    a->cluster = q->tuning.cluster;
     a->chunk_rows = q->tuning.chunk_rows;
     a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
     a->full_chunks = a->shard_rows / a->chunk_rows;
@@ -162,6 +171,7 @@ static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     uint32_t row = within % row_tiles * a->tile_m;
     out->slab = id / a->shard_tiles;
     out->a = out->slab == a->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    out->a_slab = out->a == MK_SPACE_HEAP ? out->slab : 0;
     out->row = chunk * a->chunk_rows + row;
     out->col = within / row_tiles * a->tile_n;
     out->rows = rows - row < a->tile_m ? rows - row : a->tile_m;

@@ -22,7 +22,7 @@ struct ag_gemm_plan {
     struct mk_role_split split;
     uint32_t m, n, k;
     uint32_t shard_rows;  /* M / W */
-    uint32_t tile_m, tile_n;
+    uint32_t tile_m, tile_n, cluster; /* tile_m: rows of a tile, which `cluster` CTAs share */
     uint32_t chunk_rows;  /* a multiple of tile_m */
     uint32_t chunks;      /* of a shard; the last may be shorter */
     uint32_t full_chunks; /* of chunk_rows rows */
@@ -83,7 +83,7 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
     return c;
 }
 
-/* Tile number `t` of this rank in the order of computation. CTA i takes t = i, i + count, ... */
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ... */
 MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {
     uint32_t gpus = p->topo.gpus, node_tiles = gpus * p->shard_tiles;
@@ -115,6 +115,7 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     tile->slab = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % gpus);
     tile->id = tile->slab * p->shard_tiles + chunk * p->chunk_tiles + within;
     tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    tile->a_slab = tile->a == MK_SPACE_HEAP ? tile->slab : 0;
     tile->row = chunk * p->chunk_rows + row;
     tile->col = col;
     tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
