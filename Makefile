@@ -73,9 +73,13 @@ $(BUILD)/libmkernel.so: $(LIB_O)
 $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lncursesw
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O)
+# What the commands are made of, for their unit tests: a test takes from the archive what it calls.
+$(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
+	rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lcmocka
+	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
 
 # ---- what a person runs ----
 

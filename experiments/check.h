@@ -1,0 +1,45 @@
+/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take too long), never by the
+ * executor's own tiles.
+ *
+ * Two bounds. The relative Frobenius error of the whole is at most CHECK_FROBENIUS. Every element is within
+ *   |c - ref| <= 2^-8 |ref| + K 2^-23 sum |a||b|
+ * twice the rounding of the result to bf16 (2^-9) and twice the error of K fp32 additions in any order (Higham 2002,
+ * section 3.1). An element that is NaN or infinite is wrong. */
+#ifndef MK_CHECK_H
+#define MK_CHECK_H
+
+#include "core/base.h"
+
+#define CHECK_FROBENIUS 2e-3
+
+/* A product to check: bf16, row-major. */
+struct check_gemm {
+    uint64_t m, n, k; /* elements */
+    const uint16_t *a; /* [m, k] */
+    const uint16_t *b; /* [k, n], or [n, k] where b_transposed */
+    const uint16_t *c; /* [m, n] */
+    int b_transposed;
+};
+
+/* What was found; one add-up-able record, so that launches can be joined (check_join). */
+struct check_result {
+    uint64_t elements, wrong; /* wrong: outside the element bound */
+    double difference2, reference2; /* sums of squares */
+    double worst;         /* the largest |c - ref| over its bound; above 1 is wrong; infinite for NaN */
+    uint64_t worst_row, worst_col;
+    double worst_value, worst_reference;
+};
+
+/* Checks and adds to *result (zeroed by the caller at first). 0 or -ENOMEM. */
+int check_gemm(const struct check_gemm *g, struct check_result *result);
+
+/* Adds `other` to `result`. */
+void check_join(struct check_result *result, const struct check_result *other);
+
+/* The relative Frobenius error: infinite where an element is NaN. */
+double check_error(const struct check_result *result);
+
+/* 1: both bounds hold (and something was checked). */
+int check_right(const struct check_result *result);
+
+#endif

@@ -1,0 +1,160 @@
+/* The check tells a right product from a wrong one: correctly rounded results pass, one element off by more than its bound
+ * fails, and inputs are the same wherever they are made. */
+#include "experiments/check.h"
+#include "experiments/inputs.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { M = 300, N = 40, K = 328 };
+static uint16_t a[M * K], b[K * N], bt[N * K], c[M * N];
+
+/* A right result by a third way: plain loops in float, as an executor may add. */
+static void multiply(void)
+{
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < N; j++) {
+            float sum = 0;
+            for (int k = 0; k < K; k++)
+                sum += inputs_float(a[i * K + k]) * inputs_float(b[k * N + j]);
+            c[i * N + j] = inputs_bf16(sum);
+        }
+    }
+}
+
+static int setup(void **state)
+{
+    inputs_fill(a, inputs_key(7, 0, 1), 0, M * K);
+    inputs_fill(b, inputs_key(7, 1, 1), 0, K * N);
+    for (int k = 0; k < K; k++)
+        for (int j = 0; j < N; j++)
+            bt[j * K + k] = b[k * N + j];
+    multiply();
+    return 0;
+}
+
+static struct check_result check(const uint16_t *right, int transposed)
+{
+    struct check_gemm g = {M, N, K, a, right, c, transposed};
+    struct check_result r = {0};
+    assert_int_equal(check_gemm(&g, &r), 0);
+    return r;
+}
+
+static void test_right(void **state)
+{
+    struct check_result r = check(b, 0);
+    assert_int_equal(r.elements, M * N);
+    assert_int_equal(r.wrong, 0);
+    assert_true(r.worst > 0.3 && r.worst <= 1);
+    assert_true(check_error(&r) > 5e-4 && check_error(&r) <= CHECK_FROBENIUS);
+    assert_true(check_right(&r));
+    r = check(bt, 1);
+    assert_true(check_right(&r));
+}
+
+/* One element: 3 bf16 steps off, a NaN, a product that lacks a term. */
+static void test_one_wrong(void **state)
+{
+    int at = (M - 1) * N + N - 1;
+    while (fabsf(inputs_float(c[at])) < 4)
+        at--;
+    uint16_t kept = c[at];
+    c[at] = (uint16_t)(kept + 3);
+    struct check_result r = check(b, 0);
+    assert_int_equal(r.wrong, 1);
+    assert_int_equal(r.worst_row, at / N);
+    assert_int_equal(r.worst_col, at % N);
+    assert_true(r.worst > 1);
+    assert_false(check_right(&r));
+    c[at] = 0xffff;
+    r = check(b, 0);
+    assert_int_equal(r.wrong, 1);
+    assert_true(isinf(check_error(&r)));
+    assert_false(check_right(&r));
+    c[at] = kept;
+}
+
+/* The element bound alone would let a small error everywhere pass; the norm does not. */
+static void test_norm(void **state)
+{
+    for (int i = 0; i < M * N; i++)
+        c[i] = inputs_bf16(inputs_float(c[i]) * 1.0035f);
+    struct check_result r = check(b, 0);
+    assert_true(check_error(&r) > CHECK_FROBENIUS);
+    assert_false(check_right(&r));
+    multiply();
+}
+
+static void test_poison_is_wrong(void **state)
+{
+    inputs_poison(c, M * N);
+    struct check_result r = check(b, 0);
+    assert_int_equal(r.wrong, M * N);
+    assert_false(check_right(&r));
+    multiply();
+}
+
+static void test_join(void **state)
+{
+    struct check_result none = {0}, sum = {0}, one = check(b, 0);
+    assert_false(check_right(&none));
+    check_join(&sum, &one);
+    check_join(&sum, &one);
+    assert_int_equal(sum.elements, 2 * M * N);
+    assert_float_equal(check_error(&sum), check_error(&one), 1e-12);
+}
+
+/* Any part of a tensor equals the same part of the whole; another seed, tensor or epoch is another tensor. */
+static void test_inputs(void **state)
+{
+    uint16_t whole[1000], part[1000];
+    uint64_t key = inputs_key(3, 5, 9);
+    inputs_fill(whole, key, 0, 1000);
+    for (uint64_t first = 0; first < 9; first++) {
+        for (uint64_t count = 0; count < 11; count++) {
+            inputs_fill(part, key, first, count);
+            assert_memory_equal(part, whole + first, count * 2);
+        }
+    }
+    const uint64_t others[] = {inputs_key(4, 5, 9), inputs_key(3, 6, 9), inputs_key(3, 5, 10), inputs_key(5, 3, 9)};
+    for (int o = 0; o < 4; o++) {
+        int same = 0;
+        inputs_fill(part, others[o], 0, 1000);
+        for (int i = 0; i < 1000; i++)
+            same += part[i] == whole[i];
+        assert_true(same < 20);
+    }
+    double sum = 0, square = 0;
+    for (int i = 0; i < M * K; i++) {
+        double v = inputs_float(a[i]);
+        assert_true(v >= -1 && v <= 1 && v != 0);
+        sum += v;
+        square += v * v;
+    }
+    assert_true(fabs(sum / (M * K)) < 0.01);
+    assert_true(fabs(square / (M * K) - 1.0 / 3) < 0.01);
+}
+
+static void test_rounding(void **state)
+{
+    assert_int_equal(inputs_bf16(1.0f), 0x3f80);
+    assert_int_equal(inputs_bf16(1.0f + 0x1p-8f), 0x3f80);          /* a tie goes to even */
+    assert_int_equal(inputs_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);      /* the other way */
+    assert_int_equal(inputs_bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
+    assert_int_equal(inputs_bf16(-2.0f), 0xc000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_right), cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_poison_is_wrong), cmocka_unit_test(test_join), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_rounding),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
