@@ -38,8 +38,9 @@ LIB_CU  := $(wildcard kernels/*.cu)
 ALL_CFLAGS += -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
-NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a --warn-on-spills -Werror all-warnings \
-             -Xcompiler=-fPIC,-Wall,-Wno-unused-function -DMK_HAVE_CUDA
+GPU_TESTS := $(patsubst tests/%.cu,$(BUILD)/tests/%,$(wildcard tests/gpu_*.cu))
+NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
+             -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
@@ -48,7 +49,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test check asan tsan fuzz figures format install clean
+.PHONY: all found help demo test check asan tsan test-gpu fuzz figures format install clean
 all: found $(BUILD)/libsoftnic.so $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 found:
@@ -81,6 +82,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
 
+$(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+
 # ---- what a person runs ----
 
 demo: ## install what is missing, build, run AllGather+GEMM on 2 nodes x 2 ranks, show the overlap
@@ -102,6 +107,9 @@ asan: ## the tests under the address and undefined-behaviour sanitizers
 tsan: ## the tests under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN=thread FUZZERS= CUDA_HOME= NVCC= check
 
+test-gpu: $(GPU_TESTS) ## the tests that need Hopper GPUs (each also has a bench: see its first lines)
+	@for t in $(GPU_TESTS); do timeout 300 $$t check; rc=$$?; [ $$rc = 0 ] || [ $$rc = 77 ] || exit $$rc; done
+
 figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 	@sh experiments/figures.sh $(BUILD)
 
@@ -116,7 +124,7 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 	@echo "  variables: CUDA_HOME=$(CUDA_HOME) CC=$(CC) BUILD=$(BUILD) PREFIX=$(PREFIX)"
 
 # ---- fuzzers: the library once more, built by clang with coverage ----

@@ -1,0 +1,282 @@
+/*
+ * The GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role of a persistent
+ * Hopper kernel.
+ *
+ * A CTA has three warpgroups. One thread of the first, the producer, loads tiles of A and B with TMA into a
+ * ring of stages; the two others, the consumers, multiply them with wgmma, each its half of the rows, and
+ * store C with TMA. Two mbarriers a stage keep them in step: `full` (the bytes have landed) and `empty` (all
+ * who read the stage are done). The consumers share nothing but the ring, so while one stores its part of C
+ * the other keeps the tensor cores busy.
+ *
+ * With a cluster of two, the CTAs work on the upper and the lower rows of one tile of twice the height: each
+ * loads half of their columns of B and the TMA unit delivers it to both. A stage then belongs to both CTAs'
+ * consumers before it may be filled again.
+ *
+ * The engine runs over a tile source. The including file defines, before it includes this, struct gemm_source
+ * and
+ *
+ *     bool gemm_source_next(const struct gemm_source *, uint32_t i, struct mk_tile *);
+ *         The i-th tile of this CTA, or of its cluster; false when there is none. A pure function: the
+ * producer and every consumer thread call it. const CUtensorMap *gemm_source_a(const struct gemm_source *,
+ * const struct mk_tile *); Where the tile's A lies: slabs of rows x K; box tile_m x 64. void
+ * gemm_source_before(struct gemm_source *, uint32_t i, const struct mk_tile *); One thread of each CTA,
+ * before the tile's loads. It may wait (within bounds) for A to arrive. If that fails, it notes so and
+ * returns all the same, at once from then on: the launch ends over whatever the memory holds, and fails as a
+ * whole. void gemm_source_after(struct gemm_source *, uint32_t i, const struct mk_tile *, uint32_t half); One
+ * thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of C
+ * is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async
+ * first.
+ *
+ * Every wait ends: TMA loads complete, consumers wait for nothing else, and gemm_source_before is bounded.
+ */
+#ifndef MK_KERNELS_GEMM_CUH
+#define MK_KERNELS_GEMM_CUH
+
+#include "core/cta.h"
+#include "kernels/gemm_tiling.h"
+#include "kernels/wgmma.cuh"
+
+enum {
+    GEMM_THREADS = 384,
+    GEMM_PRODUCER_REGISTERS = 40, /* with the consumers' these make up the 65536 of an SM, */
+    GEMM_CONSUMER_REGISTERS = 232 /* 128 of which hold accumulators */
+};
+
+/* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
+struct gemm_operands {
+    CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
+    CUtensorMap c; /* slabs of rows x N; box 64 x 64 */
+    uint32_t stages_of_k;
+    uint64_t limit_ns; /* no wait for a stage may take longer; above what gemm_source_before may take */
+};
+
+/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. */
+template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_> struct gemm_shape {
+    static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_,
+                         stages = stages_;
+    static constexpr int blocks =
+        tile_m / 128; /* of 64 rows that a consumer warpgroup multiplies by all columns */
+    static constexpr int c_boxes =
+        c_boxes_; /* of 64 x 64 of C on their way out, for each consumer warpgroup */
+
+    static constexpr uint32_t a_bytes = tile_m * GEMM_TILE_K * 2;
+    static constexpr uint32_t b_bytes = tile_n * GEMM_TILE_K * 2;
+    static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
+    static constexpr uint32_t box_bytes = 64 * 64 * 2;
+    static constexpr uint32_t c_offset = stages * stage_bytes;
+    static constexpr uint32_t full_offset = c_offset + 2 * c_boxes * box_bytes;
+    static constexpr uint32_t empty_offset = full_offset + stages * 8;
+    static constexpr uint32_t shared_bytes =
+        empty_offset + stages * 8 + 1024; /* the last to align the first stage */
+};
+
+/* Position in the ring of stages; parity tells one lap from the next. */
+struct gemm_ring {
+    uint32_t stage, parity;
+};
+
+template <class shape> PTX_FN void gemm_ring_step(struct gemm_ring *ring)
+{
+    if (++ring->stage == shape::stages) {
+        ring->stage = 0;
+        ring->parity ^= 1;
+    }
+}
+
+/* Loads the 64 elements of K from `k` on of a tile's rows of A and columns of B (with a cluster: this CTA's
+ * share of B, for all of them). */
+template <class shape>
+PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage, uint32_t full,
+                            const struct mk_tile *tile, int32_t k, uint32_t rank)
+{
+    constexpr uint16_t everyone = (1 << shape::cluster) - 1;
+    constexpr int share = shape::tile_n / shape::cluster;
+    uint32_t b = stage + shape::a_bytes + rank * (shape::b_bytes / shape::cluster);
+    int32_t column = tile->col + rank * share;
+    ptx_mbar_expect(full, shape::stage_bytes);
+    ptx_tma_load_3d(stage, map_a, full, k, tile->row + rank * shape::tile_m, tile->a_slab);
+    if (shape::b_kn) {
+#pragma unroll
+        for (int j = 0; j < share / 64; j++) {
+            if (shape::cluster > 1)
+                ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64, k, 0,
+                                        everyone);
+            else
+                ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k, 0);
+        }
+    } else if (shape::cluster > 1) {
+        ptx_tma_load_3d_cluster(b, map_b, full, k, column, 0, everyone);
+    } else {
+        ptx_tma_load_3d(b, map_b, full, k, column, 0);
+    }
+}
+
+/* The producer: one thread. */
+template <class shape>
+PTX_FN void gemm_produce(const struct gemm_operands *op, struct gemm_source *source, uint32_t shared,
+                         uint32_t rank)
+{
+    struct gemm_ring ring = {0, 0};
+    struct mk_tile tile;
+    for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
+        gemm_source_before(source, i, &tile);
+        const CUtensorMap *a = gemm_source_a(source, &tile);
+        for (uint32_t k = 0; k < op->stages_of_k; k++) {
+            /* A stage starts out empty: its first lap waits for the parity of the phase before the first. */
+            ptx_mbar_wait(shared + shape::empty_offset + ring.stage * 8, ring.parity ^ 1, op->limit_ns);
+            gemm_load_stage<shape>(a, &op->b, shared + ring.stage * shape::stage_bytes,
+                                   shared + shape::full_offset + ring.stage * 8, &tile, k * GEMM_TILE_K,
+                                   rank);
+            gemm_ring_step<shape>(&ring);
+        }
+    }
+}
+
+/* Tells the producers of all CTAs that fill this stage that the calling warp is done with it. */
+template <class shape> PTX_FN void gemm_release(uint32_t shared, uint32_t stage, uint32_t lane)
+{
+    uint32_t empty = shared + shape::empty_offset + stage * 8;
+    if (shape::cluster > 1) {
+        if (lane < shape::cluster)
+            ptx_mbar_arrive_at(empty, lane);
+    } else if (lane == 0) {
+        ptx_mbar_arrive(empty);
+    }
+}
+
+/* Starts the products of one stage: `blocks` x 64 rows of A with all columns of B. */
+template <class shape>
+PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage, uint32_t half,
+                                uint32_t accumulate)
+{
+    constexpr uint32_t block_bytes = 64 * GEMM_TILE_K * 2;
+    constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
+    uint64_t a = wgmma_descriptor(stage + half * shape::blocks * block_bytes, 0);
+    uint64_t b = wgmma_descriptor(stage + shape::a_bytes, shape::b_kn ? shape::box_bytes : 0);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < GEMM_TILE_K / 16; k++) {
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+            wgmma_bf16<shape::b_kn>(sum[m], wgmma_advance(a, m * block_bytes + k * 32),
+                                    wgmma_advance(b, k * b_step), k > 0 ? 1 : accumulate);
+    }
+    wgmma_commit();
+}
+
+/*
+ * Stores the warpgroup's half of the tile, 64 x 64 at a time: registers to a box in shared memory (128-byte
+ * swizzle: the 16-byte piece p of row r lies at piece p ^ (r % 8)), then a TMA store, which drops what lies
+ * outside C. `boxes` counts the boxes used so far. A box is written again when the store that read it last is
+ * through.
+ */
+template <class shape>
+PTX_FN void gemm_store(const struct gemm_operands *op, const float (&sum)[shape::blocks][shape::tile_n / 2],
+                       uint32_t shared, uint32_t half, const struct mk_tile *tile, uint32_t rank,
+                       uint32_t *boxes)
+{
+    uint32_t thread = threadIdx.x % 128, lane = thread % 32;
+    uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
+    uint32_t row0 = tile->row + rank * shape::tile_m + half * shape::blocks * 64;
+    uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
+#pragma unroll
+    for (int m = 0; m < shape::blocks; m++) {
+#pragma unroll
+        for (int n = 0; n < shape::tile_n / 64; n++) {
+            uint32_t box = ring + (*boxes)++ % shape::c_boxes * shape::box_bytes;
+            if (thread == 0)
+                ptx_bulk_wait_read<shape::c_boxes - 1>();
+            ptx_bar_sync(1 + half, 128);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float *d = &sum[m][n * 32 + j * 8];
+                uint32_t piece = (j * 2 + lane / 16) ^ (row % 8);
+                ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]),
+                                ptx_pack_bf16(d[2], d[3]), ptx_pack_bf16(d[4], d[5]),
+                                ptx_pack_bf16(d[6], d[7]));
+            }
+            ptx_fence_async_shared();
+            ptx_bar_sync(1 + half, 128);
+            if (thread == 0) {
+                ptx_tma_store_3d(&op->c, box, tile->col + n * 64, row0 + m * 64, tile->slab);
+                ptx_bulk_commit();
+            }
+        }
+    }
+}
+
+/* A consumer warpgroup. */
+template <class shape>
+PTX_FN void gemm_consume(const struct gemm_operands *op, struct gemm_source *source, uint32_t shared,
+                         uint32_t half, uint32_t rank)
+{
+    float sum[shape::blocks][shape::tile_n / 2];
+    struct gemm_ring ring = {0, 0};
+    struct mk_tile tile;
+    uint32_t boxes = 0, lane = threadIdx.x % 32;
+    for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
+        uint32_t previous = 0;
+        for (uint32_t k = 0; k < op->stages_of_k; k++) {
+            ptx_mbar_wait(shared + shape::full_offset + ring.stage * 8, ring.parity, op->limit_ns);
+            gemm_multiply_stage<shape>(sum, shared + ring.stage * shape::stage_bytes, half, k > 0);
+            /* One stage's products stay under way while the one before is given back. */
+            wgmma_wait<1>();
+            if (k > 0)
+                gemm_release<shape>(shared, previous, lane);
+            previous = ring.stage;
+            gemm_ring_step<shape>(&ring);
+        }
+        wgmma_wait<0>();
+        gemm_release<shape>(shared, previous, lane);
+#pragma unroll
+        for (int m = 0; m < shape::blocks; m++)
+            wgmma_settle(sum[m]);
+        gemm_store<shape>(op, sum, shared, half, &tile, rank, &boxes);
+        if (threadIdx.x % 128 == 0)
+            gemm_source_after(source, i, &tile, half);
+    }
+    if (threadIdx.x % 128 == 0)
+        ptx_bulk_wait_all();
+}
+
+/*
+ * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic shared
+ * memory at the same address in all CTAs of the cluster; the kernel has __launch_bounds__(GEMM_THREADS, 1).
+ * Returns when all stores have been written.
+ */
+template <class shape>
+PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *source, uint8_t *memory)
+{
+    uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
+    uint32_t rank = shape::cluster > 1 ? ptx_cluster_rank() : 0;
+    if (threadIdx.x == 0) {
+        ptx_tensormap_prefetch(&op->b);
+        ptx_tensormap_prefetch(&op->c);
+        for (int s = 0; s < shape::stages; s++) {
+            ptx_mbar_init(shared + shape::full_offset + s * 8, 1);
+            ptx_mbar_init(shared + shape::empty_offset + s * 8, 8 * shape::cluster); /* consumer warps */
+        }
+        ptx_mbar_init_fence();
+    }
+    if (shape::cluster > 1)
+        ptx_cluster_sync();
+    else
+        __syncthreads();
+
+    uint32_t warpgroup =
+        __shfl_sync(0xffffffff, threadIdx.x / 128, 0); /* known to be the same in all lanes */
+    if (warpgroup == 0) {
+        ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
+        if (threadIdx.x < 32 && ptx_elect())
+            gemm_produce<shape>(op, source, shared, rank);
+        __syncwarp();
+    } else {
+        ptx_registers_inc<GEMM_CONSUMER_REGISTERS>();
+        gemm_consume<shape>(op, source, shared, warpgroup - 1, rank);
+    }
+    /* A CTA's shared memory must outlive what its neighbour still sends there. */
+    if (shape::cluster > 1)
+        ptx_cluster_sync();
+}
+
+#endif

@@ -1,0 +1,262 @@
+/*
+ * The PTX instructions that the Hopper kernels use, one function each, with its contract. Nothing here knows
+ * about tiles or roles. Section numbers are those of the PTX ISA 8.8 manual (CUDA 12.9); 9.0 (CUDA 13.0)
+ * keeps them.
+ *
+ * Shared memory is named by its 32-bit address in the .shared::cta window (ptx_shared). A CTA's own window is
+ * also valid where an instruction wants .shared::cluster (5.1.7.1), and stands for the executing CTA.
+ */
+#ifndef MK_KERNELS_PTX_CUH
+#define MK_KERNELS_PTX_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define PTX_FN static __device__ __forceinline__
+
+PTX_FN uint32_t ptx_shared(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- Time and place
+ * ------------------------------------------------------------------------------------------- */
+
+/* Nanoseconds since some start, ticking every 32 ns on Hopper; not comparable between GPUs (10,
+ * %globaltimer). */
+PTX_FN uint64_t ptx_globaltimer(void)
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+/* This CTA's rank in its cluster; 0 where the launch has no clusters (10, %cluster_ctarank). */
+PTX_FN uint32_t ptx_cluster_rank(void)
+{
+    uint32_t r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+/* True in exactly one lane of a converged warp, always the same one (9.7.13.17, elect.sync). */
+PTX_FN bool ptx_elect(void)
+{
+    uint32_t elected;
+    asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(elected));
+    return elected != 0;
+}
+
+/* ---- Barriers and fences
+ * -------------------------------------------------------------------------------------- */
+
+/* Every thread of the cluster arrives and waits; orders their memory accesses at cluster scope (9.7.13.4).
+ * All threads of a warp must call it together. */
+PTX_FN void ptx_cluster_sync(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* `threads` threads (a multiple of 32) meet at the CTA's barrier `id` (1 to 15; 0 is __syncthreads)
+ * (9.7.13.1). */
+PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy (TMA,
+ * wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). */
+PTX_FN void ptx_fence_async_shared(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* The same for all state spaces: stands between this thread's acquire of a flag and a TMA load of the data
+ * behind it, and between TMA stores that have completed and an ordinary release. */
+PTX_FN void ptx_fence_async(void)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- mbarriers (9.7.13.15)
+ * ------------------------------------------------------------------------------------ */
+
+/* One thread, before anybody uses the barrier; follow with ptx_mbar_init_fence and a CTA or cluster barrier.
+ * A phase completes after `arrivals` arrivals and as many bytes as were expected. */
+PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+
+/* Makes the initialisations visible to the cluster and to the asynchronous proxy (9.7.13.4,
+ * fence.mbarrier_init). */
+PTX_FN void ptx_mbar_init_fence(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Arrives, and makes the current phase also wait for `bytes` bytes of TMA loads. Release at CTA scope. */
+PTX_FN void ptx_mbar_expect(uint32_t bar, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+
+/* Arrives at this CTA's barrier. Release at CTA scope. */
+PTX_FN void ptx_mbar_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+/* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Release at cluster
+ * scope. */
+PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
+{
+    asm volatile("{\n .reg .b32 remote;\n"
+                 " mapa.shared::cluster.u32 remote, %0, %1;\n"
+                 " mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* True when the phase of this parity has completed; acquire at CTA scope then. Suspends the thread for a
+ * short time that the hardware bounds, and returns false if the phase is still open. */
+PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n .reg .pred p;\n"
+                 " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 " selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+/* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what can be
+ * late, flags of other GPUs, is waited for elsewhere and with a message), so it traps, which fails the launch
+ * instead of hanging. */
+PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
+{
+    if (ptx_mbar_try(bar, parity))
+        return;
+    uint64_t start = ptx_globaltimer();
+    for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++) {
+        if (tries % 64 == 0 && ptx_globaltimer() - start > limit_ns)
+            __trap();
+    }
+}
+
+/* ---- Bulk copies, the TMA unit (9.7.9.25)
+ * ---------------------------------------------------------------------- */
+
+/* Every TMA load below completes `bytes of the box` on `bar`, elements outside the tensor included (they
+ * arrive as zeros). Destinations are 128-byte aligned, 1024 for the 128-byte swizzle. One thread calls. */
+PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y,
+                            int32_t z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+/* Delivers the box to the same address in every CTA of the cluster whose bit is set in `ranks`, and completes
+ * its bytes on the barrier at the same address there. (Within a cluster; this has nothing to do with NVLink
+ * multicast.) */
+PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y,
+                                    int32_t z, uint16_t ranks)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "h"(ranks)
+                 : "memory");
+}
+
+/* Stores the part of the box that lies inside the tensor. Belongs to this thread's next bulk group. */
+PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+        "r"(src), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+/* Plain bulk copies between shared and global memory (a peer's too): 16-byte aligned, a multiple of 16 bytes.
+ */
+PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
+{
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+        "l"(src), "r"(bytes), "r"(bar)
+        : "memory");
+}
+
+PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src),
+                 "r"(bytes)
+                 : "memory");
+}
+
+/* Closes this thread's current bulk group. */
+PTX_FN void ptx_bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `pending` of this thread's bulk groups still have to read their shared memory. */
+template <int pending> PTX_FN void ptx_bulk_wait_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+/* Waits until all of this thread's bulk stores have been written: what must stand before a flag that
+ * announces them. */
+PTX_FN void ptx_bulk_wait_all(void)
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/* Fetches the descriptor ahead of its first use (9.7.9.15). */
+PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* ---- Registers and the way out of them
+ * ------------------------------------------------------------------------- */
+
+/* All four warps of a warpgroup call the same one. Give back first (dec) what the others then take (inc,
+ * which waits until it is there). Needs a register cap at entry: __launch_bounds__(threads, 1) (9.7.19.5). */
+template <int registers> PTX_FN void ptx_registers_dec(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+template <int registers> PTX_FN void ptx_registers_inc(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/* The warp stores four 8x8 matrices of 16-bit elements. Lane l passes the address (16-byte aligned) of row l
+ * % 8 of matrix l / 8, and in register m two neighbours of row l / 4 of matrix m: columns 2 * (l % 4) and the
+ * next (9.7.14.5.16). */
+PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(r0),
+                 "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
+}
+
+/* Two floats rounded to nearest even, `low` in the lower half (9.7.9.22). */
+PTX_FN uint32_t ptx_pack_bf16(float low, float high)
+{
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+#endif

@@ -1,0 +1,110 @@
+/*
+ * The Hopper tensor core instruction, wgmma: D (64 x N, fp32, registers) += A (64 x 16, bf16) times B (16 x
+ * N, bf16), A and B in shared memory and named by 64-bit descriptors. PTX ISA 9.7.15 throughout.
+ *
+ * D's layout: lane l of warp w of the warpgroup holds in d[i] row 16 w + l / 4 + 8 ((i / 2) % 2), column
+ * 8 (i / 4) + 2 (l % 4) + i % 2.
+ */
+#ifndef MK_KERNELS_WGMMA_CUH
+#define MK_KERNELS_WGMMA_CUH
+
+#include "kernels/ptx.cuh"
+
+/*
+ * Descriptor of a tile in shared memory that a TMA load wrote with the 128-byte swizzle, 1024-byte aligned
+ * (9.7.15.5.1).
+ *
+ * K-major (a row of 64 K elements is 128 bytes): groups of 8 rows lie 1024 bytes apart (the "stride"); the
+ * "leading" offset is ignored. The next 16 K elements are 32 bytes on. MN-major (a row is 64 elements along
+ * N, one row for each K): groups of 8 K lie 1024 bytes apart (the stride), the next 64 elements along N
+ * `leading` bytes on. The next 16 K elements are 2048 bytes on.
+ */
+PTX_FN uint64_t wgmma_descriptor(uint32_t tile, uint32_t leading)
+{
+    return (uint64_t)((tile & 0x3ffff) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+/* The descriptor `bytes` further on. (The address field does not overflow: shared memory ends below 256 KB.)
+ */
+PTX_FN uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes)
+{
+    return descriptor + (bytes >> 4);
+}
+
+/* Before the first wgmma, and whenever ordinary code has touched the accumulators (9.7.15.7.1). */
+PTX_FN void wgmma_fence(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+PTX_FN void wgmma_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Waits until at most `pending` committed groups are still running: the others have read their shared memory
+ * and written their accumulators. */
+template <int pending> PTX_FN void wgmma_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+/* The compiler doesn't know that wgmma_wait ends writes to d: no reading of d moves above this. */
+template <int count> PTX_FN void wgmma_settle(float (&d)[count])
+{
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define WGMMA_D4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4((i) + 4), WGMMA_D4((i) + 8), WGMMA_D4((i) + 12)
+#define WGMMA_D32(i) WGMMA_D16(i), WGMMA_D16((i) + 16)
+#define WGMMA_R32                                                                                            \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                 \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_R64                                                                                            \
+    WGMMA_R32                                                                                                \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                     \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_R128                                                                                           \
+    WGMMA_R64                                                                                                \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                     \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                       \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "           \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+/*
+ * One asynchronous product. d is overwritten where `accumulate` is 0, else added to. b_mn_major says that B's
+ * tile has N along its rows (the transpose bit). d must not be touched between this and a wgmma_wait that
+ * covers it.
+ */
+template <int b_mn_major> PTX_FN void wgmma_bf16(float (&d)[32], uint64_t a, uint64_t b, uint32_t accumulate)
+{
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
+                 " wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_R32
+                 "}, %32, %33, p, 1, 1, 0, %35;\n}"
+                 : WGMMA_D32(0)
+                 : "l"(a), "l"(b), "r"(accumulate), "n"(b_mn_major));
+}
+
+template <int b_mn_major> PTX_FN void wgmma_bf16(float (&d)[64], uint64_t a, uint64_t b, uint32_t accumulate)
+{
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+                 " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WGMMA_R64
+                 "}, %64, %65, p, 1, 1, 0, %67;\n}"
+                 : WGMMA_D32(0), WGMMA_D32(32)
+                 : "l"(a), "l"(b), "r"(accumulate), "n"(b_mn_major));
+}
+
+template <int b_mn_major> PTX_FN void wgmma_bf16(float (&d)[128], uint64_t a, uint64_t b, uint32_t accumulate)
+{
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n"
+                 " wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" WGMMA_R128
+                 "}, %128, %129, p, 1, 1, 0, %131;\n}"
+                 : WGMMA_D32(0), WGMMA_D32(32), WGMMA_D32(64), WGMMA_D32(96)
+                 : "l"(a), "l"(b), "r"(accumulate), "n"(b_mn_major));
+}
+
+#endif

@@ -1,0 +1,390 @@
+/*
+ * The GEMM engine computes C = A B for any shape, layout of B and tile shape, writes all of C and nothing
+ * else; and it is as fast as cuBLAS.
+ *
+ *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference
+ *     gpu_gemm bench [MS REST]  against cuBLAS in the same run: blocks of MS ms in turn, REST ms of idling
+ * before each. Default 20 and 0, which heats the GPU to its power limit; 4 and 30 keep its clocks up.
+ *
+ * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
+ */
+#include "kernels/gemm.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CUDA(call)                                                                                           \
+    do {                                                                                                     \
+        cudaError_t err_ = (call);                                                                           \
+        if (err_ != cudaSuccess) {                                                                           \
+            fprintf(stderr, "gpu_gemm: %s: %s (line %d)\n", #call, cudaGetErrorString(err_), __LINE__);      \
+            exit(3);                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+typedef __nv_bfloat16 bf16;
+
+/* ---- Inputs, reference, comparison
+ * ------------------------------------------------------------------------------ */
+
+static __device__ uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* Normal random numbers (Box-Muller). */
+static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint64_t r = mix(seed * 0x100000001b3ull + i);
+        float u = ((uint32_t)r + 1.0f) * 2.3283064e-10f, v = (uint32_t)(r >> 32) * 2.3283064e-10f;
+        p[i] = __float2bfloat16(sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v));
+    }
+}
+
+/* One thread an element, in order, fp32. */
+static __global__ void reference(const bf16 *a, const bf16 *b, float *c, int64_t m, int64_t n, int64_t k,
+                                 int b_kn)
+{
+    int64_t col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+    if (col >= n || row >= m)
+        return;
+    float sum = 0;
+    for (int64_t i = 0; i < k; i++)
+        sum += __bfloat162float(a[row * k + i]) * __bfloat162float(b_kn ? b[i * n + col] : b[col * k + i]);
+    c[row * n + col] = sum;
+}
+
+struct difference {
+    double error, norm; /* sums of squares */
+    unsigned long long wrong;
+};
+
+static __device__ float value(float x)
+{
+    return x;
+}
+static __device__ float value(bf16 x)
+{
+    return __bfloat162float(x);
+}
+
+/* An element is wrong when it is further from the reference than rounding to bf16 (twice, where the reference
+ * is bf16 too) and fp32 sums of k normal products explain. NaN is. */
+template <class T>
+static __global__ void compare(const bf16 *c, const T *want, uint64_t count, float slack,
+                               struct difference *out)
+{
+    double error = 0, norm = 0;
+    unsigned long long wrong = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        float x = value(c[i]), y = value(want[i]), d = x - y;
+        error += (double)d * d;
+        norm += (double)y * y;
+        if (!(fabsf(d) <= fabsf(y) * (sizeof(T) == 2 ? 0.0079f : 0.004f) + slack))
+            wrong++;
+    }
+    atomicAdd(&out->error, error);
+    atomicAdd(&out->norm, norm);
+    atomicAdd(&out->wrong, wrong);
+}
+
+static __global__ void count_changed(const uint16_t *p, uint64_t count, unsigned long long *changed)
+{
+    for (uint64_t i = threadIdx.x; i < count; i += blockDim.x)
+        if (p[i] != 0xffff)
+            atomicAdd(changed, 1ull);
+}
+
+static bf16 *device_random(uint64_t count, uint64_t seed)
+{
+    bf16 *p;
+    CUDA(cudaMalloc(&p, count * 2));
+    fill<<<1024, 256>>>(p, count, seed);
+    CUDA(cudaGetLastError());
+    return p;
+}
+
+template <class T>
+static struct difference device_compare(const bf16 *c, const T *want, int64_t m, int64_t n, int64_t k)
+{
+    struct difference *out, host;
+    CUDA(cudaMalloc(&out, sizeof *out));
+    CUDA(cudaMemset(out, 0, sizeof *out));
+    compare<<<512, 256>>>(c, want, (uint64_t)m * n, 1e-4f * sqrtf((float)k), out);
+    CUDA(cudaMemcpy(&host, out, sizeof host, cudaMemcpyDeviceToHost));
+    CUDA(cudaFree(out));
+    return host;
+}
+
+static uint64_t fresh_seed(void)
+{
+    static uint64_t n;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec + n++;
+}
+
+/* ---- check
+ * ------------------------------------------------------------------------------------------------------ */
+
+static const struct gemm_tiling tilings[] = {
+    {128, 256, 2, 8}, {256, 128, 2, 4}, {128, 128, 2, 3}, {128, 128, 1, 8}, {128, 64, 1, 1},
+};
+enum { TILINGS = sizeof tilings / sizeof tilings[0], GUARD = 65536 };
+
+static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
+{
+    bf16 *a = device_random(m * k, fresh_seed()), *b = device_random(n * k, fresh_seed()), *c;
+    float *want;
+    unsigned long long *changed, stray;
+    int failed = 0;
+    CUDA(cudaMalloc(&want, m * n * 4));
+    CUDA(cudaMalloc(&c, (m * n + 2 * GUARD) * 2));
+    CUDA(cudaMalloc(&changed, 8));
+    reference<<<dim3((n + 15) / 16, (m + 15) / 16), dim3(16, 16)>>>(a, b, want, m, n, k, b_rows == GEMM_B_KN);
+    for (int t = 0; t < TILINGS; t++) {
+        CUDA(cudaMemset(c, 0xff, (m * n + 2 * GUARD) * 2));
+        CUDA(cudaMemset(changed, 0, 8));
+        int err = gemm_run(a, b, c + GUARD, m, n, k, b_rows, tilings[t], t == 2 ? 6 : 0, 0);
+        CUDA(cudaDeviceSynchronize());
+        struct difference d = device_compare(c + GUARD, want, m, n, k);
+        count_changed<<<1, 1024>>>((uint16_t *)c, GUARD, changed);
+        count_changed<<<1, 1024>>>((uint16_t *)c + GUARD + m * n, GUARD, changed);
+        CUDA(cudaMemcpy(&stray, changed, 8, cudaMemcpyDeviceToHost));
+        double relative = sqrt(d.error / d.norm);
+        if (err || d.wrong || stray || !(relative <= 2e-3)) {
+            printf("WRONG %lld,%lld,%lld %s tile %dx%dx%d: returned %d, relative error %.2e, %llu wrong, "
+                   "%llu stray\n",
+                   (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
+                   tilings[t].tile_m, tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong, stray);
+            failed = 1;
+        }
+    }
+    CUDA(cudaFree(a));
+    CUDA(cudaFree(b));
+    CUDA(cudaFree(c));
+    CUDA(cudaFree(want));
+    CUDA(cudaFree(changed));
+    return failed;
+}
+
+static int check(void)
+{
+    static const int64_t shapes[][3] = {
+        {1, 8, 8},         {1, 4096, 8192}, {65, 200, 328},   {390, 200, 8},    {128, 256, 64},
+        {129, 264, 1000},  {390, 8, 4096},  {64, 64, 64},     {300, 3584, 520}, {1000, 1544, 2048},
+        {2048, 4096, 256}, {513, 520, 16},  {4000, 136, 200}, {77, 8200, 136},  {3333, 2504, 1096},
+    };
+    int failed = 0, cases = sizeof shapes / sizeof shapes[0];
+    for (int i = 0; i < cases; i++) {
+        failed |= check_one(shapes[i][0], shapes[i][1], shapes[i][2], GEMM_B_NK);
+        failed |= check_one(shapes[i][0], shapes[i][1], shapes[i][2], GEMM_B_KN);
+    }
+    /* What it must refuse. */
+    const struct gemm_tiling none = {64, 64, 1, 8};
+    bf16 *p = device_random(1 << 16, 1);
+    failed |= gemm_run(p, p, p, 64, 60, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 64, 64, 12, GEMM_B_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 0, 64, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
+    failed |= gemm_run(p, p, p, 64, 64, 64, GEMM_B_NK, none, 0, 0) == 0;
+    failed |= gemm_run(p + 1, p, p, 64, 64, 64, GEMM_B_NK, tilings[0], 0, 0) == 0;
+    CUDA(cudaFree(p));
+    printf("check: %d shapes, both layouts of B, %d tile shapes: %s\n", cases, TILINGS,
+           failed ? "WRONG" : "right");
+    return failed;
+}
+
+/* ---- bench
+ * ------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    int (*create)(void **);
+    int (*set_workspace)(void *, void *, size_t);
+    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
+                const void *, void *, int, int, int, int);
+    void *handle;
+} cublas;
+
+static int cublas_open(void)
+{
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
+    void *lib = NULL, *workspace;
+    const char *path = getenv("CUBLAS_PATH");
+    if (path)
+        lib = dlopen(path, RTLD_NOW);
+    for (int i = 0; !lib && i < 3; i++)
+        lib = dlopen(names[i], RTLD_NOW);
+    if (!lib) {
+        fprintf(stderr, "gpu_gemm: no cuBLAS (%s); name it in CUBLAS_PATH\n", dlerror());
+        return -1;
+    }
+    *(void **)&cublas.create = dlsym(lib, "cublasCreate_v2");
+    *(void **)&cublas.set_workspace = dlsym(lib, "cublasSetWorkspace_v2");
+    *(void **)&cublas.gemm = dlsym(lib, "cublasGemmEx");
+    CUDA(cudaMalloc(&workspace, 64 << 20));
+    if (!cublas.create || !cublas.set_workspace || !cublas.gemm || cublas.create(&cublas.handle) ||
+        cublas.set_workspace(cublas.handle, workspace, 64 << 20))
+        return -1;
+    return 0;
+}
+
+/* Row-major C = A B is column-major C' = B' A'. */
+static int run_cublas(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t n, int64_t k,
+                      enum gemm_b b_rows)
+{
+    const float one = 1, zero = 0;
+    enum { OP_N = 0, OP_T = 1, R_16BF = 14, COMPUTE_32F = 68, DEFAULT = -1 };
+    int kn = b_rows == GEMM_B_KN;
+    return cublas.gemm(cublas.handle, kn ? OP_N : OP_T, OP_N, n, m, k, &one, b, R_16BF, kn ? n : k, a, R_16BF,
+                       k, &zero, c, R_16BF, n, COMPUTE_32F, DEFAULT);
+}
+
+static int run_chosen(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t n, int64_t k,
+                      enum gemm_b b_rows)
+{
+    static int sms;
+    if (!sms)
+        CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0));
+    return gemm_run(a, b, c, m, n, k, b_rows, gemm_choose_tiling(m, n, k, sms), 0, 0);
+}
+
+struct contestant {
+    const char *name;
+    int (*run)(const bf16 *, const bf16 *, bf16 *, int64_t, int64_t, int64_t, enum gemm_b);
+    double ratios; /* logarithms of cuBLAS's time over its own, summed over shapes */
+};
+
+static struct contestant contestants[] = {{"cuBLAS", run_cublas, 0},
+                                          {"mkernel", run_chosen, 0},
+#ifdef GPU_GEMM_MORE
+                                          GPU_GEMM_MORE
+#endif
+};
+enum { CONTESTANTS = sizeof contestants / sizeof contestants[0], ROUNDS = 9, MAX_SETS = 8 };
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* Times all contestants in turn, ROUNDS times, over sets of inputs that together exceed L2 many times over.
+ */
+static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, double block_ms, double rest_ms)
+{
+    bf16 *a[MAX_SETS], *b[MAX_SETS], *c, *want;
+    int sets = 2, wrong = 0;
+    while (sets < MAX_SETS && sets * (m + n) * k * 2 < 400e6)
+        sets++;
+    for (int s = 0; s < sets; s++) {
+        a[s] = device_random(m * k, fresh_seed());
+        b[s] = device_random(n * k, fresh_seed());
+    }
+    CUDA(cudaMalloc(&c, m * n * 2));
+    CUDA(cudaMalloc(&want, m * n * 2));
+    int bad = run_cublas(a[0], b[0], want, m, n, k, b_rows);
+    double relative[CONTESTANTS], ms[CONTESTANTS][ROUNDS], ratio[CONTESTANTS][ROUNDS];
+    for (int i = 0; i < CONTESTANTS; i++) {
+        CUDA(cudaMemset(c, 0xff, m * n * 2));
+        int err = contestants[i].run(a[0], b[0], c, m, n, k, b_rows);
+        CUDA(cudaDeviceSynchronize());
+        struct difference d = device_compare(c, want, m, n, k);
+        relative[i] = sqrt(d.error / d.norm);
+        if (bad || err || !(relative[i] <= 2e-3)) {
+            printf("WRONG %s: returned %d, relative error %.2e, %llu wrong\n", contestants[i].name, err,
+                   relative[i], d.wrong);
+            wrong = 1;
+        }
+    }
+    int launches = (int)ceil(block_ms / (2e3 * m * n * k / 750e12));
+    cudaEvent_t start, stop;
+    CUDA(cudaEventCreate(&start));
+    CUDA(cudaEventCreate(&stop));
+    for (int r = -1; r < ROUNDS && !wrong; r++) { /* round -1 warms up */
+        for (int j = 0; j < CONTESTANTS; j++) {
+            int i = (j + r + 1) % CONTESTANTS;
+            float t;
+            usleep((useconds_t)(rest_ms * 1000));
+            contestants[i].run(a[0], b[0], c, m, n, k, b_rows);
+            CUDA(cudaEventRecord(start));
+            for (int l = 0; l < launches; l++)
+                contestants[i].run(a[(l + 1) % sets], b[(l + 1) % sets], c, m, n, k, b_rows);
+            CUDA(cudaEventRecord(stop));
+            CUDA(cudaEventSynchronize(stop));
+            CUDA(cudaEventElapsedTime(&t, start, stop));
+            if (r >= 0)
+                ms[i][r] = t / launches;
+        }
+        for (int i = 0; r >= 0 && i < CONTESTANTS; i++)
+            ratio[i][r] = ms[0][r] / ms[i][r];
+    }
+    for (int i = 0; i < CONTESTANTS && !wrong; i++) {
+        double rho = median(ratio[i], ROUNDS), t = median(ms[i], ROUNDS);
+        contestants[i].ratios += log(rho);
+        printf("%5lld %5lld %5lld %s  %-22s %8.4f ms (%.4f-%.4f) %6.1f TF  %.3f of cuBLAS  error %.1e\n",
+               (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
+               contestants[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho, relative[i]);
+    }
+    fflush(stdout);
+    for (int s = 0; s < sets; s++) {
+        CUDA(cudaFree(a[s]));
+        CUDA(cudaFree(b[s]));
+    }
+    CUDA(cudaFree(c));
+    CUDA(cudaFree(want));
+    return wrong;
+}
+
+static int bench(double block_ms, double rest_ms)
+{
+    static const int64_t shapes[][3] = {
+        {4096, 4096, 4096},   {8192, 8192, 8192},   {8192, 3584, 8192},  {2048, 4096, 8192},
+        {16384, 2048, 16384}, {16384, 16384, 2048}, {32768, 4096, 8192},
+    };
+    int wrong = 0, cases = sizeof shapes / sizeof shapes[0];
+    if (cublas_open())
+        return 77;
+    for (int layout = 0; layout < 2; layout++)
+        for (int i = 0; i < cases; i++)
+            wrong |=
+                bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], (enum gemm_b)layout, block_ms, rest_ms);
+    for (int i = 0; i < CONTESTANTS && !wrong; i++)
+        printf("geometric mean over %d shapes, both layouts: %-22s %.3f of cuBLAS\n", cases,
+               contestants[i].name, exp(contestants[i].ratios / (2 * cases)));
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    struct cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9) {
+        printf("gpu_gemm: skipped, no Hopper GPU here\n");
+        return 77;
+    }
+    printf("%s, %d SMs\n", prop.name, prop.multiProcessorCount);
+    if (argc >= 2 && !strcmp(argv[1], "check"))
+        return check();
+    if (argc >= 2 && !strcmp(argv[1], "bench"))
+        return bench(argc >= 3 ? atof(argv[2]) : 20, argc >= 4 ? atof(argv[3]) : 0);
+    fprintf(stderr, "usage: gpu_gemm check | bench [MS REST]\n");
+    return 2;
+}
