@@ -7,14 +7,16 @@
 
 #include "core/base.h"
 
-/* What a record says. Every kind is an interval except MK_EV_LAUNCH and MK_EV_SIGNAL, which last 0 ns. */
+/* What a record says. Every kind is an interval except MK_EV_LAUNCH and MK_EV_SIGNAL, which last 0 ns. The four bits
+ * between argument and kind say a wait's cause, a copy's or signal's destination (local rank), a launch's plan; else 0. */
 enum mk_event_kind {
     MK_EV_NONE,
-    MK_EV_LAUNCH,  /* a launch began on this CTA; argument: low 24 bits of the epoch. What follows belongs to it */
+    MK_EV_LAUNCH,  /* a launch began on this CTA; argument: low 24 bits of the epoch; cause field: low 4 bits of the plan
+                    * id. What follows belongs to it */
     MK_EV_TILE,    /* a tile's math, first load to last store; argument: tile id */
     MK_EV_WAIT,    /* waited for a flag (0 ns: it was there); argument: flag index; cause set */
-    MK_EV_COPY,    /* moved a chunk to a local peer; argument: chunk id */
-    MK_EV_SIGNAL,  /* raised a flag of a local peer; argument: flag index */
+    MK_EV_COPY,    /* moved a chunk to a local peer; argument: chunk id; cause field: the peer's local rank */
+    MK_EV_SIGNAL,  /* raised a flag of a local peer; argument: flag index; cause field: the peer's local rank */
     MK_EV_COMMAND, /* posted a command to the proxy; argument: low 24 bits of its sequence number in its ring */
     MK_EV_REDUCE,  /* added partial sums; argument: chunk id */
     MK_EV_KINDS
@@ -33,7 +35,7 @@ enum mk_cause {
 struct mk_event {
     uint64_t start; /* ns on the clock of whoever wrote it: %globaltimer or CLOCK_MONOTONIC */
     uint32_t ns;    /* length; longer intervals are written as several records that touch */
-    uint32_t what;  /* argument (24 bits) << 8 | cause << 4 | kind */
+    uint32_t what;  /* argument (24 bits) << 8 | cause, local rank or plan (4 bits) << 4 | kind */
 };
 
 struct mk_track {
