@@ -64,6 +64,9 @@ $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
 
+# .incbin is not seen by -MMD.
+$(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
+
 $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
 

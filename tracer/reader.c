@@ -1,0 +1,141 @@
+/* Opens a trace and refuses, in one sentence, what is not one. */
+#include "tracer/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/event.h"
+
+enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
+{
+    static const uint8_t by_kind[MK_EV_KINDS] = {
+        [MK_EV_TILE] = TRACE_TILE,
+        [MK_EV_COPY] = TRACE_COPY,
+        [MK_EV_COMMAND] = TRACE_COMMAND,
+        [MK_EV_REDUCE] = TRACE_REDUCE,
+    };
+    static const uint8_t by_cause[MK_CAUSES] = {
+        [MK_CAUSE_NONE] = TRACE_WAIT_DATA,
+        [MK_CAUSE_DATA] = TRACE_WAIT_DATA,
+        [MK_CAUSE_BACKPRESSURE] = TRACE_WAIT_BACKPRESSURE,
+        [MK_CAUSE_CREDIT] = TRACE_WAIT_CREDIT,
+        [MK_CAUSE_NETWORK] = TRACE_WAIT_NETWORK,
+    };
+    if (kind == MK_EV_WAIT)
+        return cause < MK_CAUSES ? by_cause[cause] : TRACE_WAIT_DATA;
+    return kind < MK_EV_KINDS ? by_kind[kind] : TRACE_IDLE;
+}
+
+/* The file itself, before SQLite sees it: its errors say less ("unable to open database file"). */
+static int check_file(const char *path, char *error, size_t size)
+{
+    static const char magic[16] = "SQLite format 3";
+    char head[100];
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int rc = -errno;
+        snprintf(error, size, "cannot open trace '%s': %s", path, strerror(-rc));
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        snprintf(error, size, "'%s' is not a file", path);
+        close(fd);
+        return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    }
+    ssize_t n = read(fd, head, sizeof(head));
+    close(fd);
+    if (n == 0) {
+        snprintf(error, size, "trace '%s' is empty: the run that wrote it did not finish", path);
+        return -ENODATA;
+    }
+    if (n < 16 || memcmp(head, magic, 16) != 0) {
+        snprintf(error, size, "'%s' is not a trace of mkernel (not an SQLite file)", path);
+        return -EINVAL;
+    }
+    if (n < 100) {
+        snprintf(error, size, "trace '%s' is damaged: it ends after %zd bytes", path, n);
+        return -EBADMSG;
+    }
+    return 0;
+}
+
+/* One integer of a query; -1 where the query fails or has no row. */
+static int64_t one_integer(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *q = NULL;
+    int64_t value = -1;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) == SQLITE_OK && sqlite3_step(q) == SQLITE_ROW)
+        value = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return value;
+}
+
+static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
+{
+    int64_t id = one_integer(db, "PRAGMA application_id");
+    if (id != TRACE_APPLICATION_ID) {
+        int damaged = id < 0 && sqlite3_errcode(db) != SQLITE_OK && sqlite3_errcode(db) != SQLITE_DONE;
+        if (damaged)
+            snprintf(error, size, "trace '%s' is damaged: %s", path, sqlite3_errmsg(db));
+        else
+            snprintf(error, size, "'%s' is a database, but not a trace of mkernel", path);
+        return damaged ? -EBADMSG : -EINVAL;
+    }
+    int64_t version = one_integer(db, "PRAGMA user_version");
+    if (version != TRACE_SCHEMA_VERSION) {
+        snprintf(error, size, "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
+                 (long long)version, TRACE_SCHEMA_VERSION,
+                 version < TRACE_SCHEMA_VERSION ? "run it again, or read it with the mkernel that wrote it"
+                                                : "read it with a newer mkernel");
+        return -EPROTO;
+    }
+    /* The file's own count of its pages against its size finds a cut file without reading it. */
+    int64_t pages = one_integer(db, "PRAGMA page_count"), page = one_integer(db, "PRAGMA page_size");
+    struct stat st;
+    if (stat(path, &st) == 0 && pages * page > st.st_size) {
+        snprintf(error, size, "trace '%s' is damaged: %lld of its %lld bytes are there", path,
+                 (long long)st.st_size, (long long)(pages * page));
+        return -EBADMSG;
+    }
+    if (one_integer(db, "SELECT count(*) FROM run") != 1 ||
+        one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
+        one_integer(db, "SELECT count(*) FROM rank") < 1 ||
+        one_integer(
+            db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', 'level', 'message', 'track')") !=
+            4) {
+        int rc = sqlite3_errcode(db);
+        snprintf(error, size, "trace '%s' is damaged: %s", path,
+                 rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW ? sqlite3_errmsg(db)
+                                                                          : "it says nothing about its run");
+        return -EBADMSG;
+    }
+    return 0;
+}
+
+int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
+{
+    sqlite3 *db = NULL;
+    *out = NULL;
+    int rc = check_file(path, error, size);
+    if (rc)
+        return rc;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        snprintf(error, size, "cannot open trace '%s': %s", path, db ? sqlite3_errmsg(db) : "out of memory");
+        sqlite3_close(db);
+        return -EIO;
+    }
+    sqlite3_exec(db, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
+    rc = check_schema(db, path, error, size);
+    if (rc)
+        sqlite3_close(db);
+    else
+        *out = db;
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* Reading a trace: all that a viewer or report needs besides SQL. The tables and views are schema.sql and
+ * views.sql. */
+#ifndef MK_TRACER_READER_H
+#define MK_TRACER_READER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sqlite3.h>
+
+#define TRACE_APPLICATION_ID 1835758706 /* 'mktr' */
+#define TRACE_SCHEMA_VERSION 1
+
+/* Columns of table level, in order; also the ids of table state. */
+enum trace_state {
+    TRACE_IDLE,
+    TRACE_TILE,
+    TRACE_COPY,
+    TRACE_COMMAND,
+    TRACE_REDUCE,
+    TRACE_WAIT_DATA,
+    TRACE_WAIT_BACKPRESSURE,
+    TRACE_WAIT_CREDIT,
+    TRACE_WAIT_NETWORK,
+    TRACE_STATES
+};
+
+/* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last no time.
+ */
+enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
+
+/* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a time per
+ * handle. Reads a few pages only, whatever the size of the trace. Returns 0, or -errno with one sentence in
+ * `error` and *db NULL: -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL (not a trace),
+ * -EPROTO (another schema version). */
+int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
+
+#endif
