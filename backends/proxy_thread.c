@@ -1,0 +1,100 @@
+/* The proxy's thread: how it spends its time between commands. */
+#define _GNU_SOURCE
+#include "backends/proxy_state.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+enum {
+    YIELDS = 64,
+    SLEEP_MIN_NS = 2000,
+    SLEEP_MAX_NS = 50000,
+    DRAIN_NS = 100000000, /* after a failure: how long completions are still collected */
+};
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its own for about
+ * a millisecond; where ranks outnumber them, what it waits for needs the core. */
+static uint32_t spins(const struct proxy *p)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return (uint32_t)cores >= 4 * p->config.topo.gpus ? 20000 : 16;
+}
+
+static void back_off(uint32_t idle, uint32_t spin)
+{
+    if (idle < spin) {
+        relax();
+    } else if (idle < spin + YIELDS) {
+        sched_yield();
+    } else {
+        uint32_t doublings = idle - spin - YIELDS;
+        long ns = doublings < 5 ? SLEEP_MIN_NS << doublings : SLEEP_MAX_NS;
+        nanosleep(&(struct timespec){.tv_nsec = ns < SLEEP_MAX_NS ? ns : SLEEP_MAX_NS}, NULL);
+    }
+}
+
+static void *run(void *argument)
+{
+    struct proxy *p = argument;
+    uint32_t spin = spins(p), idle = 0;
+    uint64_t give_up = 0;
+    prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* the default of 50 us would double the longest sleep */
+    for (;;) {
+        int stop = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE); /* before the pass: what was posted before it is read */
+        if (proxy_step(p)) {
+            idle = 0;
+        } else {
+            if (stop && !p->in_flight)
+                break;
+            back_off(idle++, spin);
+        }
+        if (stop && p->draining) {
+            if (!p->in_flight || (give_up && clock_ns() > give_up))
+                break;
+            if (!give_up)
+                give_up = clock_ns() + DRAIN_NS;
+        }
+    }
+    return NULL;
+}
+
+int proxy_start(struct proxy *p)
+{
+    if (p->running)
+        return -EALREADY;
+    p->stop = 0;
+    int rc = pthread_create(&p->thread, NULL, run, p);
+    if (rc)
+        return -rc;
+    p->running = 1;
+    pthread_setname_np(p->thread, "mkernel proxy");
+    return 0;
+}
+
+void proxy_stop(struct proxy *p)
+{
+    if (!p->running)
+        return;
+    __atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
+    pthread_join(p->thread, NULL);
+    p->running = 0;
+}

@@ -1,0 +1,214 @@
+/* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy, over a fabric that
+ * takes every put and completes it at once. */
+#include "experiments/commands.h"
+#include "backends/proxy.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PENDING = 4096, ROUNDS_MAX = 100, SPINS = 2000 };
+
+/* Completes puts in the order in which they came. */
+struct null_fabric {
+    struct fabric fabric;
+    uint64_t cookies[PENDING];
+    uint64_t posted, completed;
+};
+
+static int null_put(struct fabric *fabric, const struct fabric_put *put)
+{
+    struct null_fabric *f = (struct null_fabric *)fabric;
+    if (f->posted - f->completed == PENDING)
+        return -EAGAIN;
+    f->cookies[f->posted++ % PENDING] = put->cookie;
+    return 0;
+}
+
+static int null_flush(struct fabric *fabric)
+{
+    return 0;
+}
+
+static int null_poll(struct fabric *fabric, struct fabric_completion *out, int max)
+{
+    struct null_fabric *f = (struct null_fabric *)fabric;
+    int n = 0;
+    for (; n < max && f->completed < f->posted; n++) {
+        out[n].cookie = f->cookies[f->completed++ % PENDING];
+        out[n].status = 0;
+    }
+    return n;
+}
+
+static const struct fabric_ops null_ops = {.name = "null", .put = null_put, .flush = null_flush, .poll = null_poll};
+
+static uint64_t now(void *context)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static int failed(void *context)
+{
+    return __atomic_load_n((int *)context, __ATOMIC_RELAXED);
+}
+
+static void fail(void *context, const struct mk_failure *failure)
+{
+    __atomic_store_n((int *)context, 1, __ATOMIC_RELAXED);
+}
+
+static void wait_a_little(uint32_t *spins)
+{
+    if (++*spins % SPINS == 0)
+        sched_yield();
+}
+
+/* Posts `commands` and waits until the proxy has completed them. Returns ns, 0 where the proxy failed. */
+static uint64_t round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch, int *job_failed)
+{
+    uint64_t start = now(NULL);
+    uint32_t spins = 0;
+    while (mk_ring_post(ring, mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
+        wait_a_little(&spins);
+    for (uint64_t i = 1; i < commands; i++) {
+        struct mk_command c = mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096, (uint32_t)i & 511,
+                                             mk_ring_parity(ring->capacity, ring->posted));
+        while (mk_ring_post(ring, c)) {
+            if (failed(job_failed))
+                return 0;
+            wait_a_little(&spins);
+        }
+    }
+    while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) != ring->posted) {
+        if (failed(job_failed))
+            return 0;
+        wait_a_little(&spins);
+    }
+    return now(NULL) - start;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json)
+{
+    int status = STATUS_FAILED, job_failed = 0;
+    double rates[ROUNDS_MAX];
+    struct null_fabric *fabric = calloc(1, sizeof *fabric);
+    struct mk_ring *ring = aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
+    struct proxy *proxy = NULL;
+    FILE *out = json ? fopen(json, "w") : NULL;
+    if (!fabric || !ring) {
+        fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n", (unsigned long long)capacity);
+        goto done;
+    }
+    if (json && !out) {
+        fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(errno));
+        goto done;
+    }
+    memset(ring, 0, mk_ring_bytes(capacity));
+    ring->capacity = capacity;
+    fabric->fabric.ops = &null_ops;
+    struct proxy_config config = {.fabric = &fabric->fabric, .rings = &ring, .ring_count = 1, .timeout_ns = MK_TIMEOUT_NS,
+                                  .topo = {.nodes = 2, .gpus = 1}, .heap_bytes = 1 << 20, .heap_flags = 512,
+                                  .now = now, .failed = failed, .fail = fail, .context = &job_failed};
+    int rc = proxy_create(&proxy, &config);
+    if (!rc)
+        rc = proxy_start(proxy);
+    if (rc) {
+        fprintf(stderr, "mkernel bench ring: cannot start the proxy: %s\n", strerror(-rc));
+        goto done;
+    }
+    for (uint32_t i = 0; i <= rounds; i++) {
+        uint64_t ns = round_ns(ring, commands, i + 1, &job_failed);
+        if (!ns) {
+            fprintf(stderr, "mkernel bench ring: the proxy refused a command\n");
+            goto done;
+        }
+        if (i) /* the first warms up */
+            rates[i - 1] = (double)commands * 1e3 / (double)ns;
+    }
+    qsort(rates, rounds, sizeof *rates, by_value);
+    printf("%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]", "min[M/s]", "max[M/s]");
+    printf("%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands, (unsigned long long)capacity,
+           rates[rounds / 2], rates[0], rates[rounds - 1]);
+    if (out)
+        fprintf(out, "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
+                "\"min_mps\":%.3f,\"max_mps\":%.3f}\n", (unsigned long long)commands, (unsigned long long)capacity,
+                rounds, rates[rounds / 2], rates[0], rates[rounds - 1]);
+    status = STATUS_DONE;
+done:
+    proxy_destroy(proxy);
+    if (out && fclose(out) && status == STATUS_DONE) {
+        fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(errno));
+        status = STATUS_FAILED;
+    }
+    free(ring);
+    free(fabric);
+    return status;
+}
+
+static int number(const char *text, uint64_t low, uint64_t high, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (errno || end == text || *end || text[0] == '-' || v < low || v > high)
+        return -EINVAL;
+    *out = v;
+    return 0;
+}
+
+int bench_ring(int argc, char **argv)
+{
+    static const struct option options[] = {{"commands", 1, 0, 'n'}, {"rounds", 1, 0, 'r'}, {"capacity", 1, 0, 'c'},
+                                            {"json", 1, 0, 'j'},     {"help", 0, 0, 'h'},   {0}};
+    uint64_t commands = 5000000, rounds = 7, capacity = 1024;
+    const char *json = NULL;
+    int c;
+    opterr = 0;
+    optind = 1;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (c == 'n' && number(optarg, 1000, 1u << 30, &commands)) {
+            fprintf(stderr, "mkernel bench ring: --commands takes 1000 to 1073741824, not %s\n", optarg);
+            return STATUS_USAGE;
+        }
+        if (c == 'r' && number(optarg, 1, ROUNDS_MAX, &rounds)) {
+            fprintf(stderr, "mkernel bench ring: --rounds takes 1 to %d, not %s\n", ROUNDS_MAX, optarg);
+            return STATUS_USAGE;
+        }
+        if (c == 'c' && (number(optarg, 2, 1u << 24, &capacity) || capacity & (capacity - 1))) {
+            fprintf(stderr, "mkernel bench ring: --capacity takes a power of two from 2 to 16777216, not %s\n", optarg);
+            return STATUS_USAGE;
+        }
+        if (c == 'j')
+            json = optarg;
+        if (c == 'h') {
+            printf("usage: mkernel bench ring [--commands N] [--rounds N] [--capacity N] [--json FILE]\n\n"
+                   "Commands per second from one producer thread to the proxy, which hands them to a fabric that\n"
+                   "completes each at once: the cost of the ring and of the proxy alone. Median, slowest and fastest\n"
+                   "of the rounds (default 7 of 5000000 commands, ring of 1024).\n");
+            return STATUS_DONE;
+        }
+        if (c == '?') {
+            fprintf(stderr, "mkernel bench ring: cannot use %s; see --help\n", argv[optind - 1]);
+            return STATUS_USAGE;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "mkernel bench ring: %s is one argument too many; see --help\n", argv[optind]);
+        return STATUS_USAGE;
+    }
+    return measure(commands, (uint32_t)rounds, capacity, json);
+}
