@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sqlite3.h>
 
+#include "core/event.h" /* the kinds and causes of events, the roles of tracks */
+
 #define TRACE_APPLICATION_ID 1835758706 /* 'mktr' */
 #define TRACE_SCHEMA_VERSION 1
 

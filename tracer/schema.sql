@@ -162,6 +162,12 @@ CREATE TABLE level (
     wait_data INTEGER, wait_backpressure INTEGER, wait_credit INTEGER, wait_network INTEGER,
     PRIMARY KEY (level, track, bucket)) WITHOUT ROWID;
 
+-- Overlap over time, as launch_rank counts it, on the grid of zoom: ns of a bucket in which the rank had a tile under way
+-- and no transfer, a transfer and no tile, and both. Buckets with none of these have no row. The viewer's rank rows.
+CREATE TABLE overlap_level (
+    level INTEGER, rank INTEGER, bucket INTEGER, compute_only INTEGER NOT NULL, comm_only INTEGER NOT NULL, both INTEGER NOT NULL,
+    PRIMARY KEY (level, rank, bucket)) WITHOUT ROWID;
+
 -- A rank's ways in and out, and the bytes under way on them over time.
 CREATE TABLE link (
     id INTEGER PRIMARY KEY, rank INTEGER NOT NULL,
