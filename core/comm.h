@@ -36,6 +36,10 @@ struct mk_comm {
     struct mk_track *tracks; /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
     uint32_t track_count;
     uint32_t track_warps; /* tracks per CTA */
+    /* One word per grid CTA, in host memory, which the CTA keeps up to date and anybody may read while a launch hangs:
+     * epoch << 32 | mk_event_what of what it does now (low half 0: nothing). NULL where the executor keeps none. */
+    uint64_t *progress;
+    uint32_t progress_count;
     struct mk_message_log messages;
     struct mk_failure failure; /* this rank's own copy, once the job has failed */
     char error[512];

@@ -1,5 +1,5 @@
-/* Stackful coroutines: a CTA of the host executor and of the simulator is one. Resumed and left on one thread; nothing is
- * shared between threads but a pool is not locked, so each thread has its own. */
+/* Stackful coroutines: a CTA of the host executor and of the simulator is one. Resumed and left on one
+ * thread; nothing is shared between threads but a pool is not locked, so each thread has its own. */
 #ifndef SIM_COROUTINE_H
 #define SIM_COROUTINE_H
 
@@ -19,7 +19,8 @@ void coroutine_pool_destroy(struct coroutine_pool *pool);
 /* A coroutine that does nothing until coroutine_start. 0 or -ENOMEM. */
 int coroutine_create(struct coroutine **out, struct coroutine_pool *pool);
 
-/* The next resume begins body(argument). One that has not ended is dropped where it stands: what it held is not freed. */
+/* The next resume begins body(argument). One that has not ended is dropped where it stands: what it held is
+ * not freed. */
 void coroutine_start(struct coroutine *c, void (*body)(void *argument), void *argument);
 
 /* Runs until the coroutine yields or ends; returns 1 while there is more to run, 0 once it has ended. */

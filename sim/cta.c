@@ -1,0 +1,310 @@
+#include "sim/cta.h"
+#include "sim/op.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NO_FLAG UINT32_MAX
+#define NO_ARGUMENT 0xffffffu
+
+static struct sim_cta *of(struct mk_cta *cta)
+{
+    return (struct sim_cta *)(void *)cta;
+}
+
+static void set_progress(struct sim_cta *c, uint32_t what)
+{
+    if (c->rank->progress)
+        __atomic_store_n(&c->rank->progress[c->grid], c->rank->epoch << 32 | what, __ATOMIC_RELAXED);
+}
+
+static struct mk_failure about(const struct sim_cta *c, enum mk_failure_kind kind)
+{
+    struct mk_failure f;
+    memset(&f, 0, sizeof f);
+    f.kind = kind;
+    f.op = c->rank->plan->problem.op;
+    f.rank = f.producer = c->rank->plan->problem.topo.rank;
+    f.cta = c->grid;
+    f.role = c->cta.role;
+    f.flag = f.chunk = UINT32_MAX;
+    f.epoch = c->rank->epoch;
+    return f;
+}
+
+void sim_cta_internal(struct sim_cta *c, const char *what)
+{
+    struct mk_failure f = about(c, MK_FAIL_INTERNAL);
+    snprintf(f.what, sizeof f.what, "%s", what);
+    c->rank->fail(c->rank->context, &f);
+}
+
+/* The CTA whose wait tells most: a wait for the rank's own CTAs, for a credit or for the ring is often the
+ * echo of another CTA's wait for a chunk. */
+static const struct sim_cta *whom_to_blame(const struct sim_cta *c)
+{
+    const struct sim_rank *r = c->rank;
+    struct mk_flag_meaning meaning;
+    for (uint32_t i = 0; i <= r->cta_count; i++) {
+        const struct sim_cta *other = i == 0 ? c : &r->ctas[i - 1];
+        if (other->ended || !other->word || other->flag == NO_FLAG)
+            continue;
+        plan_describe_flag(r->plan, other->flag, &meaning);
+        if (meaning.chunk != UINT32_MAX && __atomic_load_n(other->word, __ATOMIC_ACQUIRE) < other->target)
+            return other;
+    }
+    return c;
+}
+
+static void time_out(const struct sim_cta *waiting, uint64_t now)
+{
+    const struct sim_cta *c = whom_to_blame(waiting);
+    struct mk_failure f = about(c, MK_FAIL_TIMEOUT);
+    f.flag = c->flag;
+    f.seen = __atomic_load_n(c->word, __ATOMIC_ACQUIRE);
+    f.wanted = c->target;
+    f.waited_ns = now - c->since;
+    if (c->flag != NO_FLAG) {
+        struct mk_flag_meaning meaning;
+        plan_describe_flag(c->rank->plan, c->flag, &meaning);
+        f.chunk = meaning.chunk;
+        f.producer = meaning.producer;
+        snprintf(f.what, sizeof f.what, "%s", meaning.text);
+    } else if (c->ring && c->word == &c->ring->seen) {
+        snprintf(f.what, sizeof f.what, "room in its command ring");
+    } else if (c->ring && c->word == &c->ring->completed) {
+        snprintf(f.what, sizeof f.what, "its puts to leave their source");
+    } else {
+        snprintf(f.what, sizeof f.what, "its own copies");
+    }
+    c->rank->fail(c->rank->context, &f);
+}
+
+/* Yields until *word >= target. 0, or 1 where the launch is ending. */
+static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t what)
+{
+    struct sim_rank *r = c->rank;
+    c->since = r->now(r->context);
+    c->deadline = c->since + r->plan->problem.timeout_ns;
+    c->target = target;
+    c->flag = flag;
+    c->what = what;
+    c->word = word;
+    set_progress(c, what);
+    int result = 0;
+    for (;;) {
+        coroutine_yield();
+        if (r->failed(r->context)) {
+            result = 1;
+            break;
+        }
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= target)
+            break;
+        uint64_t now = r->now(r->context);
+        if (now >= c->deadline) {
+            time_out(c, now);
+            result = 1;
+            break;
+        }
+    }
+    c->word = NULL;
+    return result;
+}
+
+static void record_wait(struct sim_cta *c)
+{
+    mk_track_add(&c->track, c->what, c->since, c->rank->now(c->rank->context));
+}
+
+int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    struct sim_cta *c = of(cta);
+    const uint64_t *word = (const uint64_t *)(const void *)c->rank->spaces[MK_SPACE_HEAP] + flag;
+    int result = block(c, word, target, flag, mk_event_what(MK_EV_WAIT, cause, flag));
+    record_wait(c);
+    return result;
+}
+
+void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t)
+{
+    uint8_t *destination = rank->peers[t->local] + t->offset;
+    switch (t->kind) {
+    case SIM_COPY:
+        memcpy(destination, t->source, t->bytes);
+        break;
+    case SIM_SET:
+        __atomic_store_n((uint64_t *)(void *)destination, t->value, __ATOMIC_RELEASE);
+        break;
+    case SIM_ADD:
+        __atomic_fetch_add((uint64_t *)(void *)destination, t->value, __ATOMIC_ACQ_REL);
+        break;
+    }
+}
+
+static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
+{
+    struct sim_rank *r = c->rank;
+    uint32_t what = mk_event_what(event, MK_CAUSE_NONE, t->id);
+    set_progress(c, what);
+    coroutine_yield();
+    t->start = r->now(r->context);
+    c->issued++;
+    if (r->transfer) {
+        r->transfer(c, t);
+        return;
+    }
+    sim_transfer_land(r, t);
+    c->landed++;
+    mk_track_add(&c->track, what, t->start, t->kind == SIM_COPY ? r->now(r->context) : t->start);
+}
+
+void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    struct sim_cta *c = of(cta);
+    struct sim_transfer t = {.kind = SIM_COPY,
+                             .local = local,
+                             .id = chunk->id,
+                             .offset = chunk->destination,
+                             .source = c->rank->spaces[chunk->space] + chunk->source,
+                             .bytes = chunk->bytes};
+    issue(c, &t, MK_EV_COPY);
+}
+
+void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+{
+    struct sim_transfer t = {.kind = SIM_SET,
+                             .local = local,
+                             .id = flag,
+                             .offset = (uint64_t)flag * 8,
+                             .bytes = 8,
+                             .value = value};
+    issue(of(cta), &t, MK_EV_SIGNAL);
+}
+
+void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
+{
+    struct sim_transfer t = {.kind = SIM_ADD,
+                             .local = local,
+                             .id = flag,
+                             .offset = (uint64_t)flag * 8,
+                             .bytes = 8,
+                             .value = count};
+    issue(of(cta), &t, MK_EV_SIGNAL);
+}
+
+static int wait_landed(struct sim_cta *c)
+{
+    if (c->landed == c->issued)
+        return 0;
+    return block(c, &c->landed, c->issued, NO_FLAG, mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
+}
+
+static int post(struct sim_cta *c, struct mk_command command)
+{
+    struct mk_ring *ring = c->ring;
+    uint64_t room = ring->posted < ring->capacity ? 0 : ring->posted + 1 - ring->capacity;
+    if (__atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE) < room) {
+        int result = block(c, &ring->seen, room, NO_FLAG,
+                           mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, NO_ARGUMENT));
+        record_wait(c);
+        if (result)
+            return 1;
+    }
+    if (mk_ring_post(ring, command)) {
+        sim_cta_internal(c, "a command ring that was not full became full");
+        return 1;
+    }
+    return 0;
+}
+
+static uint32_t parity(const struct mk_ring *ring)
+{
+    return mk_ring_parity(ring->capacity, ring->posted);
+}
+
+int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+{
+    struct sim_cta *c = of(cta);
+    struct sim_rank *r = c->rank;
+    if (!c->ring) {
+        sim_cta_internal(c, "a put by a CTA without a command ring");
+        return 1;
+    }
+    if (wait_landed(c))
+        return 1;
+    if (!c->begun && post(c, mk_command_begin(r->plan->id, r->epoch, parity(c->ring))))
+        return 1;
+    c->begun = 1;
+    coroutine_yield();
+    uint64_t start = r->now(r->context), sequence = c->ring->posted;
+    if (post(c, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, parity(c->ring))))
+        return 1;
+    uint32_t what = mk_event_what(MK_EV_COMMAND, MK_CAUSE_NONE, sequence);
+    set_progress(c, what);
+    mk_track_add(&c->track, what, start, r->now(r->context));
+    return 0;
+}
+
+int mk_cta_drain(struct mk_cta *cta)
+{
+    struct sim_cta *c = of(cta);
+    if (!c->ring || !c->begun)
+        return 0;
+    int result = block(c, &c->ring->completed, c->ring->posted, NO_FLAG,
+                       mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, NO_ARGUMENT));
+    record_wait(c);
+    return result;
+}
+
+/* The compute role: the op's tile source drained in a loop. */
+static int compute(struct sim_cta *c)
+{
+    struct sim_rank *r = c->rank;
+    for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
+        struct mk_tile tile;
+        r->op->tile(r->plan, t, &tile);
+        if (r->op->before(r->plan, &c->cta, &tile) || r->failed(r->context))
+            return 1;
+        uint32_t what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile.id);
+        set_progress(c, what);
+        uint64_t start = r->now(r->context);
+        r->math(c, &tile);
+        mk_track_add(&c->track, what, start, r->now(r->context));
+        coroutine_yield();
+    }
+    r->op->computed(r->plan, &c->cta);
+    return 0;
+}
+
+static void cta_main(void *argument)
+{
+    struct sim_cta *c = argument;
+    struct sim_rank *r = c->rank;
+    uint64_t now = r->now(r->context);
+    mk_track_add(&c->track, mk_event_what(MK_EV_LAUNCH, MK_CAUSE_NONE, r->epoch), now, now);
+    int (*role)(const struct mk_plan *, struct mk_cta *) = r->op->roles[c->cta.role];
+    c->result = role ? role(r->plan, &c->cta) : compute(c);
+    if (!c->result)
+        c->result = wait_landed(c); /* a kernel ends once its stores have landed */
+    set_progress(c, 0);
+    c->ended = 1;
+}
+
+void sim_cta_begin(struct sim_cta *c, struct sim_rank *rank, uint32_t grid)
+{
+    const uint32_t *ctas = rank->plan->problem.tuning.split.ctas;
+    uint32_t role = 0, index = grid;
+    while (index >= ctas[role])
+        index -= ctas[role++];
+    c->cta = (struct mk_cta){.role = role, .index = index, .count = ctas[role], .epoch = rank->epoch};
+    c->rank = rank;
+    c->grid = grid;
+    /* Ring i belongs to the i-th CTA that may post. */
+    c->ring = role >= MK_INTER_SEND ? rank->rings[grid - ctas[MK_COMPUTE] - ctas[MK_INTRA_COMM]] : NULL;
+    c->begun = c->ended = c->result = 0;
+    c->issued = c->landed = 0;
+    c->word = NULL;
+    c->ready = 0;
+    coroutine_start(c->coroutine, cta_main, c);
+}

@@ -1,0 +1,89 @@
+/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and whoever
+ * runs the coroutines decides who goes on. Form (a) is exec_host.c (a process per rank, real time), form (b)
+ * world.c (everything in one thread, virtual time). They differ in what struct sim_rank points to and in
+ * nothing else. */
+#ifndef SIM_CTA_H
+#define SIM_CTA_H
+
+#include "core/command.h"
+#include "core/cta.h"
+#include "core/failure.h"
+#include "sim/coroutine.h"
+
+struct sim_cta;
+struct sim_op;
+
+enum sim_transfer_kind { SIM_COPY, SIM_SET, SIM_ADD };
+
+/* One store of a CTA into a heap of its node: bytes, or a flag that follows all earlier bytes of that CTA. */
+struct sim_transfer {
+    enum sim_transfer_kind kind;
+    uint32_t local;
+    uint32_t id;           /* chunk of a copy, index of a flag */
+    uint64_t offset;       /* in the peer's heap */
+    const uint8_t *source; /* of a copy; read when the bytes move */
+    uint64_t bytes;
+    uint64_t value; /* of a flag */
+    uint64_t start; /* when the CTA asked */
+};
+
+/* What the CTAs of one rank share. Belongs to the executor. */
+struct sim_rank {
+    const struct mk_plan *plan;
+    const struct sim_op *op;
+    uint64_t epoch;
+    uint8_t *spaces[MK_SPACES];   /* the heap, then the arguments of this launch */
+    uint8_t *peers[MK_MAX_LOCAL]; /* heaps of this node's ranks, own included */
+    struct mk_ring *const *rings;
+    struct sim_cta *ctas; /* grid order */
+    uint32_t cta_count;
+    uint64_t *progress; /* a word per CTA, see struct mk_comm; NULL: not kept */
+    uint64_t (*now)(void *context);
+    int (*failed)(void *context);
+    void (*fail)(void *context, const struct mk_failure *failure);
+    /* A tile's math, its loads and its stores; may yield. */
+    void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
+    /* Takes a transfer that lands later and counts in cta->landed; NULL: it lands at once. */
+    void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
+    void *context;
+};
+
+struct sim_cta {
+    struct mk_cta cta; /* first: what roles see */
+    struct sim_rank *rank;
+    struct coroutine *coroutine;
+    uint32_t grid;        /* index in the launch's grid */
+    struct mk_ring *ring; /* NULL: this CTA does not post */
+    struct mk_track track;
+    int begun; /* this launch's BEGIN is in the ring */
+    int ended, result;
+    uint64_t issued, landed; /* transfers */
+
+    /* What it waits for: runs again once *word >= target and the clock has reached `ready`. */
+    const uint64_t *word;
+    uint64_t target, ready;
+    uint64_t since, deadline;
+    uint32_t flag; /* UINT32_MAX: a ring or its own copies */
+    uint32_t what; /* of the record */
+};
+
+/* Fills in one CTA of `rank` for the launch that rank->plan and rank->epoch say, and starts its coroutine.
+ * The track and the coroutine stay as they are. */
+void sim_cta_begin(struct sim_cta *c, struct sim_rank *rank, uint32_t grid);
+
+/* Whether a resume gets it any further at time `now`, in a job that has failed or not. */
+static inline int sim_cta_runnable(const struct sim_cta *c, uint64_t now, int failed)
+{
+    if (c->ended || now < c->ready)
+        return 0;
+    return !c->word || failed || now >= c->deadline ||
+           __atomic_load_n(c->word, __ATOMIC_ACQUIRE) >= c->target;
+}
+
+/* Makes a transfer's bytes or flag visible. For the executor, when it is due. */
+void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t);
+
+/* A MK_FAIL_INTERNAL failure about this CTA: `what` happened. */
+void sim_cta_internal(struct sim_cta *c, const char *what);
+
+#endif

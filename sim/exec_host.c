@@ -1,0 +1,326 @@
+/* The host executor, form (a): a rank is a process, its CTAs are coroutines on one thread, time and fabric
+ * are real. */
+#include "core/comm.h"
+#include "sim/compute.h"
+#include "sim/host_heap.h"
+#include "sim/op.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#pragma weak comm_fail
+#pragma weak comm_failed
+
+#define RING_CAPACITY 1024
+#define MAX_PLANS 64
+#define QUEUE 256 /* launches that may be asked for before one is done */
+
+struct launch {
+    struct mk_plan *plan;
+    uint64_t epoch;
+    void *arguments[MK_SPACES - 1];
+};
+
+struct host_plan {
+    uint64_t epoch; /* of the last launch asked for */
+    struct compute *compute;
+};
+
+struct host_executor {
+    struct mk_comm *comm;
+    struct sim_rank rank;
+    struct host_plan plans[MAX_PLANS];
+    struct compute *compute; /* of the launch that runs */
+    struct coroutine_pool *pool;
+    uint32_t cta_count; /* of the largest plan so far */
+    pthread_t thread;
+    int threaded;
+    pthread_mutex_t lock;
+    pthread_cond_t asked, done;
+    struct launch queue[QUEUE];
+    uint64_t head, tail; /* launches asked for, launches done */
+    int stop;
+};
+
+static uint64_t wall_clock(void *context)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int job_failed(void *context)
+{
+    struct host_executor *h = context;
+    return comm_failed(h->comm);
+}
+
+static void fail_job(void *context, const struct mk_failure *failure)
+{
+    struct host_executor *h = context;
+    comm_fail(h->comm, failure);
+}
+
+static void do_math(struct sim_cta *cta, const struct mk_tile *tile)
+{
+    struct host_executor *h = cta->rank->context;
+    compute_tile(h->compute, cta->rank, tile);
+}
+
+/* Nobody could go on: first hope that it lasts nanoseconds, then give the core to another rank, then sleep.
+ */
+static void back_off(uint32_t idle)
+{
+    if (idle < 32)
+        return;
+    if (idle < 64) {
+        sched_yield();
+        return;
+    }
+    struct timespec t = {0, idle < 256 ? 10000 : 100000};
+    nanosleep(&t, NULL);
+}
+
+static void run_launch(struct host_executor *h, const struct launch *launch)
+{
+    struct sim_rank *r = &h->rank;
+    r->plan = launch->plan;
+    r->op = sim_op_of(launch->plan->problem.op);
+    r->epoch = launch->epoch;
+    for (int i = 0; i < MK_SPACES - 1; i++)
+        r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
+    h->compute = h->plans[launch->plan->id - 1].compute;
+    compute_load_b(h->compute, launch->arguments[1]);
+    r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
+    for (uint32_t i = 0; i < r->cta_count; i++)
+        sim_cta_begin(&r->ctas[i], r, i);
+
+    uint32_t left = r->cta_count, idle = 0;
+    while (left) {
+        uint64_t now = wall_clock(NULL);
+        int failed = comm_failed(h->comm), moved = 0;
+        for (uint32_t i = 0; i < r->cta_count; i++) {
+            struct sim_cta *c = &r->ctas[i];
+            if (!sim_cta_runnable(c, now, failed))
+                continue;
+            moved = 1;
+            if (!coroutine_resume(c->coroutine))
+                left--;
+        }
+        idle = moved ? 0 : idle + 1;
+        if (idle)
+            back_off(idle);
+    }
+    for (uint32_t i = 0; i < r->cta_count; i++)
+        h->comm->tracks[i] = r->ctas[i].track;
+}
+
+static void *executor_main(void *argument)
+{
+    struct host_executor *h = argument;
+    pthread_mutex_lock(&h->lock);
+    for (;;) {
+        while (h->head == h->tail && !h->stop)
+            pthread_cond_wait(&h->asked, &h->lock);
+        if (h->head == h->tail)
+            break;
+        struct launch launch = h->queue[h->tail % QUEUE];
+        pthread_mutex_unlock(&h->lock);
+        if (!comm_failed(h->comm))
+            run_launch(h, &launch);
+        pthread_mutex_lock(&h->lock);
+        h->tail++;
+        pthread_cond_broadcast(&h->done);
+    }
+    pthread_mutex_unlock(&h->lock);
+    return NULL;
+}
+
+static uint32_t host_sms(struct mk_comm *comm)
+{
+    return 0;
+}
+
+static int make_rings(struct mk_comm *comm)
+{
+    if (comm->topo.nodes == 1)
+        return 0;
+    for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
+        size_t bytes = mk_round_up(mk_ring_bytes(RING_CAPACITY), MK_CACHE_LINE);
+        comm->rings[i] = aligned_alloc(MK_CACHE_LINE, bytes);
+        if (!comm->rings[i])
+            return -ENOMEM;
+        memset(comm->rings[i], 0, bytes);
+        comm->rings[i]->capacity = RING_CAPACITY;
+        comm->ring_count = i + 1;
+    }
+    return 0;
+}
+
+static int host_open(struct mk_comm *comm)
+{
+    struct host_executor *h = calloc(1, sizeof *h);
+    if (!h) {
+        snprintf(comm->error, sizeof comm->error, "no memory for the host executor");
+        return -ENOMEM;
+    }
+    comm->exec_state = h;
+    h->comm = comm;
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->asked, NULL);
+    pthread_cond_init(&h->done, NULL);
+    int result = host_heap_open(comm);
+    if (result)
+        return result;
+    result = coroutine_pool_create(&h->pool, 0);
+    if (!result)
+        result = make_rings(comm);
+    comm->track_warps = 1;
+    h->rank = (struct sim_rank){.rings = comm->rings,
+                                .now = wall_clock,
+                                .failed = job_failed,
+                                .fail = fail_job,
+                                .math = do_math,
+                                .context = h};
+    h->rank.spaces[MK_SPACE_HEAP] = comm->heap.base;
+    for (uint32_t i = 0; i < MK_MAX_LOCAL; i++)
+        h->rank.peers[i] = comm->heap.peers[i];
+    if (!result) {
+        result = -pthread_create(&h->thread, NULL, executor_main, h);
+        h->threaded = !result;
+    }
+    if (result)
+        snprintf(comm->error, sizeof comm->error, "the host executor can't start: %s", strerror(-result));
+    return result;
+}
+
+static void wait_idle(struct host_executor *h)
+{
+    pthread_mutex_lock(&h->lock);
+    while (h->head != h->tail)
+        pthread_cond_wait(&h->done, &h->lock);
+    pthread_mutex_unlock(&h->lock);
+}
+
+/* Makes CTAs and tracks up to `count`. Nothing runs meanwhile. */
+static int grow(struct host_executor *h, uint32_t count)
+{
+    struct mk_comm *comm = h->comm;
+    struct sim_cta *ctas = realloc(h->rank.ctas, count * sizeof *ctas);
+    if (!ctas)
+        return -ENOMEM;
+    h->rank.ctas = ctas;
+    uint64_t *progress = realloc(comm->progress, count * sizeof *progress);
+    if (!progress)
+        return -ENOMEM;
+    h->rank.progress = comm->progress = progress;
+    struct mk_track *tracks = realloc(comm->tracks, count * sizeof *tracks);
+    if (!tracks)
+        return -ENOMEM;
+    comm->tracks = tracks;
+    while (h->cta_count < count) {
+        struct sim_cta *c = &ctas[h->cta_count];
+        memset(c, 0, sizeof *c);
+        if (coroutine_create(&c->coroutine, h->pool))
+            return -ENOMEM;
+        c->track.capacity = comm->config.trace_events;
+        c->track.events = c->track.capacity ? malloc(c->track.capacity * sizeof *c->track.events) : NULL;
+        progress[h->cta_count] = 0;
+        tracks[h->cta_count] = c->track;
+        comm->track_count = comm->progress_count = ++h->cta_count;
+        if (c->track.capacity && !c->track.events)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    struct host_executor *h = comm->exec_state;
+    uint32_t count = mk_total_ctas(&plan->problem.tuning.split);
+    if (!plan->id || plan->id > MAX_PLANS) {
+        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id,
+                 MAX_PLANS);
+        return -ENOSPC;
+    }
+    wait_idle(h);
+    int result = count > h->cta_count ? grow(h, count) : 0;
+    if (!result)
+        result = compute_create(&h->plans[plan->id - 1].compute, plan);
+    if (result)
+        snprintf(comm->error, sizeof comm->error, "%s on the host: %s", plan_op_name(plan->problem.op),
+                 strerror(-result));
+    return result;
+}
+
+static int host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+                       void *stream)
+{
+    struct host_executor *h = comm->exec_state;
+    struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->id - 1].epoch};
+    memcpy(launch.arguments, arguments, sizeof launch.arguments);
+    pthread_mutex_lock(&h->lock);
+    while (h->head - h->tail == QUEUE)
+        pthread_cond_wait(&h->done, &h->lock);
+    h->queue[h->head++ % QUEUE] = launch;
+    pthread_cond_signal(&h->asked);
+    pthread_mutex_unlock(&h->lock);
+    return 0;
+}
+
+static int host_wait(struct mk_comm *comm)
+{
+    wait_idle(comm->exec_state);
+    return comm_failed(comm) ? -EIO : 0;
+}
+
+static void host_close(struct mk_comm *comm)
+{
+    struct host_executor *h = comm->exec_state;
+    if (!h)
+        return;
+    if (h->threaded) {
+        pthread_mutex_lock(&h->lock);
+        h->stop = 1;
+        pthread_cond_signal(&h->asked);
+        pthread_mutex_unlock(&h->lock);
+        pthread_join(h->thread, NULL);
+    }
+    for (uint32_t i = 0; i < h->cta_count; i++) {
+        coroutine_destroy(h->rank.ctas[i].coroutine);
+        free(h->rank.ctas[i].track.events);
+    }
+    coroutine_pool_destroy(h->pool);
+    for (int i = 0; i < MAX_PLANS; i++)
+        compute_destroy(h->plans[i].compute);
+    for (uint32_t i = 0; i < comm->ring_count; i++)
+        free(comm->rings[i]);
+    comm->ring_count = 0;
+    free(h->rank.ctas);
+    free(comm->tracks);
+    free(comm->progress);
+    comm->tracks = NULL;
+    comm->progress = NULL;
+    comm->track_count = comm->progress_count = 0;
+    host_heap_close(comm);
+    pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->asked);
+    pthread_cond_destroy(&h->done);
+    free(h);
+    comm->exec_state = NULL;
+}
+
+const struct mk_exec_ops exec_host = {
+    .name = "host",
+    .sms = host_sms,
+    .open = host_open,
+    .plan = host_plan,
+    .launch = host_launch,
+    .wait = host_wait,
+    .close = host_close,
+};

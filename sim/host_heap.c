@@ -1,0 +1,163 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memfd_create */
+#endif
+#include "sim/host_heap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#pragma weak bootstrap_allgather
+
+/* How a peer finds a rank's memory file, and that it is the right one. */
+struct where {
+    int64_t pid;
+    int64_t fd;
+    uint64_t inode;
+    uint64_t bytes;
+    int64_t result; /* 0 or -errno of the rank's own part */
+};
+
+static int make_own(struct mk_comm *comm, struct where *mine)
+{
+    struct mk_heap *heap = &comm->heap;
+    uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : HOST_HEAP_DATA_BYTES;
+    heap->memory = MK_MEMORY_HOST;
+    heap->flag_bytes = HOST_HEAP_FLAG_BYTES;
+    heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
+    heap->next_data = heap->flag_bytes;
+    mine->pid = getpid();
+    mine->bytes = heap->bytes;
+    mine->fd = memfd_create("mkernel heap", MFD_CLOEXEC);
+    struct stat st;
+    if (mine->fd < 0 || ftruncate((int)mine->fd, (off_t)heap->bytes) || fstat((int)mine->fd, &st))
+        return -errno;
+    mine->inode = st.st_ino;
+    void *base = mmap(NULL, heap->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)mine->fd, 0);
+    if (base == MAP_FAILED)
+        return -errno;
+    heap->base = heap->peers[mk_local_of(&comm->topo, comm->topo.rank)] = base;
+    return 0;
+}
+
+static int map_peer(struct mk_comm *comm, uint32_t rank, const struct where *peer)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)peer->pid, (long long)peer->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    struct stat st;
+    int result = 0;
+    void *base = MAP_FAILED;
+    if (fstat(fd, &st))
+        result = -errno;
+    else if (st.st_ino != peer->inode || (uint64_t)st.st_size != peer->bytes)
+        result = -ENXIO; /* another process has that number here */
+    else if ((base = mmap(NULL, peer->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+        result = -errno;
+    close(fd);
+    if (!result)
+        comm->heap.peers[mk_local_of(&comm->topo, rank)] = base;
+    return result;
+}
+
+static int map_peers(struct mk_comm *comm, const struct where *all)
+{
+    uint32_t node = mk_node_of(&comm->topo, comm->topo.rank);
+    for (uint32_t local = 0; local < comm->topo.gpus; local++) {
+        uint32_t rank = mk_rank_at(&comm->topo, node, local);
+        if (rank == comm->topo.rank)
+            continue;
+        if (all[rank].bytes != comm->heap.bytes) {
+            snprintf(comm->error, sizeof comm->error, "rank %u has a heap of %llu bytes, rank %u one of %llu",
+                     rank, (unsigned long long)all[rank].bytes, comm->topo.rank,
+                     (unsigned long long)comm->heap.bytes);
+            return -EINVAL;
+        }
+        int result = map_peer(comm, rank, &all[rank]);
+        if (result) {
+            snprintf(comm->error, sizeof comm->error,
+                     "rank %u can't map the heap of rank %u (process %lld): %s; ranks of one node must share "
+                     "a host, a "
+                     "user and a process namespace",
+                     comm->topo.rank, rank, (long long)all[rank].pid, strerror(-result));
+            return result;
+        }
+    }
+    return 0;
+}
+
+/* Everybody learns whether everybody managed; the sentence of the first that did not becomes everyone's. */
+static int agree(struct mk_comm *comm, int result, const char *doing)
+{
+    uint32_t world = mk_world(&comm->topo);
+    struct verdict {
+        int64_t result;
+        char sentence[256];
+    } mine = {.result = result}, *all = calloc(world, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    if (result)
+        snprintf(mine.sentence, sizeof mine.sentence, "%.255s", comm->error);
+    int sent = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    if (sent) {
+        result = sent;
+        snprintf(comm->error, sizeof comm->error, "%s: lost the other ranks: %s", doing, strerror(-sent));
+    }
+    for (uint32_t rank = 0; !sent && rank < world; rank++)
+        if (all[rank].result) {
+            result = (int)all[rank].result;
+            snprintf(comm->error, sizeof comm->error, "%.255s", all[rank].sentence);
+            break;
+        }
+    free(all);
+    return result;
+}
+
+int host_heap_open(struct mk_comm *comm)
+{
+    uint32_t world = mk_world(&comm->topo);
+    struct where mine = {.fd = -1}, *all = calloc(world, sizeof *all);
+    if (!all) {
+        snprintf(comm->error, sizeof comm->error, "no memory for %u ranks", world);
+        return -ENOMEM;
+    }
+    int result = make_own(comm, &mine);
+    if (result)
+        snprintf(comm->error, sizeof comm->error, "rank %u can't make a heap of %llu bytes: %s",
+                 comm->topo.rank, (unsigned long long)comm->heap.bytes, strerror(-result));
+    result = agree(comm, result, "making the heap");
+    if (result)
+        goto out;
+    result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    if (result) {
+        snprintf(comm->error, sizeof comm->error, "making the heap: lost the other ranks: %s",
+                 strerror(-result));
+        goto out;
+    }
+    result = map_peers(comm, all);
+    result = agree(comm, result, "mapping the heaps"); /* from here nobody needs the files open */
+out:
+    if (mine.fd >= 0)
+        close((int)mine.fd);
+    if (result)
+        host_heap_close(comm);
+    free(all);
+    return result;
+}
+
+void host_heap_close(struct mk_comm *comm)
+{
+    for (uint32_t local = 0; local < MK_MAX_LOCAL; local++) {
+        if (comm->heap.peers[local])
+            munmap(comm->heap.peers[local], comm->heap.bytes);
+        comm->heap.peers[local] = NULL;
+    }
+    comm->heap.base = NULL;
+}

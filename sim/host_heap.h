@@ -1,0 +1,19 @@
+/* The symmetric heap in host memory that the ranks of a node share: an anonymous memory file each, which the
+ * peers open through /proc. It has no name, so nothing stays behind however a process ends. */
+#ifndef SIM_HOST_HEAP_H
+#define SIM_HOST_HEAP_H
+
+#include "core/comm.h"
+
+#define HOST_HEAP_FLAG_BYTES (1u << 20)
+#define HOST_HEAP_DATA_BYTES (256ull << 20)
+
+/* Makes this rank's heap (comm->config.heap_bytes of data; 0: 256 MiB) and maps the peers of its node. Every
+ * rank of the job calls; they return together, all well or all in error. 0 or -errno with comm->error set.
+ * Thread: the communicator's. */
+int host_heap_open(struct mk_comm *comm);
+
+/* Unmaps what is mapped, also after an error. */
+void host_heap_close(struct mk_comm *comm);
+
+#endif

@@ -1,0 +1,13 @@
+#include "sim/op.h"
+
+#include <stddef.h>
+
+const struct sim_op *sim_op_of(enum mk_op op)
+{
+    switch (op) {
+    case MK_OP_AG_GEMM:
+        return &sim_op_ag_gemm;
+    default:
+        return NULL;
+    }
+}

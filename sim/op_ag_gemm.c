@@ -1,0 +1,75 @@
+/* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
+ * test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/ag_gemm.h"
+#include "sim/op.h"
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_ag_gemm
+#endif
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return ag_gemm_intra_comm(&plan->u.ag_gemm, cta);
+}
+
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return ag_gemm_inter_send(&plan->u.ag_gemm, cta);
+}
+
+static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+{
+    ag_gemm_tile(&plan->u.ag_gemm, t, out);
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return ag_gemm_before(&plan->u.ag_gemm, cta, t);
+}
+
+static void computed(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    ag_gemm_computed(&plan->u.ag_gemm, cta);
+}
+
+static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+                     struct sim_operands *out)
+{
+    const struct ag_gemm_plan *p = &plan->u.ag_gemm;
+    int transposed = plan->problem.b_transposed;
+    out->a_space = (enum mk_space)t->a;
+    out->a = (t->a == MK_SPACE_HEAP ? ag_gemm_gathered(p, t->slab, 0, epoch) : 0) + t->row * p->row_bytes;
+    out->a_pitch = p->k;
+    out->b_space = MK_SPACE_ARG1;
+    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;
+    out->b_pitch = transposed ? p->k : p->n;
+    out->b_transposed = transposed;
+    out->c_space = MK_SPACE_ARG2;
+    out->c = (((uint64_t)t->slab * p->shard_rows + t->row) * p->n + t->col) * 2;
+    out->c_pitch = p->n;
+    out->rows = t->rows;
+    out->cols = t->cols;
+    out->k = p->k;
+}
+
+static void extents(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c)
+{
+    const struct ag_gemm_plan *p = &plan->u.ag_gemm;
+    *a = (uint64_t)p->shard_rows * p->k;
+    *b = (uint64_t)p->k * p->n;
+    *c = (uint64_t)p->m * p->n;
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .tile = tile,
+    .before = before,
+    .computed = computed,
+    .operands = operands,
+    .extents = extents,
+};
