@@ -53,31 +53,31 @@ struct mk_tile {
     uint64_t epoch /* of this launch, from 1 */
 
 #ifdef __CUDACC__
-struct mk_cta; /* kernels/cta.cuh defines it and the calls below as device functions */
+struct mk_cta; /* kernels/cta.cuh defines it, and the calls below as device functions; include it before the roles */
 #else
 struct mk_cta {
     MK_CTA_FIELDS;
 };
-#endif
 
 /* Waits until this rank's `flag` is at least `target`. Returns 0, or 1 where the launch is ending. */
-MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
+int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
 
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
-MK_ROLE_CALL void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
+void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
-MK_ROLE_CALL void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
+void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
 
 /* After all earlier copies of this CTA: adds `count` to `flag` of local rank `local`, atomically. */
-MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
+void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
 
 /* Writes a chunk (its source in the heap) to `rank` of another node, then sets `flag` there to the epoch. No bytes: the
  * flag alone. Waits while the command ring is full. Ordered after every earlier copy of this CTA, so a chunk staged by a
  * copy to itself may be put. Returns 0, or 1 where the launch is ending. */
-MK_ROLE_CALL int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
+int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
 
 /* Waits until every put of this CTA has left its source. Returns 0, or 1 where the launch is ending. */
-MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta);
+int mk_cta_drain(struct mk_cta *cta);
+#endif
 
 #endif

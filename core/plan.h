@@ -4,7 +4,7 @@
 #define MK_PLAN_H
 
 #include "core/base.h"
-#include "core/roles/ag_gemm.h"
+#include "core/roles/ag_gemm_plan.h"
 
 enum mk_op {
     MK_OP_AG_GEMM,

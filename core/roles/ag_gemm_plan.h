@@ -1,0 +1,113 @@
+/* The plan of AllGather+GEMM and its arithmetic: what every executor and every report may ask of it. The schedule itself,
+ * and what the plan is for, is core/roles/ag_gemm.h. */
+#ifndef MK_ROLES_AG_GEMM_PLAN_H
+#define MK_ROLES_AG_GEMM_PLAN_H
+
+#include "core/cta.h"
+
+struct ag_gemm_plan {
+    struct mk_topo topo;
+    struct mk_role_split split;
+    uint32_t m, n, k;
+    uint32_t shard_rows;  /* M / W */
+    uint32_t tile_m, tile_n, cluster; /* tile_m: rows of a tile, which `cluster` CTAs share */
+    uint32_t chunk_rows;  /* a multiple of tile_m */
+    uint32_t chunks;      /* of a shard; the last may be shorter */
+    uint32_t full_chunks; /* of chunk_rows rows */
+    uint32_t pieces;      /* parts of a chunk that different CTAs push over NVLink */
+    uint32_t col_tiles;
+    uint32_t chunk_tiles, shard_tiles;
+    uint32_t tiles;       /* of this rank */
+    uint32_t staged;      /* 1: A is not in the heap, so puts leave from the gathered copy */
+    uint32_t flag_arrival, flag_credit, flag_done;
+    uint64_t row_bytes, shard_pitch; /* shard_pitch: bytes from shard to shard, a multiple of 128 */
+    uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
+    uint64_t a_offset;    /* heap offset of A where it is not staged */
+};
+
+/* Rows of chunk `chunk` of any shard. */
+MK_PURE uint32_t ag_gemm_chunk_rows(const struct ag_gemm_plan *p, uint32_t chunk)
+{
+    uint32_t first = chunk * p->chunk_rows;
+    return p->shard_rows - first < p->chunk_rows ? p->shard_rows - first : p->chunk_rows;
+}
+
+MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk)
+{
+    return p->flag_arrival + shard * p->chunks + chunk;
+}
+
+/* Whether the network brings `shard` to this rank itself: the rail's other ends. */
+MK_PURE int ag_gemm_by_network(const struct ag_gemm_plan *p, uint32_t shard)
+{
+    return mk_node_of(&p->topo, shard) != mk_node_of(&p->topo, p->topo.rank) &&
+           mk_local_of(&p->topo, shard) == mk_local_of(&p->topo, p->topo.rank);
+}
+
+MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t shard, uint64_t epoch)
+{
+    return ag_gemm_by_network(p, shard) ? epoch : epoch * p->pieces;
+}
+
+MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint64_t epoch)
+{
+    return p->gathered[epoch & 1] + shard * p->shard_pitch + (uint64_t)chunk * p->chunk_rows * p->row_bytes;
+}
+
+/* Piece `piece` of a chunk, from `space` to the peer's gathered buffer. Pieces are 16-byte multiples. */
+MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t piece,
+                                      uint32_t pieces, uint32_t space, uint64_t epoch)
+{
+    uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
+    uint64_t size = mk_round_up(mk_ceil_div(bytes, pieces), MK_HEAP_UNIT);
+    uint64_t first = piece * size < bytes ? piece * size : bytes;
+    struct mk_chunk c;
+    c.id = shard * p->chunks + chunk;
+    c.space = space;
+    c.destination = ag_gemm_gathered(p, shard, chunk, epoch) + first;
+    c.source = space == MK_SPACE_HEAP ? c.destination
+                                      : (uint64_t)chunk * p->chunk_rows * p->row_bytes + first;
+    c.bytes = bytes - first < size ? bytes - first : size;
+    return c;
+}
+
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ... */
+MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
+{
+    uint32_t gpus = p->topo.gpus, node_tiles = gpus * p->shard_tiles;
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    uint32_t distance = t / node_tiles, rest = t % node_tiles;
+    uint32_t chunk, turn, within;
+    if (distance == 0) { /* NVLink brings one shard after the other */
+        turn = rest / p->shard_tiles;
+        within = rest % p->shard_tiles;
+        chunk = within / p->chunk_tiles;
+        within -= chunk * p->chunk_tiles;
+    } else { /* rails bring the shards of a node side by side */
+        uint32_t full = p->full_chunks * p->chunk_tiles * gpus;
+        uint32_t width = p->chunk_tiles;
+        chunk = p->full_chunks;
+        if (rest < full) {
+            chunk = rest / (p->chunk_tiles * gpus);
+            rest -= chunk * p->chunk_tiles * gpus;
+        } else {
+            rest -= full;
+            width = p->shard_tiles - p->full_chunks * p->chunk_tiles;
+        }
+        turn = rest / width;
+        within = rest % width;
+    }
+    uint32_t rows = ag_gemm_chunk_rows(p, chunk);
+    uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
+    uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
+    tile->slab = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % gpus);
+    tile->id = tile->slab * p->shard_tiles + chunk * p->chunk_tiles + within;
+    tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
+    tile->a_slab = tile->a == MK_SPACE_HEAP ? tile->slab : 0;
+    tile->row = chunk * p->chunk_rows + row;
+    tile->col = col;
+    tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
+    tile->cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
+}
+
+#endif
