@@ -1,0 +1,64 @@
+/* Time on the wire: shaping (bandwidth, latency), and the faults that options ask for. */
+#include "nic.h"
+
+#include <sys/timerfd.h>
+#include <time.h>
+
+uint64_t softnic_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* splitmix64: small, and the same numbers for a seed on every machine */
+static double random_unit(struct softnic_context *ctx)
+{
+    uint64_t z = ctx->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+}
+
+static uint64_t occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, double bytes_per_ns)
+{
+    uint64_t start = *free_at > from ? *free_at : from;
+    *free_at = start + (bytes_per_ns > 0 ? (uint64_t)((double)bytes / bytes_per_ns) : 0);
+    return *free_at;
+}
+
+/* A request takes its turn on the wire when it is posted: the wire is a queue that serves requests in posting order.
+ * A READ's bytes use the wire's other direction, after the request has crossed. */
+void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
+{
+    const struct softnic_options *o = &ctx->options;
+    uint64_t nth = ++ctx->messages;
+    bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
+
+    wqe->release_ns = wqe->due_ns = 0;
+    if (!delayed && !o->latency_ns && o->bytes_per_ns <= 0)
+        return;
+    uint64_t now = softnic_now(), extra = o->latency_ns + (delayed ? o->delay_ns : 0);
+    if (wqe->opcode == IBV_WR_RDMA_READ) {
+        wqe->release_ns = now + extra;
+        wqe->due_ns = occupy(&ctx->in_free_ns, wqe->release_ns, wqe->length, o->bytes_per_ns) + o->latency_ns;
+    } else {
+        wqe->release_ns = occupy(&ctx->link_free_ns, now, wqe->length, o->bytes_per_ns) + extra;
+        wqe->due_ns = wqe->release_ns + o->latency_ns;
+    }
+}
+
+bool softnic_drops(struct softnic_context *ctx, int device)
+{
+    return ctx->options.drop_device == device && ctx->messages >= ctx->options.drop_after;
+}
+
+/* The progress thread wakes at the earliest time anybody asked for, and asks everybody again then. */
+void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns)
+{
+    if (ctx->timer_set_ns && ctx->timer_set_ns <= when_ns)
+        return;
+    struct itimerspec spec = {.it_value = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)}};
+    ctx->timer_set_ns = when_ns;
+    timerfd_settime(ctx->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
+}

@@ -1,0 +1,119 @@
+/* The extended completion queue: start_poll, read_*, next_poll, end_poll. */
+#include "nic.h"
+
+#include <errno.h>
+#include <sched.h>
+
+static struct softnic_cq *of(struct ibv_cq_ex *cq)
+{
+    return (struct softnic_cq *)cq;
+}
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+    struct softnic_cq *cq = of(ex);
+    if (!softnic_cq_poll_one(cq, &cq->current))
+        return ENOENT;
+    ex->wr_id = cq->current.wc.wr_id;
+    ex->status = cq->current.wc.status;
+    return 0;
+}
+
+/* Holds the CQ's lock from a start that finds something to end_poll, as the call's contract allows. */
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+    struct softnic_cq *cq = of(ex);
+    if (attr->comp_mask)
+        return EINVAL;
+    pthread_mutex_lock(&cq->lock);
+    int error = next_poll(ex);
+    if (error) {
+        bool yield = ++cq->empty_polls % 16 == 0;
+        pthread_mutex_unlock(&cq->lock);
+        if (yield)
+            sched_yield();
+    }
+    return error;
+}
+
+static void end_poll(struct ibv_cq_ex *ex)
+{
+    pthread_mutex_unlock(&of(ex)->lock);
+}
+
+static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.opcode;
+}
+
+static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.vendor_err;
+}
+
+static uint32_t read_byte_len(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.byte_len;
+}
+
+static __be32 read_imm_data(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.imm_data;
+}
+
+static uint32_t read_qp_num(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.qp_num;
+}
+
+static uint32_t read_src_qp(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.src_qp;
+}
+
+static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.wc_flags;
+}
+
+static uint32_t read_slid(struct ibv_cq_ex *ex)
+{
+    return of(ex)->current.wc.slid;
+}
+
+static uint8_t read_zero(struct ibv_cq_ex *ex) /* service level and path bits are always 0 here */
+{
+    return 0;
+}
+
+static uint64_t read_time(struct ibv_cq_ex *ex) /* the device's clock is the wall clock */
+{
+    return of(ex)->current.time_ns;
+}
+
+struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+    const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    if (attr->wc_flags & ~known || attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    struct softnic_cq *cq =
+        softnic_cq_create(context, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
+    if (!cq)
+        return NULL;
+    cq->ex.start_poll = start_poll;
+    cq->ex.next_poll = next_poll;
+    cq->ex.end_poll = end_poll;
+    cq->ex.read_opcode = read_opcode;
+    cq->ex.read_vendor_err = read_vendor_err;
+    cq->ex.read_byte_len = read_byte_len;
+    cq->ex.read_imm_data = read_imm_data;
+    cq->ex.read_qp_num = read_qp_num;
+    cq->ex.read_src_qp = read_src_qp;
+    cq->ex.read_wc_flags = read_wc_flags;
+    cq->ex.read_slid = read_slid;
+    cq->ex.read_sl = cq->ex.read_dlid_path_bits = read_zero;
+    cq->ex.read_completion_ts = cq->ex.read_completion_wallclock_ns = read_time;
+    return &cq->ex;
+}

@@ -1,0 +1,125 @@
+/* Devices soft0 .. soft<N-1>, and opening one. */
+#include "nic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct softnic_device devices[SOFTNIC_MAX_DEVICES];
+static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
+
+static void make_devices(void)
+{
+    for (int i = 0; i < SOFTNIC_MAX_DEVICES; i++) {
+        struct ibv_device *ibv = &devices[i].ibv;
+        devices[i].index = i;
+        ibv->node_type = IBV_NODE_CA;
+        ibv->transport_type = IBV_TRANSPORT_IB;
+        snprintf(ibv->name, sizeof(ibv->name), "soft%d", i);
+        snprintf(ibv->dev_name, sizeof(ibv->dev_name), "usoft%d", i);
+        /* no sysfs behind them; programs that look there find nothing, as in a container */
+        snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/usoft%d", i);
+        snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/soft%d", i);
+    }
+}
+
+struct ibv_device **ibv_get_device_list(int *count)
+{
+    struct softnic_options options;
+    int error = softnic_options_current(&options);
+    struct ibv_device **list = error ? NULL : calloc(options.devices + 1, sizeof(*list));
+    if (!list) {
+        errno = error ? -error : ENOMEM;
+        if (count)
+            *count = 0;
+        return NULL;
+    }
+    pthread_once(&devices_once, make_devices);
+    for (unsigned i = 0; i < options.devices; i++)
+        list[i] = &devices[i].ibv;
+    if (count)
+        *count = (int)options.devices;
+    return list;
+}
+
+void ibv_free_device_list(struct ibv_device **list)
+{
+    free(list);
+}
+
+const char *ibv_get_device_name(struct ibv_device *device)
+{
+    return device->name;
+}
+
+int ibv_get_device_index(struct ibv_device *device)
+{
+    return ((struct softnic_device *)device)->index;
+}
+
+static int set_up(struct softnic_context *ctx, struct softnic_device *device)
+{
+    struct ibv_context *ibv = &ctx->verbs.context;
+    int events[2], error = softnic_options_current(&ctx->options);
+    if (!error)
+        error = softnic_event_pipe(events);
+    if (error)
+        return error;
+    ctx->device = device;
+    ctx->random = ctx->options.seed;
+    ctx->event_write_fd = events[1];
+    pthread_mutex_init(&ctx->lock, NULL);
+    pthread_cond_init(&ctx->idle, NULL);
+    pthread_mutex_init(&ibv->mutex, NULL);
+    ibv->device = &device->ibv;
+    ibv->cmd_fd = -1;
+    ibv->async_fd = events[0];
+    ibv->num_comp_vectors = 1;
+    ibv->abi_compat = __VERBS_ABI_IS_EXTENDED;
+    ibv->ops.poll_cq = softnic_poll_cq;
+    ibv->ops.req_notify_cq = softnic_req_notify_cq;
+    ibv->ops.post_send = softnic_post_send;
+    ibv->ops.post_recv = softnic_post_recv;
+    /* the calls that stay NULL answer EOPNOTSUPP: verbs.h's inline functions see to it */
+    ctx->verbs.sz = sizeof(ctx->verbs);
+    ctx->verbs.query_port = softnic_query_port;
+    ctx->verbs.query_device_ex = softnic_query_device_ex;
+    ctx->verbs.create_cq_ex = softnic_create_cq_ex;
+    ctx->verbs.create_qp_ex = softnic_create_qp_ex;
+    error = softnic_progress_start(ctx);
+    if (error) {
+        close(events[0]);
+        close(events[1]);
+    }
+    return error;
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+    struct softnic_context *ctx = calloc(1, sizeof(*ctx));
+    int error = ctx ? set_up(ctx, (struct softnic_device *)device) : -ENOMEM;
+    if (error) {
+        free(ctx);
+        errno = -error;
+        return NULL;
+    }
+    softnic_context_register(ctx);
+    return &ctx->verbs.context;
+}
+
+int ibv_close_device(struct ibv_context *context)
+{
+    struct softnic_context *ctx = softnic_context_of(context);
+    softnic_context_unregister(ctx);
+    softnic_progress_stop(ctx);
+    close(context->async_fd);
+    close(ctx->event_write_fd);
+    pthread_mutex_destroy(&ctx->lock);
+    pthread_cond_destroy(&ctx->idle);
+    pthread_mutex_destroy(&context->mutex);
+    free(ctx->mr);
+    free(ctx);
+    return 0;
+}

@@ -1,0 +1,315 @@
+/* Links: one unix stream socket from each context that sends requests to each that takes them.
+ *
+ * A context listens on an abstract name made of the user, the device and the context's number; the kernel keeps those unique
+ * and forgets them with the process, so there is nothing to clean up. SO_PEERCRED says who is at the other end.
+ */
+#include "nic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static socklen_t address_of(int device, uint32_t context, struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "softnic/%u/soft%d/%u", (unsigned)getuid(),
+                          device, context);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+/* Takes the first free context number of this device on this host, beginning at a place of its own so that processes
+ * that start together do not queue for the same one. */
+int softnic_link_listen(struct softnic_context *ctx)
+{
+    struct sockaddr_un address;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    uint32_t start = (uint32_t)getpid() * 37u;
+    for (uint32_t tried = 0; tried < SOFTNIC_MAX_CONTEXT - 2; tried++) {
+        uint32_t id = 1 + (start + tried) % (SOFTNIC_MAX_CONTEXT - 2);
+        socklen_t length = address_of(ctx->device->index, id, &address);
+        if (!bind(fd, (struct sockaddr *)&address, length)) {
+            if (listen(fd, 1024)) {
+                int error = errno;
+                close(fd);
+                return -error;
+            }
+            ctx->id = id;
+            ctx->listen_fd = fd;
+            return 0;
+        }
+        if (errno != EADDRINUSE)
+            break;
+    }
+    int error = errno;
+    close(fd);
+    return error == EADDRINUSE ? -EMFILE : -error;
+}
+
+/* Only this user's processes belong to the fabric. */
+static bool peer_trusted(int fd, pid_t *pid)
+{
+    struct ucred who;
+    socklen_t length = sizeof(who);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) || who.uid != getuid())
+        return false;
+    *pid = who.pid;
+    return true;
+}
+
+static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool requester)
+{
+    struct softnic_link *link = calloc(1, sizeof(*link));
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
+    int buffer = 1 << 20;
+    if (!link)
+        return NULL;
+    link->context = ctx;
+    link->fd = fd;
+    link->requester = requester;
+    link->peer_device = link->peer_context = -1;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+    if (!peer_trusted(fd, &link->peer_pid) || epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+        free(link);
+        return NULL;
+    }
+    link->next = ctx->links;
+    ctx->links = link;
+    return link;
+}
+
+/* A value that a stranger's memory would hardly hold at that address. */
+static uint64_t make_word(const struct softnic_link *link)
+{
+    return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
+}
+
+struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, int context)
+{
+    struct sockaddr_un address;
+    struct softnic_link *link;
+    if (softnic_drops(ctx, device))
+        return NULL;
+    for (link = ctx->links; link; link = link->next)
+        if (link->requester && !link->dead && link->peer_device == device && link->peer_context == context)
+            return link;
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return NULL;
+    socklen_t length = address_of(device, (uint32_t)context, &address);
+    link = connect(fd, (struct sockaddr *)&address, length) ? NULL : link_new(ctx, fd, true);
+    if (!link) {
+        close(fd);
+        return NULL;
+    }
+    link->peer_device = device;
+    link->peer_context = context;
+    link->hello_word = make_word(link);
+    struct softnic_frame hello = {.kind = SOFTNIC_HELLO,
+                                  .qpn_from = (uint32_t)ctx->device->index << SOFTNIC_QP_BITS | ctx->id,
+                                  .address = (uintptr_t)&link->hello_word,
+                                  .operand = {link->hello_word}};
+    if (softnic_link_append(link, &hello, NULL, 0))
+        softnic_link_kill(link);
+    softnic_link_flush(link);
+    return link->dead ? NULL : link;
+}
+
+void softnic_link_accept(struct softnic_context *ctx)
+{
+    int fd;
+    while ((fd = accept4(ctx->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
+        if (!link_new(ctx, fd, false))
+            close(fd);
+}
+
+size_t softnic_link_pending(const struct softnic_link *link)
+{
+    return link->out_tail - link->out_head;
+}
+
+/* Puts a frame's head into the link's buffer and returns where its tail goes; NULL: no memory.
+ * The buffer grows with what is in flight, which queue depths bound. */
+void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes)
+{
+    size_t need = sizeof(*head) + tail_bytes;
+    if (link->out_size - link->out_tail < need && link->out_head) {
+        memmove(link->out, link->out + link->out_head, softnic_link_pending(link));
+        link->out_tail -= link->out_head;
+        link->out_head = 0;
+    }
+    if (link->out_size - link->out_tail < need) {
+        size_t size = (link->out_tail + need) * 2;
+        uint8_t *out = realloc(link->out, size);
+        if (!out)
+            return NULL;
+        link->out = out;
+        link->out_size = size;
+    }
+    struct softnic_frame whole = *head;
+    whole.magic = SOFTNIC_FRAME_MAGIC;
+    uint8_t *at = link->out + link->out_tail;
+    memcpy(at, &whole, sizeof(whole));
+    link->out_tail += need;
+    return at + sizeof(whole);
+}
+
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail, size_t tail_bytes)
+{
+    void *at = softnic_link_reserve(link, head, tail_bytes);
+    if (at && tail_bytes)
+        memcpy(at, tail, tail_bytes);
+    return at ? 0 : -ENOMEM;
+}
+
+static void watch(struct softnic_link *link, bool write)
+{
+    struct epoll_event event = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = link};
+    if (link->watch_write != write && !epoll_ctl(link->context->epoll_fd, EPOLL_CTL_MOD, link->fd, &event))
+        link->watch_write = write;
+}
+
+void softnic_link_flush(struct softnic_link *link)
+{
+    while (!link->dead && softnic_link_pending(link)) {
+        ssize_t n = send(link->fd, link->out + link->out_head, softnic_link_pending(link), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            watch(link, true);
+            return;
+        }
+        if (n < 0) {
+            softnic_link_kill(link);
+            return;
+        }
+        link->out_head += (size_t)n;
+    }
+    if (!link->dead) {
+        link->out_head = link->out_tail = 0;
+        watch(link, false);
+    }
+}
+
+void softnic_links_flush(struct softnic_context *ctx)
+{
+    for (struct softnic_link *link = ctx->links; link; link = link->next)
+        if (!link->watch_write && softnic_link_pending(link))
+            softnic_link_flush(link);
+}
+
+/* From any thread. The progress thread sees the hang-up and frees the link. */
+void softnic_link_kill(struct softnic_link *link)
+{
+    if (link->dead)
+        return;
+    link->dead = true;
+    shutdown(link->fd, SHUT_RDWR);
+    if (link->requester)
+        softnic_requester_link_lost(link->context, link);
+}
+
+void softnic_links_drop(struct softnic_context *ctx)
+{
+    for (struct softnic_link *link = ctx->links; link; link = link->next)
+        if (link->peer_device >= 0 && softnic_drops(ctx, link->peer_device))
+            softnic_link_kill(link);
+}
+
+void softnic_link_free(struct softnic_link *link)
+{
+    close(link->fd);
+    free(link->out);
+    free(link);
+}
+
+static bool can_read(struct softnic_link *link, uint64_t address, uint64_t expected)
+{
+    uint64_t seen = 0;
+    struct iovec to = {&seen, sizeof(seen)};
+    struct softnic_segment from = {address, sizeof(seen)};
+    return link->context->options.copy != SOFTNIC_COPY_STREAM && link->peer_pid > 0 &&
+           !softnic_pull(link, &to, 1, &from, 1, sizeof(seen)) && seen == expected;
+}
+
+/* The two ends tell each other who they are, and each finds out whether it can copy out of the other's memory. */
+static void introduce(struct softnic_link *link, const struct softnic_message *message)
+{
+    const struct softnic_frame *head = &message->head;
+    if (link->requester) {
+        if (head->kind != SOFTNIC_WELCOME || link->ready) {
+            softnic_link_kill(link);
+            return;
+        }
+        link->peer_pulls = head->flags & SOFTNIC_FLAG_PULL;
+        link->pulls = can_read(link, head->address, head->operand[0]);
+        link->ready = true;
+        softnic_requester_link_ready(link->context, link);
+        return;
+    }
+    int device = (int)(head->qpn_from >> SOFTNIC_QP_BITS);
+    if (head->kind != SOFTNIC_HELLO || link->ready || softnic_drops(link->context, device)) {
+        softnic_link_kill(link);
+        return;
+    }
+    link->peer_device = device;
+    link->peer_context = (int)(head->qpn_from & (SOFTNIC_MAX_CONTEXT - 1));
+    link->ready = true;
+    link->hello_word = make_word(link);
+    struct softnic_frame welcome = {
+        .kind = SOFTNIC_WELCOME, .address = (uintptr_t)&link->hello_word, .operand = {link->hello_word}};
+    if (can_read(link, head->address, head->operand[0]))
+        welcome.flags = SOFTNIC_FLAG_PULL;
+    if (softnic_link_append(link, &welcome, NULL, 0))
+        softnic_link_kill(link);
+}
+
+static void dispatch(struct softnic_link *link, const struct softnic_message *message)
+{
+    unsigned kind = message->head.kind;
+    if (kind <= SOFTNIC_WELCOME)
+        introduce(link, message);
+    else if (!link->ready || link->requester != (kind >= SOFTNIC_ACK))
+        softnic_link_kill(link); /* a response on a request link, or the other way round */
+    else if (link->requester)
+        softnic_requester_response(link, message);
+    else
+        softnic_responder_request(link, message);
+}
+
+/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this thread frees it. */
+void softnic_link_readable(struct softnic_link *link)
+{
+    struct softnic_message message;
+    ssize_t n = recv(link->fd, link->in + link->in_have, sizeof(link->in) - link->in_have, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        softnic_link_kill(link);
+        return;
+    }
+    link->in_have += (size_t)n;
+    size_t at = 0;
+    while (!link->dead) {
+        ssize_t used = softnic_frame_parse(link->in + at, link->in_have - at, &message);
+        if (used < 0)
+            softnic_link_kill(link);
+        if (used <= 0)
+            break;
+        at += (size_t)used;
+        dispatch(link, &message);
+    }
+    link->in_have -= at;
+    memmove(link->in, link->in + at, link->in_have);
+    if (!link->requester && !link->dead)
+        softnic_responder_flush_acks(link);
+}

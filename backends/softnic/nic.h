@@ -1,0 +1,352 @@
+/* The inside of a softnic device: what the files of this folder share.
+ *
+ * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one progress thread.
+ * Locks: context->lock guards everything of the context but the CQs' contents; cq->lock is a leaf taken inside it.
+ * The progress thread lets go of context->lock only to sleep and to copy bulk data; QPs and MRs that such a copy uses are
+ * pinned by their `busy` counts, and destroying them waits for zero on context->idle.
+ */
+#ifndef SOFTNIC_NIC_H
+#define SOFTNIC_NIC_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* process_vm_readv, accept4, struct ucred */
+#endif
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/uio.h>
+
+#include <infiniband/verbs.h>
+
+#include "frame.h"
+#include "options.h"
+#include "softnic.h"
+
+/* verbs.h wraps these in macros of the same name; here they are defined. */
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+#undef ibv_get_device_list
+
+enum {
+    SOFTNIC_QP_BITS = 12, /* a QP number is context id << 12 | index: unique on the host for one device */
+    SOFTNIC_MAX_QP = 1 << SOFTNIC_QP_BITS,
+    SOFTNIC_MAX_CONTEXT = 1 << (24 - SOFTNIC_QP_BITS),
+    SOFTNIC_MAX_WR = 16384,
+    SOFTNIC_MAX_SGE = SOFTNIC_MAX_SEGMENTS,
+    SOFTNIC_MAX_INLINE = 256,
+    SOFTNIC_MAX_CQE = 1 << 20,
+    SOFTNIC_MAX_MR = 1 << 20,
+    SOFTNIC_MAX_RD_ATOMIC = 16,
+    SOFTNIC_GIDS = 2,
+    SOFTNIC_MESSAGE_MASK = 0xffffff, /* PSNs are 24 bits */
+};
+
+struct softnic_device {
+    struct ibv_device ibv;
+    /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see whether a device is
+     * theirs; zeros there say no. */
+    void *not_a_known_provider[16];
+    int index;
+};
+
+/* Completion and asynchronous events wait in a pipe, so that an application can poll the file descriptor. */
+struct softnic_event {
+    uint64_t serial; /* of the QP or CQ: a destroyed one's events are skipped when they are read */
+    uint32_t type;   /* enum ibv_event_type; completion channels do not use it */
+    uint32_t qp;     /* 1: serial is a QP's */
+};
+
+struct softnic_channel {
+    struct ibv_comp_channel ibv;
+    int write_fd;
+};
+
+struct softnic_cqe {
+    struct ibv_wc wc;
+    struct softnic_qp *qp;
+    uint64_t sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
+    uint64_t time_ns;
+};
+
+struct softnic_cq {
+    union {
+        struct ibv_cq ibv;
+        struct ibv_cq_ex ex; /* starts as ibv_cq does */
+    };
+    struct softnic_cq *next; /* in context->cqs */
+    pthread_mutex_t lock;
+    uint64_t serial;
+    struct softnic_cqe *ring; /* [size] */
+    uint32_t size;
+    uint64_t head, tail; /* tail: written by the device, head: polled */
+    enum { SOFTNIC_DISARMED, SOFTNIC_ARMED_SOLICITED, SOFTNIC_ARMED } armed;
+    bool overrun;
+    unsigned users;             /* QPs; under context->lock */
+    unsigned empty_polls;       /* in a row */
+    uint32_t events_delivered;  /* under ibv.mutex, as events acknowledged */
+    uint32_t async_delivered;
+    struct softnic_cqe current; /* what the extended calls read */
+};
+
+struct softnic_pd {
+    struct ibv_pd ibv;
+    unsigned users; /* MRs and QPs */
+};
+
+struct softnic_mr {
+    struct ibv_mr ibv;
+    uint64_t iova;
+    unsigned access;
+    unsigned busy;
+};
+
+/* The other end of a socket to another context (or to this one). Requests travel one way, responses the other. */
+struct softnic_link {
+    struct softnic_link *next;
+    struct softnic_context *context;
+    int fd;
+    bool requester; /* this end connected; it sends requests and receives responses */
+    bool ready;     /* introductions are over */
+    bool dead;
+    bool peer_pulls;  /* the other end can read this process's memory */
+    bool pulls;       /* this end can read the peer's */
+    bool watch_write; /* the socket was full */
+    int peer_device, peer_context; /* -1: not known yet */
+    pid_t peer_pid;
+    uint64_t hello_word; /* what the peer reads to prove that it can */
+    uint8_t *out;
+    size_t out_head, out_tail, out_size;
+    struct {
+        bool owed;
+        uint32_t qpn_to, qpn_from, psn, bytes;
+    } ack; /* responder: the last message that was done and has not been acknowledged */
+    size_t in_have;
+    uint8_t in[128 << 10];
+};
+
+/* A work request in the send queue. */
+struct softnic_wqe {
+    uint64_t wr_id;
+    uint8_t opcode; /* enum ibv_wr_opcode */
+    uint8_t num_sge;
+    bool signaled, solicited, fence, is_inline;
+    enum ibv_wc_status status; /* not SUCCESS: it will not be sent, and fails when its turn comes */
+    uint32_t imm, rkey, length;
+    uint64_t remote, operand[2];
+    uint64_t release_ns; /* may leave, by the shaping */
+    uint64_t due_ns;     /* may complete, by the shaping */
+    bool sent_before;
+    union {
+        struct ibv_sge sge[SOFTNIC_MAX_SGE];
+        uint8_t inline_data[SOFTNIC_MAX_INLINE];
+    };
+};
+
+struct softnic_rqe {
+    uint64_t wr_id;
+    uint32_t num_sge, length;
+    struct ibv_sge sge[SOFTNIC_MAX_SGE];
+};
+
+struct softnic_qp {
+    union {
+        struct ibv_qp ibv;
+        struct ibv_qp_ex ex; /* starts as ibv_qp does */
+    };
+    bool extended;
+    uint64_t serial;
+    unsigned busy; /* a bulk copy is using it */
+    unsigned generation; /* counts resets and errors: a copy that ends in another one is forgotten */
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr; /* as set by ibv_modify_qp */
+    int peer_device, peer_context;
+    struct softnic_link *link; /* where requests go; NULL: not connected */
+    struct softnic_counters counters;
+    uint32_t events_delivered; /* under ibv.mutex */
+
+    /* Send queue: polled <= completed <= acked <= cursor <= posted, all counted from the last reset. */
+    struct softnic_wqe *sq; /* [sq_size] */
+    uint32_t sq_size;
+    uint64_t sq_polled; /* entries before it are free; under send_cq's lock and atomic */
+    uint64_t sq_completed, sq_acked, sq_cursor, sq_posted;
+    uint32_t tx_offset; /* of the message at the cursor: bytes already in the link's buffer */
+    uint32_t read_offset; /* of the READ at sq_acked: bytes that have arrived */
+    unsigned reads_open;
+    bool waiting;      /* for retry_at, */
+    bool timed_out;    /* which costs a retry */
+    bool drained_told; /* SQD: the event has been raised */
+    unsigned retries_left, rnr_left;
+    uint64_t timer_ns; /* when the requester wants to run again; 0: no wish */
+    uint64_t retry_at; /* with `waiting` */
+
+    /* Receive queue and responder */
+    struct softnic_rqe *rq; /* [rq_size] */
+    uint32_t rq_size;
+    uint64_t rq_head, rq_tail;
+    uint32_t rx_psn, rx_offset;
+    bool rx_nak_sent, rx_established;
+    struct {
+        uint32_t psn;
+        bool valid;
+        uint64_t value;
+    } atomics[SOFTNIC_MAX_RD_ATOMIC]; /* results, for requests that come again */
+    unsigned atomic_next;
+
+    /* ibv_wr_*: what has been built since wr_start, in the send queue behind sq_posted. batch_lock is held meanwhile; it is
+     * taken before context->lock. */
+    pthread_mutex_t batch_lock;
+    unsigned batch_count;
+    int batch_error;
+    struct softnic_wqe *batch_wqe;
+};
+
+struct softnic_context {
+    struct softnic_device *device;
+    struct softnic_context *next; /* of this process */
+    uint32_t id;
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    pthread_t thread;
+    bool stop;
+    struct softnic_options options;
+    int listen_fd, epoll_fd, wake_fd, timer_fd, event_write_fd;
+    uint64_t timer_set_ns; /* what timer_fd is armed for; 0: nothing */
+    struct softnic_link *links;
+    struct softnic_cq *cqs;
+    struct softnic_qp *qp[SOFTNIC_MAX_QP];
+    uint32_t qp_next, qp_top; /* all QPs lie below qp_top */
+    struct softnic_mr **mr;   /* [mr_size], slots with NULL are free */
+    uint32_t mr_size, mr_next;
+    uint8_t mr_tag;
+    uint32_t pd_next;
+    uint64_t serial;
+    uint64_t link_free_ns, in_free_ns; /* shaping: when the wire is free, out and in */
+    uint64_t messages, requests;       /* sent; posted: what faults count */
+    uint64_t random;
+    struct softnic_counters past; /* of destroyed QPs */
+    struct verbs_context verbs;   /* last: its last field is the ibv_context */
+};
+
+static inline struct softnic_context *softnic_context_of(struct ibv_context *context)
+{
+    return (struct softnic_context *)((char *)context - offsetof(struct softnic_context, verbs.context));
+}
+
+static inline struct softnic_qp *softnic_qp_of(struct ibv_qp *qp)
+{
+    return (struct softnic_qp *)qp;
+}
+
+static inline struct softnic_cq *softnic_cq_of(struct ibv_cq *cq)
+{
+    return (struct softnic_cq *)cq;
+}
+
+static inline struct softnic_wqe *softnic_wqe_at(struct softnic_qp *qp, uint64_t index)
+{
+    return &qp->sq[index % qp->sq_size];
+}
+
+/* configure.c */
+int softnic_options_current(struct softnic_options *options); /* 0, or -EINVAL: the environment's string is wrong */
+void softnic_context_register(struct softnic_context *ctx);
+void softnic_context_unregister(struct softnic_context *ctx);
+
+/* clock.c: shaping and faults. All under context->lock. */
+uint64_t softnic_now(void);
+void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe);
+bool softnic_drops(struct softnic_context *ctx, int device);
+void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
+
+/* progress.c */
+int softnic_progress_start(struct softnic_context *ctx);
+void softnic_progress_stop(struct softnic_context *ctx);
+
+/* link.c: under context->lock */
+int softnic_link_listen(struct softnic_context *ctx);
+struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, int context); /* NULL: nobody there */
+void softnic_link_accept(struct softnic_context *ctx);
+void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes);
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail, size_t tail_bytes);
+void softnic_links_drop(struct softnic_context *ctx);
+size_t softnic_link_pending(const struct softnic_link *link);
+void softnic_link_flush(struct softnic_link *link);
+void softnic_links_flush(struct softnic_context *ctx);
+void softnic_link_kill(struct softnic_link *link);
+void softnic_link_free(struct softnic_link *link);
+void softnic_link_readable(struct softnic_link *link);
+
+/* memory.c: under context->lock. An access that a key does not permit gives NULL. */
+struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key, bool remote,
+                                   unsigned access, uint64_t address, uint64_t length);
+static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t address)
+{
+    return (char *)mr->ibv.addr + (address - mr->iova);
+}
+
+/* copy.c: every byte that enters or leaves registered memory goes through here, so that memory of another kind (a GPU's)
+ * has one place to be told apart. */
+void softnic_copy_in(void *to, const void *from, size_t length);
+int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count, const struct softnic_segment *from,
+                 int from_count, uint64_t length);
+int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to, struct softnic_mr **mr,
+                        int count, const struct softnic_segment *from, int from_count, uint64_t length);
+int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count, unsigned access,
+                      uint64_t offset, uint64_t length, struct iovec *out, struct softnic_mr **pinned);
+
+/* completion.c */
+bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done, const uint32_t *delivered);
+void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited);
+void softnic_cq_forget(struct softnic_cq *cq, struct softnic_qp *qp);
+int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out);
+int softnic_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
+int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+                                     int vector);
+struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+
+/* event.c */
+void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type);
+void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type);
+int softnic_event_pipe(int fds[2]);
+
+/* qp.c, qp_state.c: under context->lock */
+struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn);
+struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
+bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
+void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first); /* the oldest send gets `first`, the rest flush */
+void softnic_qp_to_error(struct softnic_qp *qp);                      /* everything flushes */
+void softnic_qp_flush_receives(struct softnic_qp *qp);
+
+/* post.c, post_ex.c */
+int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead); /* NULL: the send queue is full */
+int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe);
+void softnic_sq_commit(struct softnic_qp *qp); /* the next slot has been filled */
+void softnic_sq_ring(struct softnic_qp *qp);   /* work on what was committed */
+void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t send_ops);
+
+/* requester.c: the send side of a QP, under context->lock */
+void softnic_requester_pump(struct softnic_qp *qp);
+void softnic_requester_timer(struct softnic_qp *qp, uint64_t now);
+void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message);
+void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_link *link);
+void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_link *link);
+void softnic_requester_retire(struct softnic_qp *qp);
+
+/* responder.c: the other side */
+void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message);
+void softnic_responder_flush_acks(struct softnic_link *link);
+
+/* device.c, query.c */
+int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
+int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+                            struct ibv_device_attr_ex *attr, size_t size);
+uint64_t softnic_device_guid(int index); /* host byte order */
+void softnic_gid(const struct softnic_context *ctx, int index, union ibv_gid *gid);
+int softnic_gid_device(const union ibv_gid *gid); /* -1: not one of ours */
+
+#endif

@@ -1,0 +1,241 @@
+/* Parses "devices=2,bw=50GB/s,latency=3us,...". Every key has one form, units are required, and nothing is guessed. */
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+static const struct unit rate_units[] = {/* bytes per nanosecond */
+                                         {"GB/s", 1.0},    {"MB/s", 1e-3},    {"KB/s", 1e-6},
+                                         {"Gb/s", 0.125},  {"Mb/s", 0.125e-3}, {NULL, 0}};
+static const struct unit time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+
+/* The statuses that a request can fail with, by the names of enum ibv_wc_status. */
+static const struct {
+    const char *name;
+    int status;
+} statuses[] = {
+    {"LOC_LEN_ERR", IBV_WC_LOC_LEN_ERR},         {"LOC_QP_OP_ERR", IBV_WC_LOC_QP_OP_ERR},
+    {"LOC_PROT_ERR", IBV_WC_LOC_PROT_ERR},       {"WR_FLUSH_ERR", IBV_WC_WR_FLUSH_ERR},
+    {"BAD_RESP_ERR", IBV_WC_BAD_RESP_ERR},       {"LOC_ACCESS_ERR", IBV_WC_LOC_ACCESS_ERR},
+    {"REM_INV_REQ_ERR", IBV_WC_REM_INV_REQ_ERR}, {"REM_ACCESS_ERR", IBV_WC_REM_ACCESS_ERR},
+    {"REM_OP_ERR", IBV_WC_REM_OP_ERR},           {"RETRY_EXC_ERR", IBV_WC_RETRY_EXC_ERR},
+    {"RNR_RETRY_EXC_ERR", IBV_WC_RNR_RETRY_EXC_ERR}, {"REM_ABORT_ERR", IBV_WC_REM_ABORT_ERR},
+    {"FATAL_ERR", IBV_WC_FATAL_ERR},             {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
+};
+
+void softnic_options_default(struct softnic_options *options)
+{
+    *options = (struct softnic_options){.devices = 2, .drop_device = -1, .delay_chance = 1, .seed = 1};
+}
+
+/* A number without sign, exponent tricks or blanks; *rest points behind it. */
+static bool read_number(const char *text, double *value, const char **rest)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    *value = strtod(text, &end);
+    *rest = end;
+    return *value < 1e18;
+}
+
+static bool read_count(const char *text, uint64_t *value, const char **rest)
+{
+    char *end;
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    *rest = end;
+    return errno == 0;
+}
+
+static bool read_quantity(const char *text, const struct unit *units, double *value, const char **rest)
+{
+    if (!read_number(text, value, rest))
+        return false;
+    for (; units->name; units++) {
+        size_t length = strlen(units->name);
+        if (!strncmp(*rest, units->name, length) && !isalpha((unsigned char)(*rest)[length])) {
+            *value *= units->factor;
+            *rest += length;
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *set_devices(struct softnic_options *o, const char *v)
+{
+    uint64_t n;
+    if (!read_count(v, &n, &v) || *v || n < 1 || n > SOFTNIC_MAX_DEVICES)
+        return "a number from 1 to 64";
+    o->devices = (unsigned)n;
+    return NULL;
+}
+
+static const char *set_link(struct softnic_options *o, const char *v)
+{
+    if (strcmp(v, "ib") && strcmp(v, "roce"))
+        return "ib or roce";
+    o->roce = !strcmp(v, "roce");
+    return NULL;
+}
+
+static const char *set_copy(struct softnic_options *o, const char *v)
+{
+    static const char *const names[] = {"auto", "direct", "stream"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(v, names[i])) {
+            o->copy = (enum softnic_copy)i;
+            return NULL;
+        }
+    return "auto, direct or stream";
+}
+
+static const char *set_bw(struct softnic_options *o, const char *v)
+{
+    if (!strcmp(v, "unlimited")) {
+        o->bytes_per_ns = 0;
+        return NULL;
+    }
+    if (!read_quantity(v, rate_units, &o->bytes_per_ns, &v) || *v || o->bytes_per_ns <= 0)
+        return "unlimited, or a number with a unit: GB/s, MB/s, KB/s, Gb/s or Mb/s";
+    return NULL;
+}
+
+static const char *set_latency(struct softnic_options *o, const char *v)
+{
+    double ns;
+    if (!read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
+        return "a time up to 60s with a unit: ns, us, ms or s";
+    o->latency_ns = (uint64_t)ns;
+    return NULL;
+}
+
+static const char *set_drop(struct softnic_options *o, const char *v)
+{
+    static const char want[] = "none, softK or softK@N (after N messages)";
+    uint64_t device, after = 0;
+    if (!strcmp(v, "none")) {
+        o->drop_device = -1;
+        return NULL;
+    }
+    if (strncmp(v, "soft", 4) || !read_count(v + 4, &device, &v) || device >= SOFTNIC_MAX_DEVICES)
+        return want;
+    if (*v == '@' && !read_count(v + 1, &after, &v))
+        return want;
+    if (*v)
+        return want;
+    o->drop_device = (int)device;
+    o->drop_after = after;
+    return NULL;
+}
+
+static const char *set_delay(struct softnic_options *o, const char *v)
+{
+    static const char want[] = "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or TIME~P (with probability P)";
+    double ns, chance = 1;
+    uint64_t nth = 0;
+    if (!read_quantity(v, time_units, &ns, &v) || ns > 60e9)
+        return want;
+    if (*v == '@' && (!read_count(v + 1, &nth, &v) || !nth))
+        return want;
+    if (*v == '~' && (!read_number(v + 1, &chance, &v) || chance > 1))
+        return want;
+    if (*v)
+        return want;
+    o->delay_ns = (uint64_t)ns;
+    o->delay_nth = nth;
+    o->delay_chance = chance;
+    return NULL;
+}
+
+static const char *set_fail(struct softnic_options *o, const char *v)
+{
+    uint64_t nth;
+    if (!strcmp(v, "none")) {
+        o->fail_nth = 0;
+        return NULL;
+    }
+    if (read_count(v, &nth, &v) && nth && *v == ':')
+        for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+            if (!strcmp(v + 1, statuses[i].name)) {
+                o->fail_nth = nth;
+                o->fail_status = statuses[i].status;
+                return NULL;
+            }
+    return "none or N:STATUS, such as 10:REM_ACCESS_ERR (a name of enum ibv_wc_status without IBV_WC_)";
+}
+
+static const char *set_seed(struct softnic_options *o, const char *v)
+{
+    return read_count(v, &o->seed, &v) && !*v ? NULL : "a number";
+}
+
+static const struct {
+    const char *name;
+    const char *(*set)(struct softnic_options *options, const char *value); /* NULL, or what the value must be */
+} keys[] = {
+    {"devices", set_devices}, {"link", set_link}, {"copy", set_copy},   {"bw", set_bw},         {"latency", set_latency},
+    {"drop-peer", set_drop},  {"delay", set_delay}, {"fail-wr", set_fail}, {"seed", set_seed},
+};
+
+int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
+{
+    enum { KEYS = sizeof(keys) / sizeof(keys[0]) };
+    struct softnic_options result = *options;
+    bool seen[KEYS] = {false};
+    char item[128];
+
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        if (length >= sizeof(item)) {
+            snprintf(error, error_size, "SOFTNIC: the item \"%.32s...\" is too long", text);
+            return -EINVAL;
+        }
+        memcpy(item, text, length);
+        item[length] = 0;
+        text += length;
+        if (*text == ',' && !*++text) {
+            snprintf(error, error_size, "SOFTNIC: a comma at the end of the options");
+            return -EINVAL;
+        }
+        char *value = strchr(item, '=');
+        if (!value) {
+            snprintf(error, error_size, "SOFTNIC: \"%.40s\" is not of the form key=value", item);
+            return -EINVAL;
+        }
+        *value++ = 0;
+        int key = 0;
+        while (key < KEYS && strcmp(keys[key].name, item))
+            key++;
+        if (key == KEYS) {
+            snprintf(error, error_size,
+                     "SOFTNIC: unknown key \"%.40s\" (known: devices link copy bw latency drop-peer delay fail-wr seed)", item);
+            return -EINVAL;
+        }
+        if (seen[key]) {
+            snprintf(error, error_size, "SOFTNIC: %s is given twice", item);
+            return -EINVAL;
+        }
+        seen[key] = true;
+        const char *want = keys[key].set(&result, value);
+        if (want) {
+            snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value, want);
+            return -EINVAL;
+        }
+    }
+    *options = result;
+    return 0;
+}

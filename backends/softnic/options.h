@@ -1,0 +1,38 @@
+/* The option string of a softnic device, parsed. docs/SOFTNIC.md is the manual. */
+#ifndef SOFTNIC_OPTIONS_H
+#define SOFTNIC_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SOFTNIC_MAX_DEVICES = 64 };
+
+enum softnic_copy {
+    SOFTNIC_COPY_AUTO,   /* out of the peer's memory where the kernel permits it, else through the socket */
+    SOFTNIC_COPY_DIRECT, /* as auto, and this process lets its peers read it (PR_SET_PTRACER) */
+    SOFTNIC_COPY_STREAM, /* always through the socket */
+};
+
+struct softnic_options {
+    unsigned devices;
+    bool roce;             /* Ethernet port with RoCE v2 GIDs; else an InfiniBand port with LIDs */
+    enum softnic_copy copy;
+    double bytes_per_ns;   /* 0: unshaped */
+    uint64_t latency_ns;   /* one way */
+    int drop_device;       /* the peer device that is unreachable; -1: none */
+    uint64_t drop_after;   /* messages sent by the context before the drop */
+    uint64_t delay_ns;     /* added to messages ... */
+    uint64_t delay_nth;    /* ... this one only (1 is the first); 0: all of them ... */
+    double delay_chance;   /* ... with this probability */
+    uint64_t fail_nth;     /* the work request that fails (1 is the first); 0: none */
+    int fail_status;       /* enum ibv_wc_status */
+    uint64_t seed;
+};
+
+void softnic_options_default(struct softnic_options *options);
+
+/* Applies `text` on top of *options. Returns 0, or -EINVAL with one sentence in `error` and *options untouched. */
+int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size);
+
+#endif

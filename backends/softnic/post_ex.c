@@ -1,0 +1,191 @@
+/* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by wr_complete. */
+#include "nic.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct softnic_qp *of(struct ibv_qp_ex *ex)
+{
+    return (struct softnic_qp *)ex;
+}
+
+static struct softnic_wqe *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+{
+    struct softnic_qp *qp = of(ex);
+    struct softnic_wqe *wqe = softnic_sq_slot(qp, qp->batch_count);
+    qp->batch_wqe = wqe;
+    if (!wqe) {
+        qp->batch_error = ENOMEM;
+        return NULL;
+    }
+    qp->batch_count++;
+    wqe->wr_id = ex->wr_id;
+    wqe->opcode = (uint8_t)opcode;
+    wqe->num_sge = 0;
+    wqe->signaled = ex->wr_flags & IBV_SEND_SIGNALED;
+    wqe->solicited = ex->wr_flags & IBV_SEND_SOLICITED;
+    wqe->fence = ex->wr_flags & IBV_SEND_FENCE;
+    wqe->is_inline = false;
+    wqe->imm = wqe->rkey = wqe->length = 0;
+    wqe->remote = wqe->operand[0] = wqe->operand[1] = 0;
+    return wqe;
+}
+
+static struct softnic_wqe *begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote)
+{
+    struct softnic_wqe *wqe = begin(ex, opcode);
+    if (wqe) {
+        wqe->rkey = rkey;
+        wqe->remote = remote;
+    }
+    return wqe;
+}
+
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+{
+    begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
+{
+    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote);
+    if (wqe)
+        wqe->imm = imm;
+}
+
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+{
+    begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote);
+}
+
+static void wr_send(struct ibv_qp_ex *ex)
+{
+    begin(ex, IBV_WR_SEND);
+}
+
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+{
+    struct softnic_wqe *wqe = begin(ex, IBV_WR_SEND_WITH_IMM);
+    if (wqe)
+        wqe->imm = imm;
+}
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare, uint64_t swap)
+{
+    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
+    if (wqe) {
+        wqe->operand[0] = compare;
+        wqe->operand[1] = swap;
+    }
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t add)
+{
+    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote);
+    if (wqe)
+        wqe->operand[0] = add;
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
+{
+    struct softnic_qp *qp = of(ex);
+    struct softnic_wqe *wqe = qp->batch_wqe;
+    uint64_t length = 0;
+    if (!wqe)
+        return;
+    if (count > qp->init.cap.max_send_sge) {
+        qp->batch_error = EINVAL;
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        length += (wqe->sge[i] = sge[i]).length;
+    wqe->num_sge = (uint8_t)count;
+    wqe->length = length > SOFTNIC_MAX_MESSAGE ? SOFTNIC_MAX_MESSAGE + 1u : (uint32_t)length;
+}
+
+static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+{
+    struct ibv_sge sge = {address, length, lkey};
+    wr_set_sge_list(ex, 1, &sge);
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+{
+    struct softnic_qp *qp = of(ex);
+    struct softnic_wqe *wqe = qp->batch_wqe;
+    uint32_t length = 0;
+    if (!wqe)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].length > SOFTNIC_MAX_INLINE - length) {
+            qp->batch_error = ENOMEM;
+            return;
+        }
+        memcpy(wqe->inline_data + length, list[i].addr, list[i].length);
+        length += (uint32_t)list[i].length;
+    }
+    wqe->is_inline = true;
+    wqe->length = length;
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
+{
+    struct ibv_data_buf one = {address, length};
+    wr_set_inline_data_list(ex, 1, &one);
+}
+
+static void wr_start(struct ibv_qp_ex *ex)
+{
+    struct softnic_qp *qp = of(ex);
+    pthread_mutex_lock(&qp->batch_lock);
+    qp->batch_count = 0;
+    qp->batch_error = 0;
+    qp->batch_wqe = NULL;
+}
+
+static void wr_abort(struct ibv_qp_ex *ex)
+{
+    pthread_mutex_unlock(&of(ex)->batch_lock);
+}
+
+/* All or nothing, as the call promises. */
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+    struct softnic_qp *qp = of(ex);
+    struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
+    pthread_mutex_lock(&ctx->lock);
+    enum ibv_qp_state state = qp->ibv.state;
+    int error = qp->batch_error;
+    if (!error && state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR)
+        error = EINVAL;
+    for (unsigned i = 0; i < qp->batch_count && !error; i++)
+        error = softnic_sq_check(qp, softnic_wqe_at(qp, qp->sq_posted + i));
+    for (unsigned i = 0; i < qp->batch_count && !error; i++)
+        softnic_sq_commit(qp);
+    if (!error)
+        softnic_sq_ring(qp);
+    pthread_mutex_unlock(&ctx->lock);
+    pthread_mutex_unlock(&qp->batch_lock);
+    return error;
+}
+
+/* Only what was asked for at creation is there to be called; the rest stays NULL. */
+void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t ops)
+{
+    struct ibv_qp_ex *ex = &qp->ex;
+    qp->extended = true;
+    ex->wr_start = wr_start;
+    ex->wr_complete = wr_complete;
+    ex->wr_abort = wr_abort;
+    ex->wr_set_sge = wr_set_sge;
+    ex->wr_set_sge_list = wr_set_sge_list;
+    ex->wr_set_inline_data = wr_set_inline_data;
+    ex->wr_set_inline_data_list = wr_set_inline_data_list;
+    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? wr_rdma_write : NULL;
+    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? wr_rdma_write_imm : NULL;
+    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? wr_rdma_read : NULL;
+    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? wr_send : NULL;
+    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? wr_send_imm : NULL;
+    ex->wr_atomic_cmp_swp = ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? wr_atomic_cmp_swp : NULL;
+    ex->wr_atomic_fetch_add = ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? wr_atomic_fetch_add : NULL;
+}

@@ -1,0 +1,284 @@
+/* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter does, places its data,
+ * and answers. Requests execute in PSN order; one that comes again is answered again and not executed again. */
+#include "nic.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { ACK_BYTES = 64 << 10 }; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
+
+static void reply(struct softnic_link *link, const struct softnic_frame *frame)
+{
+    if (softnic_link_append(link, frame, NULL, 0))
+        softnic_link_kill(link);
+}
+
+void softnic_responder_flush_acks(struct softnic_link *link)
+{
+    if (!link->ack.owed)
+        return;
+    struct softnic_frame ack = {
+        .kind = SOFTNIC_ACK, .qpn_to = link->ack.qpn_to, .qpn_from = link->ack.qpn_from, .psn = link->ack.psn};
+    link->ack.owed = false;
+    link->ack.bytes = 0;
+    reply(link, &ack);
+}
+
+static struct softnic_frame answer(enum softnic_kind kind, const struct softnic_frame *request)
+{
+    return (struct softnic_frame){
+        .kind = (uint8_t)kind, .qpn_to = request->qpn_from, .qpn_from = request->qpn_to, .psn = request->psn};
+}
+
+static void acknowledge(struct softnic_link *link, const struct softnic_frame *request)
+{
+    if (link->ack.owed && link->ack.qpn_from != request->qpn_to)
+        softnic_responder_flush_acks(link);
+    link->ack.owed = true;
+    link->ack.qpn_to = request->qpn_from;
+    link->ack.qpn_from = request->qpn_to;
+    link->ack.psn = request->psn;
+    link->ack.bytes += request->length;
+    if (link->ack.bytes >= ACK_BYTES) {
+        softnic_responder_flush_acks(link);
+        softnic_link_flush(link);
+    }
+}
+
+static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, enum softnic_nak why)
+{
+    softnic_responder_flush_acks(link);
+    struct softnic_frame nak = answer(SOFTNIC_NAK, request);
+    nak.operand[0] = why;
+    nak.operand[1] = qp ? qp->attr.min_rnr_timer : 0;
+    reply(link, &nak);
+    if (qp)
+        qp->rx_nak_sent = true;
+}
+
+/* Errors of the requester's making that put the responder's QP into error too. */
+static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, enum softnic_nak why)
+{
+    refuse(link, qp, request, why);
+    softnic_qp_to_error(qp);
+    if (why == SOFTNIC_NAK_ACCESS)
+        softnic_event_qp(qp, IBV_EVENT_QP_ACCESS_ERR);
+    else if (why == SOFTNIC_NAK_INVALID)
+        softnic_event_qp(qp, IBV_EVENT_QP_REQ_ERR);
+}
+
+static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *request, enum ibv_wc_status status)
+{
+    struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
+    bool write = request->kind == SOFTNIC_WRITE, imm = request->flags & SOFTNIC_FLAG_IMM;
+    struct softnic_cqe cqe = {.wc = {.wr_id = rqe->wr_id,
+                                     .status = status,
+                                     .opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+                                     .byte_len = request->length,
+                                     .qp_num = qp->ibv.qp_num,
+                                     .src_qp = qp->attr.dest_qp_num,
+                                     .slid = (uint16_t)(qp->peer_device + 1),
+                                     .wc_flags = imm ? IBV_WC_WITH_IMM : 0},
+                              .qp = qp};
+    cqe.wc.imm_data = request->imm;
+    qp->rq_head++;
+    softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe, request->flags & SOFTNIC_FLAG_SOLICITED || status != IBV_WC_SUCCESS);
+}
+
+static void fail_receive(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+                         enum ibv_wc_status status, enum softnic_nak why)
+{
+    refuse(link, qp, request, why);
+    complete_receive(qp, request, status);
+    softnic_qp_to_error(qp);
+}
+
+static struct softnic_mr *target(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, unsigned access)
+{
+    return qp->attr.qp_access_flags & access
+               ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, access, request->address, request->length)
+               : NULL;
+}
+
+/* WRITE and SEND: this frame's bytes to where they belong. Returns false when the request was refused. */
+static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+{
+    const struct softnic_frame *request = &message->head;
+    uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
+    struct iovec to[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    int count = 0;
+    if (request->kind == SOFTNIC_WRITE && request->length) {
+        mr[0] = target(link, qp, request, IBV_ACCESS_REMOTE_WRITE);
+        if (!mr[0]) {
+            refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+            return false;
+        }
+        to[0] = (struct iovec){softnic_mr_address(mr[0], request->address + request->offset), bytes};
+        count = 1;
+    } else if (request->kind == SOFTNIC_SEND) {
+        struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
+        if (request->length > rqe->length) {
+            fail_receive(link, qp, request, IBV_WC_LOC_LEN_ERR, SOFTNIC_NAK_INVALID);
+            return false;
+        }
+        count = softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge, IBV_ACCESS_LOCAL_WRITE, request->offset,
+                                  bytes, to, mr);
+        if (count < 0) {
+            fail_receive(link, qp, request, IBV_WC_LOC_PROT_ERR, SOFTNIC_NAK_OPERATION);
+            return false;
+        }
+    }
+    if (request->segments) {
+        int error = softnic_pull_pinned(link, qp, to, mr, count, message->segment, request->segments, bytes);
+        if (error == -EFAULT) /* either side has unmapped registered memory */
+            refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
+        return !error;
+    }
+    const uint8_t *from = message->payload;
+    for (int i = 0; i < count; from += to[i].iov_len, i++)
+        softnic_copy_in(to[i].iov_base, from, to[i].iov_len);
+    return true;
+}
+
+static void take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+{
+    const struct softnic_frame *request = &message->head;
+    uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
+    bool receives = request->kind == SOFTNIC_SEND || request->flags & SOFTNIC_FLAG_IMM;
+    if (receives && qp->rq_head == qp->rq_tail) {
+        refuse(link, qp, request, SOFTNIC_NAK_RNR);
+        return;
+    }
+    if (!place(link, qp, message))
+        return;
+    qp->counters.received_bytes += bytes;
+    qp->rx_offset = request->offset + bytes;
+    if (qp->rx_offset < request->length)
+        return;
+    qp->counters.received_messages++;
+    qp->rx_offset = 0;
+    qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    acknowledge(link, request);
+    if (receives)
+        complete_receive(qp, request, IBV_WC_SUCCESS);
+}
+
+static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool again)
+{
+    uint32_t bytes = (uint32_t)request->operand[0], end = request->offset + bytes;
+    struct softnic_mr *mr = request->length ? target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
+    if (request->length && (!mr || !bytes)) {
+        refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+        return;
+    }
+    softnic_responder_flush_acks(link);
+    struct softnic_frame data = answer(SOFTNIC_READ_DATA, request);
+    data.length = request->length;
+    data.offset = request->offset;
+    const char *from = mr ? softnic_mr_address(mr, request->address) : NULL;
+    if (request->flags & SOFTNIC_FLAG_PULL && bytes && end == request->length) {
+        struct softnic_segment segment = {(uintptr_t)from + request->offset, bytes};
+        data.flags = SOFTNIC_FLAG_PULL;
+        data.segments = 1;
+        if (softnic_link_append(link, &data, &segment, sizeof(segment)))
+            softnic_link_kill(link);
+    } else {
+        do {
+            data.payload = end - data.offset < SOFTNIC_MAX_PAYLOAD ? end - data.offset : SOFTNIC_MAX_PAYLOAD;
+            if (softnic_link_append(link, &data, bytes ? from + data.offset : NULL, data.payload))
+                softnic_link_kill(link);
+            data.offset += data.payload;
+        } while (data.offset < end && !link->dead);
+    }
+    qp->counters.sent_bytes += bytes;
+    if (again)
+        return;
+    qp->rx_offset = end;
+    if (end == request->length) {
+        qp->rx_offset = 0;
+        qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    }
+}
+
+static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool again)
+{
+    struct softnic_frame result = answer(SOFTNIC_ATOMIC_RESULT, request);
+    if (again) {
+        for (int i = 0; i < SOFTNIC_MAX_RD_ATOMIC; i++)
+            if (qp->atomics[i].valid && qp->atomics[i].psn == request->psn) {
+                result.operand[0] = qp->atomics[i].value;
+                reply(link, &result);
+            }
+        return;
+    }
+    struct softnic_mr *mr = target(link, qp, request, IBV_ACCESS_REMOTE_ATOMIC);
+    uint64_t *word = mr ? softnic_mr_address(mr, request->address) : NULL;
+    if (request->address & 7 || (uintptr_t)word & 7) {
+        refuse_and_fail(link, qp, request, SOFTNIC_NAK_INVALID);
+        return;
+    }
+    if (!word) {
+        refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+        return;
+    }
+    softnic_responder_flush_acks(link);
+    if (request->kind == SOFTNIC_FETCH_ADD) {
+        result.operand[0] = __atomic_fetch_add(word, request->operand[0], __ATOMIC_ACQ_REL);
+    } else {
+        result.operand[0] = request->operand[0];
+        __atomic_compare_exchange_n(word, &result.operand[0], request->operand[1], false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
+    unsigned slot = qp->atomic_next++ % SOFTNIC_MAX_RD_ATOMIC;
+    qp->atomics[slot].psn = request->psn;
+    qp->atomics[slot].valid = true;
+    qp->atomics[slot].value = result.operand[0];
+    qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    qp->counters.received_messages++;
+    qp->counters.received_bytes += 8;
+    reply(link, &result);
+}
+
+/* The QP that this request is for, if it takes requests from that side. */
+static struct softnic_qp *addressed(struct softnic_link *link, const struct softnic_frame *request)
+{
+    struct softnic_qp *qp = softnic_qp_find(link->context, request->qpn_to);
+    if (!qp || qp->attr.dest_qp_num != request->qpn_from || qp->peer_device != link->peer_device ||
+        qp->peer_context != link->peer_context)
+        return NULL;
+    bool receives = qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_SQD;
+    return receives ? qp : NULL;
+}
+
+void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message)
+{
+    const struct softnic_frame *request = &message->head;
+    struct softnic_qp *qp = addressed(link, request);
+    if (!qp) {
+        refuse(link, NULL, request, SOFTNIC_NAK_UNREACHABLE);
+        return;
+    }
+    uint32_t ahead = (request->psn - qp->rx_psn) & SOFTNIC_MESSAGE_MASK;
+    bool again = ahead > SOFTNIC_MESSAGE_MASK / 2;
+    if (again && (request->kind == SOFTNIC_WRITE || request->kind == SOFTNIC_SEND)) {
+        acknowledge(link, request);
+        return;
+    }
+    if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {
+        if (!qp->rx_nak_sent) /* else the requester knows, and this was on its way before */
+            refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
+        return;
+    }
+    if (!again)
+        qp->rx_nak_sent = false;
+    if (qp->ibv.state == IBV_QPS_RTR && !qp->rx_established) {
+        qp->rx_established = true;
+        softnic_event_qp(qp, IBV_EVENT_COMM_EST);
+    }
+    if (request->kind == SOFTNIC_READ)
+        take_read(link, qp, request, again);
+    else if (request->kind == SOFTNIC_COMPARE_SWAP || request->kind == SOFTNIC_FETCH_ADD)
+        take_atomic(link, qp, request, again);
+    else
+        take_data(link, qp, message);
+}
