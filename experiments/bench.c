@@ -25,9 +25,12 @@ int command_bench(int argc, char **argv)
         return below[i].run(argc - 1, argv + 1);
     }
     if (argc < 2) {
-        fprintf(stderr, "mkernel bench: what to bench is missing; `mkernel bench --help` lists it\n");
+        fprintf(stderr, "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace); `mkernel bench --help` "
+                        "tells more\n");
         return STATUS_USAGE;
     }
+    if (argv[1][0] == '-' || plan_op_by_name(argv[1]) >= 0)
+        return run_bench(argc, argv);
     for (int i = 0; i < MK_OPS; i++)
         names[BELOW + i] = plan_op_name(i);
     const char *near = nearest_word(argv[1], names, BELOW + MK_OPS);

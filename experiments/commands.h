@@ -23,6 +23,7 @@ int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace.c */
 int command_tui(int argc, char **argv) MK_WEAK;   /* tui/ */
 int command_info(int argc, char **argv) MK_WEAK;  /* experiments/info.c */
 
+int run_bench(int argc, char **argv);            /* experiments/run.c: `bench OP` */
 int bench_fabric(int argc, char **argv) MK_WEAK; /* experiments/bench_fabric.c */
 int bench_ring(int argc, char **argv) MK_WEAK;   /* experiments/bench_ring.c */
 int bench_trace(int argc, char **argv) MK_WEAK;  /* experiments/bench_trace.c */

@@ -1,0 +1,147 @@
+/* `mkernel run OP`: all ranks on this host, or one rank under a launcher. */
+#include "experiments/run.h"
+#include "experiments/commands.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The one sentence on stderr that says how it ended. */
+static int say(const struct run_options *o, int status, const char *sentence)
+{
+    fprintf(stderr, "mkernel %s %s: %s\n", o->bench ? "bench" : "run", plan_op_name(o->op), sentence);
+    return status;
+}
+
+/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. */
+static void share_cores(uint32_t ranks)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    char threads[24];
+    snprintf(threads, sizeof threads, "%ld", cores > ranks ? cores / ranks : 1);
+    setenv("OPENBLAS_NUM_THREADS", threads, 0);
+}
+
+static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int status)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world; i++)
+        count += !ends[i].signal && ends[i].status == status;
+    return count;
+}
+
+/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3". */
+static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t grace_ns, char *text, size_t size)
+{
+    for (uint32_t i = 0; i < world; i++) {
+        size_t used = strlen(text);
+        if (!ends[i].signal)
+            continue;
+        if (ends[i].overdue)
+            snprintf(text + used, size - used, "%srank %u did not end within %.1f s and was killed", used ? "; " : "", i,
+                     (double)grace_ns / 1e9);
+        else
+            snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", used ? "; " : "", i,
+                     ends[i].signal, strsignal(ends[i].signal));
+    }
+    uint32_t failed = count_status(ends, world, STATUS_FAILED);
+    size_t used = strlen(text);
+    if (failed && failed < world)
+        snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed, failed > 1 ? "s" : "");
+}
+
+/* One status and one sentence for all ranks. */
+static int join_ends(const struct run_job *job, const struct spawn_end *ends, uint64_t grace_ns, int interrupted)
+{
+    uint32_t world = job->identity.world, worst = UINT32_MAX;
+    char text[SPAWN_SENTENCE + 512] = "";
+    if (interrupted) {
+        snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended", interrupted,
+                 strsignal(interrupted), world);
+        return say(&job->options, STATUS_FAILED, text);
+    }
+    /* The sentence of the lowest rank with the highest status; all ranks know the job's failure. */
+    int killed = 0;
+    for (uint32_t i = 0; i < world; i++) {
+        killed |= ends[i].signal != 0;
+        if (ends[i].reported && !ends[i].signal && (worst == UINT32_MAX || ends[i].status > ends[worst].status))
+            worst = i;
+    }
+    int status = worst == UINT32_MAX ? STATUS_FAILED : ends[worst].status;
+    for (uint32_t i = 0; i < world; i++)
+        if (!ends[i].signal && !ends[i].reported && ends[i].status > STATUS_USAGE)
+            status = STATUS_FAILED;
+    if (worst != UINT32_MAX && (!killed || ends[worst].status == STATUS_FAILED))
+        snprintf(text, sizeof text, "%s", ends[worst].sentence);
+    if (killed) {
+        status = STATUS_FAILED;
+        add_killed(ends, world, grace_ns, text, sizeof text);
+    }
+    if (!*text)
+        snprintf(text, sizeof text, "a rank ended with status %d and no word", status);
+    return say(&job->options, status, text);
+}
+
+static int run_here(struct run_job *job, char **argv)
+{
+    uint32_t world = job->identity.world;
+    uint64_t grace_ns = job->options.timeout_ns + 2000000000u;
+    struct spawn_end *ends = calloc(world, sizeof *ends);
+    char text[256];
+    int interrupted, status;
+    share_cores(world);
+    int result = ends ? spawn_ranks(argv, world, grace_ns, ends, &interrupted) : -ENOMEM;
+    if (result) {
+        snprintf(text, sizeof text, "the ranks could not be started: %s", strerror(-result));
+        status = say(&job->options, STATUS_FAILED, text);
+    } else {
+        status = join_ends(job, ends, grace_ns, interrupted);
+    }
+    free(ends);
+    return status;
+}
+
+static int run_op(int argc, char **argv, int bench)
+{
+    struct run_options options;
+    struct run_job job;
+    struct spawn_identity spawned;
+    struct run_identity identity = {.listen_fd = -1};
+    char sentence[SPAWN_SENTENCE] = "";
+    const char *name = bench ? "bench" : "run";
+
+    int is_spawned = spawn_identity(&spawned);
+    int result = run_options_parse(argc, argv, bench, &options, sentence, sizeof sentence);
+    if (result > 0)
+        return STATUS_DONE;
+    if (!result && is_spawned) {
+        identity = (struct run_identity){.rank = spawned.rank, .world = spawned.world, .local_world = spawned.world,
+                                         .host = "127.0.0.1", .port = spawned.port, .listen_fd = spawned.listen_fd,
+                                         .launcher = "mkernel"};
+        snprintf(identity.token, sizeof identity.token, "%s", spawned.token);
+    }
+    if (!result)
+        result = run_job_prepare(&job, &options, is_spawned ? &identity : NULL, sentence, sizeof sentence);
+    if (result) {
+        fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", name, sentence, name);
+        return STATUS_USAGE;
+    }
+    if (!is_spawned)
+        return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
+    int status = run_rank(&job, sentence, sizeof sentence);
+    spawn_report(&spawned, status, sentence);
+    return status;
+}
+
+int command_run(int argc, char **argv)
+{
+    return run_op(argc, argv, 0);
+}
+
+int run_bench(int argc, char **argv)
+{
+    return run_op(argc, argv, 1);
+}

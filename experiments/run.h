@@ -1,0 +1,102 @@
+/* Inside `mkernel run` and `mkernel bench OP`: what was asked for, who this process is, and what came out.
+ *
+ *   run.c           the command: options, then either all ranks (spawn.h) or one
+ *   run_options.c   the option table and what it makes of argv
+ *   run_rank.c      one rank: communicator, plan, launches, checks
+ *   run_data.c      the launch's operands, on host or GPU
+ *   run_report.c    the table, the JSON and the CSV */
+#ifndef MK_RUN_H
+#define MK_RUN_H
+
+#include "core/mkernel.h"
+#include "experiments/check.h"
+#include "experiments/spawn.h"
+
+struct run_options {
+    int bench; /* 1: `bench OP` */
+    enum mk_op op;
+    int exec;  /* enum mk_exec, -1: choose */
+    int fabric, check, deterministic, b_transposed;
+    uint64_t shape[3]; /* M, N, K; 0: choose */
+    uint64_t nodes, gpus; /* 0: choose */
+    uint64_t iters, warmup, burst, seed, timeout_ns;
+    uint64_t tile[2], chunk_rows, pieces;
+    struct mk_role_split roles;
+    const char *nic, *trace, *json, *csv, *vs;
+};
+
+/* Who this process is in the job. */
+struct run_identity {
+    uint32_t rank, world;
+    uint32_t local_world; /* ranks of this host, as the launcher says; 0: it does not */
+    char host[256];       /* of rank 0 */
+    uint16_t port;
+    int listen_fd;
+    char token[64];
+    const char *launcher; /* "torchrun"; NULL: started by `mkernel run` itself */
+};
+
+/* One run, everything decided. */
+struct run_job {
+    struct run_options options;
+    struct run_identity identity;
+    struct mk_problem problem; /* as every rank gives it to mk_plan_create */
+    struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
+    uint64_t burst;            /* launches in flight before a wait */
+};
+
+/* What one rank has to say; exchanged as bytes. */
+struct run_result {
+    double ms_median, ms_min, ms_max; /* per launch */
+    double blas_ms;                   /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
+    uint64_t launches, first_wrong;   /* first_wrong: number of the launch, from 1; 0: none */
+    struct check_result check;
+};
+
+/* The joined result of all ranks. */
+struct run_summary {
+    const struct run_job *job;
+    const struct run_result *ranks; /* [world] */
+    struct check_result check;
+    uint32_t slowest;     /* rank of the largest median */
+    uint32_t wrong_rank;  /* of the first wrong launch; UINT32_MAX: none */
+    int checked, right;
+    char fabric[96];      /* "verbs over soft"; empty on one node */
+};
+
+/* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
+int run_options_parse(int argc, char **argv, int bench, struct run_options *o, char *error, size_t error_size);
+
+/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL for none. 0, or -EINVAL
+ * with a sentence. */
+int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched, char *error,
+                    size_t error_size);
+
+/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its sentence. */
+int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
+
+/* The operands of `burst` launches. */
+struct run_data {
+    const struct run_job *job;
+    int cuda;
+    uint64_t a_count, b_count, c_count; /* elements per launch */
+    uint16_t **a, **b, **c; /* [burst], where the launch wants them */
+    uint16_t *host_a, *host_b, *host_c; /* staging of one launch on a GPU; else NULL */
+    uint16_t *all_a; /* [M, K], for checks; NULL without */
+};
+
+int run_data_open(struct run_data *d, const struct run_job *job);
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct check_result *result);
+
+/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only. 0: no memory. */
+double run_data_blas(struct run_data *d, uint64_t slot);
+void run_data_close(struct run_data *d);
+
+void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
+void run_print(const struct run_summary *s);
+
+/* Writes --json and --csv. 0 or -errno, with the path in *path. */
+int run_write_files(const struct run_summary *s, const char **path);
+
+#endif

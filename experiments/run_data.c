@@ -1,0 +1,173 @@
+/* The operands of AllGather+GEMM launches: tensor 0 is A, tensor 1 + r is rank r's B. */
+#include "experiments/run.h"
+#include "experiments/inputs.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef MK_HAVE_CUDA
+#include <cuda_runtime_api.h>
+static void *device_alloc(uint64_t bytes)
+{
+    void *p = NULL;
+    return cudaMalloc(&p, bytes) == cudaSuccess ? p : NULL;
+}
+static void device_free(void *p)
+{
+    cudaFree(p);
+}
+static int device_copy(void *to, const void *from, uint64_t bytes)
+{
+    return cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess ? 0 : -EIO;
+}
+#else
+/* Never reached: a build without CUDA refuses --exec cuda. */
+static void *device_alloc(uint64_t bytes)
+{
+    return NULL;
+}
+static void device_free(void *p)
+{
+}
+static int device_copy(void *to, const void *from, uint64_t bytes)
+{
+    return -ENODEV;
+}
+#endif
+
+static uint16_t *host_alloc(uint64_t count)
+{
+    uint64_t bytes = mk_round_up(count * 2, 4096);
+    return bytes ? aligned_alloc(4096, bytes) : NULL;
+}
+
+static uint16_t *operand_alloc(const struct run_data *d, uint64_t count)
+{
+    return d->cuda ? device_alloc(count * 2) : host_alloc(count);
+}
+
+int run_data_open(struct run_data *d, const struct run_job *job)
+{
+    const struct mk_problem *q = &job->problem;
+    uint64_t burst = job->burst;
+    memset(d, 0, sizeof *d);
+    d->job = job;
+    d->cuda = q->exec == MK_EXEC_CUDA;
+    d->a_count = q->m / mk_world(&q->topo) * q->k;
+    d->b_count = q->k * q->n;
+    d->c_count = q->m * q->n;
+    d->a = calloc(burst, sizeof *d->a);
+    d->b = calloc(burst, sizeof *d->b);
+    d->c = calloc(burst, sizeof *d->c);
+    if (!d->a || !d->b || !d->c)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < burst; i++) {
+        d->a[i] = operand_alloc(d, d->a_count);
+        d->b[i] = operand_alloc(d, d->b_count);
+        d->c[i] = operand_alloc(d, d->c_count);
+        if (!d->a[i] || !d->b[i] || !d->c[i])
+            return -ENOMEM;
+    }
+    if (d->cuda) {
+        d->host_a = host_alloc(d->a_count);
+        d->host_b = host_alloc(d->b_count);
+        d->host_c = host_alloc(d->c_count);
+        if (!d->host_a || !d->host_b || !d->host_c)
+            return -ENOMEM;
+    }
+    if (job->options.check) {
+        d->all_a = host_alloc(q->m * q->k);
+        if (!d->all_a)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static uint64_t key_a(const struct run_data *d, uint64_t launch)
+{
+    return inputs_key(d->job->options.seed, 0, launch);
+}
+
+static uint64_t key_b(const struct run_data *d, uint64_t launch)
+{
+    return inputs_key(d->job->options.seed, 1 + d->job->identity.rank, launch);
+}
+
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
+{
+    uint16_t *a = d->cuda ? d->host_a : d->a[slot], *b = d->cuda ? d->host_b : d->b[slot];
+    uint16_t *c = d->cuda ? d->host_c : d->c[slot];
+    inputs_fill(a, key_a(d, launch), d->job->identity.rank * d->a_count, d->a_count);
+    inputs_fill(b, key_b(d, launch), 0, d->b_count);
+    inputs_poison(c, d->c_count);
+    if (!d->cuda)
+        return 0;
+    if (device_copy(d->a[slot], a, d->a_count * 2) || device_copy(d->b[slot], b, d->b_count * 2))
+        return -EIO;
+    return device_copy(d->c[slot], c, d->c_count * 2);
+}
+
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct check_result *result)
+{
+    const struct mk_problem *q = &d->job->problem;
+    const uint16_t *b = d->b[slot], *c = d->c[slot];
+    if (d->cuda) {
+        inputs_fill(d->host_b, key_b(d, launch), 0, d->b_count);
+        if (device_copy(d->host_c, c, d->c_count * 2))
+            return -EIO;
+        b = d->host_b;
+        c = d->host_c;
+    }
+    inputs_fill(d->all_a, key_a(d, launch), 0, q->m * q->k);
+    struct check_gemm g = {q->m, q->n, q->k, d->all_a, b, c, q->b_transposed};
+    return check_gemm(&g, result);
+}
+
+double run_data_blas(struct run_data *d, uint64_t slot)
+{
+    const struct mk_problem *q = &d->job->problem;
+    int m = (int)q->m, n = (int)q->n, k = (int)q->k;
+    struct timespec start, end;
+    double ms = 0;
+    float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(d->b_count * sizeof *b), *c = malloc(d->c_count * sizeof *c);
+    if (a && b && c) {
+        for (uint64_t i = 0; i < q->m * q->k; i++)
+            a[i] = inputs_float(d->a[slot][i % d->a_count]);
+        for (uint64_t i = 0; i < d->b_count; i++)
+            b[i] = inputs_float(d->b[slot][i]);
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, k, b,
+                    q->b_transposed ? k : n, 0.0f, c, n);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        ms = (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6;
+    }
+    free(a);
+    free(b);
+    free(c);
+    return ms;
+}
+
+void run_data_close(struct run_data *d)
+{
+    for (uint64_t i = 0; d->a && d->b && d->c && i < d->job->burst; i++) {
+        if (d->cuda) {
+            device_free(d->a[i]);
+            device_free(d->b[i]);
+            device_free(d->c[i]);
+        } else {
+            free(d->a[i]);
+            free(d->b[i]);
+            free(d->c[i]);
+        }
+    }
+    free(d->a);
+    free(d->b);
+    free(d->c);
+    free(d->host_a);
+    free(d->host_b);
+    free(d->host_c);
+    free(d->all_a);
+}

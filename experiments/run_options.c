@@ -1,0 +1,290 @@
+#include "experiments/run.h"
+#include "experiments/gpu.h"
+#include "experiments/nearest.h"
+#include "experiments/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
+#define DEFAULT_BURST 4
+#define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
+
+static const char *const execs[] = {"host", "cuda"};
+static const char *const fabrics[] = {"verbs", "efa"};
+static const char *const layouts[] = {"kn", "nk"};
+static const char *const peers[] = {"blas"};
+
+/* Sets up a table whose defaults depend on nothing: what is 0 here is chosen in run_job_prepare. */
+struct parsed {
+    struct run_options o;
+    int exec, fabric, layout, vs;
+};
+
+#define AT(field) .offset = offsetof(struct parsed, field)
+#define COMMON_SPECS                                                                                                   \
+    {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                    \
+     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that suits the "     \
+     "executor",                                                                                                       \
+     1, UINT32_MAX, 3, .contexts = GEMMS},                                                                             \
+        {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
+        {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",  \
+         1, MK_MAX_LOCAL},                                                                                             \
+        {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",  \
+         .words = execs, .word_count = 2},                                                                             \
+        {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs",                    \
+         .words = fabrics, .word_count = 2},                                                                           \
+        {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME",                                                                   \
+         "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},           \
+        {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                         \
+         "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                          \
+        {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS},     \
+        {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,       \
+         1 << 24, .contexts = GEMMS},                                                                                  \
+        {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,  \
+         .contexts = GEMMS},                                                                                           \
+        {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",   \
+         .words = layouts, .word_count = 2, .contexts = GEMMS},                                                        \
+        {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1, \
+         1000000},                                                                                                     \
+        {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                    \
+         "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096},    \
+        {"warmup", OPTION_NUMBERS, AT(o.warmup), "N", "launches before those that are timed. Default 1 (run), 5 "      \
+                                                      "(bench)", 0, 1000000},                                          \
+        {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},                   \
+        {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},                       \
+        {"timeout", OPTION_SECONDS, AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10", 10000000,          \
+         3600000000000ull},                                                                                            \
+        {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095}
+
+static const struct option_spec run_specs[] = {
+    COMMON_SPECS,
+    {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1"},
+    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095},
+};
+
+static const struct option_spec bench_specs[] = {
+    COMMON_SPECS,
+    {"vs", OPTION_WORD, AT(vs), "blas", "also time the same product by OpenBLAS alone, in the same run", .words = peers,
+     .word_count = 1},
+    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095},
+};
+
+static const struct option_table run_table = {
+    "run OP [OPTIONS]",
+    "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this host; under torchrun, srun "
+    "or\nmpirun this process is one of them. OP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention",
+    run_specs, sizeof run_specs / sizeof *run_specs,
+    "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
+    "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
+    "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
+    "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
+
+static const struct option_table bench_table = {
+    "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
+    "Times an op: a barrier before every launch, new inputs each time, every result checked, median of each rank, then the\n"
+    "slowest rank. A wrong result prints no speed. OP as for `mkernel run`.",
+    bench_specs, sizeof bench_specs / sizeof *bench_specs,
+    "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"
+    "  mkernel bench ag_gemm --shape 8192,1024,8192 --csv bench.csv\n"
+    "  mkernel bench fabric --help\n"};
+
+static int find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
+{
+    const char *names[MK_OPS];
+    for (int i = 0; i < MK_OPS; i++)
+        names[i] = plan_op_name(i);
+    if (!found->word_count) {
+        snprintf(error, size, "which op is missing (ag_gemm, for one)");
+        return -EINVAL;
+    }
+    if (found->word_count > 1) {
+        snprintf(error, size, "%s is one argument too many", found->words[1]);
+        return -EINVAL;
+    }
+    int found_op = plan_op_by_name(found->words[0]);
+    if (found_op < 0) {
+        const char *near = nearest_word(found->words[0], names, MK_OPS);
+        snprintf(error, size, "there is no op %s (%s%s%s", found->words[0], near ? "did you mean " : "ops are ",
+                 near ? near : "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention",
+                 near ? "?)" : ")");
+        return -EINVAL;
+    }
+    *op = (enum mk_op)found_op;
+    return 0;
+}
+
+int run_options_parse(int argc, char **argv, int bench, struct run_options *o, char *error, size_t error_size)
+{
+    const struct option_table *table = bench ? &bench_table : &run_table;
+    struct parsed p = {.o = {.bench = bench,
+                             .iters = bench ? 50 : 10,
+                             .warmup = bench ? 5 : 1,
+                             .seed = 1,
+                             .timeout_ns = MK_TIMEOUT_NS,
+                             .check = bench},
+                       .exec = -1,
+                       .vs = -1};
+    struct options_found found;
+    int result = options_parse(table, argc, argv, &p, &found, error, error_size);
+    if (result)
+        return result;
+    if (found.help) {
+        options_help(table, stdout);
+        return 1;
+    }
+    result = find_op(&found, &p.o.op, error, error_size);
+    if (!result)
+        result = options_check(table, &found, 1u << p.o.op, plan_op_name(p.o.op), error, error_size);
+    *o = p.o;
+    o->exec = p.exec;
+    o->fabric = p.fabric;
+    o->b_transposed = p.layout;
+    o->vs = p.vs < 0 ? NULL : peers[p.vs];
+    return result;
+}
+
+/* Whether a result file could be written, tried before anything starts: nobody should lose a run to a typing error. */
+static int check_writable(const char *option, const char *path, char *error, size_t size)
+{
+    if (!path || (access(path, F_OK) == 0 && access(path, W_OK) == 0))
+        return 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        snprintf(error, size, "--%s %s cannot be written: %s", option, path, strerror(errno));
+        return -EINVAL;
+    }
+    close(fd);
+    unlink(path);
+    return 0;
+}
+
+static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+{
+    uint32_t hoppers = gpu_hoppers(gpus);
+    int *exec = &job->options.exec, built = 0;
+#ifdef MK_HAVE_CUDA
+    extern const struct mk_exec_ops exec_cuda __attribute__((weak));
+    built = &exec_cuda != NULL;
+#endif
+    if (*exec < 0)
+        *exec = built && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+    if (*exec == MK_EXEC_HOST)
+        return 0;
+    if (!built)
+        snprintf(error, size, "--exec cuda is not in this build; --exec host is");
+    else if (!hoppers)
+        snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
+                 gpus->count ? "another kind is" : gpus->missing);
+    return built && hoppers ? 0 : -EINVAL;
+}
+
+static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers, char *error,
+                           size_t size)
+{
+    struct run_options *o = &job->options;
+    if (launched) {
+        uint64_t world = launched->world;
+        if (!o->gpus)
+            o->gpus = o->nodes ? world / o->nodes : launched->local_world ? launched->local_world : world;
+        if (!o->nodes)
+            o->nodes = o->gpus ? world / o->gpus : 0;
+        if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
+            snprintf(error, size, "%llu nodes of %llu ranks are not the %llu ranks that %s started",
+                     (unsigned long long)o->nodes, (unsigned long long)o->gpus, (unsigned long long)world,
+                     launched->launcher);
+            return -EINVAL;
+        }
+        return 0;
+    }
+    if (!o->nodes)
+        o->nodes = 1;
+    if (!o->gpus)
+        o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
+    uint64_t most = o->exec == MK_EXEC_CUDA ? hoppers : SPAWN_MAX_RANKS;
+    if (o->nodes * o->gpus > most) {
+        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %llu%s", (unsigned long long)o->nodes,
+                 (unsigned long long)o->gpus, (unsigned long long)most,
+                 o->exec == MK_EXEC_CUDA ? ", one per GPU" : "");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static void choose_shape(struct run_job *job)
+{
+    uint64_t *shape = job->options.shape, world = job->options.nodes * job->options.gpus;
+    if (shape[0])
+        return;
+    if (job->options.exec == MK_EXEC_CUDA) {
+        shape[0] = mk_round_up(8192, world);
+        shape[1] = mk_round_up(8192 / world ? 8192 / world : 8, 8);
+        shape[2] = 8192;
+    } else {
+        shape[0] = 256 * world;
+        shape[1] = shape[2] = 512;
+    }
+}
+
+/* Bytes of the operands of one launch on one rank. */
+static uint64_t operand_bytes(const struct mk_problem *q)
+{
+    return 2 * (q->m / mk_world(&q->topo) * q->k + q->k * q->n + q->m * q->n);
+}
+
+int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched, char *error,
+                    size_t error_size)
+{
+    static struct gpu_list gpus;
+    memset(job, 0, sizeof *job);
+    job->options = *o;
+    if (launched)
+        job->identity = *launched;
+    if (o->exec != MK_EXEC_HOST)
+        gpu_probe(&gpus);
+    int result = choose_exec(job, &gpus, error, error_size);
+    if (!result)
+        result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+    if (!result && job->identity.rank == 0) {
+        result = check_writable("trace", o->trace, error, error_size);
+        if (!result)
+            result = check_writable("json", o->json, error, error_size);
+        if (!result)
+            result = check_writable("csv", o->csv, error, error_size);
+    }
+    if (result)
+        return result;
+    choose_shape(job);
+
+    o = &job->options;
+    job->problem = (struct mk_problem){
+        .op = o->op,
+        .exec = (enum mk_exec)o->exec,
+        .sms = o->exec == MK_EXEC_CUDA ? gpus.devices[0].sms : 0,
+        .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
+        .m = o->shape[0],
+        .n = o->shape[1],
+        .k = o->shape[2],
+        .b_transposed = o->b_transposed,
+        .deterministic = o->deterministic,
+        .timeout_ns = o->timeout_ns,
+        .tuning = {.split = o->roles,
+                   .tile_m = (uint32_t)o->tile[0],
+                   .tile_n = (uint32_t)o->tile[1],
+                   .chunk_rows = (uint32_t)o->chunk_rows,
+                   .pieces = (uint32_t)o->pieces},
+    };
+    result = plan_build(&job->plan, &job->problem, 0, 0, error, error_size);
+    if (result)
+        return result;
+    job->identity.world = mk_world(&job->problem.topo);
+    job->burst = o->burst ? o->burst : o->bench ? 1 : DEFAULT_BURST;
+    while (!o->burst && job->burst > 1 && job->burst * operand_bytes(&job->problem) > BURST_BYTES)
+        job->burst--;
+    if (job->burst > o->iters)
+        job->burst = o->iters;
+    return 0;
+}

@@ -1,0 +1,250 @@
+/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks, reports. */
+#include "experiments/run.h"
+#include "experiments/commands.h"
+#include "core/comm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* core/comm.c and core/bootstrap.c are on their way: without them run says so. */
+#pragma weak mk_comm_open
+#pragma weak mk_comm_close
+#pragma weak mk_plan_create
+#pragma weak mk_ag_gemm
+#pragma weak mk_wait
+#pragma weak mk_error
+#pragma weak bootstrap_barrier
+#pragma weak bootstrap_allgather
+
+#define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
+
+/* What one rank holds while it runs. */
+struct rank {
+    const struct run_job *job;
+    struct mk_comm *comm;
+    struct mk_plan *plan;
+    struct run_data data;
+    struct run_result result;
+    double *bursts; /* ms per launch of every timed burst */
+    uint64_t burst_count;
+    uint64_t progress_at; /* ns: when to show progress next */
+    int progress_shown;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per tile that it
+ * computes, or per piece that it moves. */
+static uint32_t trace_events(const struct run_job *job)
+{
+    const struct mk_plan *p = &job->plan;
+    const struct mk_topo *t = &p->problem.topo;
+    const uint32_t *ctas = p->problem.tuning.split.ctas;
+    uint64_t moved = (uint64_t)p->chunks * p->problem.tuning.pieces * t->gpus;
+    uint64_t per_launch = 4 * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
+    if (ctas[MK_INTRA_COMM] && 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]) > per_launch)
+        per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
+    if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)
+        per_launch = 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]);
+    uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
+    return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
+}
+
+static void configure(const struct run_job *job, struct mk_config *c)
+{
+    const struct run_options *o = &job->options;
+    const struct run_identity *me = &job->identity;
+    memset(c, 0, sizeof *c);
+    c->exec = job->problem.exec;
+    c->rank = me->rank;
+    c->nodes = (uint32_t)o->nodes;
+    c->gpus = (uint32_t)o->gpus;
+    snprintf(c->host, sizeof c->host, "%s", me->host);
+    c->port = me->port;
+    c->listen_fd = me->listen_fd;
+    snprintf(c->token, sizeof c->token, "%s", me->token);
+    snprintf(c->fabric, sizeof c->fabric, "%s", o->fabric ? "efa" : "verbs");
+    snprintf(c->nic, sizeof c->nic, "%s", o->nic ? o->nic : "");
+    c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
+    c->timeout_ns = o->timeout_ns;
+    c->trace_events = o->trace ? trace_events(job) : 0;
+}
+
+static void show_progress(struct rank *r, uint64_t done, uint64_t all)
+{
+    uint64_t now = now_ns();
+    if (r->job->identity.rank || now < r->progress_at || !isatty(STDERR_FILENO))
+        return;
+    r->progress_at = now + 200000000;
+    r->progress_shown = 1;
+    fprintf(stderr, "\r\033[K%s: launch %llu of %llu%s", plan_op_name(r->job->problem.op), (unsigned long long)done,
+            (unsigned long long)all, r->result.check.wrong ? ", WRONG" : "");
+    fflush(stderr);
+}
+
+static void clear_progress(struct rank *r)
+{
+    if (r->progress_shown)
+        fprintf(stderr, "\r\033[K");
+    r->progress_shown = 0;
+}
+
+/* `count` launches back to back, then each is checked. `first` is the number of the first, from 1. */
+static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
+{
+    int result = 0;
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = run_data_fill(&r->data, i, first + i);
+    if (result)
+        return result;
+    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last. */
+    result = bootstrap_barrier(r->comm->bootstrap);
+    uint64_t start = now_ns();
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = mk_ag_gemm(r->plan, r->data.a[i], r->data.b[i], r->data.c[i], NULL);
+    int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
+    *ms = (double)(now_ns() - start) / 1e6 / (double)count;
+    if (result || waited)
+        return result ? result : waited;
+    for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
+        struct check_result one = {0};
+        result = run_data_check(&r->data, i, first + i, &one);
+        if (!check_right(&one) && !r->result.first_wrong)
+            r->result.first_wrong = first + i;
+        check_join(&r->result.check, &one);
+    }
+    return result;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int run_launches(struct rank *r)
+{
+    const struct run_options *o = &r->job->options;
+    uint64_t all = o->warmup + o->iters, done = 0;
+    double blas[3];
+    r->progress_at = now_ns() + 500000000;
+    while (done < all) {
+        uint64_t phase_end = done < o->warmup ? o->warmup : all, count = phase_end - done;
+        double ms;
+        if (count > r->job->burst)
+            count = r->job->burst;
+        int result = run_burst(r, done + 1, count, &ms);
+        if (result)
+            return result;
+        if (done >= o->warmup)
+            r->bursts[r->burst_count++] = ms;
+        done += count;
+        show_progress(r, done, all);
+    }
+    qsort(r->bursts, r->burst_count, sizeof *r->bursts, by_size);
+    r->result.launches = o->iters;
+    r->result.ms_min = r->bursts[0];
+    r->result.ms_median = (r->bursts[(r->burst_count - 1) / 2] + r->bursts[r->burst_count / 2]) / 2;
+    r->result.ms_max = r->bursts[r->burst_count - 1];
+    if (o->vs) {
+        for (int i = 0; i < 3; i++) {
+            int result = bootstrap_barrier(r->comm->bootstrap);
+            if (result)
+                return result;
+            blas[i] = run_data_blas(&r->data, 0);
+        }
+        qsort(blas, 3, sizeof *blas, by_size);
+        r->result.blas_ms = blas[1];
+    }
+    return 0;
+}
+
+/* Rank 0 shows what all found; every rank knows the verdict. */
+static int report(struct rank *r, char *sentence, size_t size)
+{
+    const struct run_job *job = r->job;
+    struct run_result *all = calloc(job->identity.world, sizeof *all);
+    struct run_summary summary;
+    const char *path;
+    int status = STATUS_FAILED;
+    int result = all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
+    if (result) {
+        snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
+        goto out;
+    }
+    run_summarise(&summary, job, all);
+    status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
+    if (status == STATUS_DONE)
+        snprintf(sentence, size, "%llu launches on %u ranks done%s", (unsigned long long)job->options.iters,
+                 job->identity.world, summary.checked ? ", all right" : ", not checked");
+    else
+        snprintf(sentence, size, "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and should be %g",
+                 (unsigned long long)summary.check.wrong, (unsigned long long)summary.check.elements,
+                 (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
+                 (unsigned long long)summary.check.worst_row, (unsigned long long)summary.check.worst_col,
+                 summary.check.worst_value, summary.check.worst_reference);
+    if (job->identity.rank == 0) {
+        clear_progress(r);
+        run_print(&summary);
+        result = run_write_files(&summary, &path);
+        if (result) {
+            size_t used = strlen(sentence);
+            snprintf(sentence + used, size - used, "; but %s could not be written: %s", path, strerror(-result));
+            status = status == STATUS_DONE ? STATUS_FAILED : status;
+        }
+    }
+out:
+    free(all);
+    return status;
+}
+
+int run_rank(const struct run_job *job, char *sentence, size_t size)
+{
+    struct rank r = {.job = job};
+    struct mk_config config;
+    int status = STATUS_FAILED;
+    if (!mk_comm_open) {
+        snprintf(sentence, size, "the communicator is not in this build");
+        return STATUS_FAILED;
+    }
+    configure(job, &config);
+    int result = mk_comm_open(&r.comm, &config);
+    if (!result)
+        result = mk_plan_create(&r.plan, r.comm, &job->problem);
+    if (result) {
+        snprintf(sentence, size, "%s", mk_error(r.comm));
+        goto out;
+    }
+    r.bursts = calloc(job->options.iters, sizeof *r.bursts);
+    result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
+    if (result) {
+        snprintf(sentence, size, "rank %u has no memory for %llu launches of M,N,K = %llu,%llu,%llu", job->identity.rank,
+                 (unsigned long long)job->burst, (unsigned long long)job->problem.m, (unsigned long long)job->problem.n,
+                 (unsigned long long)job->problem.k);
+        goto out;
+    }
+    result = run_launches(&r);
+    clear_progress(&r);
+    if (result) {
+        /* The launch's own word, where it has one: it names the op, the chunk and the rank. */
+        const char *said = mk_wait(r.comm) ? mk_error(r.comm) : "";
+        snprintf(sentence, size, "%s", *said ? said : strerror(-result));
+        goto out;
+    }
+    status = report(&r, sentence, size);
+out:
+    mk_comm_close(r.comm);
+    if (r.data.job)
+        run_data_close(&r.data);
+    free(r.bursts);
+    return status;
+}

@@ -1,0 +1,217 @@
+/* What a run has to show, from one struct: a table for people, JSON and CSV for programs. */
+#include "experiments/run.h"
+#include "experiments/commands.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const exec_names[] = {"host", "cuda"};
+
+void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks)
+{
+    memset(s, 0, sizeof *s);
+    s->job = job;
+    s->ranks = ranks;
+    s->wrong_rank = UINT32_MAX;
+    s->checked = job->options.check;
+    s->right = 1;
+    for (uint32_t i = 0; i < job->identity.world; i++) {
+        check_join(&s->check, &ranks[i].check);
+        if (ranks[i].ms_median > ranks[s->slowest].ms_median)
+            s->slowest = i;
+        if (s->checked && !check_right(&ranks[i].check))
+            s->right = 0;
+        if (ranks[i].first_wrong &&
+            (s->wrong_rank == UINT32_MAX || ranks[i].first_wrong < ranks[s->wrong_rank].first_wrong))
+            s->wrong_rank = i;
+    }
+    if (s->wrong_rank != UINT32_MAX)
+        s->right = 0;
+    if (job->options.nodes > 1)
+        snprintf(s->fabric, sizeof s->fabric, "%s over %s", job->options.fabric ? "efa" : "verbs",
+                 job->options.nic ? job->options.nic : "the NIC that was found");
+}
+
+static double gflops(const struct run_summary *s, double flop)
+{
+    double ms = s->ranks[s->slowest].ms_median;
+    return s->right && ms > 0 ? flop / ms / 1e6 : 0;
+}
+
+static void print_roles(FILE *out, const struct mk_role_split *split)
+{
+    for (int i = 0, any = 0; i < MK_ROLES; i++)
+        if (split->ctas[i])
+            fprintf(out, "%s%s=%u", any++ ? "," : "", plan_role_name(i), split->ctas[i]);
+}
+
+static void print_bytes(FILE *out, uint64_t bytes)
+{
+    if (bytes >= 1u << 20)
+        fprintf(out, "%.2f MB", (double)bytes / (1 << 20));
+    else if (bytes >= 1u << 10)
+        fprintf(out, "%.2f KB", (double)bytes / (1 << 10));
+    else
+        fprintf(out, "%llu B", (unsigned long long)bytes);
+}
+
+static void print_speed(const struct run_summary *s, double flop)
+{
+    const struct run_result *r = &s->ranks[s->slowest];
+    if (!s->right) {
+        printf("time      not shown: the result is wrong\n");
+        return;
+    }
+    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launches%s\n", r->ms_median,
+           r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches, s->job->options.check ? ", each checked" : "");
+    printf("speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
+    if (r->blas_ms > 0)
+        printf("vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n", r->blas_ms,
+               r->blas_ms / r->ms_median);
+}
+
+void run_print(const struct run_summary *s)
+{
+    const struct mk_problem *q = &s->job->plan.problem;
+    uint64_t nvlink, network;
+    double flop;
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    printf("op        %s  M,N,K %llu,%llu,%llu  bf16, seed %llu\n", plan_op_name(q->op), (unsigned long long)q->m,
+           (unsigned long long)q->n, (unsigned long long)q->k, (unsigned long long)s->job->options.seed);
+    printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "", q->topo.gpus,
+           exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
+    printf("plan      roles ");
+    print_roles(stdout, &q->tuning.split);
+    printf("; tiles %u x %u; chunks of %u rows, %u piece%s\n", q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows,
+           q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    print_speed(s, flop);
+    printf("moved     ");
+    print_bytes(stdout, nvlink);
+    printf(" over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
+    print_bytes(stdout, network);
+    printf(" over the network, into each rank in each launch\n");
+    if (s->checked)
+        printf("check     relative error %.2e (bound %.0e), worst element at %.2f of its bound, %llu of %llu wrong\n",
+               check_error(&s->check), CHECK_FROBENIUS, s->check.worst, (unsigned long long)s->check.wrong,
+               (unsigned long long)s->check.elements);
+    printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
+    fflush(stdout);
+}
+
+/* JSON has no infinity. */
+static void json_number(FILE *f, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(f, "  \"%s\": %.9g,\n", name, value);
+    else
+        fprintf(f, "  \"%s\": null,\n", name);
+}
+
+static void json_text(FILE *f, const char *name, const char *text)
+{
+    fprintf(f, "  \"%s\": \"", name);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(f, "\\u%04x", *c);
+        else
+            fputc(*c, f);
+    }
+    fprintf(f, "\",\n");
+}
+
+static void write_json(FILE *f, const struct run_summary *s)
+{
+    const struct run_options *o = &s->job->options;
+    const struct mk_problem *q = &s->job->plan.problem;
+    const struct run_result *r = &s->ranks[s->slowest];
+    uint64_t nvlink, network;
+    double flop;
+    char host[128] = "", date[32];
+    time_t now = time(NULL);
+    gethostname(host, sizeof host - 1);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    fprintf(f, "{\n");
+    json_text(f, "mkernel", MK_VERSION);
+    json_text(f, "command", o->bench ? "bench" : "run");
+    json_text(f, "date", date);
+    json_text(f, "host", host);
+    json_text(f, "op", plan_op_name(q->op));
+    fprintf(f, "  \"shape\": [%llu, %llu, %llu],\n  \"nodes\": %u,\n  \"gpus\": %u,\n", (unsigned long long)q->m,
+            (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus);
+    json_text(f, "exec", exec_names[q->exec]);
+    json_text(f, "fabric", s->fabric);
+    fprintf(f, "  \"roles\": {");
+    for (int i = 0; i < MK_ROLES; i++)
+        fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), q->tuning.split.ctas[i]);
+    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"pieces\": %u,\n  \"seed\": %llu,\n", q->tuning.tile_m,
+            q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.pieces, (unsigned long long)o->seed);
+    fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n", (unsigned long long)r->launches,
+            (unsigned long long)s->job->burst, flop);
+    fprintf(f, "  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", (unsigned long long)nvlink,
+            (unsigned long long)network);
+    if (s->right) {
+        fprintf(f, "  \"slowest_rank\": %u,\n", s->slowest);
+        json_number(f, "ms_median", r->ms_median);
+        json_number(f, "ms_min", r->ms_min);
+        json_number(f, "ms_max", r->ms_max);
+        json_number(f, "gflops_per_rank", gflops(s, flop));
+        if (r->blas_ms > 0)
+            json_number(f, "blas_ms", r->blas_ms);
+    }
+    fprintf(f, "  \"checked\": %s,\n", s->checked ? "true" : "false");
+    if (s->checked) {
+        json_number(f, "relative_error", check_error(&s->check));
+        json_number(f, "worst_of_bound", s->check.worst);
+        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n", (unsigned long long)s->check.wrong,
+                (unsigned long long)s->check.elements);
+    }
+    fprintf(f, "  \"verdict\": \"%s\"\n}\n", !s->checked ? "not checked" : s->right ? "right" : "wrong");
+}
+
+static void write_csv(FILE *f, const struct run_summary *s)
+{
+    const struct mk_problem *q = &s->job->plan.problem;
+    const struct run_result *r = &s->ranks[s->slowest];
+    uint64_t nvlink, network;
+    double flop;
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    fprintf(f, "op,m,n,k,nodes,gpus,exec,ms,ms_min,ms_max,gflops_per_rank,blas_ms,relative_error,wrong\n");
+    fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n,
+            (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, exec_names[q->exec]);
+    if (s->right)
+        fprintf(f, "%.6f,%.6f,%.6f,%.3f,", r->ms_median, r->ms_min, r->ms_max, gflops(s, flop));
+    else
+        fprintf(f, ",,,,");
+    if (s->right && r->blas_ms > 0)
+        fprintf(f, "%.6f", r->blas_ms);
+    fprintf(f, ",%.3e,%llu\n", check_error(&s->check), (unsigned long long)s->check.wrong);
+}
+
+static int write_file(const char *path, const struct run_summary *s, void (*write_it)(FILE *, const struct run_summary *))
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return -errno;
+    write_it(f, s);
+    int failed = fflush(f) || ferror(f), error = errno;
+    return fclose(f) && !failed ? -errno : failed ? -error : 0;
+}
+
+int run_write_files(const struct run_summary *s, const char **path)
+{
+    int result = 0;
+    *path = s->job->options.json;
+    if (*path)
+        result = write_file(*path, s, write_json);
+    if (result || !s->job->options.csv)
+        return result;
+    *path = s->job->options.csv;
+    return write_file(*path, s, write_csv);
+}

@@ -1,0 +1,149 @@
+/* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests, by #include. */
+#ifndef MK_TEST_COMMAND_H
+#define MK_TEST_COMMAND_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct command_run {
+    pid_t pid;
+    int out, err; /* read ends */
+    int status;   /* exit status; -1: killed by `signal` */
+    int signal;
+    double seconds;
+    struct timespec start;
+    char out_text[16384], err_text[16384];
+    size_t out_used, err_used;
+};
+
+/* build/mkernel, next to the folder of this test program. */
+static void command_path(char *path, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    path[length > 0 ? length : 0] = 0;
+    for (int i = 0; i < 2 && strrchr(path, '/'); i++)
+        *strrchr(path, '/') = 0;
+    strncat(path, "/mkernel", size - strlen(path) - 1);
+}
+
+/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries ("A=b") may follow,
+ * ended by NULL. */
+__attribute__((unused)) static void command_start(struct command_run *r, const char *line, ...)
+{
+    static char copy[4096], path[4096];
+    char *argv[64], *save, *environment[16];
+    int argc = 1, entries = 0, out[2], err[2];
+    va_list args;
+    memset(r, 0, sizeof *r);
+    va_start(args, line);
+    while (entries < 16 && (environment[entries] = va_arg(args, char *)))
+        entries++;
+    va_end(args);
+    command_path(path, sizeof path);
+    argv[0] = path;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok_r(copy, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = strcmp(word, "''") ? word : "";
+    argv[argc] = NULL;
+    if (pipe(out) || pipe(err))
+        abort();
+    clock_gettime(CLOCK_MONOTONIC, &r->start);
+    r->pid = fork();
+    if (r->pid == 0) {
+        dup2(out[1], 1);
+        dup2(err[1], 2);
+        for (int fd = 3; fd < 64; fd++)
+            close(fd);
+        for (int i = 0; i < entries; i++)
+            putenv(environment[i]);
+        execv(path, argv);
+        _exit(127);
+    }
+    close(out[1]);
+    close(err[1]);
+    r->out = out[0];
+    r->err = err[0];
+}
+
+static void command_drain(int *fd, char *text, size_t *used, size_t size)
+{
+    char spare[512];
+    int room = *used + 1 < size;
+    ssize_t n = read(*fd, room ? text + *used : spare, room ? size - 1 - *used : sizeof spare);
+    if (n <= 0) {
+        close(*fd);
+        *fd = -1;
+    } else if (room) {
+        *used += (size_t)n;
+    }
+}
+
+/* Waits for its end, at most `seconds`; after that it is killed and the status is -1. */
+__attribute__((unused)) static int command_finish(struct command_run *r, double seconds)
+{
+    int status;
+    struct timespec now;
+    for (;;) {
+        struct pollfd fds[] = {{.fd = r->out, .events = POLLIN}, {.fd = r->err, .events = POLLIN}};
+        if (r->out < 0 && r->err < 0)
+            break;
+        int ready = poll(fds, 2, 100);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        r->seconds = (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
+        if (r->seconds > seconds) {
+            kill(r->pid, SIGKILL);
+            break;
+        }
+        if (ready <= 0)
+            continue;
+        if (fds[0].revents)
+            command_drain(&r->out, r->out_text, &r->out_used, sizeof r->out_text);
+        if (fds[1].revents)
+            command_drain(&r->err, r->err_text, &r->err_used, sizeof r->err_text);
+    }
+    if (r->out >= 0)
+        close(r->out);
+    if (r->err >= 0)
+        close(r->err);
+    waitpid(r->pid, &status, 0);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    r->seconds = (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
+    r->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return r->status;
+}
+
+/* How many lines. */
+__attribute__((unused)) static int command_lines(const char *text)
+{
+    int lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+/* The processes whose parent is `pid`: fills pids, returns how many. */
+__attribute__((unused)) static int command_children(pid_t pid, pid_t *pids, int most)
+{
+    char path[64];
+    int count = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *f = fopen(path, "r");
+    int child;
+    while (f && count < most && fscanf(f, "%d", &child) == 1)
+        pids[count++] = child;
+    if (f)
+        fclose(f);
+    return count;
+}
+
+#endif
