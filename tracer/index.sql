@@ -6,3 +6,4 @@ CREATE INDEX message_time ON message (rank, posted);
 CREATE INDEX track_parent ON track (parent);
 CREATE INDEX edge_message ON edge (message);
 CREATE INDEX edge_producer ON edge (producer);
+CREATE INDEX message_command ON message (command_event);
