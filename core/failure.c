@@ -86,7 +86,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say_who(&s, f);
         say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
         say_what(&s, f);
-        if (f->producer != UINT32_MAX)
+        if (f->op < MK_OPS && f->producer != UINT32_MAX)
             say(&s, "; rank %u should have produced it", f->producer);
         break;
     case MK_FAIL_PEER_LOST:
@@ -112,6 +112,10 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say(&s, "the device of rank %u failed", f->rank);
         say_detail(&s, f);
         break;
+    case MK_FAIL_SETUP:
+        say(&s, "rank %u could not go on", f->rank);
+        say_detail(&s, f);
+        break;
     default:
         say_who(&s, f);
         say(&s, " met something that nobody should have made");
@@ -131,7 +135,7 @@ static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
 
 int failure_is_final(const struct mk_failure *f)
 {
-    return f->kind == MK_FAIL_PEER_LOST ? f->evidence == 4 : f->kind != MK_FAIL_NETWORK;
+    return f->kind == MK_FAIL_PEER_LOST ? f->evidence == FAILURE_BEST_EVIDENCE : f->kind != MK_FAIL_NETWORK;
 }
 
 int failure_merge(struct mk_failure *kept, const struct mk_failure *later)

@@ -11,6 +11,8 @@ enum mk_failure_kind {
     MK_FAIL_NETWORK,   /* a work request failed or did not complete; `producer` is the peer, `status` the completion's */
     MK_FAIL_DEVICE,    /* the GPU or its driver said no; `status` is its code */
     MK_FAIL_INTERNAL,  /* a command or frame that nobody should have made */
+    MK_FAIL_SETUP,     /* `rank` could not open its part or make a plan: `detail` says why */
+    MK_FAIL_KINDS
 };
 
 struct mk_failure {
@@ -28,12 +30,14 @@ struct mk_failure {
     uint64_t waited_ns;
     int32_t status;
     char what[96];     /* what was waited for: "chunk 3 of rank 5's A" */
-    char detail[96];   /* the provider's own word: "transport retry counter exceeded" */
+    char detail[192];  /* the provider's own word: "transport retry counter exceeded" */
 };
 
 /* Writes the one sentence about `f` into `text`, e.g. "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank
  * 5's A in epoch 7 (flag saw 6, wants 7); rank 5 should have produced it". Always terminates it. */
 void failure_sentence(const struct mk_failure *f, char *text, size_t size);
+
+#define FAILURE_BEST_EVIDENCE 4u
 
 /* Takes a later record into the one that a job keeps: the first stays, but the loss of a rank is enriched by what others
  * were waiting for (a TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of

@@ -1,0 +1,263 @@
+/* How the ranks meet: rank 0 waits at its door, the others knock. */
+#include "core/bootstrap_internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches them. */
+#define VERDICT_NS 1000000000ull
+#define KNOCK_NS 2000000000ull /* one attempt to connect */
+
+struct verdict {
+    int error; /* -errno */
+    char text[WIRE_REFUSE_TEXT];
+};
+
+__attribute__((format(printf, 3, 4))) static int judge(struct verdict *v, int error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(v->text, sizeof v->text, format, args);
+    va_end(args);
+    v->error = error;
+    return error;
+}
+
+static int poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
+{
+    uint64_t now = peer_now(), left = deadline > now ? deadline - now : 0;
+    return poll(fds, count, (int)(left / 1000000 + (left % 1000000 != 0)));
+}
+
+static int judge_missing(struct bootstrap *b, struct verdict *v)
+{
+    char list[160] = "";
+    size_t used = 0;
+    uint32_t missing = 0;
+    for (uint32_t r = 1; r < b->world; r++)
+        if (b->peers[r].fd < 0 && ++missing <= 8)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", r);
+    if (missing > 8)
+        snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
+    const char *rumour = b->door.rumour;
+    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s%s%s", missing, b->world,
+                 (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list, rumour[0] ? " (" : "", rumour,
+                 rumour[0] ? ")" : "");
+}
+
+/* Somebody with the token is here; may it come in? */
+static int judge_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
+                         struct verdict *v)
+{
+    if (version != WIRE_VERSION)
+        return judge(v, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u", h->rank,
+                     p->address, version, WIRE_VERSION);
+    if (h->world != b->world)
+        return judge(v, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank, p->address,
+                     h->world, b->world);
+    if (h->rank >= b->world)
+        return judge(v, -EINVAL, "a process at %s says it is rank %u of %u", p->address, h->rank, b->world);
+    if (h->rank == 0 || b->peers[h->rank].fd >= 0)
+        return judge(v, -EEXIST, "rank %u came twice, the second time from %s", h->rank, p->address);
+    b->peers[h->rank] = *p;
+    b->peers[h->rank].last = &b->peers[h->rank].first;
+    return 0;
+}
+
+/* A rank that is in has nothing to say until all are. */
+static int judge_waiting(struct peer *p, uint32_t rank, struct verdict *v)
+{
+    const char *why;
+    int result = peer_receive(p, &why);
+    if (result == 0)
+        return 0;
+    if (result == -EPROTO || result == 1)
+        return judge(v, -EPROTO, "rank %u at %s sent %s while the ranks were joining", rank, p->address,
+                     result == 1 ? "a message too early" : why);
+    return judge(v, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank, p->address);
+}
+
+static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct verdict *v)
+{
+    uint32_t here = 1;
+    while (here < b->world) {
+        uint64_t until = deadline;
+        uint32_t n = door_watch(&b->door, fds, &until);
+        for (uint32_t r = 1; r < b->world; r++)
+            if (b->peers[r].fd >= 0)
+                fds[n++] = (struct pollfd){.fd = b->peers[r].fd, .events = POLLIN};
+        if (poll_until(fds, n, until) < 0 && errno != EINTR)
+            return judge(v, -errno, "rank 0 cannot wait for the others: %s", strerror(errno));
+        for (uint32_t r = 1; r < b->world; r++)
+            if (b->peers[r].fd >= 0 && judge_waiting(&b->peers[r], r, v))
+                return v->error;
+        struct peer arrived;
+        struct wire_hello hello;
+        uint32_t version;
+        int result;
+        while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
+            if (judge_arrival(b, &arrived, &hello, version, v)) {
+                door_refuse(&arrived, v->error, v->text);
+                return v->error;
+            }
+            here++;
+        }
+        if (result < 0)
+            return judge(v, result, "rank 0 cannot accept connections: %s", strerror(-result));
+        if (here < b->world && peer_now() >= deadline)
+            return judge_missing(b, v);
+    }
+    return 0;
+}
+
+/* One descriptor a rank. */
+static void allow_descriptors(uint32_t world)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < world + 256ull && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = world + 256ull < r.rlim_max ? world + 256ull : r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+static int meet_at_door(struct bootstrap *b, const struct bootstrap_config *config, struct verdict *v)
+{
+    uint64_t deadline = peer_now() + b->timeout_ns;
+    allow_descriptors(b->world);
+    struct pollfd *fds = calloc(b->world + DOOR_STRANGERS + 1, sizeof *fds);
+    if (!fds)
+        return judge(v, -ENOMEM, "out of memory");
+    int result = door_open(&b->door, config, v->text, sizeof v->text);
+    if (!result)
+        result = gather_ranks(b, fds, deadline, v);
+    free(fds);
+    for (uint32_t r = 1; r < b->world; r++)
+        if (b->peers[r].fd >= 0 && result)
+            door_refuse(&b->peers[r], result, v->text);
+        else if (!result)
+            peer_say(&b->peers[r], WIRE_WELCOME, 0, 0, NULL, 0);
+    if (result)
+        door_close(&b->door);
+    return result;
+}
+
+/* A connection to oneself: the kernel gave the port that we call to our own end. */
+static int talks_to_itself(int fd)
+{
+    struct sockaddr_storage here, there;
+    socklen_t a = sizeof here, c = sizeof there;
+    memset(&here, 0, sizeof here);
+    memset(&there, 0, sizeof there);
+    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 && getpeername(fd, (struct sockaddr *)&there, &c) == 0 &&
+           a == c && !memcmp(&here, &there, a);
+}
+
+/* A connected socket or -errno. */
+static int knock(const struct addrinfo *to, uint64_t deadline)
+{
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    int result = connect(fd, to->ai_addr, to->ai_addrlen) ? -errno : 0;
+    if (result == -EINPROGRESS || result == -EINTR) {
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        uint64_t until = peer_now() + KNOCK_NS;
+        socklen_t size = sizeof result;
+        result = ETIMEDOUT;
+        if (poll_until(&p, 1, until < deadline ? until : deadline) > 0)
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &size);
+        result = -result;
+    }
+    if (!result && talks_to_itself(fd))
+        result = -ECONNREFUSED;
+    if (result)
+        close(fd);
+    return result ? result : fd;
+}
+
+/* Knocks until somebody opens: rank 0 may start later. */
+static int find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline, struct verdict *v)
+{
+    char port[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
+    snprintf(port, sizeof port, "%u", config->port);
+    int result = getaddrinfo(config->host, port, &hints, &list);
+    if (result)
+        return judge(v, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank, config->host,
+                     gai_strerror(result));
+    int fd = -ETIMEDOUT;
+    for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
+        for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+            fd = knock(a, deadline);
+        if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || peer_now() >= deadline)
+            break;
+        if (fd < 0)
+            poll(NULL, 0, pause_ms);
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        return judge(v, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank, config->host,
+                     config->port, (double)b->timeout_ns / 1e9, strerror(-fd));
+    peer_tune(fd, b->timeout_ns);
+    peer_init(&b->peers[0], fd);
+    return 0;
+}
+
+/* Shows the token and waits for rank 0's word. -EBUSY: rank 0 was crowded, try again. */
+static int greet(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline, struct verdict *v)
+{
+    struct peer *p = &b->peers[0];
+    struct wire_hello hello = {.rank = b->rank, .world = b->world};
+    uint8_t payload[WIRE_HELLO_BYTES];
+    memcpy(hello.token, config->token, sizeof hello.token);
+    wire_put_hello(payload, &hello);
+    peer_say(p, WIRE_HELLO, 0, b->rank, payload, sizeof payload);
+    const char *why;
+    int result, code;
+    while ((result = peer_receive(p, &why)) == 0) {
+        struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
+        if (poll_until(&fd, 1, deadline) == 0)
+            return judge(v, -ETIMEDOUT, "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
+                                        "who is missing",
+                         b->rank, (double)(b->timeout_ns + VERDICT_NS) / 1e9, p->address);
+        peer_flush(p);
+    }
+    if (result < 0 && result != -EPROTO)
+        return judge(v, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined", p->address);
+    if (result == 1 && p->in.header.kind == WIRE_WELCOME) {
+        wire_release(&p->in);
+        return 0;
+    }
+    if (result == 1 && p->in.header.kind == WIRE_REFUSE &&
+        !wire_get_refuse(p->in.payload, p->in.header.length, &code, v->text))
+        return v->error = -code;
+    return judge(v, -EPROTO, "what answers at %s port %u is not rank 0: it sent %s", p->address, config->port,
+                 result == 1 ? "something unexpected" : why);
+}
+
+static int meet_root(struct bootstrap *b, const struct bootstrap_config *config, struct verdict *v)
+{
+    uint64_t deadline = peer_now() + b->timeout_ns;
+    int result;
+    do {
+        peer_close(&b->peers[0]);
+        result = find_root(b, config, deadline, v);
+        if (!result)
+            result = greet(b, config, deadline + VERDICT_NS, v);
+    } while (result == -EBUSY && peer_now() < deadline);
+    return result;
+}
+
+int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error, size_t error_size)
+{
+    struct verdict v = {0, ""};
+    int result = b->rank == 0 ? meet_at_door(b, config, &v) : meet_root(b, config, &v);
+    if (result)
+        snprintf(error, error_size, "%s", v.text);
+    return result;
+}

@@ -1,0 +1,313 @@
+/* The watcher: the one thread that reads the bootstrap's sockets after join. */
+#include "core/bootstrap_internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind, uint32_t producer)
+{
+    struct mk_failure f;
+    memset(&f, 0, sizeof f);
+    f.kind = kind;
+    f.rank = b->rank;
+    f.op = f.cta = f.role = f.flag = f.chunk = UINT32_MAX;
+    f.producer = producer;
+    return f;
+}
+
+void bootstrap_wake(struct bootstrap *b)
+{
+    uint64_t one = 1;
+    ssize_t n = write(b->wake_fd, &one, sizeof one);
+    (void)n; /* full means that it is awake already */
+}
+
+/* Whether this rank decides what the job's failure is: rank 0, or whoever has lost it. */
+static int decides(const struct bootstrap *b)
+{
+    return b->rank == 0 || b->peers[0].fd < 0;
+}
+
+static void tell_failure(struct bootstrap *b)
+{
+    uint8_t payload[WIRE_FAILURE_BYTES];
+    wire_put_failure(payload, &b->failure, b->final);
+    struct peer_blob *frame = peer_frame(WIRE_FAIL, 0, b->rank, payload, sizeof payload);
+    for (uint32_t i = 0; frame && i < b->peer_count; i++)
+        if (b->peers[i].fd >= 0 && !b->peers[i].left)
+            peer_send(&b->peers[i], frame);
+    peer_drop(frame);
+}
+
+void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
+{
+    if (b->final || !failure_merge(&b->failure, f))
+        return;
+    if (decides(b)) {
+        if (!b->settle_at)
+            b->settle_at = peer_now() + SETTLE_NS;
+        b->final = b->world == 1 || failure_is_final(&b->failure);
+    }
+    __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
+    tell_failure(b);
+    bootstrap_wake(b);
+    pthread_cond_broadcast(&b->changed);
+}
+
+/* Rank 0's word on it, which holds. */
+static void take_verdict(struct bootstrap *b, const struct mk_failure *f, int final)
+{
+    if (b->final)
+        return;
+    b->failure = *f;
+    b->final = final;
+    __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&b->changed);
+}
+
+void bootstrap_clear_slot(struct bootstrap *b, uint32_t i)
+{
+    if (b->slots[i].full)
+        b->full_slots--;
+    free(b->slots[i].payload);
+    memset(&b->slots[i], 0, sizeof b->slots[i]);
+}
+
+/* The connection is over. A peer that said BYE may go; any other is lost. */
+static void lose(struct bootstrap *b, uint32_t i, int error)
+{
+    struct peer *p = &b->peers[i];
+    int expected = p->left || b->leaving;
+    peer_close(p);
+    if (!expected) {
+        struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, bootstrap_peer_rank(b, i));
+        int silent = error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH;
+        snprintf(f.detail, sizeof f.detail, silent ? "its host %s does not answer" : "its connection from %s closed",
+                 p->address);
+        bootstrap_record(b, &f);
+    }
+    pthread_cond_broadcast(&b->changed);
+}
+
+/* A peer that has shown the token and now sends what cannot be: a bug, and the end of the job. */
+static void garbled(struct bootstrap *b, uint32_t i, const char *why)
+{
+    uint32_t rank = bootstrap_peer_rank(b, i);
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, rank);
+    snprintf(f.detail, sizeof f.detail, "%s in the bootstrap's connection with rank %u", why, rank);
+    bootstrap_record(b, &f);
+    peer_close(&b->peers[i]);
+}
+
+static void take_slot(struct bootstrap *b, uint32_t i)
+{
+    struct wire_parser *in = &b->peers[i].in;
+    struct bootstrap_slot *s = &b->slots[i];
+    s->full = 1;
+    s->sequence = in->header.sequence;
+    s->bytes = in->header.length;
+    s->payload = in->payload;
+    in->payload = NULL;
+    b->full_slots++;
+    pthread_cond_broadcast(&b->changed);
+}
+
+static void take_bye(struct bootstrap *b, uint32_t i)
+{
+    struct peer *p = &b->peers[i];
+    if (!p->left && !b->leaving && b->rank != 0)
+        peer_say(p, WIRE_BYE, 0, b->rank, NULL, 0); /* rank 0 may go without waiting for our own leave */
+    p->left = 1;
+    b->departed++;
+    pthread_cond_broadcast(&b->changed);
+}
+
+/* Handles the complete frame of peer i. */
+static const char *take_frame(struct bootstrap *b, uint32_t i)
+{
+    struct peer *p = &b->peers[i];
+    struct wire_header *h = &p->in.header;
+    struct mk_failure f;
+    int final;
+    if (h->from != bootstrap_peer_rank(b, i))
+        return "a frame in the name of another rank";
+    switch (h->kind) {
+    case WIRE_PART:
+    case WIRE_RESULT:
+        if ((h->kind == WIRE_PART) != (b->rank == 0))
+            return "a frame that goes the wrong way";
+        if (b->slots[i].full)
+            return "a second message before the first was answered";
+        take_slot(b, i);
+        return NULL;
+    case WIRE_PING: {
+        uint8_t clock[8];
+        if (b->rank != 0)
+            return "a frame that goes the wrong way";
+        wire_put_u64(clock, peer_now());
+        peer_say(p, WIRE_PONG, h->sequence, 0, clock, sizeof clock);
+        return NULL;
+    }
+    case WIRE_PONG:
+        b->pong_at = peer_now();
+        b->pong_value = wire_get_u64(p->in.payload);
+        pthread_cond_broadcast(&b->changed);
+        return NULL;
+    case WIRE_FAIL:
+        if (wire_get_failure(p->in.payload, h->length, &f, &final))
+            return "an impossible failure record";
+        if (b->rank == 0)
+            bootstrap_record(b, &f);
+        else
+            take_verdict(b, &f, final);
+        return NULL;
+    case WIRE_BYE:
+        take_bye(b, i);
+        return NULL;
+    default:
+        return "a frame that has no place after joining";
+    }
+}
+
+static void serve_peer(struct bootstrap *b, uint32_t i)
+{
+    struct peer *p = &b->peers[i];
+    const char *why;
+    int result;
+    peer_flush(p); /* where it fails, receive says why after what is still to be read */
+    /* A few frames a turn, so that one busy peer does not keep the lock. */
+    for (int frames = 0; frames < 8; frames++) {
+        result = peer_receive(p, &why);
+        if (result == 0)
+            return;
+        if (result == 1)
+            why = take_frame(b, i);
+        if (result == 1 && !why) {
+            wire_release(&p->in);
+            continue;
+        }
+        if (result == 1 || result == -EPROTO)
+            garbled(b, i, why);
+        else
+            lose(b, i, result);
+        return;
+    }
+}
+
+/* Late strangers, and ranks that came when all seats were taken. */
+static void serve_door(struct bootstrap *b)
+{
+    struct peer arrived;
+    struct wire_hello hello;
+    uint32_t version;
+    int result;
+    while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
+        char text[128];
+        snprintf(text, sizeof text, "rank %u came twice: the job at this port is complete and running", hello.rank);
+        door_refuse(&arrived, -EEXIST, text);
+    }
+    if (result < 0)
+        door_close(&b->door);
+}
+
+static uint32_t watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *who, uint64_t *deadline)
+{
+    uint32_t n = 0;
+    fds[n++] = (struct pollfd){.fd = b->wake_fd, .events = POLLIN};
+    for (uint32_t i = 0; i < b->peer_count; i++)
+        if (b->peers[i].fd >= 0) {
+            who[n] = i;
+            fds[n++] = (struct pollfd){.fd = b->peers[i].fd,
+                                       .events = (short)(POLLIN | (b->peers[i].first ? POLLOUT : 0))};
+        }
+    *deadline = UINT64_MAX;
+    if (b->settle_at && !b->final)
+        *deadline = b->settle_at;
+    return n;
+}
+
+static void *watch_main(void *argument)
+{
+    struct bootstrap *b = argument;
+    struct pollfd *fds = calloc(b->peer_count + DOOR_STRANGERS + 2, sizeof *fds);
+    uint32_t *who = calloc(b->peer_count + 1, sizeof *who);
+    pthread_mutex_lock(&b->lock);
+    if (!fds || !who) {
+        struct mk_failure f = bootstrap_blame(b, MK_FAIL_SETUP, b->rank);
+        snprintf(f.detail, sizeof f.detail, "out of memory in the bootstrap");
+        bootstrap_record(b, &f);
+        b->quit = 1;
+    }
+    while (!b->quit) {
+        uint64_t deadline, now = peer_now();
+        uint32_t peers = watch_list(b, fds, who, &deadline);
+        uint32_t n = peers + door_watch(&b->door, fds + peers, &deadline);
+        pthread_mutex_unlock(&b->lock);
+        int ms = deadline == UINT64_MAX ? -1 : deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
+        poll(fds, n, ms);
+        pthread_mutex_lock(&b->lock);
+        uint64_t count;
+        ssize_t woken = fds[0].revents ? read(b->wake_fd, &count, sizeof count) : 0;
+        (void)woken; /* how often does not matter */
+        for (uint32_t k = 1; k < peers; k++)
+            if (fds[k].revents && b->peers[who[k]].fd >= 0)
+                serve_peer(b, who[k]);
+        serve_door(b);
+        if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
+            b->final = 1;
+            tell_failure(b);
+            pthread_cond_broadcast(&b->changed);
+        }
+    }
+    pthread_mutex_unlock(&b->lock);
+    free(fds);
+    free(who);
+    return NULL;
+}
+
+int bootstrap_watch_start(struct bootstrap *b)
+{
+    pthread_condattr_t monotonic;
+    b->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (b->wake_fd < 0)
+        return -errno;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    /* Signals are the program's own affair. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int result = -pthread_create(&b->watcher, NULL, watch_main, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (result) {
+        pthread_mutex_destroy(&b->lock);
+        pthread_cond_destroy(&b->changed);
+        close(b->wake_fd);
+        return result;
+    }
+    b->threads = 1;
+    return 0;
+}
+
+void bootstrap_watch_stop(struct bootstrap *b)
+{
+    if (!b->threads)
+        return;
+    pthread_mutex_lock(&b->lock);
+    b->quit = 1;
+    bootstrap_wake(b);
+    pthread_mutex_unlock(&b->lock);
+    pthread_join(b->watcher, NULL);
+    pthread_mutex_destroy(&b->lock);
+    pthread_cond_destroy(&b->changed);
+    close(b->wake_fd);
+    b->threads = 0;
+}
