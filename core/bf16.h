@@ -1,11 +1,12 @@
-/* bfloat16 on the host: the upper half of a float32. Kept as uint16_t, so that every compiler takes it. */
+/* bfloat16, on host and GPU: the upper half of a float32. Kept as uint16_t, so that every compiler takes it. */
 #ifndef MK_BF16_H
 #define MK_BF16_H
 
-#include <stdint.h>
+#include "core/base.h"
+
 #include <string.h>
 
-static inline float mk_bf16_to_float(uint16_t h)
+MK_PURE float mk_bf16_to_float(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float f;
@@ -14,7 +15,7 @@ static inline float mk_bf16_to_float(uint16_t h)
 }
 
 /* Rounds to nearest, ties to even, as the GPU's cvt.rn.bf16.f32 does; NaN stays NaN. */
-static inline uint16_t mk_bf16_from_float(float f)
+MK_PURE uint16_t mk_bf16_from_float(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);

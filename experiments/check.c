@@ -1,5 +1,5 @@
 #include "experiments/check.h"
-#include "experiments/inputs.h"
+#include "core/bf16.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -20,9 +20,9 @@ static void widen(void *out, const uint16_t *in, uint64_t count, int wide)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (wide)
-            ((double *)out)[i] = (double)inputs_float(in[i]);
+            ((double *)out)[i] = (double)mk_bf16_to_float(in[i]);
         else
-            ((float *)out)[i] = inputs_float(in[i]);
+            ((float *)out)[i] = mk_bf16_to_float(in[i]);
     }
 }
 
@@ -40,7 +40,7 @@ static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
-        sum += fabs((double)inputs_float(g->a[row * g->k + k]) * (double)inputs_float(b_at(g, k, col)));
+        sum += fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(b_at(g, k, col)));
     return sum;
 }
 
@@ -49,7 +49,7 @@ static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row, uint64_t panel_row,
                           uint64_t col, double reference, struct check_result *r)
 {
-    double value = (double)inputs_float(g->c[row * g->n + col]), off = fabs(value - reference);
+    double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
     double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23;
     double share;
     r->elements++;

@@ -6,9 +6,8 @@
 #ifndef MK_INPUTS_H
 #define MK_INPUTS_H
 
-#include "core/base.h"
+#include "core/bf16.h"
 
-/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a number of its own. */
 MK_PURE uint64_t inputs_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15ull;
@@ -17,28 +16,10 @@ MK_PURE uint64_t inputs_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a number of its own. */
 MK_PURE uint64_t inputs_key(uint64_t seed, uint64_t tensor, uint64_t epoch)
 {
     return inputs_mix(inputs_mix(inputs_mix(seed) ^ tensor) ^ epoch);
-}
-
-/* float to bf16 (its 16 bits), nearest, ties to even. Not for NaN. */
-MK_PURE uint16_t inputs_bf16(float value)
-{
-    union {
-        float f;
-        uint32_t u;
-    } bits = {value};
-    return (uint16_t)((bits.u + 0x7fff + (bits.u >> 16 & 1)) >> 16);
-}
-
-MK_PURE float inputs_float(uint16_t bf16)
-{
-    union {
-        uint32_t u;
-        float f;
-    } bits = {(uint32_t)bf16 << 16};
-    return bits.f;
 }
 
 /* Four values at once: elements 4 * group .. 4 * group + 3. */
@@ -46,7 +27,7 @@ MK_PURE void inputs_group(uint64_t key, uint64_t group, uint16_t out[4])
 {
     uint64_t bits = inputs_mix(key ^ group);
     for (int i = 0; i < 4; i++)
-        out[i] = inputs_bf16(((float)(bits >> 16 * i & 0xffff) - 32767.5f) * (1.0f / 32768.0f));
+        out[i] = mk_bf16_from_float(((float)(bits >> 16 * i & 0xffff) - 32767.5f) * (1.0f / 32768.0f));
 }
 
 #ifndef __CUDACC__

@@ -135,9 +135,9 @@ double run_data_blas(struct run_data *d, uint64_t slot)
     float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(d->b_count * sizeof *b), *c = malloc(d->c_count * sizeof *c);
     if (a && b && c) {
         for (uint64_t i = 0; i < q->m * q->k; i++)
-            a[i] = inputs_float(d->a[slot][i % d->a_count]);
+            a[i] = mk_bf16_to_float(d->a[slot][i % d->a_count]);
         for (uint64_t i = 0; i < d->b_count; i++)
-            b[i] = inputs_float(d->b[slot][i]);
+            b[i] = mk_bf16_to_float(d->b[slot][i]);
         clock_gettime(CLOCK_MONOTONIC, &start);
         cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, k, b,
                     q->b_transposed ? k : n, 0.0f, c, n);

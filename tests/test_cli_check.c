@@ -20,8 +20,8 @@ static void multiply(void)
         for (int j = 0; j < N; j++) {
             float sum = 0;
             for (int k = 0; k < K; k++)
-                sum += inputs_float(a[i * K + k]) * inputs_float(b[k * N + j]);
-            c[i * N + j] = inputs_bf16(sum);
+                sum += mk_bf16_to_float(a[i * K + k]) * mk_bf16_to_float(b[k * N + j]);
+            c[i * N + j] = mk_bf16_from_float(sum);
         }
     }
 }
@@ -61,7 +61,7 @@ static void test_right(void **state)
 static void test_one_wrong(void **state)
 {
     int at = (M - 1) * N + N - 1;
-    while (fabsf(inputs_float(c[at])) < 4)
+    while (fabsf(mk_bf16_to_float(c[at])) < 4)
         at--;
     uint16_t kept = c[at];
     c[at] = (uint16_t)(kept + 3);
@@ -83,7 +83,7 @@ static void test_one_wrong(void **state)
 static void test_norm(void **state)
 {
     for (int i = 0; i < M * N; i++)
-        c[i] = inputs_bf16(inputs_float(c[i]) * 1.0035f);
+        c[i] = mk_bf16_from_float(mk_bf16_to_float(c[i]) * 1.0035f);
     struct check_result r = check(b, 0);
     assert_true(check_error(&r) > CHECK_FROBENIUS);
     assert_false(check_right(&r));
@@ -131,7 +131,7 @@ static void test_inputs(void **state)
     }
     double sum = 0, square = 0;
     for (int i = 0; i < M * K; i++) {
-        double v = inputs_float(a[i]);
+        double v = mk_bf16_to_float(a[i]);
         assert_true(v >= -1 && v <= 1 && v != 0);
         sum += v;
         square += v * v;
@@ -142,11 +142,11 @@ static void test_inputs(void **state)
 
 static void test_rounding(void **state)
 {
-    assert_int_equal(inputs_bf16(1.0f), 0x3f80);
-    assert_int_equal(inputs_bf16(1.0f + 0x1p-8f), 0x3f80);          /* a tie goes to even */
-    assert_int_equal(inputs_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);      /* the other way */
-    assert_int_equal(inputs_bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
-    assert_int_equal(inputs_bf16(-2.0f), 0xc000);
+    assert_int_equal(mk_bf16_from_float(1.0f), 0x3f80);
+    assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f), 0x3f80);          /* a tie goes to even */
+    assert_int_equal(mk_bf16_from_float(1.0f + 3 * 0x1p-8f), 0x3f82);      /* the other way */
+    assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
+    assert_int_equal(mk_bf16_from_float(-2.0f), 0xc000);
 }
 
 int main(void)
