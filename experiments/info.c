@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -63,20 +62,6 @@ static void show_machine(void)
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     printf("machine   %ld cores (%s), %.1f GB, %s %s\n", sysconf(_SC_NPROCESSORS_ONLN), model,
            (double)pages * (double)page / 1e9, u.sysname, u.release);
-}
-
-static void show_shared_memory(struct advice *a)
-{
-    struct statvfs s;
-    if (statvfs("/dev/shm", &s)) {
-        printf("heap      /dev/shm is missing: ranks of the host executor share their heaps there\n");
-        advise(a, "mount -t tmpfs tmpfs /dev/shm        # shared memory for the host executor");
-        return;
-    }
-    double free_mb = (double)s.f_bavail * (double)s.f_frsize / 1e6;
-    printf("heap      %.0f MB free in /dev/shm, for the heaps of the host executor\n", free_mb);
-    if (free_mb < 256)
-        advise(a, "mount -o remount,size=2g /dev/shm    # %.0f MB are little for several ranks", free_mb);
 }
 
 static void show_gpus(struct advice *a)
@@ -220,9 +205,8 @@ int command_info(int argc, char **argv)
     show_gpus(&advice);
     show_nics(&advice, &rxe);
     show_soft_roce(&advice, rxe);
-    show_shared_memory(&advice);
     show_libraries();
-    printf("\nruns here mkernel run ag_gemm --exec host --nic soft%s\n", "");
+    printf("\nruns here `mkernel run ag_gemm --exec host --nic soft --check`\n");
     if (advice.count)
         printf("would help (as root where it must be):\n");
     for (int i = 0; i < advice.count; i++)

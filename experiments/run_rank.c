@@ -17,8 +17,8 @@
 #pragma weak mk_ag_gemm
 #pragma weak mk_wait
 #pragma weak mk_error
-#pragma weak bootstrap_barrier
-#pragma weak bootstrap_allgather
+
+
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
 
@@ -98,6 +98,17 @@ static void clear_progress(struct rank *r)
     r->progress_shown = 0;
 }
 
+/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
+static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
+{
+    const char *text = getenv("MKERNEL_TEST_SPOIL");
+    unsigned rank;
+    unsigned long long which;
+    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank &&
+        which == launch)
+        r->data.c[slot][r->data.c_count - 1] ^= 0x4000;
+}
+
 /* `count` launches back to back, then each is checked. `first` is the number of the first, from 1. */
 static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
 {
@@ -117,6 +128,7 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
         return result ? result : waited;
     for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
         struct check_result one = {0};
+        spoil(r, i, first + i);
         result = run_data_check(&r->data, i, first + i, &one);
         if (!check_right(&one) && !r->result.first_wrong)
             r->result.first_wrong = first + i;

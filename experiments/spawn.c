@@ -2,7 +2,6 @@
 #include "experiments/spawn.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -198,18 +197,6 @@ static void wait_for_all(struct job *j)
     collect_reports(j);
 }
 
-/* Ranks unlink their shared memory themselves; one that was killed could not. */
-static void clean_shared_memory(const char *token)
-{
-    DIR *d = opendir("/dev/shm");
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, token))
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-}
-
 int spawn_ranks(char **argv, uint32_t world, uint64_t grace_ns, struct spawn_end *ends, int *interrupted)
 {
     struct job j = {.world = world, .ends = ends, .grace_ns = grace_ns, .signals = -1};
@@ -259,7 +246,6 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t grace_ns, struct spawn_end
     who.listen_fd = -1;
     wait_for_all(&j);
     *interrupted = j.interrupted;
-    clean_shared_memory(who.token);
 out:
     if (who.listen_fd >= 0)
         close(who.listen_fd);

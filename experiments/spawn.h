@@ -36,7 +36,7 @@ struct spawn_end {
 
 /* Starts `world` children with `argv`, waits for all. After the first one that fails the others have grace_ns to end by
  * themselves; after SIGINT, SIGTERM or SIGHUP they are ended at once. Fills ends[world]; *interrupted is the signal or 0.
- * What the ranks left in /dev/shm under the job's token is removed. Returns 0 or -errno (nothing is left running). */
+ * Returns 0 or -errno (nothing is left running). */
 int spawn_ranks(char **argv, uint32_t world, uint64_t grace_ns, struct spawn_end *ends, int *interrupted);
 
 #endif
