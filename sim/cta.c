@@ -145,17 +145,17 @@ void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t
 static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
 {
     struct sim_rank *r = c->rank;
-    uint32_t what = mk_event_what(event, MK_CAUSE_NONE, t->id);
+    uint32_t what = mk_event_what(event, t->local, t->id);
     set_progress(c, what);
     coroutine_yield();
     t->start = r->now(r->context);
-    c->issued++;
+    c->issued += t->kind == SIM_COPY;
     if (r->transfer) {
         r->transfer(c, t);
         return;
     }
     sim_transfer_land(r, t);
-    c->landed++;
+    c->landed += t->kind == SIM_COPY;
     mk_track_add(&c->track, what, t->start, t->kind == SIM_COPY ? r->now(r->context) : t->start);
 }
 
@@ -282,7 +282,7 @@ static void cta_main(void *argument)
     struct sim_cta *c = argument;
     struct sim_rank *r = c->rank;
     uint64_t now = r->now(r->context);
-    mk_track_add(&c->track, mk_event_what(MK_EV_LAUNCH, MK_CAUSE_NONE, r->epoch), now, now);
+    mk_track_add(&c->track, mk_event_what(MK_EV_LAUNCH, r->plan->id & 15, r->epoch), now, now);
     int (*role)(const struct mk_plan *, struct mk_cta *) = r->op->roles[c->cta.role];
     c->result = role ? role(r->plan, &c->cta) : compute(c);
     if (!c->result)

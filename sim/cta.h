@@ -43,7 +43,7 @@ struct sim_rank {
     void (*fail)(void *context, const struct mk_failure *failure);
     /* A tile's math, its loads and its stores; may yield. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
-    /* Takes a transfer that lands later and counts in cta->landed; NULL: it lands at once. */
+    /* Takes a transfer that lands later (a copy then counts in cta->landed); NULL: it lands at once. */
     void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
     void *context;
 };
@@ -57,7 +57,7 @@ struct sim_cta {
     struct mk_track track;
     int begun; /* this launch's BEGIN is in the ring */
     int ended, result;
-    uint64_t issued, landed; /* transfers */
+    uint64_t issued, landed; /* copies */
 
     /* What it waits for: runs again once *word >= target and the clock has reached `ready`. */
     const uint64_t *word;

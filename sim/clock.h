@@ -1,0 +1,48 @@
+/* The deterministic executor's chance and time, in one place: a seeded generator, and what things cost on the
+ * virtual clock. */
+#ifndef SIM_CLOCK_H
+#define SIM_CLOCK_H
+
+#include "core/plan.h"
+
+struct sim_random {
+    uint64_t state;
+};
+
+/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
+static inline uint64_t sim_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static inline uint64_t sim_random(struct sim_random *r)
+{
+    return sim_mix(r->state += 0x9e3779b97f4a7c15ull);
+}
+
+/* 0 .. below - 1. */
+static inline uint32_t sim_random_below(struct sim_random *r, uint32_t below)
+{
+    return (uint32_t)((sim_random(r) >> 32) * below >> 32);
+}
+
+/* The cost model. Each hook says at what time (ns, not before `now`) the thing is done that starts at `now`,
+ * so a model may keep links and engines busy between calls. A NULL hook costs nothing. With no cost model at
+ * all the world explores: a step takes a few random ns and everything under way may land at any time. */
+struct sim_costs {
+    void *context;
+    uint64_t (*tile)(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile);
+    uint64_t (*copy)(void *context, uint64_t now, uint32_t from, uint32_t to,
+                     uint64_t bytes);                                          /* within a node */
+    uint64_t (*flag)(void *context, uint64_t now, uint32_t from, uint32_t to); /* within a node */
+    uint64_t (*put)(void *context, uint64_t now, uint32_t from, uint32_t to,
+                    uint64_t bytes); /* doorbell to last byte */
+    uint64_t (*put_flag)(void *context, uint64_t now, uint32_t from,
+                         uint32_t to);                                        /* from last byte to the flag */
+    uint64_t (*ack)(void *context, uint64_t now, uint32_t from, uint32_t to); /* from flag to completion */
+    uint64_t (*proxy)(void *context, uint64_t now, uint32_t rank, int did); /* a pass that did `did` things */
+};
+
+#endif

@@ -1,0 +1,87 @@
+#include "sim/probe.h"
+
+#include "sim/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void probe_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank, uint64_t launch,
+                uint32_t argument)
+{
+    struct sim_random random = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    for (uint64_t i = 0; i < count; i += 4) {
+        /* Sign, two bits of exponent and the mantissa are random. */
+        uint64_t bits = (sim_random(&random) & 0x81ff81ff81ff81ffull) | 0x3e003e003e003e00ull;
+        memcpy(to + i, &bits, count - i < 4 ? (count - i) * 2 : 8);
+    }
+}
+
+static inline uint64_t stir(uint64_t lane, uint64_t word)
+{
+    lane = (lane ^ word) * 0x9e3779b97f4a7c15ull; /* for a given word a bijection */
+    return lane ^ lane >> 31;
+}
+
+uint64_t probe_row(const uint16_t *a, uint64_t elements)
+{
+    uint64_t one = 1, two = 2, three = 3, four = 4,
+             words[4]; /* four chains, so that the multiplications overlap */
+    uint64_t i = 0;
+    for (; i + 16 <= elements; i += 16) {
+        memcpy(words, a + i, 32);
+        one = stir(one, words[0]);
+        two = stir(two, words[1]);
+        three = stir(three, words[2]);
+        four = stir(four, words[3]);
+    }
+    if (i < elements) {
+        memcpy(words, a + i, 16);
+        one = stir(one, words[0]);
+        two = stir(two, words[1]);
+    }
+    return sim_mix(one + sim_mix(two + sim_mix(three + sim_mix(four))));
+}
+
+void probe_expand(uint64_t row, uint32_t first, uint32_t count, uint16_t *c)
+{
+    uint32_t low = (uint32_t)row, high = (uint32_t)(row >> 32) | 1;
+    for (uint32_t i = 0; i < count; i++)
+        c[i] = (uint16_t)((low + (first + i) * high) >> 16);
+}
+
+int probe_check(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c, uint64_t *rows,
+                uint64_t *rows_launch, char *text, size_t size)
+{
+    uint32_t world = mk_world(&plan->problem.topo);
+    uint64_t m = plan->problem.m, n = plan->problem.n, k = plan->problem.k, shard = m / world;
+    uint16_t *memory = malloc((shard * k > n ? shard * k : n) * sizeof *memory);
+    if (!memory) {
+        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        return 1;
+    }
+    for (uint32_t rank = 0; *rows_launch != launch && rank < world; rank++) {
+        probe_fill(memory, shard * k, seed, rank, launch, 0);
+        for (uint64_t row = 0; row < shard; row++)
+            rows[rank * shard + row] = probe_row(memory + row * k, k);
+    }
+    *rows_launch = launch;
+    int result = 0;
+    for (uint64_t row = 0; row < m && !result; row++) {
+        probe_expand(rows[row], 0, (uint32_t)n, memory);
+        if (!memcmp(c + row * n, memory, n * 2))
+            continue;
+        uint64_t col = 0;
+        while (c[row * n + col] == memory[col])
+            col++;
+        snprintf(text, size,
+                 "launch %llu, rank %u: C[%llu][%llu] was not made from row %llu of rank %llu's A of this "
+                 "launch%s",
+                 (unsigned long long)launch, plan->problem.topo.rank, (unsigned long long)row,
+                 (unsigned long long)col, (unsigned long long)(row % shard),
+                 (unsigned long long)(row / shard), c[row * n + col] == 0xffff ? " (never written)" : "");
+        result = 1;
+    }
+    free(memory);
+    return result;
+}

@@ -1,0 +1,338 @@
+#include "sim/model_fabric.h"
+#include "sim/probe.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RING_CAPACITY 64
+
+void sim_world_error(struct sim_world *w, int error, const char *format, ...)
+{
+    if (w->error)
+        return;
+    w->error = error;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->result->sentence, sizeof w->result->sentence, format, args);
+    va_end(args);
+}
+
+int sim_world_dropped(const struct sim_world *w, uint32_t rank)
+{
+    return w->dropped && w->config.fault.rank == rank;
+}
+
+/* ---- what CTAs and proxies ask of the world; the context is the rank ---- */
+
+static uint64_t now(void *context)
+{
+    struct sim_world_rank *r = context;
+    return r->world->now;
+}
+
+static int failed(void *context)
+{
+    struct sim_world_rank *r = context;
+    return r->world->result->failure.kind != MK_FAIL_NONE;
+}
+
+static void fail(void *context, const struct mk_failure *failure)
+{
+    struct sim_world_rank *r = context;
+    if (!failed(context))
+        r->world->result->failure = *failure;
+}
+
+static void describe(void *context, uint32_t plan, struct mk_failure *f)
+{
+    struct sim_world_rank *r = context;
+    struct mk_flag_meaning meaning;
+    f->op = r->plan.problem.op;
+    if (f->flag == UINT32_MAX)
+        return;
+    plan_describe_flag(&r->plan, f->flag, &meaning);
+    f->chunk = meaning.chunk;
+    snprintf(f->what, sizeof f->what, "%s", meaning.text);
+}
+
+/* ---- launches ---- */
+
+void sim_world_begin_launch(struct sim_world_rank *r)
+{
+    struct sim_world *w = r->world;
+    const struct sim_world_config *config = &w->config;
+    uint64_t a, b, c;
+    r->launch++;
+    w->op->extents(&r->plan, &a, &b, &c);
+    if (config->inputs) {
+        config->inputs(config->context, &r->plan, r->launch, r->a, r->b);
+    } else {
+        probe_fill(r->a, a, config->seed, r->plan.problem.topo.rank, r->launch, 0);
+        if (config->math == SIM_MATH_GEMM)
+            probe_fill(r->b, b, config->seed, r->plan.problem.topo.rank, r->launch, 1);
+    }
+    memset(r->c, 0xff, c * 2); /* bf16 NaN */
+    if (config->math == SIM_MATH_GEMM)
+        compute_load_b(r->compute, r->b);
+    r->rank.epoch = r->launch;
+    for (uint32_t i = 0; i < w->ctas; i++)
+        sim_cta_begin(&r->rank.ctas[i], &r->rank, i);
+    r->running = w->ctas;
+    r->busy = 1;
+}
+
+static void check_probe(struct sim_world *w, struct sim_world_rank *r)
+{
+    /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
+    char text[256];
+    if (probe_check(&r->plan, w->config.seed, r->launch, r->c, w->probe_rows, &w->probe_launch, text,
+                    sizeof text))
+        sim_world_error(w, -EBADMSG, "%s", text);
+}
+
+void sim_world_end_launch(struct sim_world_rank *r)
+{
+    struct sim_world *w = r->world;
+    char text[256];
+    r->busy = 0;
+    if (w->result->failure.kind)
+        return;
+    if (w->config.check) {
+        if (w->config.check(w->config.context, &r->plan, r->launch, r->c, text, sizeof text))
+            sim_world_error(w, -EBADMSG, "%s", text);
+    } else if (w->config.math == SIM_MATH_PROBE) {
+        check_probe(w, r);
+    }
+}
+
+/* ---- life ---- */
+
+static int make_network(struct sim_world *w, struct sim_world_rank *r)
+{
+    const uint32_t *ctas = r->plan.problem.tuning.split.ctas;
+    uint64_t capacity = w->config.ring_capacity ? w->config.ring_capacity : RING_CAPACITY;
+    uint32_t rings = ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
+    if (!rings)
+        return 0;
+    for (uint32_t i = 0; i < rings; i++) {
+        r->rings[i] = calloc(1, mk_ring_bytes(capacity));
+        if (!r->rings[i])
+            return -ENOMEM;
+        r->rings[i]->capacity = capacity;
+        r->ring_count = i + 1;
+    }
+    int result = model_fabric_create(&r->fabric, w, r->plan.problem.topo.rank);
+    if (result)
+        return result;
+    const struct proxy_config config = {.fabric = r->fabric,
+                                        .rings = r->rings,
+                                        .ring_count = r->ring_count,
+                                        .in_flight = w->config.in_flight,
+                                        .timeout_ns = r->plan.problem.timeout_ns,
+                                        .topo = r->plan.problem.topo,
+                                        .heap_bytes = r->heap_bytes,
+                                        .heap_flags = r->plan.flag_base + r->plan.flags,
+                                        .now = now,
+                                        .failed = failed,
+                                        .fail = fail,
+                                        .describe = describe,
+                                        .context = r};
+    return proxy_create(&r->proxy, &config);
+}
+
+static int make_memory(struct sim_world *w, struct sim_world_rank *r)
+{
+    uint64_t a, b, c;
+    w->op->extents(&r->plan, &a, &b, &c);
+    r->heap = aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
+    r->b = malloc(b * 2);
+    r->c = malloc(c * 2);
+    if (!r->plan.problem.a_in_heap)
+        r->a = malloc(a * 2);
+    r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
+                        r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float));
+    if (!r->heap || !r->b || !r->c || !r->scratch || (!r->a && !r->plan.problem.a_in_heap))
+        return -ENOMEM;
+    uint64_t flag_bytes = 8ull * (r->plan.flag_base + r->plan.flags);
+    memset(r->heap, 0, flag_bytes);
+    memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
+    if (r->plan.problem.a_in_heap)
+        r->a = (uint16_t *)(void *)(r->heap + r->plan.problem.a_offset);
+    return w->config.math == SIM_MATH_GEMM ? compute_create(&r->compute, &r->plan) : 0;
+}
+
+static int make_ctas(struct sim_world *w, struct sim_world_rank *r)
+{
+    r->rank.ctas = calloc(w->ctas, sizeof *r->rank.ctas);
+    r->outboxes = calloc(w->ctas, sizeof *r->outboxes);
+    if (!r->rank.ctas || !r->outboxes)
+        return -ENOMEM;
+    r->rank.cta_count = w->ctas;
+    for (uint32_t i = 0; i < w->ctas; i++)
+        if (coroutine_create(&r->rank.ctas[i].coroutine, w->pool))
+            return -ENOMEM;
+    return 0;
+}
+
+static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t rank, char *error, size_t size)
+{
+    struct mk_problem problem = w->config.problem;
+    /* Flags lie in front of everything, but the plan must not count on beginning at 0. How many it takes is
+     * known only once it is built, so it is built twice. */
+    uint32_t flag_base = 3;
+    problem.topo.rank = rank;
+    int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
+    if (result)
+        return result;
+    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096);
+    if (problem.a_in_heap) {
+        problem.a_offset = data;
+        data += mk_round_up(problem.m / mk_world(&problem.topo) * problem.k * 2, MK_HEAP_UNIT);
+    }
+    result = plan_build(&r->plan, &problem, flag_base, data, error, size);
+    r->plan.id = 1;
+    r->heap_bytes = r->plan.heap_base + r->plan.heap_bytes;
+    return result;
+}
+
+static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t size)
+{
+    struct sim_world_rank *r = &w->ranks[rank];
+    r->world = w;
+    int result = make_plan(w, r, rank, error, size);
+    if (result)
+        return result;
+    w->ctas = mk_total_ctas(&r->plan.problem.tuning.split);
+    result = make_memory(w, r);
+    if (!result)
+        result = make_ctas(w, r);
+    if (!result)
+        result = make_network(w, r);
+    r->rank.plan = &r->plan;
+    r->rank.op = w->op;
+    r->rank.rings = r->rings;
+    r->rank.now = now;
+    r->rank.failed = failed;
+    r->rank.fail = fail;
+    r->rank.math = sim_world_math;
+    r->rank.transfer = sim_world_transfer;
+    r->rank.context = r;
+    r->rank.spaces[MK_SPACE_HEAP] = r->heap;
+    r->rank.spaces[MK_SPACE_ARG0] = (uint8_t *)r->a;
+    r->rank.spaces[MK_SPACE_ARG1] = (uint8_t *)r->b;
+    r->rank.spaces[MK_SPACE_ARG2] = (uint8_t *)r->c;
+    return result;
+}
+
+static void free_rank(struct sim_world *w, struct sim_world_rank *r)
+{
+    proxy_destroy(r->proxy);
+    if (r->fabric)
+        r->fabric->ops->close(r->fabric);
+    for (uint32_t i = 0; i < r->ring_count; i++)
+        free(r->rings[i]);
+    for (uint32_t i = 0; i < w->ctas && r->rank.ctas && r->outboxes; i++) {
+        coroutine_destroy(r->rank.ctas[i].coroutine);
+        free(r->outboxes[i].flights);
+    }
+    free(r->rank.ctas);
+    free(r->outboxes);
+    compute_destroy(r->compute);
+    if (!r->plan.problem.a_in_heap)
+        free(r->a);
+    free(r->b);
+    free(r->c);
+    free(r->scratch);
+    free(r->heap);
+}
+
+/* One way to draw per seed, in turn. */
+static void choose_strategy(struct sim_world *w)
+{
+    w->strategy = (enum sim_strategy)(w->config.seed % SIM_STRATEGIES);
+    w->last = w->actors;
+    for (uint32_t i = 0; i < w->actors; i++)
+        w->priorities[i] = (uint32_t)sim_random(&w->random);
+    w->starved_from = sim_random_below(&w->random, w->actors);
+    switch (sim_random_below(&w->random, 3)) {
+    case 0: /* one actor */
+        w->starved_step = w->starved_count = 1;
+        break;
+    case 1: /* a rank */
+        w->starved_from -= w->starved_from % w->per_rank;
+        w->starved_step = 1;
+        w->starved_count = w->per_rank;
+        break;
+    default: /* the same actor of every rank */
+        w->starved_from %= w->per_rank;
+        w->starved_step = w->per_rank;
+        w->starved_count = w->world;
+    }
+}
+
+static int make_world(struct sim_world *w, char *error, size_t size)
+{
+    w->op = w->config.op ? w->config.op : sim_op_of(w->config.problem.op);
+    w->world = mk_world(&w->config.problem.topo);
+    snprintf(error, size, "no memory for a world of %u ranks", w->world);
+    if (!w->op || !w->world || w->world > MK_MAX_RANKS) {
+        snprintf(error, size, "%s on %u nodes of %u ranks: nothing to run",
+                 plan_op_name(w->config.problem.op), w->config.problem.topo.nodes,
+                 w->config.problem.topo.gpus);
+        return -EINVAL;
+    }
+    int result = w->config.pool ? 0 : coroutine_pool_create(&w->own_pool, 0);
+    if (result)
+        return result;
+    w->pool = w->config.pool ? w->config.pool : w->own_pool;
+    w->ranks = calloc(w->world, sizeof *w->ranks);
+    w->probe_rows = malloc((w->config.problem.m + 1) * sizeof *w->probe_rows);
+    if (!w->ranks || !w->probe_rows)
+        return -ENOMEM;
+    for (uint32_t rank = 0; !result && rank < w->world; rank++)
+        result = make_rank(w, rank, error, size);
+    if (result)
+        return result;
+    for (uint32_t rank = 0; rank < w->world; rank++) {
+        struct sim_world_rank *r = &w->ranks[rank];
+        uint32_t first = rank - rank % w->config.problem.topo.gpus;
+        for (uint32_t local = 0; local < w->config.problem.topo.gpus; local++)
+            r->rank.peers[local] = w->ranks[first + local].heap;
+    }
+    w->per_rank = 2 * w->ctas + 3;
+    w->actors = w->world * w->per_rank;
+    w->priorities = malloc(w->actors * sizeof *w->priorities);
+    return w->priorities ? 0 : -ENOMEM;
+}
+
+int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result)
+{
+    struct sim_world w = {
+        .config = *config, .result = result, .random = {sim_mix(config->seed + 1)}, .now = 1};
+    char error[sizeof result->sentence] = "";
+    memset(result, 0, sizeof *result);
+    int made = make_world(&w, error, sizeof error);
+    if (made) {
+        sim_world_error(&w, made, "%s", error);
+    } else {
+        choose_strategy(&w);
+        sim_world_schedule(&w);
+    }
+    if (!w.error && result->failure.kind) {
+        w.error = -EIO;
+        failure_sentence(&result->failure, result->sentence, sizeof result->sentence);
+    }
+    result->steps = w.steps;
+    result->ns = w.now;
+    result->hash = w.hash;
+    for (uint32_t rank = 0; w.ranks && rank < w.world; rank++)
+        free_rank(&w, &w.ranks[rank]);
+    free(w.ranks);
+    free(w.probe_rows);
+    free(w.priorities);
+    coroutine_pool_destroy(w.own_pool);
+    return w.error;
+}

@@ -1,0 +1,80 @@
+/* The host executor, form (b): all ranks, their proxies and the network in one thread under one seeded
+ * scheduler. Each step is one call of a CTA, the landing of (part of) one copy or flag, one pass of a proxy,
+ * or one delivery of the network; which comes next is drawn from the seed among all that could. So orders are
+ * tried that hardware shows once a month, and an order that fails is had again from its seed.
+ *
+ * What may be reordered is what core/cta.h and backends/fabric.h leave open, no less and no more: copies of a
+ * CTA land in pieces, in any order, their source read as late as that; its flags land in order, each after
+ * all its earlier copies. */
+#ifndef SIM_WORLD_H
+#define SIM_WORLD_H
+
+#include "core/failure.h"
+#include "sim/clock.h"
+#include "sim/coroutine.h"
+#include "sim/cta.h"
+
+/* The order of puts from one rank to another. */
+enum sim_order {
+    SIM_ORDER_RC,  /* data, flag, data, flag: as posted */
+    SIM_ORDER_SRD, /* any, but for a put's flag after its own data */
+};
+
+enum sim_fault_kind {
+    SIM_FAULT_NONE,
+    SIM_FAULT_DROP,     /* `rank` stops altogether, and nothing reaches or leaves it, from step `number` */
+    SIM_FAULT_MUTE,     /* the communication CTAs of `rank` never run */
+    SIM_FAULT_FAIL_PUT, /* put `number` of `rank`, from 1, fails */
+    SIM_FAULT_SLOW,     /* puts from and to `rank` take up to `number` ns longer */
+};
+
+struct sim_fault {
+    enum sim_fault_kind kind;
+    uint32_t rank;
+    uint64_t number;
+};
+
+enum sim_math {
+    SIM_MATH_PROBE, /* C says which bytes of A each row was read from: cheap, and no rounding hides a wrong
+                       byte */
+    SIM_MATH_GEMM,  /* the op's own, by OpenBLAS */
+};
+
+struct sim_world_config {
+    struct mk_problem problem; /* topo.rank is filled in; with a_in_heap the world places A */
+    uint32_t launches;
+    uint64_t seed;
+    enum sim_order order;
+    enum sim_math math;
+    uint32_t ring_capacity; /* commands, a power of two; 0: 64 */
+    uint32_t in_flight;     /* puts of one proxy; 0: the proxy's default */
+    uint32_t fabric_depth;  /* puts that a fabric takes before it says -EAGAIN; 0: 16 */
+    uint64_t delay_ns;      /* every delivery of the network takes up to this much longer */
+    struct sim_fault fault;
+    const struct sim_costs *costs; /* NULL: explore */
+    const struct sim_op *op;       /* NULL: the problem's; a broken one in tests */
+    struct coroutine_pool *pool;   /* NULL: one of its own */
+    uint64_t max_steps;            /* 0: 200 million */
+
+    /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
+    void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b);
+    /* Judges C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: the probe's own
+     * (SIM_MATH_PROBE). */
+    int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c, char *text,
+                 size_t size);
+    void *context;
+};
+
+struct sim_world_result {
+    struct mk_failure failure; /* kind MK_FAIL_NONE: none */
+    char sentence[512];        /* what is wrong, where the return value is not 0 */
+    uint64_t steps, ns;        /* scheduled steps; virtual time */
+    uint64_t hash;             /* of the order of events: equal for equal runs */
+};
+
+/* Runs `launches` launches on every rank. Allocates and frees everything; blocks while it computes.
+ * 0; -EIO: a CTA or a proxy failed the job (result->failure); -EBADMSG: wrong result, or a flag or byte where
+ * none may be; -EDEADLK: nothing can go on, or does not end in max_steps; -EINVAL: no plan; -ENOMEM. */
+int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result);
+
+#endif

@@ -1,0 +1,180 @@
+/* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA interface allows.
+ */
+#include "sim/probe.h"
+#include "sim/world_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW 8 /* stores of one CTA that may overtake each other */
+
+static struct sim_world_rank *rank_of(const struct sim_cta *cta)
+{
+    return cta->rank->context;
+}
+
+static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
+{
+    uint64_t first = t->kind == SIM_COPY ? (uint64_t)r->plan.flags * 8 + r->plan.flag_base * 8ull : 0;
+    uint64_t end = t->kind == SIM_COPY ? r->heap_bytes : first + (r->plan.flag_base + r->plan.flags) * 8ull;
+    return t->local < r->plan.problem.topo.gpus && t->offset >= first && t->bytes <= end &&
+           t->offset <= end - t->bytes;
+}
+
+void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
+{
+    struct sim_world_rank *r = rank_of(cta);
+    struct sim_world *w = r->world;
+    struct sim_outbox *o = &r->outboxes[cta->grid];
+    const struct sim_costs *costs = w->config.costs;
+    if (!in_bounds(r, t)) {
+        sim_cta_internal(cta,
+                         t->kind == SIM_COPY ? "a copy to outside the heap" : "a flag outside the plan's");
+        return;
+    }
+    if (o->first + o->count == o->capacity) {
+        memmove(o->flights, o->flights + o->first, o->count * sizeof *o->flights);
+        o->first = 0;
+        if (o->count == o->capacity) {
+            uint32_t capacity = o->capacity ? 2 * o->capacity : 16;
+            struct sim_flight *grown = realloc(o->flights, capacity * sizeof *grown);
+            if (!grown) {
+                sim_world_error(w, -ENOMEM, "no memory for what is on its way");
+                return;
+            }
+            o->flights = grown;
+            o->capacity = capacity;
+        }
+    }
+    uint32_t from = r->plan.problem.topo.rank,
+             to = from - mk_local_of(&r->plan.problem.topo, from) + t->local;
+    struct sim_flight *f = &o->flights[o->first + o->count++];
+    *f = (struct sim_flight){.transfer = *t, .due = w->now};
+    if (costs && t->kind == SIM_COPY && costs->copy)
+        f->due = costs->copy(costs->context, w->now, from, to, t->bytes);
+    else if (costs && t->kind != SIM_COPY && costs->flag)
+        f->due = costs->flag(costs->context, w->now, from, to);
+}
+
+/* Store number `i` of the outbox may land: a flag follows everything before it, bytes follow nothing. */
+static int may_land(const struct sim_outbox *o, uint32_t i)
+{
+    const struct sim_flight *f = &o->flights[o->first + i];
+    return !f->landed && (i == 0 || f->transfer.kind == SIM_COPY);
+}
+
+int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o)
+{
+    for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
+        if (o->flights[o->first + i].due <= w->now && may_land(o, i))
+            return 1;
+    return 0;
+}
+
+uint64_t sim_outbox_due(const struct sim_outbox *o)
+{
+    uint64_t due = SIM_NEVER;
+    for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
+        if (o->flights[o->first + i].due < due && may_land(o, i))
+            due = o->flights[o->first + i].due;
+    return due;
+}
+
+int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
+                   uint64_t *moved)
+{
+    uint64_t part = bytes - *moved;
+    if (!w->config.costs && part > 16 && sim_random_below(&w->random, 2))
+        part = 16 * (1 + sim_random(&w->random) % (part / 16));
+    memcpy(destination + *moved, source + *moved, part);
+    *moved += part;
+    return *moved == bytes;
+}
+
+static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_flight *f)
+{
+    const struct sim_transfer *t = &f->transfer;
+    struct sim_world *w = r->world;
+    if (t->kind == SIM_COPY) {
+        if (!sim_world_move(w, r->rank.peers[t->local] + t->offset, t->source, t->bytes, &f->moved))
+            return;
+        cta->landed++;
+        mk_track_add(&cta->track, mk_event_what(MK_EV_COPY, t->local, t->id), t->start, w->now);
+    } else {
+        const uint64_t *flag = (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
+        if (t->kind == SIM_SET && *flag > t->value)
+            sim_world_error(w, -EBADMSG, "rank %u set flag %u of local rank %u from %llu back to %llu",
+                            r->plan.problem.topo.rank, t->id, t->local, (unsigned long long)*flag,
+                            (unsigned long long)t->value);
+        sim_transfer_land(&r->rank, t);
+        mk_track_add(&cta->track, mk_event_what(MK_EV_SIGNAL, t->local, t->id), t->start, t->start);
+    }
+    f->landed = 1;
+}
+
+void sim_outbox_step(struct sim_world_rank *r, uint32_t cta)
+{
+    struct sim_outbox *o = &r->outboxes[cta];
+    uint32_t able = 0, chosen = 0;
+    for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
+        if (o->flights[o->first + i].due <= r->world->now && may_land(o, i) &&
+            sim_random_below(&r->world->random, ++able) == 0)
+            chosen = i;
+    if (able)
+        land(r, &r->rank.ctas[cta], &o->flights[o->first + chosen]);
+    while (o->count && o->flights[o->first].landed) {
+        o->first++;
+        o->count--;
+    }
+}
+
+static void store_probe(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
+{
+    struct sim_operands o;
+    uint64_t hash;
+    r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
+    for (uint32_t row = 0; row < tile->rows; row++) {
+        memcpy(&hash, (const uint8_t *)rows + row * sizeof hash, sizeof hash);
+        probe_expand(hash, tile->col, tile->cols,
+                     (uint16_t *)(void *)(r->rank.spaces[o.c_space] + o.c) + (uint64_t)row * o.c_pitch);
+    }
+}
+
+static void load_probe(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
+                       float *rows)
+{
+    struct sim_operands o;
+    r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
+    const uint16_t *a = (const uint16_t *)(const void *)(r->rank.spaces[o.a_space] + o.a);
+    for (uint32_t row = first; row < first + count; row++) {
+        uint64_t hash = probe_row(a + (uint64_t)row * o.a_pitch, o.k);
+        memcpy((uint8_t *)rows + row * sizeof hash, &hash, sizeof hash);
+    }
+}
+
+/* A tile reads its A in two parts, between which everything may happen. */
+void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
+{
+    struct sim_world_rank *r = rank_of(cta);
+    const struct sim_costs *costs = r->world->config.costs;
+    int gemm = r->world->config.math == SIM_MATH_GEMM;
+    float *a = r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
+    uint32_t half = tile->rows / 2;
+    uint64_t done = costs && costs->tile ? costs->tile(costs->context, r->world->now, &r->plan, tile) : 0;
+    if (gemm)
+        compute_load_a(&r->rank, tile, 0, half, a);
+    else
+        load_probe(r, tile, 0, half, a);
+    coroutine_yield();
+    if (gemm)
+        compute_load_a(&r->rank, tile, half, tile->rows - half, a);
+    else
+        load_probe(r, tile, half, tile->rows - half, a);
+    cta->ready = done;
+    coroutine_yield();
+    if (gemm)
+        compute_store_c(r->compute, &r->rank, tile, a);
+    else
+        store_probe(r, tile, a);
+}

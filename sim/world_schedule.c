@@ -1,0 +1,225 @@
+/* The scheduler of form (b). Actors of a rank, in this order: its CTAs, their outboxes, its proxy, its
+ * fabric, its host (which begins launches). */
+#include "sim/model_fabric.h"
+
+#include <errno.h>
+
+enum { PROXY, FABRIC, HOST, SINGLES };
+
+struct actor {
+    struct sim_world_rank *rank;
+    uint32_t number; /* among its rank's actors */
+};
+
+static struct actor actor_of(struct sim_world *w, uint32_t id)
+{
+    return (struct actor){&w->ranks[id / w->per_rank], id % w->per_rank};
+}
+
+static int mute(const struct sim_world *w, const struct sim_cta *c)
+{
+    const struct sim_fault *fault = &w->config.fault;
+    return fault->kind == SIM_FAULT_MUTE && c->cta.role != MK_COMPUTE &&
+           c->rank->plan->problem.topo.rank == fault->rank;
+}
+
+static int ready(struct sim_world *w, uint32_t id)
+{
+    struct actor a = actor_of(w, id);
+    struct sim_world_rank *r = a.rank;
+    int failed = r->rank.failed(r);
+    if (w->dropped && sim_world_dropped(w, r->plan.problem.topo.rank))
+        return 0;
+    if (a.number < w->ctas) {
+        struct sim_cta *c = &r->rank.ctas[a.number];
+        return r->busy && (!mute(w, c) || failed) && sim_cta_runnable(c, w->now, failed);
+    }
+    if (a.number < 2 * w->ctas)
+        return sim_outbox_ready(w, &r->outboxes[a.number - w->ctas]);
+    switch (a.number - 2 * w->ctas) {
+    case PROXY:
+        return r->proxy && r->proxy_touched && r->proxy_ready <= w->now;
+    case FABRIC:
+        return r->fabric && model_fabric_ready(r->fabric);
+    default:
+        return !r->busy && !failed && r->launch < w->config.launches;
+    }
+}
+
+/* When an actor that is not ready will be, if nothing else happens. */
+static uint64_t due(struct sim_world *w, uint32_t id)
+{
+    struct actor a = actor_of(w, id);
+    struct sim_world_rank *r = a.rank;
+    if (sim_world_dropped(w, r->plan.problem.topo.rank))
+        return SIM_NEVER;
+    if (a.number < w->ctas) {
+        struct sim_cta *c = &r->rank.ctas[a.number];
+        if (!r->busy || c->ended || mute(w, c))
+            return SIM_NEVER;
+        return c->word && c->deadline > c->ready ? c->deadline : c->ready;
+    }
+    if (a.number < 2 * w->ctas)
+        return sim_outbox_due(&r->outboxes[a.number - w->ctas]);
+    switch (a.number - 2 * w->ctas) {
+    case PROXY: {
+        if (!r->proxy)
+            return SIM_NEVER;
+        if (r->proxy_touched)
+            return r->proxy_ready;
+        uint64_t oldest = model_fabric_oldest(r->fabric);
+        return oldest == SIM_NEVER ? SIM_NEVER : oldest + r->plan.problem.timeout_ns;
+    }
+    case FABRIC:
+        return r->fabric ? model_fabric_due(r->fabric) : SIM_NEVER;
+    default:
+        return SIM_NEVER;
+    }
+}
+
+static void step_proxy(struct sim_world *w, struct sim_world_rank *r)
+{
+    const struct sim_costs *costs = w->config.costs;
+    int did = proxy_step(r->proxy);
+    r->proxy_touched = did > 0;
+    if (costs && costs->proxy)
+        r->proxy_ready = costs->proxy(costs->context, w->now, r->plan.problem.topo.rank, did);
+}
+
+static void step_cta(struct sim_world_rank *r, struct sim_cta *c)
+{
+    uint64_t posted = c->ring ? c->ring->posted : 0;
+    if (!coroutine_resume(c->coroutine))
+        r->running--;
+    if (c->ring && c->ring->posted != posted)
+        r->proxy_touched = 1;
+}
+
+static void end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
+{
+    if (!r->busy || r->running)
+        return;
+    for (uint32_t i = 0; i < w->ctas; i++)
+        if (r->outboxes[i].count)
+            return;
+    sim_world_end_launch(r);
+}
+
+static void step(struct sim_world *w, uint32_t id)
+{
+    struct actor a = actor_of(w, id);
+    struct sim_world_rank *r = a.rank;
+    w->last = id;
+    w->steps++;
+    if (!w->config.costs)
+        w->now += sim_random_below(&w->random, 32);
+    w->hash = sim_mix(w->hash ^ id ^ w->now << 20);
+    if (a.number < w->ctas)
+        step_cta(r, &r->rank.ctas[a.number]);
+    else if (a.number < 2 * w->ctas)
+        sim_outbox_step(r, a.number - w->ctas);
+    else if (a.number - 2 * w->ctas == PROXY)
+        step_proxy(w, r);
+    else if (a.number - 2 * w->ctas == FABRIC)
+        model_fabric_step(r->fabric);
+    else
+        sim_world_begin_launch(r);
+    end_launch_if_over(w, r);
+}
+
+/* ---- drawing ---- */
+
+static int starved(const struct sim_world *w, uint32_t id)
+{
+    uint32_t past = id - w->starved_from;
+    return id >= w->starved_from && past % w->starved_step == 0 && past / w->starved_step < w->starved_count;
+}
+
+/* One of the ready actors, all equally likely but those that are starved; w->actors where none is. */
+static uint32_t draw(struct sim_world *w)
+{
+    for (uint32_t tries = 0; tries < 4 * w->actors; tries++) {
+        uint32_t id = sim_random_below(&w->random, w->actors);
+        if (w->strategy == SIM_STARVE && starved(w, id) && sim_random_below(&w->random, 256))
+            continue;
+        if (ready(w, id))
+            return id;
+    }
+    uint32_t first = sim_random_below(&w->random, w->actors);
+    for (uint32_t i = 0; i < w->actors; i++)
+        if (ready(w, (first + i) % w->actors))
+            return (first + i) % w->actors;
+    return w->actors;
+}
+
+/* The ready actor of the highest priority; now and then one gets another. After Burckhardt et al., A
+ * Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010. */
+static uint32_t draw_by_priority(struct sim_world *w)
+{
+    uint32_t best = w->actors;
+    if (!sim_random_below(&w->random, 128))
+        w->priorities[sim_random_below(&w->random, w->actors)] = (uint32_t)sim_random(&w->random);
+    for (uint32_t i = 0; i < w->actors; i++)
+        if ((best == w->actors || w->priorities[i] > w->priorities[best]) && ready(w, i))
+            best = i;
+    return best;
+}
+
+static uint32_t choose(struct sim_world *w)
+{
+    if (w->strategy == SIM_PRIORITIES)
+        return draw_by_priority(w);
+    if (w->strategy == SIM_STICKY && w->last < w->actors && sim_random_below(&w->random, 8) &&
+        ready(w, w->last))
+        return w->last;
+    return draw(w);
+}
+
+/* Nothing can go on now: on to the next thing that time alone brings. 0 where there is none. */
+static int advance_clock(struct sim_world *w)
+{
+    uint64_t next = SIM_NEVER;
+    for (uint32_t i = 0; i < w->actors; i++) {
+        uint64_t t = due(w, i);
+        if (t < next)
+            next = t;
+    }
+    if (next == SIM_NEVER)
+        return 0;
+    if (next > w->now)
+        w->now = next;
+    for (uint32_t rank = 0; rank < w->world; rank++) /* a put may have become overdue */
+        w->ranks[rank].proxy_touched = 1;
+    return 1;
+}
+
+static int everything_ended(const struct sim_world *w)
+{
+    for (uint32_t rank = 0; rank < w->world; rank++) {
+        const struct sim_world_rank *r = &w->ranks[rank];
+        if (sim_world_dropped(w, rank))
+            continue;
+        if (r->busy || (!w->result->failure.kind && r->launch < w->config.launches))
+            return 0;
+    }
+    return 1;
+}
+
+void sim_world_schedule(struct sim_world *w)
+{
+    uint64_t limit = w->config.max_steps ? w->config.max_steps : 200000000;
+    const struct sim_fault *fault = &w->config.fault;
+    while (!w->error && !everything_ended(w)) {
+        if (w->steps >= limit) {
+            sim_world_error(w, -EDEADLK, "not over after %llu steps", (unsigned long long)limit);
+            return;
+        }
+        if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number)
+            w->dropped = 1;
+        uint32_t id = choose(w);
+        if (id < w->actors)
+            step(w, id);
+        else if (!advance_clock(w))
+            sim_world_error(w, -EDEADLK, "nothing can go on, and nobody waits with a bound");
+    }
+}

@@ -1,0 +1,98 @@
+/* Inside form (b): the world's state, shared by its scheduler (world_schedule.c), its memory
+ * (world_memory.c), its network (model_fabric.c) and its life (world.c). */
+#ifndef SIM_WORLD_STATE_H
+#define SIM_WORLD_STATE_H
+
+#include "backends/proxy.h"
+#include "sim/compute.h"
+#include "sim/op.h"
+#include "sim/world.h"
+
+#define SIM_NEVER UINT64_MAX
+
+/* A CTA's transfer on its way. */
+struct sim_flight {
+    struct sim_transfer transfer;
+    uint64_t due;   /* not before */
+    uint64_t moved; /* bytes that have landed */
+    int landed;
+};
+
+/* What a CTA has issued and what has not landed, oldest first: flights[first .. first + count - 1]. */
+struct sim_outbox {
+    struct sim_flight *flights;
+    uint32_t first, count, capacity;
+};
+
+struct sim_world;
+
+struct sim_world_rank {
+    struct sim_rank rank; /* what its CTAs see; its context is this struct */
+    struct sim_world *world;
+    struct mk_plan plan;
+    struct sim_outbox *outboxes; /* per CTA */
+    uint8_t *heap;
+    uint64_t heap_bytes;
+    uint16_t *a, *b, *c;
+    float *scratch; /* a tile's A per compute CTA */
+    struct compute *compute;
+    struct mk_ring *rings[MK_MAX_RINGS];
+    uint32_t ring_count;
+    struct fabric *fabric;
+    struct proxy *proxy;
+    int proxy_touched; /* something happened that its proxy could see */
+    uint64_t proxy_ready;
+    uint64_t launch;  /* the last one begun */
+    uint32_t running; /* CTAs of it that have not ended */
+    int busy;         /* it has not ended: CTAs run or stores are on their way */
+};
+
+/* How the scheduler draws. */
+enum sim_strategy { SIM_UNIFORM, SIM_STICKY, SIM_STARVE, SIM_PRIORITIES, SIM_STRATEGIES };
+
+struct sim_world {
+    struct sim_world_config config;
+    struct sim_world_result *result;
+    struct coroutine_pool *pool, *own_pool;
+    const struct sim_op *op;
+    struct sim_random random;
+    uint64_t now, steps, hash;
+    uint32_t world;
+    struct sim_world_rank *ranks;
+    uint64_t *probe_rows; /* what stands for A's rows in launch `probe_launch` */
+    uint64_t probe_launch;
+    int error;   /* 0, or what sim_world_run will return */
+    int dropped; /* the fault DROP has struck */
+
+    /* The scheduler's: actors are numbered rank by rank. */
+    enum sim_strategy strategy;
+    uint32_t ctas;                                      /* of one rank */
+    uint32_t per_rank, actors;                          /* actors of one rank and in all */
+    uint32_t last;                                      /* actor of the last step */
+    uint32_t starved_from, starved_step, starved_count; /* an arithmetic sequence of actors */
+    uint32_t *priorities;
+};
+
+/* world.c */
+void sim_world_error(struct sim_world *w, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int sim_world_dropped(const struct sim_world *w, uint32_t rank);
+void sim_world_begin_launch(struct sim_world_rank *r);
+void sim_world_end_launch(struct sim_world_rank *r);
+
+/* world_memory.c */
+void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t); /* struct sim_rank's transfer */
+void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile);       /* struct sim_rank's math */
+int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o);
+uint64_t sim_outbox_due(const struct sim_outbox *o); /* the earliest; SIM_NEVER: empty */
+void sim_outbox_step(struct sim_world_rank *r, uint32_t cta);
+
+/* Moves some or all of what is left of `bytes` (landed so far: *moved) to `destination`. 1 once all has
+ * landed. */
+int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
+                   uint64_t *moved);
+
+/* world_schedule.c: runs until everything has ended or world->error is set. */
+void sim_world_schedule(struct sim_world *w);
+
+#endif
