@@ -184,7 +184,8 @@ struct softnic_qp {
     struct softnic_rqe *rq; /* [rq_size] */
     uint32_t rq_size;
     uint64_t rq_head, rq_tail;
-    uint32_t rx_psn, rx_offset;
+    uint32_t rx_psn, rx_offset, rx_nak_psn;
+    uint32_t rx_done; /* messages executed, up to half of the PSN space */
     bool rx_nak_sent, rx_established;
     struct {
         uint32_t psn;

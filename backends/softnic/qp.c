@@ -35,7 +35,7 @@ static void clear(struct softnic_qp *qp)
     qp->waiting = qp->drained_told = false;
     qp->timer_ns = 0;
     qp->rq_head = qp->rq_tail = 0;
-    qp->rx_psn = qp->rx_offset = 0;
+    qp->rx_psn = qp->rx_offset = qp->rx_done = 0;
     qp->rx_nak_sent = qp->rx_established = false;
     memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->batch_wqe = NULL;

@@ -340,6 +340,8 @@ void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_li
 /* Everything before `index` is done. */
 static bool acknowledge(struct softnic_qp *qp, uint64_t index)
 {
+    if (index == qp->sq_acked)
+        return true; /* no progress: the retries go on counting */
     for (; qp->sq_acked < index; qp->sq_acked++)
         if (needs_response(softnic_wqe_at(qp, qp->sq_acked)))
             return false; /* its data should have come first */
@@ -353,7 +355,8 @@ static void finish_response(struct softnic_qp *qp)
     qp->read_offset = 0;
     qp->reads_open--;
     qp->sq_acked++;
-    acknowledge(qp, qp->sq_acked);
+    qp->retries_left = qp->attr.retry_cnt;
+    qp->rnr_left = qp->attr.rnr_retry;
 }
 
 static void refused(struct softnic_qp *qp, const struct softnic_frame *head)

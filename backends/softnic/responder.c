@@ -52,8 +52,10 @@ static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struc
     nak.operand[0] = why;
     nak.operand[1] = qp ? qp->attr.min_rnr_timer : 0;
     reply(link, &nak);
-    if (qp)
+    if (qp) {
         qp->rx_nak_sent = true;
+        qp->rx_nak_psn = request->psn;
+    }
 }
 
 /* Errors of the requester's making that put the responder's QP into error too. */
@@ -141,6 +143,13 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
     return true;
 }
 
+static void next_message(struct softnic_qp *qp)
+{
+    qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    if (qp->rx_done < SOFTNIC_MESSAGE_MASK / 2)
+        qp->rx_done++;
+}
+
 static void take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
@@ -158,7 +167,7 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         return;
     qp->counters.received_messages++;
     qp->rx_offset = 0;
-    qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    next_message(qp);
     acknowledge(link, request);
     if (receives)
         complete_receive(qp, request, IBV_WC_SUCCESS);
@@ -197,7 +206,7 @@ static void take_read(struct softnic_link *link, struct softnic_qp *qp, const st
     qp->rx_offset = end;
     if (end == request->length) {
         qp->rx_offset = 0;
-        qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+        next_message(qp);
     }
 }
 
@@ -233,7 +242,7 @@ static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const 
     qp->atomics[slot].psn = request->psn;
     qp->atomics[slot].valid = true;
     qp->atomics[slot].value = result.operand[0];
-    qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
+    next_message(qp);
     qp->counters.received_messages++;
     qp->counters.received_bytes += 8;
     reply(link, &result);
@@ -259,13 +268,14 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         return;
     }
     uint32_t ahead = (request->psn - qp->rx_psn) & SOFTNIC_MESSAGE_MASK;
-    bool again = ahead > SOFTNIC_MESSAGE_MASK / 2;
+    bool again = SOFTNIC_MESSAGE_MASK + 1 - ahead <= qp->rx_done; /* executed since the connection was made */
     if (again && (request->kind == SOFTNIC_WRITE || request->kind == SOFTNIC_SEND)) {
         acknowledge(link, request);
         return;
     }
     if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {
-        if (!qp->rx_nak_sent) /* else the requester knows, and this was on its way before */
+        /* One answer for each attempt: what follows a refused message was on its way before the requester knew. */
+        if (!qp->rx_nak_sent || request->psn == qp->rx_nak_psn)
             refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
         return;
     }
