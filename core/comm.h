@@ -22,6 +22,7 @@ struct mk_heap {
 
 struct mk_comm {
     struct mk_config config; /* with defaults filled in */
+    uint32_t stage;          /* how far opening came */
     struct mk_topo topo;
     struct bootstrap *bootstrap;
     struct mk_heap heap;
@@ -45,11 +46,13 @@ struct mk_comm {
     char error[512];
 };
 
-/* An executor. All functions return 0 or -errno with comm->error set. */
+/* An executor. All functions return 0 or -errno with comm->error set. `close` is called after every `open`, one that
+ * failed included, and after the network's; it must not wait for other ranks. */
 struct mk_exec_ops {
     const char *name;
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
-    int (*open)(struct mk_comm *comm);     /* allocates heap and rings, maps the peers (uses the bootstrap) */
+    int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and rings, maps the peers
+                                            * (uses the bootstrap) */
     int (*plan)(struct mk_comm *comm, struct mk_plan *plan); /* once per plan, before its first launch */
     int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream);
     int (*wait)(struct mk_comm *comm);
@@ -68,7 +71,12 @@ extern const struct mk_exec_ops exec_cuda; /* kernels/ */
 #endif
 extern const struct mk_net_ops net_fabric; /* backends/ */
 
-/* Any part: the job has failed. First come, first kept; goes to every rank. Any thread. */
+/* Opens with the given parts; mk_comm_open gives those of this build. */
+int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
+                   const struct mk_net_ops *net);
+
+/* Any part: the job has failed. First come, first kept; goes to every rank. Once a rank is lost (comm_failed, though this
+ * part saw nothing), whoever waits says for what with a TIMEOUT: the job's sentence takes in the best. Any thread. */
 void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */

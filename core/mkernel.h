@@ -24,6 +24,7 @@ struct mk_config {
     char fabric[16];             /* "verbs" or "efa"; used where nodes > 1 */
     char nic[64];                /* "soft", a device's name, or "" to choose */
     uint64_t heap_bytes;         /* data part of the symmetric heap; 0: 1 GiB on a GPU, 256 MiB on the host */
+    uint64_t flag_bytes;         /* flag part, 8 bytes a flag; 0: 16 MiB on a GPU, 1 MiB on the host */
     uint64_t timeout_ns;         /* of every wait; 0: 10 s */
     uint32_t trace_events;       /* records kept per track; 0: no tracing */
 };

@@ -57,9 +57,8 @@ static const struct sim_cta *whom_to_blame(const struct sim_cta *c)
     return c;
 }
 
-static void time_out(const struct sim_cta *waiting, uint64_t now)
+static void report_wait(const struct sim_cta *c, uint64_t now)
 {
-    const struct sim_cta *c = whom_to_blame(waiting);
     struct mk_failure f = about(c, MK_FAIL_TIMEOUT);
     f.flag = c->flag;
     f.seen = __atomic_load_n(c->word, __ATOMIC_ACQUIRE);
@@ -96,6 +95,9 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
     for (;;) {
         coroutine_yield();
         if (r->failed(r->context)) {
+            /* Where a rank is lost, the job's sentence takes in what others were waiting for. */
+            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) < target)
+                report_wait(c, r->now(r->context));
             result = 1;
             break;
         }
@@ -103,7 +105,7 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
             break;
         uint64_t now = r->now(r->context);
         if (now >= c->deadline) {
-            time_out(c, now);
+            report_wait(whom_to_blame(c), now);
             result = 1;
             break;
         }

@@ -26,11 +26,12 @@ struct where {
 static int make_own(struct mk_comm *comm, struct where *mine)
 {
     struct mk_heap *heap = &comm->heap;
-    uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : HOST_HEAP_DATA_BYTES;
+    if (!heap->bytes) { /* not opened by core/comm.c, which sets them */
+        uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : HOST_HEAP_DATA_BYTES;
+        heap->flag_bytes = heap->next_data = HOST_HEAP_FLAG_BYTES;
+        heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
+    }
     heap->memory = MK_MEMORY_HOST;
-    heap->flag_bytes = HOST_HEAP_FLAG_BYTES;
-    heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
-    heap->next_data = heap->flag_bytes;
     mine->pid = getpid();
     mine->bytes = heap->bytes;
     mine->fd = memfd_create("mkernel heap", MFD_CLOEXEC);

@@ -8,7 +8,7 @@
 #define HOST_HEAP_FLAG_BYTES (1u << 20)
 #define HOST_HEAP_DATA_BYTES (256ull << 20)
 
-/* Makes this rank's heap (comm->config.heap_bytes of data; 0: 256 MiB) and maps the peers of its node. Every
+/* Makes this rank's heap (comm->heap.bytes; 0: flags and comm->config.heap_bytes of data, 256 MiB unless said) and maps the peers of its node. Every
  * rank of the job calls; they return together, all well or all in error. 0 or -errno with comm->error set.
  * Thread: the communicator's. */
 int host_heap_open(struct mk_comm *comm);

@@ -1,0 +1,75 @@
+#include "core/agree.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ballot {
+    uint64_t values[AGREE_FIELDS];
+    int64_t result;
+    char error[256];
+};
+
+uint64_t agree_hash(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
+    return h;
+}
+
+static int differs(const struct ballot *all, uint32_t world, const char *verb, const struct agree_field *fields,
+                   uint32_t count, char *error, size_t error_size)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t odd = 0, others = 0;
+        for (uint32_t r = 1; r < world; r++)
+            if (all[r].values[i] != all[0].values[i]) {
+                odd = odd ? odd : r;
+                others++;
+            }
+        if (!odd)
+            continue;
+        char more[48] = "";
+        if (others > 1)
+            snprintf(more, sizeof more, " (and %u more ranks differ)", others - 1);
+        if (fields[i].opaque)
+            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name, more);
+        else
+            snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb, fields[i].name,
+                     (unsigned long long)all[odd].values[i], (unsigned long long)all[0].values[i], more);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb, const struct agree_field *fields,
+          uint32_t count, int result, char *error, size_t error_size)
+{
+    struct ballot *all = calloc(world + 1, sizeof *all), *mine = all + world;
+    if (!all) {
+        snprintf(error, error_size, "out of memory");
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < count && i < AGREE_FIELDS; i++)
+        mine->values[i] = fields[i].value;
+    mine->result = result;
+    if (result)
+        snprintf(mine->error, sizeof mine->error, "%s", error);
+    int sent = bootstrap_allgather(b, mine, all, sizeof *all);
+    if (!sent)
+        sent = differs(all, world, verb, fields, count, error, error_size);
+    for (uint32_t r = 0; !sent && r < world; r++) {
+        if (!all[r].result)
+            continue;
+        sent = (int)all[r].result;
+        all[r].error[sizeof all[r].error - 1] = '\0';
+        if (result)
+            sent = result; /* its own words, unabridged, are in `error` */
+        else
+            snprintf(error, error_size, "rank %u: %s", r, all[r].error);
+    }
+    free(all);
+    return sent;
+}
