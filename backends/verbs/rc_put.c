@@ -1,0 +1,259 @@
+/* The data path of the verbs fabric: puts become chains of work requests, completions go back in each peer's order. */
+#include "backends/verbs/rc_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { POLL_BATCH = 32, EVENTS_EVERY = 1024 /* idle polls */ };
+
+static struct rc *rc_of(struct fabric *fabric)
+{
+    return (struct rc *)fabric;
+}
+
+/* ---- what is over ---- */
+
+static void make_ready(struct rc *rc, struct rc_peer *peer)
+{
+    const struct rc_flight *head = &peer->flights[peer->reported & rc->flight_mask];
+    if (peer->ready || peer->reported == peer->started || !head->done)
+        return;
+    peer->ready = 1;
+    rc->ready[rc->ready_tail++ % rc->peer_count] = (uint32_t)(peer - rc->peers);
+}
+
+/* The QP's puts before number `until` are over, with `status`. */
+static void retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
+{
+    struct rc_peer *peer = &rc->peers[q->peer];
+    for (; q->put_retired != until; q->put_retired++) {
+        const struct rc_put *put = &q->puts[q->put_retired % rc->depth];
+        struct rc_flight *flight = &peer->flights[put->flight & rc->flight_mask];
+        flight->status = status;
+        flight->done = 1;
+        q->wr_retired += put->wrs;
+    }
+    make_ready(rc, peer);
+}
+
+/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the peer are left
+ * to say their own. */
+static void break_qp(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
+{
+    struct rc_peer *peer = &rc->peers[q->peer];
+    if (q->broken)
+        return;
+    q->broken = 1;
+    if (!peer->broken) {
+        peer->broken = 1;
+        peer->status = status;
+        snprintf(peer->detail, sizeof peer->detail, "%s", detail);
+    }
+    retire(rc, q, number, 0);
+    if (q->put_retired != q->put_queued)
+        retire(rc, q, number + 1, status);
+    retire(rc, q, q->put_queued, IBV_WC_WR_FLUSH_ERR);
+    q->wr_posted = q->wr_queued; /* what was not handed over never will be */
+}
+
+static void break_all(struct rc *rc, const char *detail)
+{
+    for (uint32_t i = 0; i < rc->peer_count * rc->qps_per_peer; i++)
+        break_qp(rc, &rc->qps[i], rc->qps[i].put_retired, IBV_WC_FATAL_ERR, detail);
+}
+
+/* The low half of a wr_id is the put's number on its QP, which is less than 2^31 behind. */
+static uint64_t put_number(const struct rc_qp *q, uint64_t wr_id)
+{
+    return q->put_retired + (uint32_t)((uint32_t)wr_id - (uint32_t)q->put_retired);
+}
+
+static void completed(struct rc *rc, const struct ibv_wc *wc)
+{
+    if (wc->wr_id >> 32 >= (uint64_t)rc->peer_count * rc->qps_per_peer)
+        return;
+    struct rc_qp *q = &rc->qps[wc->wr_id >> 32];
+    uint64_t number = put_number(q, wc->wr_id);
+    if (q->broken || number >= q->put_queued)
+        return; /* the flushed rest of a broken QP: already told */
+    if (wc->status == IBV_WC_SUCCESS) {
+        retire(rc, q, number + 1, 0);
+        return;
+    }
+    char detail[160];
+    const char *event = rc->device.event;
+    verbs_device_events(&rc->device);
+    int n = snprintf(detail, sizeof detail, "%s", rc->device.api->wc_status_str(wc->status));
+    if (event[0])
+        snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
+    else if (wc->vendor_err)
+        snprintf(detail + n, sizeof detail - (size_t)n, " (vendor 0x%x)", wc->vendor_err);
+    break_qp(rc, q, number, wc->status, detail);
+}
+
+static int report(struct rc *rc, struct fabric_completion *out, int max)
+{
+    int n = 0;
+    while (n < max && rc->ready_head != rc->ready_tail) {
+        struct rc_peer *peer = &rc->peers[rc->ready[rc->ready_head % rc->peer_count]];
+        struct rc_flight *flight;
+        while (n < max && peer->reported != peer->started &&
+               (flight = &peer->flights[peer->reported & rc->flight_mask])->done) {
+            flight->done = 0;
+            out[n].cookie = flight->cookie;
+            out[n].status = flight->status;
+            if (flight->status)
+                snprintf(out[n].detail, sizeof out[n].detail, "%s",
+                         flight->status == peer->status
+                             ? peer->detail
+                             : rc->device.api->wc_status_str((enum ibv_wc_status)flight->status));
+            peer->reported++;
+            n++;
+        }
+        rc->ready_head++;
+        peer->ready = 0;
+        make_ready(rc, peer); /* more than fitted: again, at the end */
+        if (n == max)
+            break;
+    }
+    return n;
+}
+
+int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
+{
+    struct rc *rc = rc_of(fabric);
+    struct ibv_wc wc[POLL_BATCH];
+    int n = rc->cq ? ibv_poll_cq(rc->cq, POLL_BATCH, wc) : 0;
+    if (n < 0)
+        break_all(rc, "the completion queue cannot be polled");
+    for (int i = 0; i < n; i++)
+        completed(rc, &wc[i]);
+    if (n == 0 && ++rc->idle_polls % EVENTS_EVERY == 0 && verbs_device_events(&rc->device))
+        break_all(rc, rc->device.event);
+    return report(rc, out, max);
+}
+
+/* ---- what is started ---- */
+
+static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q)
+{
+    struct rc_slot *slot = &q->slots[q->wr_queued % rc->depth];
+    uint64_t id = (uint64_t)q->index << 32 | (uint32_t)q->put_queued;
+    memset(&slot->wr, 0, sizeof slot->wr);
+    slot->wr.wr_id = id;
+    slot->wr.opcode = IBV_WR_RDMA_WRITE;
+    slot->wr.sg_list = &slot->sge;
+    slot->wr.num_sge = 1;
+    if (q->wr_queued != q->wr_posted)
+        q->slots[(q->wr_queued - 1) % rc->depth].wr.next = &slot->wr;
+    q->wr_queued++;
+    return slot;
+}
+
+static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer, const struct fabric_put *put)
+{
+    for (uint64_t at = 0; at < put->bytes; at += rc->device.max_message) {
+        uint64_t bytes = put->bytes - at < rc->device.max_message ? put->bytes - at : rc->device.max_message;
+        struct rc_slot *slot = next_slot(rc, q);
+        slot->sge.addr = (uintptr_t)rc->heap.base + put->source + at;
+        slot->sge.length = (uint32_t)bytes;
+        slot->sge.lkey = rc->mr.data->lkey;
+        slot->wr.wr.rdma.remote_addr = peer->heap_base + put->destination + at;
+        slot->wr.wr.rdma.rkey = peer->data_rkey;
+    }
+}
+
+static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer, const struct fabric_put *put)
+{
+    struct rc_slot *slot = next_slot(rc, q);
+    slot->value = put->value;
+    slot->sge.addr = (uintptr_t)&slot->value;
+    slot->sge.length = sizeof slot->value;
+    slot->sge.lkey = q->values ? q->values->lkey : 0;
+    slot->wr.wr.rdma.remote_addr = peer->heap_base + 8ull * put->flag;
+    slot->wr.wr.rdma.rkey = peer->flag_rkey;
+    slot->wr.send_flags = q->values ? 0 : IBV_SEND_INLINE;
+    if (++q->unsignaled >= (uint32_t)rc->options.signal_every) {
+        slot->wr.send_flags |= IBV_SEND_SIGNALED;
+        q->unsignaled = 0;
+    }
+}
+
+static struct rc_qp *choose_qp(const struct rc *rc, struct rc_peer *peer, uint64_t wrs)
+{
+    for (uint32_t i = 0; i < peer->qps_in_use; i++) {
+        struct rc_qp *q = &peer->qps[(peer->turn + i) % peer->qps_in_use];
+        if (!q->broken && q->wr_queued + wrs - q->wr_retired <= rc->depth) {
+            peer->turn = (peer->turn + i + 1) % peer->qps_in_use;
+            return q;
+        }
+    }
+    return NULL;
+}
+
+/* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to come. */
+static void flush_qp(struct rc *rc, struct rc_qp *q)
+{
+    q->dirty = 0;
+    if (q->wr_posted == q->wr_queued)
+        return;
+    struct ibv_send_wr *bad = NULL;
+    q->slots[(q->wr_queued - 1) % rc->depth].wr.send_flags |= IBV_SEND_SIGNALED;
+    q->unsignaled = 0;
+    int failed = ibv_post_send(q->qp, &q->slots[q->wr_posted % rc->depth].wr, &bad);
+    q->wr_posted = q->wr_queued;
+    if (failed) {
+        char detail[64];
+        struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+        snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
+        rc->device.api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
+        break_qp(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
+    }
+}
+
+int rc_flush(struct fabric *fabric)
+{
+    struct rc *rc = rc_of(fabric);
+    for (uint32_t i = 0; i < rc->dirty_count; i++)
+        flush_qp(rc, &rc->qps[rc->dirty[i]]);
+    rc->dirty_count = 0;
+    return 0;
+}
+
+int rc_put(struct fabric *fabric, const struct fabric_put *put)
+{
+    struct rc *rc = rc_of(fabric);
+    uint32_t index = put->peer < rc->world ? rc->peer_of_rank[put->peer] : RC_NO_PEER;
+    if (index == RC_NO_PEER)
+        return -ENOTCONN;
+    struct rc_peer *peer = &rc->peers[index];
+    if (!peer->qps_in_use)
+        return -ENOTCONN;
+    if (peer->broken) /* the completion that says why may stand behind puts on other QPs */
+        return peer->reported != peer->started ? -EAGAIN : -EPIPE;
+    uint64_t wrs = mk_ceil_div(put->bytes, rc->device.max_message) + 1;
+    uint64_t data_end = put->destination + put->bytes;
+    if (put->source + put->bytes > rc->heap.bytes || data_end > peer->heap_bytes || 8ull * put->flag >= peer->flag_bytes)
+        return -ERANGE;
+    if (put->bytes && (put->source < rc->heap.flag_bytes || put->destination < peer->flag_bytes))
+        return -ERANGE; /* flags are no data: they lie in a region of their own */
+    if (wrs > rc->depth)
+        return -EMSGSIZE;
+    struct rc_qp *q = choose_qp(rc, peer, wrs);
+    if (!q || peer->started - peer->reported > rc->flight_mask) {
+        rc_flush(fabric); /* room comes from what is collected here */
+        return -EAGAIN;
+    }
+    struct rc_flight *flight = &peer->flights[peer->started & rc->flight_mask];
+    *flight = (struct rc_flight){.cookie = put->cookie};
+    q->puts[q->put_queued % rc->depth] = (struct rc_put){.flight = peer->started++, .wrs = (uint32_t)wrs};
+    queue_data(rc, q, peer, put);
+    queue_flag(rc, q, peer, put);
+    q->put_queued++;
+    if (!q->dirty) {
+        q->dirty = 1;
+        rc->dirty[rc->dirty_count++] = q->index;
+    }
+    return 0;
+}

@@ -1,0 +1,181 @@
+/* Queue pairs: made to what the device can do, and brought up to ready-to-send. */
+#include "backends/verbs/rc_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How deep the queues can be: each work request may end in a completion (a QP in error flushes them all, signaled or
+ * not), and one CQ takes them all. */
+static int choose_depth(struct rc *rc, char *error, size_t error_size)
+{
+    const struct ibv_device_attr *a = &rc->device.attr;
+    uint64_t qps = (uint64_t)rc->peer_count * rc->qps_per_peer;
+    uint64_t depth = (uint64_t)rc->options.depth;
+    uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->device.max_message) + 1; /* writes of the longest command */
+    if (depth < longest && longest <= 1024)
+        depth = longest;
+    if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
+        depth = (uint64_t)a->max_qp_wr;
+    if (a->max_cqe > 0 && depth * qps > (uint64_t)a->max_cqe)
+        depth = (uint64_t)a->max_cqe / qps;
+    if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
+        snprintf(error, error_size, "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
+                 rc->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
+        return -ENOSPC;
+    }
+    rc->depth = (uint32_t)depth;
+    return 0;
+}
+
+/* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered memory. */
+static struct ibv_qp *create(struct rc *rc, uint32_t *max_inline)
+{
+    const uint32_t wanted[] = {sizeof(uint64_t), 0};
+    struct ibv_qp *qp = NULL;
+    for (int i = 0; !qp && i < 2; i++) {
+        struct ibv_qp_init_attr attr = {.send_cq = rc->cq, .recv_cq = rc->cq, .qp_type = IBV_QPT_RC,
+                                        .cap = {.max_send_wr = rc->depth, .max_recv_wr = 1, .max_send_sge = 1,
+                                                .max_recv_sge = 1, .max_inline_data = wanted[i]}};
+        errno = 0;
+        qp = rc->device.api->create_qp(rc->device.pd, &attr);
+        *max_inline = qp ? attr.cap.max_inline_data : 0;
+    }
+    return qp;
+}
+
+static int to_init(struct rc *rc, struct ibv_qp *qp)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = rc->device.port,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    return rc->device.api->modify_qp(qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
+{
+    uint32_t max_inline;
+    q->slots = calloc(rc->depth, sizeof *q->slots);
+    q->puts = calloc(rc->depth, sizeof *q->puts);
+    if (!q->slots || !q->puts)
+        return -ENOMEM;
+    q->qp = create(rc, &max_inline);
+    if (!q->qp) {
+        int rc_ = errno ? -errno : -ENOMEM;
+        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", rc->device.name, rc->depth, strerror(-rc_));
+        return rc_;
+    }
+    if (max_inline < sizeof(uint64_t)) {
+        q->values = rc->device.api->reg_mr(rc->device.pd, q->slots, rc->depth * sizeof *q->slots,
+                                           IBV_ACCESS_LOCAL_WRITE);
+        if (!q->values) {
+            snprintf(error, error_size, "%s cannot register a QP's flags: %s", rc->device.name, strerror(errno));
+            return errno ? -errno : -ENOMEM;
+        }
+    }
+    rc->max_inline = max_inline;
+    int failed = to_init(rc, q->qp);
+    if (failed)
+        snprintf(error, error_size, "%s: a QP does not get to INIT: %s", rc->device.name, strerror(failed));
+    return -abs(failed);
+}
+
+int rc_qps_create(struct rc *rc, char *error, size_t error_size)
+{
+    int failed = choose_depth(rc, error, error_size);
+    if (failed)
+        return failed;
+    uint32_t qps = rc->peer_count * rc->qps_per_peer;
+    errno = 0;
+    rc->cq = rc->device.api->create_cq(rc->device.context, (int)(rc->depth * qps), NULL, NULL, 0);
+    if (!rc->cq) {
+        failed = errno ? -errno : -ENOMEM;
+        snprintf(error, error_size, "%s cannot make a CQ of %u entries: %s", rc->device.name, rc->depth * qps,
+                 strerror(-failed));
+        return failed;
+    }
+    for (rc->flight_mask = 1; rc->flight_mask < (uint64_t)rc->depth * rc->qps_per_peer;)
+        rc->flight_mask *= 2;
+    rc->flight_mask--;
+    rc->qps = calloc(qps, sizeof *rc->qps);
+    for (uint32_t i = 0; rc->qps && i < qps && !failed; i++) {
+        struct rc_qp *q = &rc->qps[i];
+        q->index = i;
+        q->peer = i / rc->qps_per_peer;
+        failed = make_one(rc, q, error, error_size);
+    }
+    for (uint32_t i = 0; rc->qps && i < rc->peer_count && !failed; i++) {
+        rc->peers[i].qps = &rc->qps[i * rc->qps_per_peer];
+        rc->peers[i].flights = calloc(rc->flight_mask + 1, sizeof *rc->peers[i].flights);
+        if (!rc->peers[i].flights)
+            failed = -ENOMEM;
+    }
+    if (!rc->qps || failed == -ENOMEM) {
+        failed = -ENOMEM;
+        if (!error[0])
+            snprintf(error, error_size, "no memory for %u QPs of %u entries", qps, rc->depth);
+    }
+    return failed;
+}
+
+static struct ibv_ah_attr route(const struct rc *rc, const struct rc_address *peer)
+{
+    const struct verbs_options *o = &rc->options;
+    const struct verbs_device *d = &rc->device;
+    struct ibv_ah_attr a = {.dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
+    int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+    int other_subnet = memcmp(peer->gid, d->gid.raw, 8) != 0; /* the GID's first half is the subnet's prefix */
+    if (ethernet || other_subnet || (d->port_attr.flags & IBV_QPF_GRH_REQUIRED)) {
+        a.is_global = 1;
+        memcpy(a.grh.dgid.raw, peer->gid, sizeof peer->gid);
+        a.grh.sgid_index = (uint8_t)d->gid_index;
+        a.grh.hop_limit = (uint8_t)o->hop_limit;
+        a.grh.traffic_class = (uint8_t)o->traffic_class;
+    }
+    return a;
+}
+
+int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, uint32_t qp_number, char *error,
+                  size_t error_size)
+{
+    const struct verbs_options *o = &rc->options;
+    const struct verbs_device *d = &rc->device;
+    /* Nobody reads or does atomics here, but some drivers refuse 0. */
+    uint8_t reads = d->attr.max_qp_rd_atom > 0 ? 1 : 0;
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = verbs_mtu_of(rc->mtu), .dest_qp_num = qp_number,
+                                  .rq_psn = peer->psn, .max_dest_rd_atomic = reads, .min_rnr_timer = 12,
+                                  .ah_attr = route(rc, peer)};
+    int failed = d->api->modify_qp(q->qp, &receive,
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (failed) {
+        snprintf(error, error_size, "%s: no way to rank %u (RTR): %s", d->name, peer->rank, strerror(failed));
+        return -abs(failed);
+    }
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .sq_psn = rc->psn, .timeout = (uint8_t)o->timeout,
+                               .retry_cnt = (uint8_t)o->retry, .rnr_retry = (uint8_t)o->rnr_retry,
+                               .max_rd_atomic = reads};
+    failed = d->api->modify_qp(q->qp, &send,
+                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                   IBV_QP_MAX_QP_RD_ATOMIC);
+    if (failed)
+        snprintf(error, error_size, "%s: no way to rank %u (RTS): %s", d->name, peer->rank, strerror(failed));
+    return -abs(failed);
+}
+
+void rc_qps_destroy(struct rc *rc)
+{
+    const struct verbs_api *api = rc->device.api;
+    for (uint32_t i = 0; rc->qps && i < rc->peer_count * rc->qps_per_peer; i++) {
+        if (rc->qps[i].qp)
+            api->destroy_qp(rc->qps[i].qp);
+        if (rc->qps[i].values)
+            api->dereg_mr(rc->qps[i].values);
+        free(rc->qps[i].slots);
+        free(rc->qps[i].puts);
+    }
+    if (rc->cq)
+        api->destroy_cq(rc->cq);
+    free(rc->qps);
+}

@@ -1,0 +1,106 @@
+/* Inside the verbs fabric: its QPs and its bookkeeping. */
+#ifndef MK_RC_STATE_H
+#define MK_RC_STATE_H
+
+#include "backends/verbs/verbs_device.h"
+#include "backends/verbs/verbs_rc.h"
+
+#define RC_MAGIC 0x314352524b4d0001ull /* and version; also shows a peer of other byte order */
+#define RC_NO_PEER UINT32_MAX
+#define RC_ADDRESS_MAX 4096u
+#define RC_MAX_QPS 16u /* to one peer */
+
+/* What a rank tells its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the magic catches others. */
+struct rc_address {
+    uint64_t magic;
+    uint64_t heap_base, heap_bytes, flag_bytes;
+    uint32_t rank, peer_count, qps; /* qps: QPs to each peer */
+    uint32_t data_rkey, flag_rkey;
+    uint32_t psn;
+    uint16_t lid;
+    uint8_t link_layer, mtu; /* enum ibv_mtu */
+    uint8_t gid[16];
+    uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order */
+};
+
+/* A put on its way, in its peer's order. */
+struct rc_flight {
+    uint64_t cookie;
+    int32_t status;
+    uint32_t done;
+};
+
+/* One work request's place. Rings of `depth` entries, by sequence modulo depth. */
+struct rc_slot {
+    struct ibv_send_wr wr;
+    struct ibv_sge sge;
+    uint64_t value; /* what a flag's write carries */
+};
+
+struct rc_put {
+    uint64_t flight; /* number in the peer's order */
+    uint32_t wrs;
+};
+
+struct rc_qp {
+    struct ibv_qp *qp;
+    uint32_t peer;  /* index */
+    uint32_t index; /* in rc->qps */
+    struct rc_slot *slots;
+    struct ibv_mr *values;           /* the slots, registered, where the device has no inline data; else NULL */
+    uint64_t wr_queued, wr_posted;   /* work requests made; handed to the device */
+    uint64_t wr_retired;             /* known to be over */
+    struct rc_put *puts;             /* ring of `depth` */
+    uint64_t put_queued, put_retired;
+    uint32_t unsignaled;             /* puts since the last signaled one */
+    int broken, dirty;
+};
+
+struct rc_peer {
+    uint32_t rank;
+    struct rc_qp *qps;   /* of rc->qps_per_peer */
+    uint32_t qps_in_use; /* connected: the smaller number of both ends */
+    uint32_t turn;
+    int broken, ready;  /* ready: stands in rc->ready */
+    uint64_t heap_base, heap_bytes, flag_bytes;
+    uint32_t data_rkey, flag_rkey;
+    struct rc_flight *flights; /* ring of rc->flight_mask + 1 */
+    uint64_t started, reported;
+    char detail[64]; /* why it broke */
+    int32_t status;  /* the completion status that `detail` belongs to */
+};
+
+struct rc {
+    struct fabric fabric; /* first */
+    struct verbs_device device;
+    struct mr_set mr;
+    struct mr_heap heap;
+    struct verbs_options options;
+    struct ibv_cq *cq;
+    uint32_t rank, world, peer_count;
+    uint32_t qps_per_peer; /* made */
+    uint32_t depth, max_inline, psn;
+    uint32_t mtu; /* agreed, bytes */
+    uint64_t flight_mask;
+    struct rc_peer *peers;
+    struct rc_qp *qps;
+    uint32_t *peer_of_rank; /* [world], RC_NO_PEER */
+    uint32_t *ready;        /* ring of peer_count: peers whose oldest put is over */
+    uint64_t ready_head, ready_tail;
+    uint32_t *dirty; /* QPs with work requests to hand over */
+    uint32_t dirty_count;
+    uint32_t idle_polls;
+};
+
+/* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
+int rc_qps_create(struct rc *rc, char *error, size_t error_size);
+int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, uint32_t qp_number, char *error,
+                  size_t error_size);
+void rc_qps_destroy(struct rc *rc);
+
+/* rc_put.c: the data path. */
+int rc_put(struct fabric *fabric, const struct fabric_put *put);
+int rc_flush(struct fabric *fabric);
+int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max);
+
+#endif

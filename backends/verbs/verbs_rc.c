@@ -1,0 +1,221 @@
+#include "backends/verbs/rc_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static struct rc *rc_of(struct fabric *fabric)
+{
+    return (struct rc *)fabric;
+}
+
+static size_t numbers_bytes(uint32_t peers, uint32_t qps)
+{
+    return sizeof(struct rc_address) + (size_t)peers * qps * sizeof(uint32_t);
+}
+
+/* The same on every rank, however many QPs its options or its device gave it. */
+static size_t rc_address_bytes(struct fabric *fabric)
+{
+    size_t most = numbers_bytes(rc_of(fabric)->peer_count, RC_MAX_QPS);
+    return most < RC_ADDRESS_MAX ? most : RC_ADDRESS_MAX;
+}
+
+static void rc_address(struct fabric *fabric, void *out)
+{
+    struct rc *rc = rc_of(fabric);
+    const struct verbs_device *d = &rc->device;
+    struct rc_address a = {.magic = RC_MAGIC, .heap_base = (uintptr_t)rc->heap.base, .heap_bytes = rc->heap.bytes,
+                           .flag_bytes = rc->heap.flag_bytes, .rank = rc->rank, .peer_count = rc->peer_count,
+                           .qps = rc->qps_per_peer, .data_rkey = rc->mr.data ? rc->mr.data->rkey : 0,
+                           .flag_rkey = rc->mr.flags->rkey, .psn = rc->psn, .lid = d->port_attr.lid,
+                           .link_layer = d->port_attr.link_layer, .mtu = (uint8_t)d->port_attr.active_mtu};
+    memcpy(a.gid, d->gid.raw, sizeof a.gid);
+    memset(out, 0, rc_address_bytes(fabric));
+    memcpy(out, &a, sizeof a);
+    char *numbers = (char *)out + sizeof a;
+    for (uint32_t i = 0; i < rc->peer_count * rc->qps_per_peer; i++) {
+        uint32_t number = rc->qps[i].qp->qp_num;
+        memcpy(numbers + i * sizeof number, &number, sizeof number);
+    }
+}
+
+/* Checks what a peer says of itself; foreign bytes. NULL where it can be reached, else what is wrong. */
+static const char *complaint(const struct rc *rc, const struct rc_address *a, uint32_t rank)
+{
+    if (a->magic != RC_MAGIC)
+        return "it does not speak this version of the verbs fabric";
+    if (a->rank != rank || a->peer_count != rc->peer_count)
+        return "it has other peers";
+    if (!a->qps || a->qps > RC_MAX_QPS || numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
+        return "its number of QPs is out of range";
+    if (a->link_layer != rc->device.port_attr.link_layer)
+        return "one end is InfiniBand and the other is Ethernet";
+    return verbs_mtu_bytes((enum ibv_mtu)a->mtu) ? NULL : "its MTU is none";
+}
+
+static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers, uint32_t at,
+                        char *error, size_t error_size)
+{
+    peer->heap_base = a->heap_base;
+    peer->heap_bytes = a->heap_bytes;
+    peer->flag_bytes = a->flag_bytes;
+    peer->data_rkey = a->data_rkey;
+    peer->flag_rkey = a->flag_rkey;
+    for (uint32_t i = 0; i < peer->qps_in_use; i++) {
+        uint32_t number;
+        memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
+        int failed = rc_qp_connect(rc, &peer->qps[i], a, number, error, error_size);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+/* Checks all peers before it connects the first. */
+static int rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count, char *error,
+                      size_t error_size)
+{
+    struct rc *rc = rc_of(fabric);
+    size_t stride = rc_address_bytes(fabric);
+    uint32_t own_mtu = verbs_mtu_bytes(rc->device.port_attr.active_mtu), below = 0;
+    if (count != rc->peer_count) {
+        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count, count);
+        return -EINVAL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct rc_address a;
+        memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
+        const char *wrong = rc->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(rc, &a, peers[i]);
+        if (wrong) {
+            snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
+            return -EPROTO;
+        }
+        below += peers[i] < rc->rank;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct rc_peer *peer = &rc->peers[i];
+        const char *bytes = (const char *)addresses + peer->rank * stride;
+        struct rc_address a;
+        memcpy(&a, bytes, sizeof a);
+        peer->qps_in_use = a.qps < rc->qps_per_peer ? a.qps : rc->qps_per_peer;
+        uint32_t mtu = verbs_mtu_bytes((enum ibv_mtu)a.mtu);
+        rc->mtu = mtu < own_mtu ? mtu : own_mtu;
+        if (rc->options.mtu && (uint64_t)rc->options.mtu < rc->mtu)
+            rc->mtu = (uint32_t)rc->options.mtu;
+        /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
+        uint32_t at = below - (peer->rank < rc->rank);
+        int failed = connect_peer(rc, peer, &a, bytes + sizeof a, at, error, error_size);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+static void rc_close(struct fabric *fabric)
+{
+    struct rc *rc = rc_of(fabric);
+    for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
+        free(rc->peers[i].flights);
+    if (rc->device.api) {
+        rc_qps_destroy(rc);
+        mr_deregister(rc->device.api, &rc->mr);
+        verbs_device_close(&rc->device);
+    }
+    free(rc->peers);
+    free(rc->peer_of_rank);
+    free(rc->ready);
+    free(rc->dirty);
+    free(rc);
+}
+
+static const struct fabric_ops rc_ops = {.name = "verbs", .address_bytes = rc_address_bytes, .address = rc_address,
+                                         .connect = rc_connect, .put = rc_put, .flush = rc_flush, .poll = rc_poll,
+                                         .close = rc_close};
+
+/* The numbers of all QPs must fit the address; with hundreds of nodes that leaves fewer QPs per peer. */
+static int choose_qps(struct rc *rc, char *error, size_t error_size)
+{
+    rc->qps_per_peer = (uint32_t)rc->options.qps;
+    while (rc->qps_per_peer > 1 && numbers_bytes(rc->peer_count, rc->qps_per_peer) > RC_ADDRESS_MAX)
+        rc->qps_per_peer--;
+    if (numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
+        return 0;
+    snprintf(error, error_size, "%u peers are too many for the verbs fabric", rc->peer_count);
+    return -ENOSPC;
+}
+
+static int allocate(struct rc *rc, const struct verbs_rc_config *config)
+{
+    rc->peers = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->peers);
+    rc->peer_of_rank = malloc((rc->world ? rc->world : 1) * sizeof *rc->peer_of_rank);
+    rc->ready = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->ready);
+    rc->dirty = calloc((size_t)rc->peer_count * rc->qps_per_peer + 1, sizeof *rc->dirty);
+    if (!rc->peers || !rc->peer_of_rank || !rc->ready || !rc->dirty)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < rc->world; i++)
+        rc->peer_of_rank[i] = RC_NO_PEER;
+    for (uint32_t i = 0; i < rc->peer_count; i++) {
+        uint32_t rank = config->peers[i];
+        if (rank >= rc->world || rank == rc->rank || (i && rank <= config->peers[i - 1]))
+            return -EINVAL;
+        rc->peers[i].rank = rank;
+        rc->peer_of_rank[rank] = i;
+    }
+    return 0;
+}
+
+int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error, size_t error_size)
+{
+    *out = NULL;
+    error[0] = '\0';
+    struct rc *rc = calloc(1, sizeof *rc);
+    int failed = rc ? 0 : -ENOMEM;
+    if (!failed) {
+        rc->fabric.ops = &rc_ops;
+        rc->heap = config->heap;
+        rc->options = config->options;
+        rc->rank = config->rank;
+        rc->world = config->world;
+        rc->peer_count = config->peer_count;
+        failed = choose_qps(rc, error, error_size);
+    }
+    if (!failed)
+        failed = allocate(rc, config);
+    if (!failed)
+        failed = verbs_device_open(&rc->device, config->api, config->device, &config->options, error, error_size);
+    if (!failed)
+        failed = mr_register(config->api, rc->device.pd, &rc->heap, (int)rc->options.relaxed_ordering, &rc->mr, error,
+                             error_size);
+    uint32_t random = 0;
+    if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
+        failed = -EIO;
+    if (!failed) {
+        rc->psn = random & 0xffffff; /* a QP of an earlier job at the same number is not taken for this one */
+        if (rc->peer_count)
+            failed = rc_qps_create(rc, error, error_size);
+    }
+    if (!failed) {
+        *out = &rc->fabric;
+        return 0;
+    }
+    if (!error[0])
+        snprintf(error, error_size, "cannot open %s: %s", config->device, strerror(-failed));
+    if (rc)
+        rc_close(&rc->fabric);
+    return failed;
+}
+
+void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct rc *rc = (const struct rc *)fabric;
+    const struct verbs_device *d = &rc->device;
+    int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+    snprintf(text, size, "%s port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, %s memory%s%s", d->name,
+             d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
+             ethernet ? d->gid_index : d->port_attr.lid,
+             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer, rc->depth, rc->peer_count,
+             rc->mr.how, rc->mr.relaxed ? ", relaxed ordering" : "", rc->max_inline ? "" : ", no inline data");
+}
