@@ -77,4 +77,8 @@ struct sim_world_result {
  * none may be; -EDEADLK: nothing can go on, or does not end in max_steps; -EINVAL: no plan; -ENOMEM. */
 int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result);
 
+/* Turns the knobs of the plan and of the machine by the seed: tiles, chunks, pieces, roles, where A lies,
+ * ring, fabric, delays, order. What it does not set stays. */
+void sim_world_vary(struct sim_world_config *config);
+
 #endif

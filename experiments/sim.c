@@ -1,0 +1,201 @@
+/* `mkernel sim`: an op's schedule on a machine that is not there. --explore draws random orders of every step
+ * until one of them breaks the schedule, and prints the command that replays it. */
+#include "experiments/commands.h"
+#include "experiments/options.h"
+#include "sim/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FAILURES_SHOWN 10
+
+static const char *const orders[] = {"rc", "srd"};
+static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
+
+struct arguments {
+    int explore, vary, order, fault;
+    uint64_t shape[3], nodes, gpus, launches, seed, runs;
+    uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
+    uint64_t tile[2], chunk_rows, pieces;
+    struct mk_role_split roles;
+};
+
+#define AT(field) .offset = offsetof(struct arguments, field)
+
+static const struct option_spec specs[] = {
+    {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result"},
+    {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
+     "the global problem, in elements. Default: 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3},
+    {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
+    {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL},
+    {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
+     1000000},
+    {"seed", OPTION_NUMBERS, AT(seed), "S", "the first seed. Default 1", 0, UINT64_MAX / 2},
+    {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1, 1000000000},
+    {"vary", OPTION_FLAG, AT(vary), NULL,
+     "let the seed also choose tiles, chunks, pieces, roles, where A lies, ring, fabric and delays"},
+    {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
+     .words = orders, .word_count = 2},
+    {"fault", OPTION_WORD, AT(fault), "KIND",
+     "drop: the rank stops at step NUMBER; mute: its communication CTAs never run; fail_put: its put NUMBER "
+     "fails; slow: "
+     "puts from and to it take up to NUMBER ns longer",
+     .words = faults, .word_count = 5},
+    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "Default 0", 0, MK_MAX_RANKS - 1},
+    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER", "Default 1", 0, UINT64_MAX / 2},
+    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS", "capacity of a command ring, a power of two. Default 64",
+     1, 1 << 20},
+    {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1, 1 << 20},
+    {"depth", OPTION_NUMBERS, AT(depth), "PUTS", "that a fabric takes before it says no. Default 16", 1,
+     1 << 20},
+    {"delay", OPTION_SECONDS, AT(delay_ns), "SECONDS", "every delivery takes up to this much longer", 0,
+     1000000000},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "bound of every wait, in virtual time. Default 10",
+     1000000, 3600000000000ull},
+    {"roles", OPTION_ROLES, AT(roles), "compute=..,...", "CTAs of each role"},
+    {"tile", OPTION_NUMBERS, AT(tile), "M,N", "rows and columns of a tile. Default 16,64", 8, 65536, 2},
+    {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS", "rows of a chunk. Default: the tile's", 8,
+     1 << 24},
+    {"pieces", OPTION_NUMBERS, AT(pieces), "N", "parts of a chunk that different CTAs push. Default 1", 1,
+     64},
+};
+
+static const struct option_table table = {
+    "sim OP --explore [OPTIONS]",
+    "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
+    "and checks every\n"
+    "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
+    "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
+
+static int usage(const char *sentence)
+{
+    fprintf(stderr, "mkernel sim: %s.\n", sentence);
+    return STATUS_USAGE;
+}
+
+static struct sim_world_config configure(const struct arguments *a, enum mk_op op, uint64_t seed)
+{
+    struct sim_world_config c;
+    memset(&c, 0, sizeof c);
+    c.problem.op = op;
+    c.problem.exec = MK_EXEC_HOST;
+    c.problem.topo = (struct mk_topo){.nodes = (uint32_t)a->nodes, .gpus = (uint32_t)a->gpus};
+    c.problem.m = a->shape[0] ? a->shape[0] : 33 * a->nodes * a->gpus;
+    c.problem.n = a->shape[1] ? a->shape[1] : 40;
+    c.problem.k = a->shape[2] ? a->shape[2] : 72;
+    c.problem.timeout_ns = a->timeout_ns;
+    c.problem.tuning.split = a->roles;
+    c.problem.tuning.tile_m = (uint32_t)a->tile[0];
+    c.problem.tuning.tile_n = (uint32_t)a->tile[1];
+    c.problem.tuning.chunk_rows = (uint32_t)a->chunk_rows;
+    c.problem.tuning.pieces = (uint32_t)a->pieces;
+    c.launches = (uint32_t)a->launches;
+    c.seed = seed;
+    c.order = a->order ? SIM_ORDER_SRD : SIM_ORDER_RC;
+    c.ring_capacity = (uint32_t)a->ring;
+    c.in_flight = (uint32_t)a->in_flight;
+    c.fabric_depth = (uint32_t)a->depth;
+    c.delay_ns = a->delay_ns;
+    c.fault = (struct sim_fault){(enum sim_fault_kind)a->fault, (uint32_t)a->fault_rank, a->fault_number};
+    if (a->vary)
+        sim_world_vary(&c);
+    return c;
+}
+
+/* The command line that was given, with one seed. */
+static void print_replay(int argc, char **argv, uint64_t seed)
+{
+    printf("  mkernel");
+    for (int i = 0; i < argc; i++) {
+        const char *const names[] = {"--seed", "--runs"};
+        int skip = 0;
+        for (size_t j = 0; j < 2; j++) {
+            size_t length = strlen(names[j]);
+            if (!strncmp(argv[i], names[j], length) && (argv[i][length] == '=' || !argv[i][length])) {
+                skip = 1;
+                i += !argv[i][length]; /* its value is the next word */
+                break;
+            }
+        }
+        if (!skip)
+            printf(" %s", argv[i]);
+    }
+    printf(" --seed %llu --runs 1\n", (unsigned long long)seed);
+}
+
+static int explore(const struct arguments *a, enum mk_op op, int argc, char **argv)
+{
+    struct coroutine_pool *pool = NULL;
+    struct sim_world_result result;
+    uint64_t done = 0, steps = 0, hash = 0, failures = 0;
+    int status = STATUS_DONE, tty = isatty(STDERR_FILENO);
+    coroutine_pool_create(&pool, 0); /* without one each run makes its own */
+    for (; done < a->runs && failures < FAILURES_SHOWN; done++) {
+        struct sim_world_config c = configure(a, op, a->seed + done);
+        c.pool = pool;
+        int rc = sim_world_run(&c, &result);
+        if (rc == -EINVAL || rc == -ENOMEM) {
+            coroutine_pool_destroy(pool);
+            fprintf(stderr, "mkernel sim: %s.\n", result.sentence);
+            return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
+        }
+        steps += result.steps;
+        hash = hash * 31 + result.hash;
+        if (rc) {
+            failures++;
+            status = rc == -EBADMSG && status != STATUS_FAILED ? STATUS_WRONG : STATUS_FAILED;
+            printf("seed %llu: %s\n", (unsigned long long)c.seed, result.sentence);
+            print_replay(argc, argv, c.seed);
+            fflush(stdout);
+        }
+        if (tty && done % 64 == 63)
+            fprintf(stderr, "\r%llu of %llu orders", (unsigned long long)done + 1,
+                    (unsigned long long)a->runs);
+    }
+    if (tty && done >= 64)
+        fprintf(stderr, "\r\033[K");
+    coroutine_pool_destroy(pool);
+    printf("%s: %llu orders of %llu launches on %llu nodes of %llu ranks, %llu failed; %llu steps an order; "
+           "events %016llx\n",
+           plan_op_name(op), (unsigned long long)done, (unsigned long long)a->launches,
+           (unsigned long long)a->nodes, (unsigned long long)a->gpus, (unsigned long long)failures,
+           (unsigned long long)(steps / done), (unsigned long long)hash);
+    if (status)
+        fprintf(stderr, "mkernel sim: %llu of %llu orders failed%s.\n", (unsigned long long)failures,
+                (unsigned long long)done,
+                failures == FAILURES_SHOWN && done < a->runs ? ", and there it stopped" : "");
+    return status;
+}
+
+int command_sim(int argc, char **argv)
+{
+    struct arguments a = {.nodes = 2, .gpus = 2, .launches = 4, .seed = 1, .runs = 100, .fault_number = 1};
+    struct options_found found;
+    char error[512];
+    a.tile[0] = 16;
+    a.tile[1] = 64;
+    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
+        return usage(error);
+    if (found.help) {
+        options_help(&table, stdout);
+        return STATUS_DONE;
+    }
+    if (found.word_count != 1)
+        return usage(found.word_count ? "one op at a time" : "which op is missing (ag_gemm, for one)");
+    int op = plan_op_by_name(found.words[0]);
+    if (op < 0) {
+        snprintf(error, sizeof error, "there is no op %s", found.words[0]);
+        return usage(error);
+    }
+    if (!a.explore)
+        return usage("--explore is missing: it is what this build can do");
+    if (a.ring & (a.ring - 1))
+        return usage("--ring is not a power of two");
+    if (a.fault && a.fault_rank >= a.nodes * a.gpus)
+        return usage("--fault-rank is no rank of this cluster");
+    return explore(&a, (enum mk_op)op, argc, argv);
+}

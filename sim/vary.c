@@ -1,0 +1,22 @@
+#include "sim/world.h"
+
+void sim_world_vary(struct sim_world_config *c)
+{
+    struct mk_tuning *t = &c->problem.tuning;
+    uint64_t seed = c->seed;
+    uint32_t gpus = c->problem.topo.gpus, nodes = c->problem.topo.nodes;
+    c->order = seed >> 2 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
+    c->problem.a_in_heap = (int)(seed >> 3 & 1);
+    t->pieces = 1 + (uint32_t)(seed >> 4) % 3;
+    t->tile_m = seed >> 5 & 1 ? 16 : 64;
+    t->tile_n = 64;
+    t->chunk_rows = t->tile_m << (seed >> 6 & 1);
+    t->split.ctas[MK_COMPUTE] = 1 + (uint32_t)(seed >> 2) % 3;
+    t->split.ctas[MK_INTRA_COMM] = gpus > 1 ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
+    t->split.ctas[MK_INTER_SEND] = nodes > 1 ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
+    t->split.ctas[MK_INTER_REDUCE] = 0;
+    c->ring_capacity = 1u << (seed >> 4) % 4;
+    c->in_flight = seed >> 6 & 1 ? 2 : 0;
+    c->fabric_depth = 1 + (uint32_t)(seed >> 2) % 5;
+    c->delay_ns = seed >> 3 & 1 ? 500 : 0;
+}
