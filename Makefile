@@ -35,6 +35,7 @@ CMD_C   := $(wildcard experiments/*.c experiments/*/*.c)
 TUI_C   := $(wildcard tui/*.c)
 ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)
+LIB_C   += $(wildcard kernels/*.c)
 ALL_CFLAGS += -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl

@@ -37,6 +37,7 @@ struct mk_comm {
     struct mk_track *tracks; /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
     uint32_t track_count;
     uint32_t track_warps; /* tracks per CTA */
+    uint64_t gpu_clock_residual; /* ns that times in tracks may be off, on this host's CLOCK_MONOTONIC; 0 on the host */
     /* One word per grid CTA, in host memory, which the CTA keeps up to date and anybody may read while a launch hangs:
      * epoch << 32 | mk_event_what of what it does now (low half 0: nothing). NULL where the executor keeps none. */
     uint64_t *progress;

@@ -30,6 +30,18 @@ PTX_FN const CUtensorMap *gemm_source_a(const struct gemm_source *s, const struc
     return s->a;
 }
 
+PTX_FN void gemm_source_open(struct gemm_source *)
+{
+}
+
+PTX_FN void gemm_source_close(struct gemm_source *)
+{
+}
+
+PTX_FN void gemm_source_begin(struct gemm_source *, uint32_t, const struct mk_tile *)
+{
+}
+
 PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *)
 {
 }

@@ -12,20 +12,24 @@
  * loads half of their columns of B and the TMA unit delivers it to both. A stage then belongs to both CTAs'
  * consumers before it may be filled again.
  *
- * The engine runs over a tile source. The including file defines, before it includes this, struct gemm_source
- * and
+ * The engine runs over a tile source. The including file defines, before it includes this, struct gemm_source and
  *
- *     bool gemm_source_next(const struct gemm_source *, uint32_t i, struct mk_tile *);
- *         The i-th tile of this CTA, or of its cluster; false when there is none. A pure function: the
- * producer and every consumer thread call it. const CUtensorMap *gemm_source_a(const struct gemm_source *,
- * const struct mk_tile *); Where the tile's A lies: slabs of rows x K; box tile_m x 64. void
- * gemm_source_before(struct gemm_source *, uint32_t i, const struct mk_tile *); One thread of each CTA,
- * before the tile's loads. It may wait (within bounds) for A to arrive. If that fails, it notes so and
- * returns all the same, at once from then on: the launch ends over whatever the memory holds, and fails as a
- * whole. void gemm_source_after(struct gemm_source *, uint32_t i, const struct mk_tile *, uint32_t half); One
- * thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of C
- * is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async
- * first.
+ *   bool gemm_source_next(const struct gemm_source *, uint32_t i, struct mk_tile *)
+ *       The i-th tile of this CTA, or of its cluster; false when there is none. A pure function: the producer and
+ *       every consumer thread call it.
+ *   const CUtensorMap *gemm_source_a(const struct gemm_source *, const struct mk_tile *)
+ *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
+ *   void gemm_source_open(struct gemm_source *), gemm_source_close(struct gemm_source *)
+ *       The producer thread of each CTA, first and last of all; at close every load has been consumed.
+ *   void gemm_source_before(struct gemm_source *, uint32_t i, const struct mk_tile *)
+ *       The producer thread, before the tile's loads. It may wait (within bounds) for A to arrive. If that fails, it
+ *       notes so and returns all the same, at once from then on: the launch ends over whatever the memory holds, and
+ *       fails as a whole.
+ *   void gemm_source_begin(struct gemm_source *, uint32_t i, const struct mk_tile *)
+ *       One thread of each consumer warpgroup, when the tile's first loads have landed.
+ *   void gemm_source_after(struct gemm_source *, uint32_t i, const struct mk_tile *, uint32_t half)
+ *       One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of C
+ *       is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async first.
  *
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and gemm_source_before is bounded.
  */
@@ -38,8 +42,8 @@
 
 enum {
     GEMM_THREADS = 384,
-    GEMM_PRODUCER_REGISTERS = 40, /* with the consumers' these make up the 65536 of an SM, */
-    GEMM_CONSUMER_REGISTERS = 232 /* 128 of which hold accumulators */
+    GEMM_PRODUCER_REGISTERS = 64, /* with the consumers' these make up the 65536 of an SM, */
+    GEMM_CONSUMER_REGISTERS = 224 /* 128 of which hold accumulators */
 };
 
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
@@ -118,6 +122,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, struct gemm_source *sou
 {
     struct gemm_ring ring = {0, 0};
     struct mk_tile tile;
+    gemm_source_open(source);
     for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
         gemm_source_before(source, i, &tile);
         const CUtensorMap *a = gemm_source_a(source, &tile);
@@ -130,6 +135,12 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, struct gemm_source *sou
             gemm_ring_step<shape>(&ring);
         }
     }
+    /* All stages given back: nothing of A is read any more. */
+    for (int s = 0; s < shape::stages; s++) {
+        ptx_mbar_wait(shared + shape::empty_offset + ring.stage * 8, ring.parity ^ 1, op->limit_ns);
+        gemm_ring_step<shape>(&ring);
+    }
+    gemm_source_close(source);
 }
 
 /* Tells the producers of all CTAs that fill this stage that the calling warp is done with it. */
@@ -218,6 +229,8 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, struct gemm_source *sou
         uint32_t previous = 0;
         for (uint32_t k = 0; k < op->stages_of_k; k++) {
             ptx_mbar_wait(shared + shape::full_offset + ring.stage * 8, ring.parity, op->limit_ns);
+            if (k == 0 && threadIdx.x % 128 == 0)
+                gemm_source_begin(source, i, &tile);
             gemm_multiply_stage<shape>(sum, shared + ring.stage * shape::stage_bytes, half, k > 0);
             /* One stage's products stay under way while the one before is given back. */
             wgmma_wait<1>();

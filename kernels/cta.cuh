@@ -1,0 +1,313 @@
+/* The CTA interface (core/cta.h) on a Hopper GPU. One thread of a CTA runs a role and makes these calls; copies run on
+ * the TMA unit through a ring of shared-memory stages, so one thread moves as much as a CTA can.
+ *
+ * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached over NVLink. A wait
+ * polls with one thread, acquires at system scope, and is followed by a proxy fence, because TMA loads read what it
+ * announces. An announcement first waits until its bulk stores have been written (not only read). */
+#ifndef MK_KERNELS_CTA_CUH
+#define MK_KERNELS_CTA_CUH
+
+#include "kernels/launch.h"
+#include "kernels/ptx.cuh"
+
+struct mk_cta {
+    MK_CTA_FIELDS;
+    const struct gpu_launch *launch; /* a kernel parameter */
+    uint32_t cta;                    /* in the grid */
+    uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them; 0: none */
+    uint32_t next_stage;             /* pieces moved so far */
+    uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
+    uint64_t copy_start;             /* 0: none is open */
+    uint64_t posted;                 /* commands in this CTA's ring */
+    uint64_t room;                   /* `seen` of the ring when last read, plus its capacity */
+    struct mk_track track;
+};
+
+PTX_FN uint64_t cta_load_flag(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+PTX_FN void cta_store_flag(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+PTX_FN void cta_add_flag(uint64_t *p, uint64_t v)
+{
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+PTX_FN uint64_t *cta_flag(char *heap, uint32_t flag)
+{
+    return (uint64_t *)heap + flag;
+}
+
+PTX_FN void cta_record(struct mk_cta *cta, uint32_t kind, uint32_t cause, uint64_t argument, uint64_t start,
+                       uint64_t end)
+{
+    mk_track_add(&cta->track, mk_event_what(kind, cause, argument), start, end);
+}
+
+PTX_FN uint64_t cta_time(const struct mk_cta *cta)
+{
+    return cta->track.events ? ptx_globaltimer() : 0;
+}
+
+/* The first CTA of the rank whose wait expired says so; the host makes the sentence. */
+PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen,
+                                               uint64_t wanted, uint64_t waited)
+{
+    struct gpu_report *r = cta->launch->report;
+    if (atomicCAS(cta->launch->claim, 0u, 1u))
+        return;
+    r->cta = cta->cta;
+    r->role = cta->role;
+    r->flag = flag;
+    r->cause = cause;
+    r->seen = seen;
+    r->wanted = wanted;
+    r->epoch = cta->epoch;
+    r->waited_ns = waited;
+    __threadfence_system();
+    *(volatile uint32_t *)&r->failed = 1;
+}
+
+/* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in reports. */
+PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag,
+                                            uint32_t cause)
+{
+    const struct gpu_launch *l = cta->launch;
+    volatile struct gpu_report *r = l->report;
+    uint64_t start = ptx_globaltimer(), checked = start;
+    uint64_t seen;
+    int shown = 0, ending = 0;
+    while ((seen = cta_load_flag(word)) < target) {
+        uint64_t now = ptx_globaltimer();
+        if (now - checked < 50000)
+            continue;
+        checked = now;
+        if (!shown) { /* a wait this long is worth a look from outside */
+            r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
+            shown = 1;
+        }
+        if (now - start > l->timeout_ns) {
+            cta_report(cta, flag, cause, seen, target, now - start);
+            ending = 1;
+        }
+        if (ending || r->stop || r->failed) {
+            ending = 1;
+            break;
+        }
+    }
+    if (shown && !ending)
+        r->progress[cta->cta] = cta->epoch << 32;
+    if (cta->track.events)
+        cta_record(cta, MK_EV_WAIT, cause, flag, start, ptx_globaltimer());
+    return ending;
+}
+
+MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    const uint64_t *word = cta_flag(cta->launch->heap, flag);
+    int ending = 0;
+    if (cta_load_flag(word) < target || cta->track.events)
+        ending = cta_poll(cta, word, target, flag, cause);
+    ptx_fence_async();
+    return ending;
+}
+
+/* Starts moving piece `piece` of a copy into its stage; the stage's last store has read it. */
+PTX_FN void cta_copy_load(struct mk_cta *cta, const char *source, uint32_t bytes, uint32_t stage)
+{
+    uint32_t bar = cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8;
+    ptx_mbar_expect(bar, bytes);
+    ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source, bytes, bar);
+}
+
+/* Closes the open copy's interval, at the time when it is known to be done. */
+PTX_FN void cta_copy_record(struct mk_cta *cta)
+{
+    if (!cta->copy_start)
+        return;
+    cta_record(cta, MK_EV_COPY, cta->copying_to, cta->copying, cta->copy_start, ptx_globaltimer());
+    cta->copy_start = 0;
+}
+
+/* Half of the stages hold loads on their way in, the other half stores on their way out. */
+PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    const uint32_t ahead = GPU_COPY_STAGES / 2;
+    const char *source = cta->launch->arguments[chunk->space] + chunk->source;
+    char *destination = cta->launch->peers[local] + chunk->destination;
+    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES);
+    cta_copy_record(cta);
+    cta->copy_start = cta_time(cta);
+    cta->copying = chunk->id;
+    cta->copying_to = local;
+    for (uint32_t i = 0; i < pieces + ahead; i++) {
+        if (i < pieces) {
+            uint64_t at = (uint64_t)i * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - at;
+            /* Stores go out `ahead` pieces behind the loads, so those of the pieces between are what may still read; the
+             * one that last used this stage, GPU_COPY_STAGES pieces back, is before them. */
+            ptx_bulk_wait_read<GPU_COPY_STAGES / 2 - 1>();
+            cta_copy_load(cta, source + at, rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES,
+                          (cta->next_stage + i) % GPU_COPY_STAGES);
+        }
+        if (i >= ahead) {
+            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % GPU_COPY_STAGES;
+            uint64_t at = (uint64_t)j * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - at;
+            ptx_mbar_wait(cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8,
+                          number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
+            ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES,
+                           rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES);
+            ptx_bulk_commit();
+        }
+    }
+    cta->next_stage += pieces;
+}
+
+/* Everything that this thread has copied is written, and visible before what it stores next. */
+PTX_FN void cta_settle(struct mk_cta *cta)
+{
+    ptx_bulk_wait_all();
+    ptx_fence_async();
+    if (cta->track.events)
+        cta_copy_record(cta);
+}
+
+PTX_FN void cta_record_signal(struct mk_cta *cta, uint32_t local, uint32_t flag)
+{
+    uint64_t now = cta_time(cta);
+    cta_record(cta, MK_EV_SIGNAL, local, flag, now, now);
+}
+
+MK_ROLE_CALL void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+{
+    cta_settle(cta);
+    cta_store_flag(cta_flag(cta->launch->peers[local], flag), value);
+    cta_record_signal(cta, local, flag);
+}
+
+MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
+{
+    cta_settle(cta);
+    cta_add_flag(cta_flag(cta->launch->peers[local], flag), count);
+    cta_record_signal(cta, local, flag);
+}
+
+/* One 16-byte store into pinned host memory. PTX ISA 9.7.9.11: .b128 stores are single accesses. */
+PTX_FN void cta_store_command(struct mk_command *slot, struct mk_command c)
+{
+    asm volatile("{\n .reg .b128 command;\n mov.b128 command, {%1, %2};\n"
+                 " st.relaxed.sys.global.b128 [%0], command;\n}" ::"l"(slot),
+                 "l"(c.lo), "l"(c.hi)
+                 : "memory");
+}
+
+/* Waits for room in the ring. The word lies in host memory; it is read when the last value read leaves no room. */
+PTX_FN int cta_ring_room(struct mk_cta *cta, struct mk_ring *ring)
+{
+    if (cta->posted < cta->room)
+        return 0;
+    uint64_t capacity = ring->capacity;
+    int ending = cta_poll(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX, MK_CAUSE_BACKPRESSURE);
+    cta->room = *(volatile uint64_t *)&ring->seen + capacity;
+    return ending;
+}
+
+PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
+{
+    struct mk_ring *ring = cta->launch->rings[cta->index];
+    if (cta_ring_room(cta, ring))
+        return 1;
+    uint64_t capacity = ring->capacity;
+    command.lo = (command.lo & ~(uint64_t)1) | mk_ring_parity(capacity, cta->posted);
+    uint64_t now = cta_time(cta);
+    cta_store_command(&ring->slots[cta->posted & (capacity - 1)], command);
+    cta_record(cta, MK_EV_COMMAND, MK_CAUSE_NONE, cta->posted, now, now);
+    cta->posted++;
+    return 0;
+}
+
+PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
+                                              uint32_t flag)
+{
+    cta_settle(cta);
+    /* What this CTA has staged or acquired must be in memory before the NIC is told to read it. */
+    __threadfence_system();
+    return cta_post(cta, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, 0));
+}
+
+MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta)
+{
+    struct mk_ring *ring = cta->launch->rings[cta->index];
+    return cta_poll(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
+}
+
+/* Which role CTA `cta` of the grid has. */
+PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_t *role, uint32_t *index)
+{
+    *role = 0;
+    while (cta >= split->ctas[*role])
+        cta -= split->ctas[(*role)++];
+    *index = cta;
+}
+
+/* Fills a thread's struct mk_cta. `warp` picks its track; threads of one CTA that keep different tracks each have one. */
+PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t warp)
+{
+    cta->launch = launch;
+    cta->cta = blockIdx.x;
+    cta_role_of(&launch->split, blockIdx.x, &cta->role, &cta->index);
+    cta->count = launch->split.ctas[cta->role];
+    cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
+    cta->stages = cta->next_stage = cta->copying = cta->copying_to = 0;
+    cta->copy_start = cta->posted = cta->room = 0;
+    cta->track.events = NULL;
+    if (launch->tracks)
+        cta->track = launch->tracks[blockIdx.x * GPU_TRACK_WARPS + warp];
+    uint64_t now = cta_time(cta);
+    cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
+}
+
+/* For a thread that copies: its stages in `memory` (GPU_COPY_SHARED_BYTES of dynamic shared memory). */
+PTX_FN void cta_begin_copies(struct mk_cta *cta, uint8_t *memory)
+{
+    cta->stages = (ptx_shared(memory) + 127) & ~127u;
+    for (uint32_t i = 0; i < GPU_COPY_STAGES; i++)
+        ptx_mbar_init(cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + i * 8, 1);
+    ptx_mbar_init_fence();
+}
+
+/* For a thread that posts: its ring, and the command that names the launch. */
+PTX_FN int cta_begin_commands(struct mk_cta *cta)
+{
+    struct mk_ring *ring = cta->launch->rings[cta->index];
+    cta->posted = cta->launch->posted[cta->index];
+    cta->room = *(volatile uint64_t *)&ring->seen + ring->capacity;
+    return cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
+}
+
+/* The thread is done with its track and ring. */
+PTX_FN void cta_end(struct mk_cta *cta, uint32_t warp)
+{
+    if (cta->posted)
+        cta->launch->posted[cta->index] = cta->posted;
+    if (cta->launch->tracks)
+        cta->launch->tracks[blockIdx.x * GPU_TRACK_WARPS + warp] = cta->track;
+}
+
+/* One thread of each CTA, last of all: the CTA has left. The last one to leave advances the epoch, on the device, so that
+ * a launch can be captured in a graph and replayed. */
+PTX_FN void cta_leave(const struct gpu_launch *launch)
+{
+    uint64_t epoch = *(volatile uint64_t *)launch->epoch + 1;
+    __threadfence();
+    if (atomicAdd((unsigned long long *)launch->left, 1ull) + 1 == epoch * gridDim.x)
+        *(volatile uint64_t *)launch->epoch = epoch;
+}
+
+#endif

@@ -1,0 +1,130 @@
+#include "kernels/cuda_heap.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Says what CUDA said. */
+static int refuse(struct mk_comm *comm, int result, const char *what)
+{
+    snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
+    return result;
+}
+
+/* Ranks of one host have the same name and the same boot; emulated nodes share one. */
+struct host_id {
+    char name[64], boot[40];
+};
+
+static void read_host_id(struct host_id *id)
+{
+    memset(id, 0, sizeof *id);
+    gethostname(id->name, sizeof id->name - 1);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f)
+        return;
+    if (!fgets(id->boot, sizeof id->boot, f))
+        id->boot[0] = 0;
+    fclose(f);
+}
+
+int cuda_heap_choose_device(struct mk_comm *comm)
+{
+    uint32_t world = mk_world(&comm->topo), before = 0;
+    struct host_id mine, *all = calloc(world, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    read_host_id(&mine);
+    int result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    for (uint32_t i = 0; i < comm->topo.rank; i++)
+        before += !memcmp(&all[i], &mine, sizeof mine);
+    free(all);
+    if (result)
+        return result;
+    int devices = 0, major = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices)
+        return refuse(comm, -ENODEV, "no usable GPU");
+    int device = (int)(before % (uint32_t)devices);
+    if (cudaSetDevice(device) != cudaSuccess)
+        return refuse(comm, -ENODEV, "the GPU cannot be opened");
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess || major != 9) {
+        snprintf(comm->error, sizeof comm->error, "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)",
+                 device, major);
+        return -ENODEV;
+    }
+    return 0;
+}
+
+struct share {
+    cudaIpcMemHandle_t handle;
+    int32_t result; /* 0 or -errno of the rank's own part */
+};
+
+static int make_own(struct mk_comm *comm, struct share *mine)
+{
+    struct mk_heap *heap = &comm->heap;
+    uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : CUDA_HEAP_DATA_BYTES;
+    heap->memory = MK_MEMORY_CUDA;
+    heap->flag_bytes = CUDA_HEAP_FLAG_BYTES;
+    heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
+    heap->next_data = heap->flag_bytes;
+    void *base = NULL;
+    if (cudaMalloc(&base, heap->bytes) != cudaSuccess)
+        return refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");
+    heap->base = heap->peers[mk_local_of(&comm->topo, comm->topo.rank)] = base;
+    if (cudaMemset(base, 0, heap->bytes) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess ||
+        cudaIpcGetMemHandle(&mine->handle, base) != cudaSuccess)
+        return refuse(comm, -EIO, "the symmetric heap cannot be shared");
+    return 0;
+}
+
+int cuda_heap_open(struct mk_comm *comm)
+{
+    uint32_t world = mk_world(&comm->topo), first = mk_node_of(&comm->topo, comm->topo.rank) * comm->topo.gpus;
+    struct share mine, *all = calloc(world, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    memset(&mine, 0, sizeof mine);
+    mine.result = make_own(comm, &mine);
+    int result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    if (mine.result)
+        result = mine.result;
+    for (uint32_t i = 0; i < comm->topo.gpus && !result; i++) {
+        if (first + i == comm->topo.rank)
+            continue;
+        if (all[first + i].result) {
+            snprintf(comm->error, sizeof comm->error, "rank %u could not allocate its heap", first + i);
+            result = all[first + i].result;
+        } else if (cudaIpcOpenMemHandle(&comm->heap.peers[i], all[first + i].handle,
+                                        cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
+            result = refuse(comm, -EIO, "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
+        }
+    }
+    free(all);
+    /* Nobody writes into a heap before all have mapped. A rank that failed says so here, not later by its absence. */
+    int32_t *results = calloc(world, sizeof *results), own = result;
+    if (!results)
+        return -ENOMEM;
+    int gathered = bootstrap_allgather(comm->bootstrap, &own, results, sizeof own);
+    for (uint32_t i = 0; i < world && !gathered && !result; i++)
+        if (results[i]) {
+            snprintf(comm->error, sizeof comm->error, "rank %u could not map its peers' heaps", i);
+            result = results[i];
+        }
+    free(results);
+    return result ? result : gathered;
+}
+
+void cuda_heap_close(struct mk_comm *comm)
+{
+    uint32_t own = mk_local_of(&comm->topo, comm->topo.rank);
+    for (uint32_t i = 0; i < comm->topo.gpus; i++)
+        if (comm->heap.peers[i] && i != own)
+            cudaIpcCloseMemHandle(comm->heap.peers[i]);
+    if (comm->heap.base)
+        cudaFree(comm->heap.base);
+    memset(&comm->heap, 0, sizeof comm->heap);
+}

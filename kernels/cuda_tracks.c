@@ -1,0 +1,102 @@
+#include "kernels/cuda_tracks.h"
+#include "kernels/gpu_clock.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cuda_tracks {
+    uint32_t count, capacity;
+    struct mk_track *device; /* as kernels see them */
+    struct mk_event *events; /* device: count * capacity */
+    struct mk_track *host;   /* what has been brought over */
+    struct mk_track *fresh;  /* the device's counters, just copied */
+    struct gpu_clock_mailbox *mailbox;
+    struct gpu_clock_sample last;
+};
+
+int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capacity)
+{
+    struct cuda_tracks *t = calloc(1, sizeof *t);
+    *out = t;
+    if (!t)
+        return -ENOMEM;
+    t->count = count;
+    t->capacity = capacity;
+    t->host = calloc(count, sizeof *t->host);
+    t->fresh = calloc(count, sizeof *t->fresh);
+    void *device = NULL, *events = NULL, *mailbox = NULL;
+    if (!t->host || !t->fresh || cudaMalloc(&device, count * sizeof *t->device) != cudaSuccess)
+        return -ENOMEM;
+    t->device = device;
+    if (cudaMalloc(&events, (size_t)count * capacity * sizeof *t->events) != cudaSuccess)
+        return -ENOMEM;
+    t->events = events;
+    if (cudaHostAlloc(&mailbox, sizeof *t->mailbox, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+        return -ENOMEM;
+    t->mailbox = mailbox;
+    for (uint32_t i = 0; i < count; i++) {
+        t->fresh[i] = (struct mk_track){.events = t->events + (size_t)i * capacity, .capacity = capacity};
+        t->host[i] = (struct mk_track){.events = malloc(capacity * sizeof(struct mk_event)), .capacity = capacity};
+        if (!t->host[i].events)
+            return -ENOMEM;
+    }
+    if (cudaMemcpy(t->device, t->fresh, count * sizeof *t->device, cudaMemcpyHostToDevice) != cudaSuccess)
+        return -EIO;
+    return gpu_clock_sample(t->mailbox, NULL, &t->last);
+}
+
+struct mk_track *cuda_tracks_device(const struct cuda_tracks *t)
+{
+    return t->device;
+}
+
+/* The line through two samples; `bracket` of either bounds how far off a point between them is. */
+static uint64_t to_host(const struct gpu_clock_sample *a, const struct gpu_clock_sample *b, uint64_t gpu)
+{
+    double slope = b->gpu > a->gpu ? (double)(b->host - a->host) / (double)(b->gpu - a->gpu) : 1.0;
+    return (uint64_t)((int64_t)a->host + (int64_t)((double)(int64_t)(gpu - a->gpu) * slope));
+}
+
+int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
+{
+    struct gpu_clock_sample before = t->last;
+    if (gpu_clock_sample(t->mailbox, NULL, &t->last) ||
+        cudaMemcpy(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost) != cudaSuccess)
+        return -EIO;
+    for (uint32_t i = 0; i < t->count; i++) {
+        struct mk_track *h = &t->host[i];
+        const struct mk_track *f = &t->fresh[i];
+        uint32_t fresh = f->count - h->count;
+        if (fresh && cudaMemcpy(h->events + h->count, f->events + h->count, fresh * sizeof *h->events,
+                                cudaMemcpyDeviceToHost) != cudaSuccess)
+            return -EIO;
+        for (uint32_t j = h->count; j < f->count; j++)
+            h->events[j].start = to_host(&before, &t->last, h->events[j].start);
+        h->count = f->count;
+        h->dropped = f->dropped;
+    }
+    comm->tracks = t->host;
+    comm->track_count = t->count;
+    uint64_t off = (before.bracket > t->last.bracket ? before.bracket : t->last.bracket) / 2;
+    if (off > comm->gpu_clock_residual)
+        comm->gpu_clock_residual = off;
+    return 0;
+}
+
+void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm)
+{
+    if (!t)
+        return;
+    for (uint32_t i = 0; t->host && i < t->count; i++)
+        free(t->host[i].events);
+    free(t->host);
+    free(t->fresh);
+    cudaFree(t->device);
+    cudaFree(t->events);
+    cudaFreeHost(t->mailbox);
+    free(t);
+    comm->tracks = NULL;
+    comm->track_count = 0;
+}

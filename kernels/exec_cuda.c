@@ -1,0 +1,263 @@
+/* The GPU executor: one process per rank, one persistent kernel per launch on the caller's stream. */
+#include "core/comm.h"
+#include "kernels/ag_gemm.h"
+#include "kernels/cuda_heap.h"
+#include "kernels/cuda_tracks.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { RING_CAPACITY = 1024, MAX_PLANS = 64, DEVICE_WORDS = 64 };
+
+/* How an op gets onto the GPU. */
+struct cuda_op {
+    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
+    int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream);
+};
+
+static const struct cuda_op cuda_ops[MK_OPS] = {
+    [MK_OP_AG_GEMM] = {ag_gemm_prepare, ag_gemm_launch},
+};
+
+struct cuda_executor {
+    int sms;
+    struct gpu_launch launches[MAX_PLANS]; /* per plan, what does not change from launch to launch */
+    uint64_t *words;                       /* device memory: DEVICE_WORDS per plan, then `posted` of each ring */
+    struct gpu_report *report;             /* pinned */
+    struct cuda_tracks *tracks;            /* NULL: tracing is off */
+    cudaStream_t last;                     /* the stream of the last launch */
+    const struct mk_plan *last_plan;
+};
+
+static int refuse(struct mk_comm *comm, int result, const char *what)
+{
+    snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
+    return result;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint32_t cuda_sms(struct mk_comm *comm)
+{
+    const struct cuda_executor *x = comm->exec_state;
+    return (uint32_t)x->sms;
+}
+
+static int make_rings(struct mk_comm *comm)
+{
+    if (comm->topo.nodes == 1)
+        return 0;
+    for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
+        void *ring = NULL;
+        if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY), cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+            return refuse(comm, -ENOMEM, "no pinned memory for the command rings");
+        memset(ring, 0, mk_ring_bytes(RING_CAPACITY));
+        comm->rings[i] = ring;
+        comm->rings[i]->capacity = RING_CAPACITY;
+        comm->ring_count = i + 1;
+    }
+    return 0;
+}
+
+static int make_state(struct mk_comm *comm, struct cuda_executor *x)
+{
+    size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) * sizeof *x->words;
+    void *report = NULL, *device = NULL;
+    if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+        return refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
+    x->report = report;
+    memset(x->report, 0, sizeof *x->report);
+    if (cudaMalloc(&device, words) != cudaSuccess || cudaMemset(device, 0, words) != cudaSuccess ||
+        cudaDeviceSynchronize() != cudaSuccess)
+        return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
+    x->words = device;
+    comm->progress = x->report->progress;
+    comm->progress_count = (uint32_t)x->sms;
+    comm->track_warps = GPU_TRACK_WARPS;
+    if (!comm->config.trace_events)
+        return 0;
+    int result = cuda_tracks_create(&x->tracks, (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
+    return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
+}
+
+static int cuda_open(struct mk_comm *comm)
+{
+    struct cuda_executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return -ENOMEM;
+    comm->exec_state = x;
+    int device = 0, result = cuda_heap_choose_device(comm);
+    if (result)
+        return result;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || x->sms > GPU_MAX_CTAS)
+        return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
+    result = cuda_heap_open(comm);
+    if (!result)
+        result = make_rings(comm);
+    return result ? result : make_state(comm, x);
+}
+
+static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    struct cuda_executor *x = comm->exec_state;
+    if (!plan->id || plan->id > MAX_PLANS) {
+        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id, MAX_PLANS);
+        return -ENOSPC;
+    }
+    if (!cuda_ops[plan->problem.op].launch) {
+        snprintf(comm->error, sizeof comm->error, "%s has no GPU kernel in this build; --exec host runs it",
+                 plan_op_name(plan->problem.op));
+        return -EINVAL;
+    }
+    struct gpu_launch *l = &x->launches[plan->id - 1];
+    uint64_t *words = x->words + (plan->id - 1) * DEVICE_WORDS;
+    l->heap = comm->heap.base;
+    for (uint32_t i = 0; i < comm->topo.gpus; i++)
+        l->peers[i] = comm->heap.peers[i];
+    for (uint32_t i = 0; i < comm->ring_count; i++)
+        l->rings[i] = comm->rings[i];
+    l->epoch = words;
+    l->left = words + 16; /* words that different CTAs hammer lie on lines of their own */
+    l->claim = (uint32_t *)(words + 32);
+    l->posted = x->words + MAX_PLANS * DEVICE_WORDS;
+    l->report = x->report;
+    l->tracks = x->tracks ? cuda_tracks_device(x->tracks) : NULL;
+    l->split = plan->problem.tuning.split;
+    l->plan = plan->id;
+    l->local = mk_local_of(&comm->topo, comm->topo.rank);
+    l->timeout_ns = plan->problem.timeout_ns;
+    return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
+}
+
+static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream)
+{
+    struct cuda_executor *x = comm->exec_state;
+    struct gpu_launch launch = x->launches[plan->id - 1];
+    launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
+    for (int i = 0; i < MK_SPACES - 1; i++)
+        launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];
+    x->last = stream;
+    x->last_plan = plan;
+    int result = cuda_ops[plan->problem.op].launch(plan, &launch, stream);
+    if (result == -EINVAL)
+        snprintf(comm->error, sizeof comm->error, "%s: a pointer that the TMA unit cannot take; align arguments to 16 bytes",
+                 plan_op_name(plan->problem.op));
+    else if (result)
+        refuse(comm, result, "the kernel could not be launched");
+    return result;
+}
+
+/* What a CTA reported, in the words of struct mk_failure. */
+static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
+{
+    const struct gpu_report *r = x->report;
+    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
+                           .op = x->last_plan->problem.op,
+                           .rank = comm->topo.rank,
+                           .cta = r->cta,
+                           .role = r->role,
+                           .flag = r->flag,
+                           .chunk = UINT32_MAX,
+                           .producer = comm->topo.rank,
+                           .seen = r->seen,
+                           .wanted = r->wanted,
+                           .epoch = r->epoch,
+                           .waited_ns = r->waited_ns};
+    if (r->flag != UINT32_MAX) {
+        struct mk_flag_meaning meaning;
+        plan_describe_flag(x->last_plan, r->flag, &meaning);
+        f.chunk = meaning.chunk;
+        f.producer = meaning.producer;
+        memcpy(f.what, meaning.text, sizeof f.what);
+    } else {
+        snprintf(f.what, sizeof f.what, "%s", r->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
+                                                                               : "its puts to leave their source");
+    }
+    comm_fail(comm, &f);
+}
+
+static void fail_from_device(struct mk_comm *comm, cudaError_t error)
+{
+    struct mk_failure f = {.kind = MK_FAIL_DEVICE,
+                           .rank = comm->topo.rank,
+                           .cta = UINT32_MAX,
+                           .flag = UINT32_MAX,
+                           .chunk = UINT32_MAX,
+                           .producer = comm->topo.rank,
+                           .status = error};
+    const struct cuda_executor *x = comm->exec_state;
+    if (x->last_plan)
+        f.op = x->last_plan->problem.op;
+    snprintf(f.detail, sizeof f.detail, "%s", cudaGetErrorString(error));
+    comm_fail(comm, &f);
+}
+
+/* Waits for the stream, and meanwhile carries bad news both ways. */
+static int cuda_wait(struct mk_comm *comm)
+{
+    struct cuda_executor *x = comm->exec_state;
+    uint64_t stopped = 0, asked = now_ns();
+    cudaError_t status;
+    while ((status = cudaStreamQuery(x->last)) == cudaErrorNotReady) {
+        uint64_t now = now_ns();
+        if (!stopped && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
+            fail_from_report(comm, x);
+        if (!stopped && comm_failed(comm)) {
+            __atomic_store_n(&x->report->stop, 1, __ATOMIC_RELEASE);
+            stopped = now;
+        }
+        if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
+            snprintf(comm->error, sizeof comm->error, "the kernel did not end within 2 s after the job had failed");
+            return -ETIMEDOUT;
+        }
+        if (now - asked > 1000000) /* short waits spin, long ones leave the core to others */
+            nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    if (status != cudaSuccess)
+        fail_from_device(comm, status);
+    else if (__atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
+        fail_from_report(comm, x);
+    if (x->tracks && status == cudaSuccess && cuda_tracks_collect(x->tracks, comm))
+        fail_from_device(comm, cudaGetLastError());
+    return comm_failed(comm) ? -EIO : 0;
+}
+
+static void cuda_close(struct mk_comm *comm)
+{
+    struct cuda_executor *x = comm->exec_state;
+    if (!x)
+        return;
+    if (x->report)
+        __atomic_store_n(&x->report->stop, 1, __ATOMIC_RELEASE);
+    cuda_tracks_destroy(x->tracks, comm);
+    cuda_heap_close(comm);
+    for (uint32_t i = 0; i < comm->ring_count; i++)
+        cudaFreeHost(comm->rings[i]);
+    comm->ring_count = 0;
+    comm->progress = NULL;
+    comm->progress_count = 0;
+    cudaFree(x->words);
+    cudaFreeHost(x->report);
+    free(x);
+    comm->exec_state = NULL;
+}
+
+const struct mk_exec_ops exec_cuda = {
+    .name = "cuda",
+    .sms = cuda_sms,
+    .open = cuda_open,
+    .plan = cuda_plan,
+    .launch = cuda_launch,
+    .wait = cuda_wait,
+    .close = cuda_close,
+};

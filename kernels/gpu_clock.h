@@ -1,0 +1,32 @@
+/* The GPU's %globaltimer against the host's CLOCK_MONOTONIC. */
+#ifndef MK_KERNELS_GPU_CLOCK_H
+#define MK_KERNELS_GPU_CLOCK_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpu_clock_sample {
+    uint64_t gpu, host; /* ns: the same moment on both clocks */
+    uint64_t bracket;   /* ns between the host times that enclose it; the moment is off by at most half */
+};
+
+/* Pinned host memory through which the two sides take turns. */
+struct gpu_clock_mailbox {
+    volatile uint32_t ask, answer;
+    volatile uint64_t gpu;
+};
+
+/* Takes 64 samples with a small kernel on `stream` and keeps the one with the narrowest bracket. `mailbox` is pinned and
+ * zeroed by the caller. Blocks for about a millisecond, at most 100 ms beyond what the stream has before it. 0, -EIO
+ * (the launch failed), -ETIMEDOUT (the GPU is busy with something else). */
+int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream, struct gpu_clock_sample *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
