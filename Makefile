@@ -30,12 +30,14 @@ HAVE_CUDA     := $(if $(NVCC),yes,)
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
+GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench_gpu.c experiments/bench_gpu_report.c experiments/bench_torch.c $(wildcard experiments/baselines/*.c))
 NIC_C   := $(wildcard backends/softnic/*.c)
-CMD_C   := $(wildcard experiments/*.c experiments/*/*.c)
+CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)
 ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)
 LIB_C   += $(wildcard kernels/*.c)
+CMD_CU  := $(wildcard experiments/*.cu)
 ALL_CFLAGS += -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
@@ -45,7 +47,7 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a 
 endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
-CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o)
+CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl

@@ -1,5 +1,6 @@
 /* `mkernel run OP`: all ranks on this host, or one rank under a launcher. */
 #include "experiments/run.h"
+#include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 
 #include <errno.h>
@@ -92,13 +93,28 @@ static int run_here(struct run_job *job, char **argv)
     struct spawn_end *ends = calloc(world, sizeof *ends);
     char text[256];
     int interrupted, status;
+    char torch[] = "/tmp/mkernel-torch-XXXXXX";
+    int torch_fd = -1;
     share_cores(world);
+    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && job->options.vs && !strcmp(job->options.vs, "torch") &&
+        bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
+        const struct mk_problem *q = &job->problem;
+        snprintf(text, sizeof text, "%llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
+                 (unsigned long long)q->k);
+        if (bench_torch(job, job->options.shapes ? job->options.shapes : text, torch))
+            fprintf(stderr, "mkernel bench: PyTorch's fused operator did not run here; its column stays empty\n");
+        setenv("MKERNEL_BENCH_TORCH", torch, 1);
+    }
     int result = ends ? spawn_ranks(argv, world, grace_ns, ends, &interrupted) : -ENOMEM;
     if (result) {
         snprintf(text, sizeof text, "the ranks could not be started: %s", strerror(-result));
         status = say(&job->options, STATUS_FAILED, text);
     } else {
         status = join_ends(job, ends, grace_ns, interrupted);
+    }
+    if (torch_fd >= 0) {
+        close(torch_fd);
+        unlink(torch);
     }
     free(ends);
     return status;

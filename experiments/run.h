@@ -23,6 +23,7 @@ struct run_options {
     uint64_t tile[2], chunk_rows, pieces;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
+    const char *shapes; /* bench on the GPU: M,N,K:M,N,K */
 };
 
 /* Who this process is in the job. */
@@ -74,6 +75,9 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
 
 /* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its sentence. */
 int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
+
+/* The communicator that a job asks for. */
+void run_configure(const struct run_job *job, struct mk_config *config);
 
 /* The operands of `burst` launches. */
 struct run_data {

@@ -16,7 +16,7 @@
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
 static const char *const layouts[] = {"kn", "nk"};
-static const char *const peers[] = {"blas"};
+static const char *const peers[] = {"blas", "torch"};
 
 /* Sets up a table whose defaults depend on nothing: what is 0 here is chosen in run_job_prepare. */
 struct parsed {
@@ -68,8 +68,12 @@ static const struct option_spec run_specs[] = {
 
 static const struct option_spec bench_specs[] = {
     COMMON_SPECS,
-    {"vs", OPTION_WORD, AT(vs), "blas", "also time the same product by OpenBLAS alone, in the same run", .words = peers,
-     .word_count = 1},
+    {"vs", OPTION_WORD, AT(vs), "blas|torch",
+     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
+     "has it. cuBLAS and NCCL are always beside a cuda bench",
+     .words = peers, .word_count = 2},
+    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
+     .max = 1023, .contexts = GEMMS},
     {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095},
 };
 

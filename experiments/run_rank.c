@@ -1,5 +1,6 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks, reports. */
 #include "experiments/run.h"
+#include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 #include "core/comm.h"
 
@@ -59,7 +60,7 @@ static uint32_t trace_events(const struct run_job *job)
     return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
 }
 
-static void configure(const struct run_job *job, struct mk_config *c)
+void run_configure(const struct run_job *job, struct mk_config *c)
 {
     const struct run_options *o = &job->options;
     const struct run_identity *me = &job->identity;
@@ -228,7 +229,9 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         snprintf(sentence, size, "the communicator is not in this build");
         return STATUS_FAILED;
     }
-    configure(job, &config);
+    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
+        return bench_gpu_rank(job, sentence, size);
+    run_configure(job, &config);
     int result = mk_comm_open(&r.comm, &config);
     if (!result)
         result = mk_plan_create(&r.plan, r.comm, &job->problem);

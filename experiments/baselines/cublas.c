@@ -1,0 +1,73 @@
+#include "experiments/baselines/baselines.h"
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORKSPACE ((size_t)64 << 20) /* what PyTorch gives cuBLAS on Hopper, twice */
+
+struct baseline_cublas {
+    void *library;
+    cublasHandle_t handle;
+    void *workspace;
+    cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+    cublasStatus_t (*destroy)(cublasHandle_t);
+    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *,
+                           cudaDataType, int, const void *, cudaDataType, int, const void *, void *, cudaDataType, int,
+                           cublasComputeType_t, cublasGemmAlgo_t);
+};
+
+int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
+{
+    cublasStatus_t (*create)(cublasHandle_t *), (*set_workspace)(cublasHandle_t, void *, size_t);
+    struct baseline_cublas *b = calloc(1, sizeof *b);
+    *out = b;
+    if (!b)
+        return -ENOMEM;
+    b->library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (!b->library)
+        b->library = dlopen("libcublas.so.12", RTLD_NOW | RTLD_LOCAL);
+    if (!b->library) {
+        snprintf(error, size, "no cuBLAS here: %s", dlerror());
+        return -ENOENT;
+    }
+    *(void **)&create = dlsym(b->library, "cublasCreate_v2");
+    *(void **)&set_workspace = dlsym(b->library, "cublasSetWorkspace_v2");
+    *(void **)&b->set_stream = dlsym(b->library, "cublasSetStream_v2");
+    *(void **)&b->destroy = dlsym(b->library, "cublasDestroy_v2");
+    *(void **)&b->gemm = dlsym(b->library, "cublasGemmEx");
+    if (!create || !set_workspace || !b->set_stream || !b->destroy || !b->gemm || create(&b->handle) ||
+        cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess || set_workspace(b->handle, b->workspace, WORKSPACE)) {
+        snprintf(error, size, "cuBLAS does not start");
+        return -EIO;
+    }
+    return 0;
+}
+
+int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c, int64_t m, int64_t n, int64_t k,
+                         int b_transposed, int c_float, cudaStream_t stream)
+{
+    const float one = 1, zero = 0;
+    if (b->set_stream(b->handle, stream))
+        return -EIO;
+    /* cuBLAS is column-major: it computes C^T = B^T A^T. */
+    return b->gemm(b->handle, b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)n, (int)m, (int)k, &one, bm,
+                   CUDA_R_16BF, (int)(b_transposed ? k : n), a, CUDA_R_16BF, (int)k, &zero, c,
+                   c_float ? CUDA_R_32F : CUDA_R_16BF, (int)n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT)
+               ? -EIO
+               : 0;
+}
+
+void baseline_cublas_close(struct baseline_cublas *b)
+{
+    if (!b)
+        return;
+    if (b->handle)
+        b->destroy(b->handle);
+    cudaFree(b->workspace);
+    if (b->library)
+        dlclose(b->library);
+    free(b);
+}

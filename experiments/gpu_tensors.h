@@ -1,0 +1,33 @@
+/* Tensors on a GPU: filled with the inputs of inputs.h, poisoned, compared. All on a stream, none synchronises but
+ * gpu_compare. Return 0 or -EIO. */
+#ifndef MK_GPU_TENSORS_H
+#define MK_GPU_TENSORS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The same values as inputs_fill: elements first .. first + count - 1 (both multiples of 4) of the tensor of `key`. */
+int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream);
+
+/* NaN in every element. */
+int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream);
+
+/* What gpu_compare found. */
+struct gpu_difference {
+    double difference2, reference2; /* sums of squares */
+    unsigned long long wrong;       /* elements outside the bound, NaN among them */
+};
+
+/* Compares bf16 `c` with fp32 `reference`. Wrong: |c - ref| > 2^-8 |ref| + absolute. Blocks until done. */
+int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute, struct gpu_difference *out,
+                cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
