@@ -156,7 +156,12 @@ double check_error(const struct check_result *r)
     return r->reference2 > 0 ? sqrt(r->difference2 / r->reference2) : r->difference2 > 0 ? INFINITY : 0;
 }
 
+double check_bound(const struct check_result *r)
+{
+    return r->elements < CHECK_MANY ? 0x1p-8 : CHECK_FROBENIUS;
+}
+
 int check_right(const struct check_result *r)
 {
-    return r->elements && !r->wrong && check_error(r) <= CHECK_FROBENIUS;
+    return r->elements && !r->wrong && check_error(r) <= check_bound(r);
 }

@@ -11,16 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* core/comm.c and core/bootstrap.c are on their way: without them run says so. */
-#pragma weak mk_comm_open
-#pragma weak mk_comm_close
-#pragma weak mk_plan_create
-#pragma weak mk_ag_gemm
-#pragma weak mk_wait
-#pragma weak mk_error
-
-
-
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
 
 /* What one rank holds while it runs. */
@@ -32,6 +22,7 @@ struct rank {
     struct run_result result;
     double *bursts; /* ms per launch of every timed burst */
     uint64_t burst_count;
+    uint64_t launch; /* the first that is not done */
     uint64_t progress_at; /* ns: when to show progress next */
     int progress_shown;
 };
@@ -76,6 +67,7 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     snprintf(c->fabric, sizeof c->fabric, "%s", o->fabric ? "efa" : "verbs");
     snprintf(c->nic, sizeof c->nic, "%s", o->nic ? o->nic : "");
     c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
+    c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
     c->timeout_ns = o->timeout_ns;
     c->trace_events = o->trace ? trace_events(job) : 0;
 }
@@ -114,6 +106,7 @@ static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
 static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
 {
     int result = 0;
+    r->launch = first;
     for (uint64_t i = 0; i < count && !result; i++)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
@@ -197,8 +190,8 @@ static int report(struct rank *r, char *sentence, size_t size)
     run_summarise(&summary, job, all);
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
-        snprintf(sentence, size, "%llu launches on %u ranks done%s", (unsigned long long)job->options.iters,
-                 job->identity.world, summary.checked ? ", all right" : ", not checked");
+        snprintf(sentence, size, "%llu launches on %u rank%s done%s", (unsigned long long)job->options.iters,
+                 job->identity.world, job->identity.world > 1 ? "s" : "", summary.checked ? ", all right" : ", not checked");
     else
         snprintf(sentence, size, "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and should be %g",
                  (unsigned long long)summary.check.wrong, (unsigned long long)summary.check.elements,
@@ -220,15 +213,36 @@ out:
     return status;
 }
 
+/* Why the run ended early. The launch's own word names the op, the chunk and the rank; a rank that goes missing between
+ * launches leaves nobody waiting, so what it owes to the next launch is said here. */
+static void say_failure(struct rank *r, int result, char *sentence, size_t size)
+{
+    struct mk_failure f;
+    struct mk_flag_meaning owed;
+    if (!r->comm || !r->comm->bootstrap || !bootstrap_settle(r->comm->bootstrap, &f)) {
+        const char *said = mk_error(r->comm);
+        snprintf(sentence, size, "%s", *said ? said : strerror(-result));
+        return;
+    }
+    failure_sentence(&f, sentence, size);
+    if (f.chunk != UINT32_MAX || f.flag != UINT32_MAX || f.producer >= r->job->identity.world)
+        return;
+    for (uint32_t flag = r->plan->flag_base; flag < r->plan->flag_base + r->plan->flags; flag++) {
+        plan_describe_flag(r->plan, flag, &owed);
+        if (owed.producer != f.producer || owed.chunk == UINT32_MAX)
+            continue;
+        size_t used = strlen(sentence);
+        snprintf(sentence + used, size - used, "; it owes %s to launch %llu of %s", owed.text,
+                 (unsigned long long)r->launch, plan_op_name(r->job->problem.op));
+        return;
+    }
+}
+
 int run_rank(const struct run_job *job, char *sentence, size_t size)
 {
     struct rank r = {.job = job};
     struct mk_config config;
     int status = STATUS_FAILED;
-    if (!mk_comm_open) {
-        snprintf(sentence, size, "the communicator is not in this build");
-        return STATUS_FAILED;
-    }
     if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
@@ -250,9 +264,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     result = run_launches(&r);
     clear_progress(&r);
     if (result) {
-        /* The launch's own word, where it has one: it names the op, the chunk and the rank. */
-        const char *said = mk_wait(r.comm) ? mk_error(r.comm) : "";
-        snprintf(sentence, size, "%s", *said ? said : strerror(-result));
+        say_failure(&r, result, sentence, size);
         goto out;
     }
     status = report(&r, sentence, size);

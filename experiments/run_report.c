@@ -95,8 +95,8 @@ void run_print(const struct run_summary *s)
     print_bytes(stdout, network);
     printf(" over the network, into each rank in each launch\n");
     if (s->checked)
-        printf("check     relative error %.2e (bound %.0e), worst element at %.2f of its bound, %llu of %llu wrong\n",
-               check_error(&s->check), CHECK_FROBENIUS, s->check.worst, (unsigned long long)s->check.wrong,
+        printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu wrong\n",
+               check_error(&s->check), check_bound(&s->check), s->check.worst, (unsigned long long)s->check.wrong,
                (unsigned long long)s->check.elements);
     printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
     fflush(stdout);
