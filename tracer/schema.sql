@@ -87,7 +87,8 @@ CREATE TABLE flag (
     plan INTEGER, id INTEGER,
     rank INTEGER,                  -- whose flag; -1: the same on every rank that has no row of its own (view flags)
     producer INTEGER,              -- rank that raises it, or whose data it announces
-    chunk INTEGER, text TEXT NOT NULL, -- 'chunk 3 of rank 5''s A'
+    chunk INTEGER,                 -- id in table chunk
+    text TEXT NOT NULL,            -- 'chunk 3 of rank 5''s A'
     PRIMARY KEY (plan, id, rank)) WITHOUT ROWID;
 
 CREATE TABLE launch (id INTEGER PRIMARY KEY, plan INTEGER, epoch INTEGER NOT NULL);
@@ -118,7 +119,8 @@ CREATE TABLE message (
     rank INTEGER NOT NULL, peer INTEGER NOT NULL,
     ring INTEGER NOT NULL, sequence INTEGER NOT NULL,
     flag INTEGER NOT NULL,         -- at the peer; with peer and epoch it names the message
-    chunk INTEGER, bytes INTEGER NOT NULL, -- 0 bytes: the flag alone
+    chunk INTEGER,                 -- id in table chunk
+    bytes INTEGER NOT NULL,        -- 0: the flag alone
     commanded INTEGER,             -- the CTA posted the command: end of command_event
     seen INTEGER,                  -- the proxy read it
     posted INTEGER,                -- its last work request went to the QP

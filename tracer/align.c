@@ -1,0 +1,200 @@
+/* Brings one rank's records onto rank 0's clock: whole intervals, each with its launch, by the role of its
+ * CTA. */
+#include "tracer/align.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Fits every rank's clocks. Ranks of one boot share CLOCK_MONOTONIC: their line is the identity, exactly. */
+int align_clocks(struct trace_data *d)
+{
+    static const uint8_t unknown[16];
+    d->clocks = calloc(d->ranks, sizeof *d->clocks);
+    if (!d->clocks)
+        return -ENOMEM;
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        const struct trace_part *p = &d->parts[r];
+        struct trace_rank_clock *c = &d->clocks[r];
+        int same = r == 0 || (memcmp(p->boot, unknown, 16) != 0 && !memcmp(p->boot, d->parts[0].boot, 16));
+        c->host_used = calloc(p->host_samples + 1, 1);
+        c->gpu_used = calloc(p->gpu_samples + 1, 1);
+        if (!c->host_used || !c->gpu_used)
+            return -ENOMEM;
+        int rc = same ? 0 : clock_fit(&c->host, p->host_clock, p->host_samples, c->host_used);
+        if (!rc)
+            rc = clock_fit(&c->gpu, p->gpu_clock, p->gpu_samples, c->gpu_used);
+        if (rc)
+            return rc;
+        c->host.samples = p->host_samples;
+    }
+    return 0;
+}
+
+/* A host time of rank r on rank 0's clock, and an event's time. */
+int64_t align_host(const struct trace_data *d, uint32_t r, uint64_t t)
+{
+    return d->clocks[r].host.used ? clock_map(&d->clocks[r].host, t) : (int64_t)t;
+}
+
+static int64_t map_event(const struct trace_data *d, uint32_t r, uint64_t t)
+{
+    return align_host(d, r, d->clocks[r].gpu.used ? (uint64_t)clock_map(&d->clocks[r].gpu, t) : t);
+}
+
+/* The plan that a launch record names by the low bits of its id. A record that names none (0) means the only
+ * one. */
+static uint32_t launch_plan(const struct trace_part *p, uint32_t bits)
+{
+    for (uint32_t i = 0; i < p->plan_count; i++)
+        if (bits && (p->plans[i].id & 15) == bits)
+            return p->plans[i].id;
+    return p->plan_count == 1 ? p->plans[0].id : 0;
+}
+
+static uint32_t role_of(const struct trace_data *d, uint32_t rank, uint32_t plan, uint32_t cta)
+{
+    const struct trace_plan *p = data_plan(d, rank, plan);
+    if (!p && d->parts[rank].plan_count)
+        p = &d->parts[rank].plans[0];
+    for (uint32_t role = 0; p && role < MK_ROLES; role++) {
+        if (cta < p->split.ctas[role])
+            return role;
+        cta -= p->split.ctas[role];
+    }
+    return MK_COMPUTE;
+}
+
+/* Returns the launch's number, in order of discovery for now; 0: no memory. */
+static uint32_t find_launch(struct trace_data *d, uint32_t plan, uint64_t epoch)
+{
+    uint32_t id = map_get(&d->launch_ids, launch_key(plan, epoch), 0);
+    if (id)
+        return id;
+    if ((d->launch_count & (d->launch_count + 1)) == 0 || !d->launches) {
+        struct trace_launch *more = realloc(d->launches, (2 * (size_t)d->launch_count + 2) * sizeof *more);
+        if (!more)
+            return 0;
+        d->launches = more;
+    }
+    id = d->launch_count + 1;
+    if (map_set(&d->launch_ids, launch_key(plan, epoch), id))
+        return 0;
+    d->launches[d->launch_count++] = (struct trace_launch){epoch, plan, id, INT64_MAX};
+    return id;
+}
+
+/* The whole epoch of a record's low 24 bits: the nearest to the one before. */
+static uint64_t widen(uint64_t before, uint32_t low)
+{
+    uint64_t epoch = (before & ~(uint64_t)0xffffff) | low;
+    return before && epoch + 0x800000 < before ? epoch + 0x1000000 : epoch;
+}
+
+/* One track's records, on the common clock, intervals that touch made whole, each with its launch and (in
+ * `roles`) the role of its CTA then. */
+static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track, struct trace_event *out,
+                            uint8_t *roles)
+{
+    const struct trace_part *p = &d->parts[rank];
+    const struct mk_track *t = &p->tracks[track];
+    uint32_t cta = track / p->track_warps, plan = 0, launch = 0;
+    uint64_t epoch = 0;
+    uint32_t role = role_of(d, rank, 0, cta);
+    int64_t count = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct mk_event *e = &t->events[i];
+        uint32_t kind = mk_event_kind_of(e);
+        if (kind == MK_EV_NONE)
+            continue;
+        int64_t start = map_event(d, rank, e->start);
+        if (kind == MK_EV_LAUNCH) {
+            plan = launch_plan(p, mk_event_cause_of(e));
+            epoch = widen(epoch, mk_event_argument(e));
+            launch = find_launch(d, plan, epoch);
+            if (!launch)
+                return -ENOMEM;
+            role = role_of(d, rank, plan, cta);
+        }
+        if (launch && start < d->launches[launch - 1].start)
+            d->launches[launch - 1].start = start;
+        uint64_t end = e->start + e->ns;
+        while (e->ns == UINT32_MAX && i + 1 < t->count && t->events[i + 1].what == e->what &&
+               t->events[i + 1].start == end && end < TRACE_MAX_TIME) {
+            e = &t->events[++i];
+            end += e->ns;
+        }
+        int64_t stop = map_event(d, rank, end);
+        roles[count] = (uint8_t)role;
+        out[count++] =
+            (struct trace_event){start, stop > start ? (uint64_t)(stop - start) : 0, launch, e->what};
+    }
+    return count;
+}
+
+/* Stable merge sort by start; runs that are in order already (the rule) cost one pass. */
+static int sort_events(struct trace_event *e, uint64_t n)
+{
+    uint64_t i = 1;
+    while (i < n && e[i - 1].start <= e[i].start)
+        i++;
+    if (i >= n)
+        return 0;
+    struct trace_event *other = malloc(n * sizeof *other), *from = e, *to = other;
+    if (!other)
+        return -ENOMEM;
+    for (uint64_t width = 1; width < n; width *= 2) {
+        for (uint64_t lo = 0; lo < n; lo += 2 * width) {
+            uint64_t mid = lo + width < n ? lo + width : n, hi = mid + width < n ? mid + width : n;
+            for (uint64_t a = lo, b = mid, k = lo; k < hi; k++)
+                to[k] = a < mid && (b >= hi || from[a].start <= from[b].start) ? from[a++] : from[b++];
+        }
+        struct trace_event *swap = from;
+        from = to, to = swap;
+    }
+    if (from != e)
+        memcpy(e, from, n * sizeof *e);
+    free(other);
+    return 0;
+}
+
+/* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently). A track
+ * without events is a leaf too: an empty row tells more than a missing one. */
+int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves, uint32_t *count)
+{
+    const struct trace_part *p = &d->parts[rank];
+    const struct mk_track *t = &p->tracks[track];
+    struct trace_event *all = malloc((t->count + 1) * sizeof *all);
+    uint8_t *roles = malloc(t->count + 1);
+    int64_t n = all && roles ? align_events(d, rank, track, all, roles) : -ENOMEM;
+    uint32_t cta = track / p->track_warps, warp = track % p->track_warps, made = 0;
+    for (uint32_t role = 0; n >= 0 && role < MK_ROLES; role++) {
+        uint64_t mine = 0;
+        for (int64_t i = 0; i < n; i++)
+            mine += roles[i] == role;
+        if (!mine && !(n == 0 && role == role_of(d, rank, 0, cta)))
+            continue;
+        struct leaf *l = &leaves[*count];
+        *l = (struct leaf){role, cta, warp, all, mine, made ? 0 : t->dropped};
+        if (mine < (uint64_t)n) {
+            l->events = malloc((mine + 1) * sizeof *l->events);
+            if (!l->events) {
+                n = -ENOMEM;
+                break;
+            }
+            mine = 0;
+            for (int64_t i = 0; i < n; i++)
+                if (roles[i] == role)
+                    l->events[mine++] = all[i];
+        } else {
+            all = NULL; /* handed over */
+        }
+        (*count)++;
+        made++;
+        if (sort_events(l->events, l->count))
+            n = -ENOMEM;
+    }
+    free(all);
+    free(roles);
+    return n < 0 ? (int)n : 0;
+}

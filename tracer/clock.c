@@ -1,0 +1,164 @@
+/* Fits a line through bracketed clock samples. */
+#include "tracer/clock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOWS                                                                                              \
+    16 /* the least brackets are sought in each of these parts of the time, so that both ends keep some */
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double offset_of(const struct trace_clock_sample *s)
+{
+    return (double)(int64_t)(s->remote - s->local);
+}
+
+/* Marks, in every window of time, the samples whose bracket is in its lowest quarter (at least one). */
+static int choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *used)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    uint64_t *brackets = malloc(count * sizeof *brackets);
+    if (!brackets)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        first = s[i].local < first ? s[i].local : first;
+        last = s[i].local > last ? s[i].local : last;
+    }
+    uint64_t width = (last - first) / WINDOWS + 1;
+    for (uint32_t w = 0; w < WINDOWS; w++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if ((s[i].local - first) / width == w)
+                brackets[n++] = s[i].bracket;
+        if (!n)
+            continue;
+        qsort(brackets, n, sizeof *brackets, compare_u64);
+        uint64_t limit = brackets[n / 4];
+        for (uint32_t i = 0; i < count; i++)
+            if ((s[i].local - first) / width == w)
+                used[i] = s[i].bracket <= limit;
+    }
+    free(brackets);
+    return 0;
+}
+
+/* Weighted least squares over the used samples. A sample's weight is 1 / bracket^2. */
+static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+                     const uint8_t *used)
+{
+    double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+    double base = 0; /* offsets are large, their differences small: fit the differences */
+    int have_base = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!used[i])
+            continue;
+        if (!have_base) {
+            base = offset_of(&s[i]);
+            have_base = 1;
+        }
+        double width = (double)s[i].bracket + 1, weight = 1 / (width * width);
+        double x = (double)(int64_t)(s[i].local - c->reference), y = offset_of(&s[i]) - base;
+        w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
+    }
+    double spread = wxx - wx * wx / w;
+    c->drift = c->drift_error < TRACE_DRIFT_UNKNOWN && spread > 0 ? (wxy - wx * wy / w) / spread : 0;
+    c->offset = (int64_t)llround(base + (wy - c->drift * wx) / w);
+}
+
+static double error_of(const struct trace_clock *c, const struct trace_clock_sample *s)
+{
+    return fabs((double)((int64_t)s->remote - clock_map(c, s->local)));
+}
+
+/* Drops used samples that lie outside their own bracket by more than the typical miss: a clock step, a
+ * garbled sample. */
+static uint32_t drop_outliers(const struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+                              uint8_t *used, uint64_t *scratch)
+{
+    uint32_t n = 0, dropped = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (used[i])
+            scratch[n++] = (uint64_t)error_of(c, &s[i]);
+    if (n < 4)
+        return 0;
+    qsort(scratch, n, sizeof *scratch, compare_u64);
+    double limit = 4 * (double)scratch[n / 2] + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        double e = used[i] ? error_of(c, &s[i]) : 0;
+        if (e > limit && e > (double)s[i].bracket / 2) {
+            used[i] = 0;
+            dropped++;
+        }
+    }
+    return dropped;
+}
+
+static void measure(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+                    const uint8_t *used)
+{
+    uint64_t widest = 0;
+    c->first = UINT64_MAX, c->last = 0, c->used = 0, c->residual = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!used[i])
+            continue;
+        c->used++;
+        c->first = s[i].local < c->first ? s[i].local : c->first;
+        c->last = s[i].local > c->last ? s[i].local : c->last;
+        widest = s[i].bracket > widest ? s[i].bracket : widest;
+    }
+    double span = (double)(c->last - c->first);
+    double error = span > 0 ? (double)(widest + 1) / span : 1;
+    c->drift_error = error < TRACE_DRIFT_UNKNOWN ? error : TRACE_DRIFT_UNKNOWN;
+}
+
+int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint32_t count, uint8_t *mark)
+{
+    memset(out, 0, sizeof *out);
+    out->samples = count;
+    if (!count)
+        return 0;
+    uint8_t *used = calloc(count, 1);
+    uint64_t *scratch = malloc(count * sizeof *scratch);
+    int rc = used && scratch ? choose(s, count, used) : -ENOMEM;
+    if (rc)
+        goto out;
+    out->reference = s[0].local;
+    measure(out, s, count, used);
+    fit_line(out, s, count, used);
+    for (int round = 0; round < 8 && drop_outliers(out, s, count, used, scratch); round++) {
+        measure(out, s, count, used);
+        fit_line(out, s, count, used);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (used[i]) {
+            uint64_t far = (uint64_t)error_of(out, &s[i]) + (s[i].bracket + 1) / 2;
+            out->residual = far > out->residual ? far : out->residual;
+        }
+    if (mark)
+        memcpy(mark, used, count);
+out:
+    free(used);
+    free(scratch);
+    return rc;
+}
+
+int64_t clock_map(const struct trace_clock *c, uint64_t local)
+{
+    double since = (double)(int64_t)(local - c->reference);
+    return (int64_t)local + c->offset + (int64_t)llround(c->drift * since);
+}
+
+uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to)
+{
+    if (!c->samples)
+        return 0;
+    uint64_t before = from < c->first ? c->first - from : 0, after = to > c->last ? to - c->last : 0;
+    return c->residual + (uint64_t)(c->drift_error * (double)(before > after ? before : after));
+}

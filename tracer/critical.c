@@ -1,0 +1,172 @@
+/* The critical path of each launch: from its last event back to its start, stepping over each wait to what
+ * ended it.
+ *
+ * At any time the walk stands on a CTA. The newest thing that the CTA began before is what it then was busy
+ * with; work goes on the path and the walk goes to its start. A wait whose end is explained by an edge
+ * (join.c) does not go on the path: the walk moves to the CTA that raised the flag, and where the network
+ * carried it the message goes on the path. So what is on the path is what would have to be faster for the
+ * launch to end earlier. */
+#include "tracer/data.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define MAX_STEPS 65536 /* of one launch: bounds the walk whatever the records say */
+
+struct walk {
+    const struct trace_data *d;
+    struct trace_step *steps;
+    uint64_t count, capacity;
+    uint32_t launch;
+};
+
+static int add_step(struct walk *w, const struct trace_node *n, const char *what, int64_t start, int64_t end,
+                    int64_t event, int64_t message)
+{
+    if (end <= start)
+        return 0;
+    if (w->count == w->capacity) {
+        uint64_t capacity = 2 * w->capacity + 1024;
+        struct trace_step *more = realloc(w->steps, capacity * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        w->steps = more;
+        w->capacity = capacity;
+    }
+    w->steps[w->count++] = (struct trace_step){
+        .launch = w->launch,
+        .rank = n->rank,
+        .node = n->id,
+        .what = what,
+        .start = start,
+        .ns = (uint64_t)(end - start),
+        .event = event,
+        .message = message,
+    };
+    return 0;
+}
+
+/* The newest event of a leaf that began before t and took time; count where there is none. */
+static uint64_t newest(const struct trace_node *n, int64_t t)
+{
+    uint64_t lo = 0, hi = n->count;
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        if (n->events[mid].start < t)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    while (lo > 0 && n->events[lo - 1].ns == 0)
+        lo--;
+    return lo ? lo - 1 : n->count;
+}
+
+/* The same over all warps of the leaf's CTA: a wait of the load warp explains the math warp's next tile. */
+static const struct trace_node *newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t t,
+                                              uint64_t *index)
+{
+    const struct trace_node *best = NULL;
+    uint32_t first = n->kind == TRACE_NODE_WARP ? n->parent : n->id - 1; /* index of the first candidate */
+    for (uint32_t i = first; i < w->d->node_count; i++) {
+        const struct trace_node *c = &w->d->nodes[i];
+        if (c->rank != n->rank || c->role != n->role || c->cta != n->cta)
+            break;
+        uint64_t j = newest(c, t);
+        if (j == c->count || c->events[j].launch != w->launch)
+            continue;
+        if (!best || c->events[j].start > best->events[*index].start) {
+            best = c;
+            *index = j;
+        }
+    }
+    return best;
+}
+
+static const struct trace_edge *find_edge(const struct trace_data *d, int64_t event)
+{
+    uint64_t lo = 0, hi = d->edge_count;
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        if (d->edges[mid].event < event)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < d->edge_count && d->edges[lo].event == event ? &d->edges[lo] : NULL;
+}
+
+/* From a wait to what ended it. Moves *n and *t back, strictly, so that the walk ends. */
+static int follow(struct walk *w, const struct trace_edge *edge, const struct trace_node **n, int64_t *t)
+{
+    const struct trace_data *d = w->d;
+    const struct trace_put *put = edge->message ? &d->puts[edge->message - 1] : NULL;
+    const struct trace_node *from = edge->producer == TRACE_NO_EVENT ? NULL : data_leaf(d, edge->producer);
+    int64_t began = from ? event_end(data_event(from, edge->producer)) : TRACE_NO_TIME;
+    if (put && began == TRACE_NO_TIME)
+        began = put->seen != TRACE_NO_TIME ? put->seen : put->posted;
+    if (began == TRACE_NO_TIME || began >= *t)
+        began = *t - 1;
+    int rc = add_step(w, *n, put ? "message" : "signal", began, *t, edge->producer, edge->message);
+    *t = began;
+    *n = from;
+    return rc;
+}
+
+static int walk_launch(struct walk *w)
+{
+    const struct trace_data *d = w->d;
+    const struct trace_node *n = NULL;
+    int64_t t = TRACE_NO_TIME;
+    for (uint32_t i = 0; i < d->leaf_count; i++) { /* where the launch ended last */
+        const struct trace_node *leaf = &d->nodes[d->leaves[i]];
+        const struct trace_span *s = &d->spans[(size_t)(w->launch - 1) * d->ranks + leaf->rank];
+        if (s->end == TRACE_NO_TIME || s->end < t)
+            continue;
+        for (uint64_t j = newest(leaf, s->end); j < leaf->count; j = j ? j - 1 : leaf->count) {
+            const struct trace_event *e = &leaf->events[j];
+            if (e->launch == w->launch && e->ns && event_end(e) > t)
+                t = event_end(e), n = leaf;
+            if (e->launch < w->launch || event_end(e) + (int64_t)leaf->longest < t)
+                break;
+        }
+    }
+    int rc = 0;
+    for (uint32_t step = 0; !rc && n && step < MAX_STEPS; step++) {
+        uint64_t j = 0;
+        const struct trace_node *at = newest_of_cta(w, n, t, &j);
+        if (!at)
+            break;
+        const struct trace_event *e = &at->events[j];
+        int64_t id = at->first_event + (int64_t)j, end = event_end(e) < t ? event_end(e) : t;
+        const struct trace_edge *edge = event_kind(e) == MK_EV_WAIT ? find_edge(d, id) : NULL;
+        static const char *const names[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
+                                                       "copy", "signal", "command", "reduce"};
+        if (end < t)
+            rc = add_step(w, at, "gap", end, t, TRACE_NO_EVENT, 0);
+        n = at;
+        t = end;
+        if (!rc && edge) {
+            rc = follow(w, edge, &n, &t);
+        } else if (!rc) {
+            rc = add_step(w, at, names[event_kind(e)], e->start, t, id, 0);
+            t = e->start;
+        }
+    }
+    return rc;
+}
+
+int data_critical(const struct trace_data *d, struct trace_step **steps, uint64_t *count)
+{
+    struct walk w = {.d = d};
+    int rc = 0;
+    for (w.launch = 1; !rc && w.launch <= d->launch_count; w.launch++)
+        rc = walk_launch(&w);
+    if (rc) {
+        free(w.steps);
+        return rc;
+    }
+    *steps = w.steps;
+    *count = w.count;
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* Rows into SQLite, many to a statement: 32 rows in one step cost a third of 32 steps. */
+#ifndef MK_TRACER_INSERT_H
+#define MK_TRACER_INSERT_H
+
+#include <sqlite3.h>
+#include <stdint.h>
+
+#define INSERT_ROWS 32
+#define INSERT_COLUMNS 32
+#define INSERT_NULL INT64_MIN /* of an integer: stored as NULL */
+
+enum insert_type { INSERT_INTEGER, INSERT_REAL, INSERT_TEXT };
+
+struct insert_value {
+    enum insert_type type;
+    union {
+        int64_t integer;
+        double real;
+        char *text;
+    } u;
+};
+
+/* Errors stick: after the first, everything is ignored and insert_end returns it. */
+struct insert {
+    sqlite3 *db;
+    sqlite3_stmt *many;
+    const char *table;
+    int columns, count; /* count: values waiting */
+    int rc;             /* SQLite's */
+    struct insert_value values[INSERT_ROWS * INSERT_COLUMNS];
+};
+
+/* Prepares inserts of whole rows into a table with that many columns. `table` outlives `in`. */
+void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns);
+/* The next column of the row under way; a row is complete with its last column. Text (NULL: NULL) is copied.
+ */
+void insert_integer(struct insert *in, int64_t value);
+void insert_real(struct insert *in, double value);
+void insert_text(struct insert *in, const char *text);
+/* Writes what waits and frees. Returns SQLite's first error, or SQLITE_OK. */
+int insert_end(struct insert *in);
+
+#endif

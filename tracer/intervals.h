@@ -1,0 +1,37 @@
+/* Sets of intervals of time, and their union. */
+#ifndef MK_TRACER_INTERVALS_H
+#define MK_TRACER_INTERVALS_H
+
+#include "tracer/data.h"
+
+struct interval {
+    int64_t start, end;
+};
+
+/* Zeroed to begin with. Intervals are added in runs, each in order of start; a run out of order is cut into
+ * several. */
+struct intervals {
+    struct interval *at;
+    uint64_t count, capacity;
+    uint64_t *runs; /* where each run ends */
+    uint64_t run_count, run_capacity;
+};
+
+/* 0 or -ENOMEM. */
+int intervals_add(struct intervals *s, int64_t start, int64_t end);
+int intervals_end_run(struct intervals *s);
+
+/* Sorts the set and melts what touches: afterwards `at` is disjoint and in order, one run. 0 or -ENOMEM. */
+int intervals_unite(struct intervals *s);
+
+/* Of a united set: the first interval that ends after t; the ns that lie in from .. to. */
+uint64_t intervals_find(const struct intervals *s, int64_t t);
+uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to);
+
+void intervals_free(struct intervals *s);
+
+/* When a put was on its way: posted to arrived where somebody waited for it, else to completed. start == end:
+ * not known. */
+void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
+
+#endif

@@ -1,0 +1,248 @@
+/* Joins what different ranks recorded: a put with the command that asked for it and the wait that saw it, and
+ * every wait with what ended it. */
+#define _GNU_SOURCE /* qsort_r */
+#include "tracer/data.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define CREDIT_EPOCHS 4 /* a credit is given at most so many epochs before it is waited for */
+#define SLACK 64        /* ns: two ticks of %globaltimer */
+
+/* A signal or command, as the joins look for it. */
+struct mark {
+    uint64_t key; /* signal: destination rank << 32 | flag; command: rank << 32 | ring */
+    int64_t time;
+    int64_t event;
+    uint64_t number; /* signal: launch; command: sequence */
+};
+
+struct marks {
+    struct mark *m;
+    uint64_t count;
+};
+
+static int compare_mark(const void *x, const void *y)
+{
+    const struct mark *a = x, *b = y;
+    if (a->key != b->key)
+        return a->key < b->key ? -1 : 1;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    return a->event < b->event ? -1 : a->event > b->event;
+}
+
+/* All events of one kind, sorted by key and time. */
+static int collect(const struct trace_data *d, uint32_t kind, struct marks *out)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < d->leaf_count; i++) {
+        const struct trace_node *n = &d->nodes[d->leaves[i]];
+        for (uint64_t j = 0; j < n->count; j++)
+            count += event_kind(&n->events[j]) == kind;
+    }
+    out->count = 0;
+    out->m = malloc((count + 1) * sizeof *out->m);
+    if (!out->m)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < d->leaf_count; i++) {
+        const struct trace_node *n = &d->nodes[d->leaves[i]];
+        for (uint64_t j = 0; j < n->count; j++) {
+            const struct trace_event *e = &n->events[j];
+            if (event_kind(e) != kind)
+                continue;
+            struct mark *m = &out->m[out->count];
+            m->event = n->first_event + (int64_t)j;
+            m->time = event_end(e);
+            if (kind == MK_EV_SIGNAL) {
+                m->key = (uint64_t)data_destination(d, n->rank, e) << 32 | event_argument(e);
+                m->number = e->launch;
+            } else {
+                /* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. */
+                const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
+                uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
+                if (n->cta < first)
+                    continue;
+                m->key = (uint64_t)n->rank << 32 | (n->cta - first);
+                m->number = event_argument(e);
+            }
+            out->count++;
+        }
+    }
+    qsort(out->m, out->count, sizeof *out->m, compare_mark);
+    return 0;
+}
+
+/* The first mark whose (key, time) is above the given. */
+static uint64_t above(const struct marks *s, uint64_t key, int64_t time)
+{
+    uint64_t lo = 0, hi = s->count;
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        const struct mark *m = &s->m[mid];
+        if (m->key < key || (m->key == key && m->time <= time))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static int compare_put(const void *x, const void *y, void *context)
+{
+    const struct trace_put *puts = context, *a = &puts[*(const uint32_t *)x],
+                           *b = &puts[*(const uint32_t *)y];
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->m.ring != b->m.ring)
+        return a->m.ring < b->m.ring ? -1 : 1;
+    return a->m.sequence < b->m.sequence ? -1 : a->m.sequence > b->m.sequence;
+}
+
+/* Commands carry 24 bits of their sequence, and a track may have dropped its last ones: within a ring both
+ * sides are in order, so a merge pairs them. */
+static int join_commands(struct trace_data *d)
+{
+    struct marks commands = {0};
+    uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
+    int rc = order ? collect(d, MK_EV_COMMAND, &commands) : -ENOMEM;
+    for (uint32_t i = 0; order && i < d->put_count; i++)
+        order[i] = i;
+    if (!rc)
+        qsort_r(order, d->put_count, sizeof *order, compare_put, d->puts);
+    uint64_t c = 0, last_key = UINT64_MAX, before = 0;
+    for (uint64_t i = 0; !rc && i < d->put_count; i++) {
+        struct trace_put *p = &d->puts[order[i]];
+        uint64_t key = (uint64_t)p->rank << 32 | p->m.ring;
+        if (key != last_key) {
+            while (c < commands.count && commands.m[c].key < key)
+                c++;
+            before = p->m.sequence;
+            last_key = key;
+        }
+        for (; c < commands.count && commands.m[c].key == key; c++) {
+            uint64_t sequence = (before & ~(uint64_t)0xffffff) | commands.m[c].number;
+            if (sequence + 0x800000 < before)
+                sequence += 0x1000000;
+            else if (sequence > before + 0x800000 && sequence >= 0x1000000)
+                sequence -= 0x1000000;
+            if (sequence > p->m.sequence)
+                break;
+            before = sequence;
+            if (sequence == p->m.sequence) {
+                p->commanded = commands.m[c].time;
+                p->command_event = commands.m[c].event;
+                c++;
+                break;
+            }
+        }
+    }
+    free(order);
+    free(commands.m);
+    return rc;
+}
+
+/* A put by what its receiver knows: 12 bits of rank, 24 of flag, 28 of launch. */
+static uint64_t put_key(uint32_t peer, uint32_t flag, uint32_t launch)
+{
+    return (uint64_t)peer << 52 | (uint64_t)(flag & 0xffffff) << 28 | (launch & 0xfffffff);
+}
+
+static uint64_t slack_of(const struct trace_data *d, uint32_t a, uint32_t b)
+{
+    return d->clocks[a].residual + d->clocks[b].residual + SLACK;
+}
+
+/* The put whose flag a wait waited for; 0: none, else index + 1. A credit is one of an earlier epoch: the
+ * newest that was posted when the wait ended. */
+static uint32_t find_put(const struct trace_data *d, const struct map *puts, uint32_t rank,
+                         const struct trace_event *e)
+{
+    if (event_cause(e) != MK_CAUSE_CREDIT)
+        return map_get(puts, put_key(rank, event_argument(e), e->launch), 0);
+    const struct trace_launch *l = e->launch ? &d->launches[e->launch - 1] : NULL;
+    for (uint32_t back = 1; l && back <= CREDIT_EPOCHS && back < l->epoch; back++) {
+        uint32_t launch = map_get(&d->launch_ids, launch_key(l->plan, l->epoch - back), 0);
+        uint32_t put = launch ? map_get(puts, put_key(rank, event_argument(e), launch), 0) : 0;
+        const struct trace_put *p = put ? &d->puts[put - 1] : NULL;
+        if (p && p->posted <= event_end(e) + (int64_t)slack_of(d, rank, p->rank))
+            return put;
+    }
+    return 0;
+}
+
+/* The newest signal that the end of a wait can have seen. */
+static int64_t find_signal(const struct trace_data *d, const struct marks *signals, uint32_t rank,
+                           const struct trace_event *e)
+{
+    uint64_t key = (uint64_t)rank << 32 | event_argument(e);
+    int64_t latest = event_end(e) + (int64_t)(2 * d->residual + SLACK);
+    uint64_t i = above(signals, key, latest);
+    for (int tries = 0; i-- > 0 && tries < 64; tries++) {
+        const struct mark *m = &signals->m[i];
+        if (m->key != key)
+            break;
+        uint32_t from = data_leaf(d, m->event)->rank;
+        if (m->time <= event_end(e) + (int64_t)slack_of(d, rank, from) &&
+            (m->number == e->launch || event_cause(e) == MK_CAUSE_CREDIT))
+            return m->event;
+    }
+    return TRACE_NO_EVENT;
+}
+
+static int add_edge(struct trace_data *d, struct trace_edge edge)
+{
+    if ((d->edge_count & (d->edge_count + 1)) == 0 || !d->edges) {
+        struct trace_edge *more = realloc(d->edges, (2 * d->edge_count + 2) * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        d->edges = more;
+    }
+    d->edges[d->edge_count++] = edge;
+    return 0;
+}
+
+/* One wait: the arrival of its put, and its edge. */
+static int join_wait(struct trace_data *d, const struct map *puts, const struct marks *signals,
+                     const struct trace_node *n, uint64_t j)
+{
+    const struct trace_event *e = &n->events[j];
+    int64_t id = n->first_event + (int64_t)j;
+    if (event_cause(e) == MK_CAUSE_BACKPRESSURE)
+        return 0; /* room in a ring, no flag */
+    uint32_t put = find_put(d, puts, n->rank, e);
+    if (put) {
+        struct trace_put *p = &d->puts[put - 1];
+        if (p->arrived == TRACE_NO_TIME || event_end(e) < p->arrived) {
+            p->arrived = event_end(e);
+            p->arrival_event = id;
+            p->waited = e->ns > 0;
+        }
+        return e->ns ? add_edge(d, (struct trace_edge){id, p->command_event, put}) : 0;
+    }
+    int64_t signal = e->ns ? find_signal(d, signals, n->rank, e) : TRACE_NO_EVENT;
+    return signal == TRACE_NO_EVENT ? 0 : add_edge(d, (struct trace_edge){id, signal, 0});
+}
+
+int data_join(struct trace_data *d)
+{
+    struct marks signals = {0};
+    struct map puts = {0};
+    int rc = join_commands(d);
+    if (!rc)
+        rc = collect(d, MK_EV_SIGNAL, &signals);
+    if (!rc)
+        rc = map_reserve(&puts, d->put_count);
+    for (uint64_t i = 0; !rc && i < d->put_count; i++)
+        rc =
+            map_set(&puts, put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch), (uint32_t)i + 1);
+    for (uint32_t i = 0; !rc && i < d->leaf_count; i++) {
+        const struct trace_node *n = &d->nodes[d->leaves[i]];
+        for (uint64_t j = 0; !rc && j < n->count; j++)
+            if (event_kind(&n->events[j]) == MK_EV_WAIT)
+                rc = join_wait(d, &puts, &signals, n, j);
+    }
+    free(signals.m);
+    map_free(&puts);
+    return rc;
+}

@@ -1,0 +1,42 @@
+/* Occupancy aggregated before anybody looks: what every row of the timeline did, bucket by bucket, at every
+ * zoom. */
+#ifndef MK_TRACER_LEVELS_H
+#define MK_TRACER_LEVELS_H
+
+#include "tracer/data.h"
+#include "tracer/reader.h"
+
+#define LEVEL_FACTOR 4 /* a bucket of one level is so many of the level below */
+#define LEVEL_MAX 16
+#define LEVEL_EVENTS                                                                                         \
+    16 /* of one track in one bucket of level 0, on average: below that the events themselves are read */
+
+struct level_row {
+    uint32_t bucket, busiest;
+    uint64_t ns[TRACE_STATES - 1]; /* states from 1 on */
+};
+
+/* Rows of one node on one level: rows[first .. first + count). */
+struct level_run {
+    uint64_t first;
+    uint32_t count;
+};
+
+struct level {
+    uint64_t ns; /* of a bucket, a power of two */
+    uint32_t buckets;
+    struct level_row *rows;
+    uint64_t count, capacity;
+    struct level_run *runs; /* one a node */
+};
+
+struct levels {
+    uint32_t count;
+    struct level at[LEVEL_MAX];
+};
+
+/* All levels of a run. 0 or -ENOMEM (then empty). The caller frees with levels_free. */
+int levels_make(struct levels *out, const struct trace_data *d);
+void levels_free(struct levels *l);
+
+#endif

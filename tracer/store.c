@@ -1,0 +1,131 @@
+#include "tracer/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tracer/sql.h"
+
+static int errno_of(int rc, int disk)
+{
+    if (rc == SQLITE_NOMEM || rc == STORE_NOMEM)
+        return -ENOMEM;
+    if (rc == SQLITE_FULL)
+        return disk ? -disk : -ENOSPC;
+    return disk ? -disk : -EIO;
+}
+
+/* Runs a script; `disk` gets what the system said where it failed. */
+static int run(sqlite3 *db, const char *sql, int *disk)
+{
+    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    if (rc != SQLITE_OK)
+        *disk = sqlite3_system_errno(db);
+    return rc;
+}
+
+static int fill(sqlite3 *db, const struct trace_data *d, int *disk)
+{
+    /* No journal: an unfinished file is thrown away, not repaired. */
+    int rc =
+        run(db,
+            "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; BEGIN",
+            disk);
+    rc = rc ? rc : run(db, trace_sql_schema, disk);
+    rc = rc ? rc : store_run(db, d);
+    rc = rc ? rc : store_tracks(db, d);
+    rc = rc ? rc : store_joins(db, d);
+    rc = rc ? rc : store_levels(db, d);
+    if (rc && !*disk)
+        *disk = sqlite3_system_errno(db);
+    rc = rc ? rc : run(db, trace_sql_index, disk);
+    rc = rc ? rc : run(db, trace_sql_views, disk);
+    rc = rc ? rc : run(db, "COMMIT", disk);
+    return rc;
+}
+
+/* Makes the bytes durable, so that the rename never shows a file that a power cut empties. */
+static int flush(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
+    if (fd < 0)
+        return -errno;
+    if (fsync(fd) != 0)
+        rc = -errno;
+    close(fd);
+    return rc;
+}
+
+static int write_temporary(const struct trace_data *d, const char *temporary, char *error, size_t size)
+{
+    sqlite3 *db = NULL;
+    int disk = 0;
+    /* The temporary is made here, not by SQLite, because SQLite's "unable to open database file" hides why.
+     */
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        int rc = -errno;
+        snprintf(error, size, "cannot create the trace '%s': %s", temporary, strerror(-rc));
+        return rc;
+    }
+    close(fd);
+    int rc = sqlite3_open_v2(temporary, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    rc = rc ? rc : fill(db, d, &disk);
+    if (rc) {
+        int code = errno_of(rc, disk);
+        snprintf(error, size, "the trace could not be written to '%s': %s", temporary,
+                 disk || code == -ENOSPC || code == -ENOMEM ? strerror(-code) : sqlite3_errmsg(db));
+        rc = code;
+    }
+    if (sqlite3_close(db) != SQLITE_OK && !rc)
+        rc = -EIO;
+    if (!rc) {
+        rc = flush(temporary);
+        if (rc)
+            snprintf(error, size, "the trace could not be flushed to '%s': %s", temporary, strerror(-rc));
+    }
+    return rc;
+}
+
+int store_write(const struct trace_data *d, const char *path, char *error, size_t size)
+{
+    size_t length = strlen(path) + 32;
+    char *temporary = malloc(length);
+    if (!temporary) {
+        snprintf(error, size, "the trace could not be written: out of memory");
+        return -ENOMEM;
+    }
+    snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
+    unlink(temporary); /* of a process that had this id and was killed */
+    int rc = write_temporary(d, temporary, error, size);
+    if (!rc && rename(temporary, path) != 0) {
+        rc = -errno;
+        snprintf(error, size, "the trace could not be renamed to '%s': %s", path, strerror(-rc));
+    }
+    if (rc)
+        unlink(temporary);
+    free(temporary);
+    return rc;
+}
+
+int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run, const char *path,
+                char *error, size_t size)
+{
+    struct trace_data d;
+    int rc = data_merge(&d, parts, ranks, run, error, size);
+    if (rc)
+        return rc;
+    rc = data_join(&d);
+    rc = rc ? rc : data_overlap(&d);
+    if (rc)
+        snprintf(error, size, "the trace could not be joined: out of memory");
+    else
+        rc = store_write(&d, path, error, size);
+    data_free(&d);
+    return rc;
+}

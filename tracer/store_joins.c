@@ -1,0 +1,185 @@
+/* Tables of what belongs together: launches, messages with their stages, what ended each wait, the critical
+ * paths. */
+#include "tracer/store.h"
+
+#include <stdlib.h>
+
+#include "tracer/insert.h"
+
+static int64_t time_or_null(int64_t t)
+{
+    return t == TRACE_NO_TIME ? INSERT_NULL : t;
+}
+
+static int64_t id_or_null(int64_t id)
+{
+    return id > 0 ? id : INSERT_NULL;
+}
+
+static int store_launches(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "launch", 3);
+    for (uint32_t i = 0; i < d->launch_count; i++) {
+        insert_integer(&in, i + 1);
+        insert_integer(&in, id_or_null(d->launches[i].plan));
+        insert_integer(&in, (int64_t)d->launches[i].epoch);
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "launch_rank", 10);
+    for (uint32_t i = 0; i < d->launch_count; i++)
+        for (uint32_t r = 0; r < d->ranks; r++) {
+            const struct trace_span *s = &d->spans[(size_t)i * d->ranks + r];
+            if (s->start == TRACE_NO_TIME)
+                continue;
+            insert_integer(&in, i + 1);
+            insert_integer(&in, r);
+            insert_integer(&in, s->start);
+            insert_integer(&in, s->end);
+            insert_integer(&in, (int64_t)s->compute_only);
+            insert_integer(&in, (int64_t)s->comm_only);
+            insert_integer(&in, (int64_t)s->both);
+            insert_integer(&in, (int64_t)s->idle);
+            insert_integer(&in, (int64_t)s->tile_ns);
+            insert_integer(&in, s->compute_tracks);
+        }
+    return insert_end(&in);
+}
+
+/* First known stage to last known stage. */
+static int64_t whole(const struct trace_put *p)
+{
+    int64_t stages[] = {p->commanded, p->seen, p->posted, p->completed, p->arrived};
+    int64_t first = TRACE_NO_TIME, last = TRACE_NO_TIME;
+    for (int i = 0; i < 5; i++) {
+        if (stages[i] == TRACE_NO_TIME)
+            continue;
+        first = first == TRACE_NO_TIME ? stages[i] : first;
+        last = stages[i] > last ? stages[i] : last;
+    }
+    return first == TRACE_NO_TIME || last < first ? INSERT_NULL : last - first;
+}
+
+static int store_messages(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "message", 20);
+    for (uint64_t i = 0; i < d->put_count; i++) {
+        const struct trace_put *p = &d->puts[i];
+        insert_integer(&in, (int64_t)i + 1);
+        insert_integer(&in, p->m.plan);
+        insert_integer(&in, id_or_null(p->launch));
+        insert_integer(&in, (int64_t)p->m.epoch);
+        insert_integer(&in, p->rank);
+        insert_integer(&in, p->m.peer);
+        insert_integer(&in, p->m.ring);
+        insert_integer(&in, (int64_t)p->m.sequence);
+        insert_integer(&in, p->m.flag);
+        insert_integer(&in, p->chunk == UINT32_MAX ? INSERT_NULL : p->chunk);
+        insert_integer(&in, (int64_t)p->m.bytes);
+        insert_integer(&in, time_or_null(p->commanded));
+        insert_integer(&in, time_or_null(p->seen));
+        insert_integer(&in, time_or_null(p->posted));
+        insert_integer(&in, time_or_null(p->completed));
+        insert_integer(&in, time_or_null(p->arrived));
+        insert_integer(&in, p->arrived == TRACE_NO_TIME ? INSERT_NULL : p->waited);
+        insert_integer(&in, whole(p));
+        insert_integer(&in, id_or_null(p->command_event));
+        insert_integer(&in, id_or_null(p->arrival_event));
+    }
+    return insert_end(&in);
+}
+
+static int compare_time(const void *x, const void *y)
+{
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+
+static int64_t stage_ns(const struct trace_put *p, int stage)
+{
+    const int64_t from[] = {p->commanded, p->seen, p->posted, p->posted},
+                  to[] = {p->seen, p->posted, p->completed, p->waited ? p->arrived : TRACE_NO_TIME};
+    if (stage == 4)
+        return whole(p);
+    return from[stage] == TRACE_NO_TIME || to[stage] == TRACE_NO_TIME ? TRACE_NO_TIME
+                                                                      : to[stage] - from[stage];
+}
+
+static int store_stages(sqlite3 *db, const struct trace_data *d)
+{
+    static const char *const names[] = {"command-seen", "seen-posted", "posted-completed", "posted-arrived",
+                                        "whole"};
+    int64_t *ns = malloc((d->put_count + 1) * sizeof *ns);
+    if (!ns)
+        return STORE_NOMEM;
+    struct insert in;
+    insert_begin(&in, db, "stage", 6);
+    for (int stage = 0; stage < 5; stage++) {
+        uint64_t n = 0;
+        for (uint64_t i = 0; i < d->put_count; i++) {
+            int64_t t = stage_ns(&d->puts[i], stage);
+            if (t != TRACE_NO_TIME)
+                ns[n++] = t;
+        }
+        qsort(ns, n, sizeof *ns, compare_time);
+        insert_integer(&in, stage + 1);
+        insert_text(&in, names[stage]);
+        insert_integer(&in, (int64_t)n);
+        insert_integer(&in, n ? ns[n / 2] : INSERT_NULL);
+        insert_integer(&in, n ? ns[n * 99 / 100] : INSERT_NULL);
+        insert_integer(&in, n ? ns[n - 1] : INSERT_NULL);
+    }
+    free(ns);
+    return insert_end(&in);
+}
+
+static int store_edges(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "edge", 3);
+    for (uint64_t i = 0; i < d->edge_count; i++) {
+        insert_integer(&in, d->edges[i].event);
+        insert_integer(&in, id_or_null(d->edges[i].producer));
+        insert_integer(&in, id_or_null(d->edges[i].message));
+    }
+    return insert_end(&in);
+}
+
+static int store_critical(sqlite3 *db, const struct trace_data *d)
+{
+    struct trace_step *steps = NULL;
+    uint64_t count = 0;
+    if (data_critical(d, &steps, &count))
+        return STORE_NOMEM;
+    struct insert in;
+    insert_begin(&in, db, "critical", 9);
+    for (uint64_t i = 0, end; i < count; i = end) { /* a launch's steps were found backwards */
+        for (end = i; end < count && steps[end].launch == steps[i].launch; end++)
+            ;
+        for (uint64_t k = end; k-- > i;) {
+            insert_integer(&in, steps[k].launch);
+            insert_integer(&in, (int64_t)(end - 1 - k));
+            insert_integer(&in, steps[k].rank);
+            insert_integer(&in, id_or_null(steps[k].node));
+            insert_text(&in, steps[k].what);
+            insert_integer(&in, steps[k].start);
+            insert_integer(&in, (int64_t)steps[k].ns);
+            insert_integer(&in, id_or_null(steps[k].event));
+            insert_integer(&in, id_or_null(steps[k].message));
+        }
+    }
+    free(steps);
+    return insert_end(&in);
+}
+
+int store_joins(sqlite3 *db, const struct trace_data *d)
+{
+    int rc = store_launches(db, d);
+    rc = rc ? rc : store_messages(db, d);
+    rc = rc ? rc : store_stages(db, d);
+    rc = rc ? rc : store_edges(db, d);
+    return rc ? rc : store_critical(db, d);
+}

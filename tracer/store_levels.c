@@ -1,0 +1,138 @@
+/* Tables for whoever looks from afar: zoom, level, link, flow, traffic. */
+#include "tracer/store.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tracer/flow.h"
+#include "tracer/insert.h"
+
+static int store_rows(sqlite3 *db, const struct trace_data *d, const struct levels *l)
+{
+    struct insert in;
+    insert_begin(&in, db, "zoom", 3);
+    for (uint32_t i = 0; i < l->count; i++) {
+        insert_integer(&in, i);
+        insert_integer(&in, (int64_t)l->at[i].ns);
+        insert_integer(&in, l->at[i].buckets);
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "level", 12);
+    for (uint32_t i = 0; i < l->count; i++)
+        for (uint32_t n = 0; n < d->node_count && in.rc == SQLITE_OK; n++) {
+            const struct level_run *run = &l->at[i].runs[n];
+            for (uint64_t k = run->first; k < run->first + run->count; k++) {
+                const struct level_row *r = &l->at[i].rows[k];
+                insert_integer(&in, i);
+                insert_integer(&in, d->nodes[n].id);
+                insert_integer(&in, r->bucket);
+                insert_integer(&in, r->busiest);
+                for (int s = 0; s < TRACE_STATES - 1; s++)
+                    insert_integer(&in, (int64_t)r->ns[s]);
+            }
+        }
+    return insert_end(&in);
+}
+
+static const char *const kind_names[FLOW_KINDS] = {"nvlink", "network"};
+
+/* A link's id: 1, 2, ... in order of rank, kind, direction. */
+static int64_t link_id(const struct flow *f, const struct flow_link *l)
+{
+    return l - f->links + 1;
+}
+
+static int store_links(sqlite3 *db, const struct flow *f)
+{
+    struct insert in;
+    insert_begin(&in, db, "link", 9);
+    for (uint32_t r = 0; r < f->ranks; r++)
+        for (int kind = 0; kind < FLOW_KINDS; kind++)
+            for (int side = 0; side < 2; side++) {
+                const struct flow_link *l = flow_link(f, r, kind, side);
+                char name[64];
+                snprintf(name, sizeof name, "%s %s", kind ? "network" : "NVLink", side ? "in" : "out");
+                insert_integer(&in, link_id(f, l));
+                insert_integer(&in, r);
+                insert_text(&in, kind_names[kind]);
+                insert_text(&in, side ? "in" : "out");
+                insert_text(&in, name);
+                insert_integer(&in, (int64_t)l->count);
+                insert_integer(&in, (int64_t)l->bytes);
+                insert_integer(&in, (int64_t)l->busy);
+                insert_integer(&in, (int64_t)l->peak);
+            }
+    return insert_end(&in);
+}
+
+static int store_flow(sqlite3 *db, const struct flow *f, const struct levels *l)
+{
+    double *moved = malloc(l->at[0].buckets * sizeof *moved),
+           *in_flight = malloc(l->at[0].buckets * sizeof *in_flight);
+    struct insert in;
+    insert_begin(&in, db, "flow", 5);
+    for (uint32_t i = 0; moved && in_flight && i < l->count; i++)
+        for (uint32_t k = 0; k < f->ranks * FLOW_KINDS * 2; k++) {
+            const struct flow_link *link = &f->links[k];
+            if (!link->count)
+                continue;
+            flow_fill(link, l->at[i].ns, l->at[i].buckets, moved, in_flight);
+            for (uint32_t b = 0; b < l->at[i].buckets; b++) {
+                if (moved[b] <= 0)
+                    continue;
+                insert_integer(&in, i);
+                insert_integer(&in, link_id(f, link));
+                insert_integer(&in, b);
+                insert_integer(&in, llround(moved[b]));
+                insert_integer(&in, llround(in_flight[b]));
+            }
+        }
+    int rc = moved && in_flight ? SQLITE_OK : STORE_NOMEM;
+    free(moved);
+    free(in_flight);
+    return insert_end(&in) ? in.rc : rc;
+}
+
+static int store_traffic(sqlite3 *db, const struct flow *f)
+{
+    struct insert in;
+    insert_begin(&in, db, "traffic", 6);
+    for (int kind = 0; kind < FLOW_KINDS; kind++)
+        for (uint32_t r = 0; r < f->ranks; r++) {
+            const struct flow_link *l = flow_link(f, r, kind, 0);
+            for (uint64_t i = 0, end; i < l->count; i = end) {
+                uint64_t bytes = 0;
+                for (end = i; end < l->count && l->transfers[end].peer == l->transfers[i].peer; end++)
+                    bytes += l->transfers[end].bytes;
+                insert_text(&in, kind_names[kind]);
+                insert_integer(&in, r);
+                insert_integer(&in, l->transfers[i].peer);
+                insert_integer(&in, (int64_t)(end - i));
+                insert_integer(&in, (int64_t)bytes);
+                insert_integer(&in, (int64_t)flow_busy(&l->transfers[i], end - i));
+            }
+        }
+    return insert_end(&in);
+}
+
+int store_levels(sqlite3 *db, const struct trace_data *d)
+{
+    struct levels levels;
+    struct flow flow;
+    if (levels_make(&levels, d))
+        return STORE_NOMEM;
+    if (flow_make(&flow, d)) {
+        levels_free(&levels);
+        return STORE_NOMEM;
+    }
+    int rc = store_rows(db, d, &levels);
+    rc = rc ? rc : store_links(db, &flow);
+    rc = rc ? rc : store_flow(db, &flow, &levels);
+    rc = rc ? rc : store_traffic(db, &flow);
+    flow_free(&flow);
+    levels_free(&levels);
+    return rc;
+}

@@ -1,0 +1,302 @@
+/* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops, metrics. */
+#include "tracer/store.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tracer/insert.h"
+#include "tracer/reader.h"
+
+static void insert_known(struct insert *in, double value) /* 0 and what is no number: not known */
+{
+    if (isfinite(value) && value > 0)
+        insert_real(in, value);
+    else
+        insert_integer(in, INSERT_NULL);
+}
+
+static void insert_word(struct insert *in, const char *text) /* "": not known */
+{
+    insert_text(in, text && *text ? text : NULL);
+}
+
+static const char *shape_of(const struct trace_plan *p, char *text, size_t size)
+{
+    snprintf(text, size, "%llu,%llu,%llu", (unsigned long long)p->m, (unsigned long long)p->n,
+             (unsigned long long)p->k);
+    return text;
+}
+
+static int store_list(sqlite3 *db, const char *table, const char *const *names, int count)
+{
+    struct insert in;
+    insert_begin(&in, db, table, 2);
+    for (int i = 0; i < count; i++) {
+        insert_integer(&in, i);
+        insert_text(&in, names[i]);
+    }
+    return insert_end(&in);
+}
+
+static int store_names(sqlite3 *db)
+{
+    static const char *const kinds[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
+                                                   "copy", "signal", "command", "reduce"};
+    static const char *const states[TRACE_STATES] = {
+        "idle",        "tile",        "copy", "command", "reduce", "wait data", "wait back-pressure",
+        "wait credit", "wait network"};
+    const char *roles[MK_ROLES], *causes[MK_CAUSES];
+    for (int i = 0; i < MK_ROLES; i++)
+        roles[i] = plan_role_name(i);
+    for (int i = 0; i < MK_CAUSES; i++)
+        causes[i] = plan_cause_name(i);
+    int rc = store_list(db, "role", roles, MK_ROLES);
+    rc = rc ? rc : store_list(db, "cause", causes, MK_CAUSES);
+    rc = rc ? rc : store_list(db, "kind", kinds, MK_EV_KINDS);
+    return rc ? rc : store_list(db, "state", states, TRACE_STATES);
+}
+
+static int store_one_run(sqlite3 *db, const struct trace_data *d)
+{
+    const struct trace_run *u = d->run;
+    const struct trace_part *p = &d->parts[0];
+    char shape[96] = "", started[32] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc))
+        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    struct insert in;
+    insert_begin(&in, db, "run", 22);
+    insert_integer(&in, 1);
+    insert_text(&in, u->source ? u->source : "measured");
+    insert_text(&in, u->executor ? u->executor : "host");
+    insert_text(&in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
+    insert_text(&in, p->plan_count ? shape_of(&p->plans[0], shape, sizeof shape) : "");
+    insert_word(&in, u->fabric);
+    insert_word(&in, u->nic);
+    insert_integer(&in, p->topo.nodes);
+    insert_integer(&in, p->topo.gpus);
+    insert_integer(&in, u->seed ? *u->seed : INSERT_NULL);
+    insert_word(&in, u->command);
+    insert_word(&in, u->version);
+    insert_text(&in, started);
+    insert_integer(&in, d->origin);
+    insert_integer(&in, d->duration);
+    insert_integer(&in, (int64_t)d->events);
+    insert_integer(&in, (int64_t)d->put_count);
+    insert_integer(&in, (int64_t)d->dropped);
+    insert_integer(&in, (int64_t)d->residual);
+    insert_known(&in, u->peak_flops);
+    insert_known(&in, u->nvlink_bytes_per_s);
+    insert_known(&in, u->network_bytes_per_s);
+    return insert_end(&in);
+}
+
+static int store_ranks(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "rank", 5);
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        const struct trace_part *p = &d->parts[r];
+        insert_integer(&in, r);
+        insert_integer(&in, mk_node_of(&p->topo, r));
+        insert_integer(&in, mk_local_of(&p->topo, r));
+        insert_word(&in, p->host);
+        insert_word(&in, p->device);
+    }
+    return insert_end(&in);
+}
+
+static int store_plans(sqlite3 *db, const struct trace_data *d)
+{
+    const struct trace_part *p = &d->parts[0];
+    char shape[96];
+    struct insert in;
+    insert_begin(&in, db, "plan", 19);
+    for (uint32_t i = 0; i < p->plan_count; i++) {
+        const struct trace_plan *q = &p->plans[i];
+        insert_integer(&in, q->id);
+        insert_text(&in, plan_op_name(q->op));
+        insert_text(&in, shape_of(q, shape, sizeof shape));
+        insert_integer(&in, (int64_t)q->m);
+        insert_integer(&in, (int64_t)q->n);
+        insert_integer(&in, (int64_t)q->k);
+        insert_integer(&in, q->tile_m);
+        insert_integer(&in, q->tile_n);
+        insert_integer(&in, q->chunk_rows);
+        insert_integer(&in, q->pieces);
+        for (int role = 0; role < MK_ROLES; role++)
+            insert_integer(&in, q->split.ctas[role]);
+        insert_integer(&in, q->deterministic);
+        insert_integer(&in, q->tile_count);
+        insert_integer(&in, q->chunk_count);
+        insert_integer(&in, q->flag_base);
+        insert_integer(&in, q->flag_count);
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "work", 5);
+    for (uint32_t r = 0; r < d->ranks; r++)
+        for (uint32_t i = 0; i < d->parts[r].plan_count; i++) {
+            const struct trace_plan *q = &d->parts[r].plans[i];
+            if (!data_plan(d, 0, q->id) || data_plan(d, r, q->id) != q)
+                continue; /* not a plan of the job */
+            insert_integer(&in, q->id);
+            insert_integer(&in, r);
+            insert_known(&in, q->flop);
+            insert_integer(&in, (int64_t)q->nvlink_bytes);
+            insert_integer(&in, (int64_t)q->network_bytes);
+        }
+    return insert_end(&in);
+}
+
+static int store_tiles(sqlite3 *db, const struct trace_plan *p)
+{
+    struct insert in;
+    insert_begin(&in, db, "tile", 7);
+    for (uint32_t i = 0; p->tiles && i < p->tile_count; i++) {
+        const struct mk_tile *t = &p->tiles[i];
+        insert_integer(&in, p->id);
+        insert_integer(&in, i);
+        insert_integer(&in, t->slab);
+        insert_integer(&in, t->row);
+        insert_integer(&in, t->col);
+        insert_integer(&in, t->rows);
+        insert_integer(&in, t->cols);
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "chunk", 5);
+    for (uint32_t i = 0; p->chunks && i < p->chunk_count; i++) {
+        insert_integer(&in, p->id);
+        insert_integer(&in, i);
+        insert_integer(&in, p->chunks[i].rank);
+        insert_integer(&in, p->chunks[i].number);
+        insert_integer(&in, (int64_t)p->chunks[i].bytes);
+    }
+    return insert_end(&in);
+}
+
+static int same_meaning(const struct mk_flag_meaning *a, const struct mk_flag_meaning *b)
+{
+    return a->producer == b->producer && a->chunk == b->chunk && !strcmp(a->text, b->text);
+}
+
+/* Rank 0's meaning goes for all (rank -1); another rank's is stored where it differs. */
+static int store_flags(sqlite3 *db, const struct trace_data *d, const struct trace_plan *p)
+{
+    struct insert in;
+    insert_begin(&in, db, "flag", 6);
+    for (uint32_t i = 0; i < p->flag_count; i++)
+        for (uint32_t r = 0; r < d->ranks; r++) {
+            const struct trace_plan *q = data_plan(d, r, p->id);
+            if (!q || q->flag_count != p->flag_count || (r && same_meaning(&q->flags[i], &p->flags[i])))
+                continue;
+            insert_integer(&in, p->id);
+            insert_integer(&in, (int64_t)p->flag_base + i);
+            insert_integer(&in, r ? (int64_t)r : -1);
+            insert_integer(&in, q->flags[i].producer);
+            uint32_t chunk = data_flag_chunk(d, q, &q->flags[i]);
+            insert_integer(&in, chunk == UINT32_MAX ? INSERT_NULL : chunk);
+            insert_text(&in, q->flags[i].text);
+        }
+    return insert_end(&in);
+}
+
+static void insert_clock(struct insert *in, uint32_t rank, const char *domain, const struct trace_clock *c)
+{
+    insert_integer(in, rank);
+    insert_text(in, domain);
+    insert_integer(in, (int64_t)c->reference);
+    insert_integer(in, c->offset);
+    insert_real(in, c->drift);
+    insert_integer(in, (int64_t)c->residual);
+    insert_integer(in, c->samples);
+    insert_integer(in, c->used);
+}
+
+static void insert_samples(struct insert *in, uint32_t rank, const char *domain,
+                           const struct trace_clock_sample *s, uint32_t count, const uint8_t *used)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        insert_integer(in, rank);
+        insert_text(in, domain);
+        insert_integer(in, i);
+        insert_integer(in, (int64_t)s[i].local);
+        insert_integer(in, (int64_t)s[i].remote);
+        insert_integer(in, (int64_t)s[i].bracket);
+        insert_integer(in, used[i]);
+    }
+}
+
+static int store_clocks(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "clock", 8);
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        insert_clock(&in, r, "host", &d->clocks[r].host);
+        if (d->parts[r].gpu_samples)
+            insert_clock(&in, r, "gpu", &d->clocks[r].gpu);
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "clock_sample", 7);
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        const struct trace_part *p = &d->parts[r];
+        insert_samples(&in, r, "host", p->host_clock, p->host_samples, d->clocks[r].host_used);
+        insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples, d->clocks[r].gpu_used);
+    }
+    return insert_end(&in);
+}
+
+static int store_drops(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "\"drop\"", 3);
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        for (uint32_t i = d->rank_node[r]; i < d->rank_node[r + 1]; i++)
+            if (d->nodes[i].leaf && d->nodes[i].dropped) {
+                insert_integer(&in, r);
+                insert_integer(&in, d->nodes[i].id);
+                insert_integer(&in, (int64_t)d->nodes[i].dropped);
+            }
+        if (d->parts[r].messages_dropped) {
+            insert_integer(&in, r);
+            insert_integer(&in, INSERT_NULL);
+            insert_integer(&in, (int64_t)d->parts[r].messages_dropped);
+        }
+    }
+    int rc = insert_end(&in);
+    if (rc)
+        return rc;
+    insert_begin(&in, db, "metric", 4);
+    for (uint32_t i = 0; i < d->run->metric_count; i++) {
+        const struct trace_metric *m = &d->run->metrics[i];
+        if (!isfinite(m->value))
+            continue;
+        insert_text(&in, m->name);
+        insert_integer(&in, INSERT_NULL);
+        insert_real(&in, m->value);
+        insert_text(&in, m->unit);
+    }
+    return insert_end(&in);
+}
+
+int store_run(sqlite3 *db, const struct trace_data *d)
+{
+    int rc = store_names(db);
+    rc = rc ? rc : store_one_run(db, d);
+    rc = rc ? rc : store_ranks(db, d);
+    rc = rc ? rc : store_plans(db, d);
+    for (uint32_t i = 0; !rc && i < d->parts[0].plan_count; i++) {
+        rc = store_tiles(db, &d->parts[0].plans[i]);
+        rc = rc ? rc : store_flags(db, d, &d->parts[0].plans[i]);
+    }
+    rc = rc ? rc : store_clocks(db, d);
+    return rc ? rc : store_drops(db, d);
+}

@@ -1,0 +1,231 @@
+/* Tables of what the CTAs did: track, event, and their totals. */
+#include "tracer/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tracer/insert.h"
+
+#define LONGEST 256 /* kept of each kind on each rank */
+
+static const char *node_name(const struct trace_data *d, const struct trace_node *n, char *text, size_t size)
+{
+    const struct mk_topo *t = &d->parts[0].topo;
+    switch (n->kind) {
+    case TRACE_NODE_RANK:
+        snprintf(text, size, "rank %u (node %u)", n->rank, mk_node_of(t, n->rank));
+        break;
+    case TRACE_NODE_ROLE:
+        snprintf(text, size, "%s", plan_role_name(n->role));
+        break;
+    case TRACE_NODE_CTA:
+        snprintf(text, size, "CTA %u", n->cta);
+        break;
+    case TRACE_NODE_WARP:
+        snprintf(text, size, "CTA %u warp %u", n->cta, n->warp);
+        break;
+    }
+    return text;
+}
+
+static int64_t time_or_null(int64_t t)
+{
+    return t == TRACE_NO_TIME ? INSERT_NULL : t;
+}
+
+static int store_nodes(sqlite3 *db, const struct trace_data *d)
+{
+    static const char *const kinds[] = {"rank", "role", "cta", "warp"};
+    char name[64];
+    struct insert in;
+    insert_begin(&in, db, "track", 16);
+    for (uint32_t i = 0; i < d->node_count; i++) {
+        const struct trace_node *n = &d->nodes[i];
+        int leaf = n->leaf && n->count > 0;
+        insert_integer(&in, n->id);
+        insert_integer(&in, n->parent ? (int64_t)n->parent : INSERT_NULL);
+        insert_text(&in, kinds[n->kind]);
+        insert_integer(&in, n->rank);
+        insert_integer(&in, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL);
+        insert_integer(&in, n->kind >= TRACE_NODE_CTA ? (int64_t)n->cta : INSERT_NULL);
+        insert_integer(&in, n->leaf ? (int64_t)n->warp : INSERT_NULL);
+        insert_text(&in, node_name(d, n, name, sizeof name));
+        insert_integer(&in, n->leaves);
+        insert_integer(&in, (int64_t)n->total);
+        insert_integer(&in, (int64_t)n->dropped);
+        insert_integer(&in, leaf ? n->first_event : INSERT_NULL);
+        insert_integer(&in, leaf ? n->first_event + (int64_t)n->count - 1 : INSERT_NULL);
+        insert_integer(&in, (int64_t)n->longest);
+        insert_integer(&in, time_or_null(n->start));
+        insert_integer(&in, time_or_null(n->end));
+    }
+    return insert_end(&in);
+}
+
+/* What a wait's `cause` column holds; other kinds use the bits otherwise. */
+static uint32_t cause_of(const struct trace_event *e)
+{
+    uint32_t cause = event_cause(e);
+    return event_kind(e) == MK_EV_WAIT && cause < MK_CAUSES ? cause : MK_CAUSE_NONE;
+}
+
+/* Which peer a command was for. */
+struct pair {
+    int64_t event;
+    uint32_t peer;
+};
+
+static int compare_pair(const void *x, const void *y)
+{
+    const struct pair *a = x, *b = y;
+    return a->event < b->event ? -1 : a->event > b->event;
+}
+
+static struct pair *command_peers(const struct trace_data *d, uint64_t *count)
+{
+    struct pair *all = malloc((d->put_count + 1) * sizeof *all);
+    *count = 0;
+    for (uint64_t i = 0; all && i < d->put_count; i++)
+        if (d->puts[i].command_event != TRACE_NO_EVENT)
+            all[(*count)++] = (struct pair){d->puts[i].command_event, d->puts[i].m.peer};
+    if (all)
+        qsort(all, *count, sizeof *all, compare_pair);
+    return all;
+}
+
+static int store_events(sqlite3 *db, const struct trace_data *d)
+{
+    uint64_t count = 0, next = 0;
+    struct pair *peers = command_peers(d, &count);
+    if (!peers)
+        return STORE_NOMEM;
+    struct insert in;
+    insert_begin(&in, db, "event(track,launch,start,ns,kind,cause,argument,peer)", 8);
+    for (uint32_t i = 0; i < d->leaf_count && in.rc == SQLITE_OK; i++) {
+        const struct trace_node *n = &d->nodes[d->leaves[i]];
+        for (uint64_t j = 0; j < n->count; j++) {
+            const struct trace_event *e = &n->events[j];
+            int64_t id = n->first_event + (int64_t)j, peer = INSERT_NULL;
+            if (event_kind(e) == MK_EV_COPY || event_kind(e) == MK_EV_SIGNAL)
+                peer = data_destination(d, n->rank, e);
+            while (next < count && peers[next].event < id)
+                next++;
+            if (next < count && peers[next].event == id)
+                peer = peers[next].peer;
+            insert_integer(&in, n->id);
+            insert_integer(&in, e->launch ? (int64_t)e->launch : INSERT_NULL);
+            insert_integer(&in, e->start);
+            insert_integer(&in, (int64_t)e->ns);
+            insert_integer(&in, event_kind(e));
+            insert_integer(&in, cause_of(e));
+            insert_integer(&in, event_argument(e));
+            insert_integer(&in, peer);
+        }
+    }
+    free(peers);
+    return insert_end(&in);
+}
+
+static int store_totals(sqlite3 *db, const struct trace_data *d)
+{
+    struct insert in;
+    insert_begin(&in, db, "total", 6);
+    for (uint32_t i = 0; i < d->leaf_count; i++) {
+        const struct trace_node *n = &d->nodes[d->leaves[i]];
+        uint64_t count[MK_EV_KINDS][MK_CAUSES] = {0}, ns[MK_EV_KINDS][MK_CAUSES] = {0},
+                 most[MK_EV_KINDS][MK_CAUSES] = {0};
+        for (uint64_t j = 0; j < n->count; j++) {
+            const struct trace_event *e = &n->events[j];
+            uint32_t k = event_kind(e), c = cause_of(e);
+            count[k][c]++;
+            ns[k][c] += e->ns;
+            most[k][c] = e->ns > most[k][c] ? e->ns : most[k][c];
+        }
+        for (uint32_t k = 0; k < MK_EV_KINDS; k++)
+            for (uint32_t c = 0; c < MK_CAUSES; c++)
+                if (count[k][c]) {
+                    insert_integer(&in, n->id);
+                    insert_integer(&in, k);
+                    insert_integer(&in, c);
+                    insert_integer(&in, (int64_t)count[k][c]);
+                    insert_integer(&in, (int64_t)ns[k][c]);
+                    insert_integer(&in, (int64_t)most[k][c]);
+                }
+    }
+    return insert_end(&in);
+}
+
+/* The longest events seen so far, the shortest of them on top of a heap. */
+struct best {
+    uint64_t ns[LONGEST];
+    int64_t event[LONGEST];
+    uint32_t count;
+};
+
+static void sift(struct best *b, uint32_t i)
+{
+    for (;;) {
+        uint32_t least = i;
+        for (uint32_t c = 2 * i + 1; c <= 2 * i + 2 && c < b->count; c++)
+            if (b->ns[c] < b->ns[least])
+                least = c;
+        if (least == i)
+            return;
+        uint64_t ns = b->ns[i];
+        int64_t event = b->event[i];
+        b->ns[i] = b->ns[least], b->event[i] = b->event[least];
+        b->ns[least] = ns, b->event[least] = event;
+        i = least;
+    }
+}
+
+static void keep(struct best *b, uint64_t ns, int64_t event)
+{
+    if (b->count < LONGEST) {
+        b->ns[b->count] = ns;
+        b->event[b->count++] = event;
+        if (b->count == LONGEST)
+            for (uint32_t i = LONGEST / 2; i-- > 0;)
+                sift(b, i);
+    } else if (ns > b->ns[0]) {
+        b->ns[0] = ns;
+        b->event[0] = event;
+        sift(b, 0);
+    }
+}
+
+static int store_longest(sqlite3 *db, const struct trace_data *d)
+{
+    struct best *best = malloc(MK_EV_KINDS * sizeof *best);
+    if (!best)
+        return STORE_NOMEM;
+    struct insert in;
+    insert_begin(&in, db, "longest", 3);
+    for (uint32_t r = 0; r < d->ranks; r++) {
+        for (uint32_t k = 0; k < MK_EV_KINDS; k++)
+            best[k].count = 0;
+        for (uint32_t i = d->rank_node[r]; i < d->rank_node[r + 1]; i++)
+            for (uint64_t j = 0; j < d->nodes[i].count; j++) {
+                const struct trace_event *e = &d->nodes[i].events[j];
+                if (e->ns)
+                    keep(&best[event_kind(e)], e->ns, d->nodes[i].first_event + (int64_t)j);
+            }
+        for (uint32_t k = 0; k < MK_EV_KINDS; k++)
+            for (uint32_t i = 0; i < best[k].count; i++) {
+                insert_integer(&in, k);
+                insert_integer(&in, (int64_t)best[k].ns[i]);
+                insert_integer(&in, best[k].event[i]);
+            }
+    }
+    free(best);
+    return insert_end(&in);
+}
+
+int store_tracks(sqlite3 *db, const struct trace_data *d)
+{
+    int rc = store_nodes(db, d);
+    rc = rc ? rc : store_events(db, d);
+    rc = rc ? rc : store_totals(db, d);
+    return rc ? rc : store_longest(db, d);
+}
