@@ -34,6 +34,12 @@ GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench_gpu.c experiments/bench_gpu_r
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)
+ifneq ($(HAVE_VERBS),)
+ALL_CFLAGS += -DMK_HAVE_VERBS
+else
+LIB_C   := $(filter-out backends/verbs/%,$(LIB_C))
+NIC_C   :=
+endif
 ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)
 LIB_C   += $(wildcard kernels/*.c)
@@ -48,12 +54,13 @@ endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
-TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz_*.c)))
+NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%)
+TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wildcard tests/test_*.c)))
+FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
 .PHONY: all found help demo test check asan tsan test-gpu fuzz figures format install clean
-all: found $(BUILD)/libsoftnic.so $(BUILD)/libmkernel.so $(BUILD)/mkernel
+all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 found:
 	@echo "found: CUDA=$(or $(NVCC),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
@@ -104,7 +111,7 @@ test: ## install what is missing, build, run every test that can run on this mac
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 
-check: $(BUILD)/libsoftnic.so $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) ## the tests, without installing anything
+check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) ## the tests, without installing anything
 	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh)
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
@@ -135,7 +142,7 @@ help: ## this list
 
 # ---- fuzzers: the library once more, built by clang with coverage ----
 
-FUZZ_FLAGS := -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 FUZZ_O := $(LIB_C:%.c=$(BUILD)/fuzz/%.o) $(NIC_C:%.c=$(BUILD)/fuzz/%.o)
 
 $(BUILD)/fuzz/%.o: %.c

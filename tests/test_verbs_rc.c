@@ -196,7 +196,8 @@ static void test_foreign_addresses(void **state)
         size_t offset;
         uint8_t value;
         const char *says;
-    } cases[] = {{0, 0xff, "version"}, {32, 7, "other peers"}, {40, 200, "QPs"}, {58, 77, "InfiniBand"}, {59, 99, "MTU"}};
+    } cases[] = {{0, 0xff, "version"}, {32, 7, "other peers"}, {40, 200, "QPs"}, {58, 77, "InfiniBand"}, {59, 99, "MTU"},
+                 {76, 0, "softnic"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *at = addresses + stride + cases[i].offset, keep = *at;
         *at = (char)cases[i].value;

@@ -20,6 +20,7 @@ struct rc_address {
     uint16_t lid;
     uint8_t link_layer, mtu; /* enum ibv_mtu */
     uint8_t gid[16];
+    uint32_t provider;     /* enum verbs_provider */
     uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order */
 };
 

@@ -31,7 +31,8 @@ static void rc_address(struct fabric *fabric, void *out)
                            .flag_bytes = rc->heap.flag_bytes, .rank = rc->rank, .peer_count = rc->peer_count,
                            .qps = rc->qps_per_peer, .data_rkey = rc->mr.data ? rc->mr.data->rkey : 0,
                            .flag_rkey = rc->mr.flags->rkey, .psn = rc->psn, .lid = d->port_attr.lid,
-                           .link_layer = d->port_attr.link_layer, .mtu = (uint8_t)d->port_attr.active_mtu};
+                           .link_layer = d->port_attr.link_layer, .mtu = (uint8_t)d->port_attr.active_mtu,
+                           .provider = d->api->provider};
     memcpy(a.gid, d->gid.raw, sizeof a.gid);
     memset(out, 0, rc_address_bytes(fabric));
     memcpy(out, &a, sizeof a);
@@ -47,6 +48,8 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
 {
     if (a->magic != RC_MAGIC)
         return "it does not speak this version of the verbs fabric";
+    if (a->provider != rc->device.api->provider)
+        return "one end uses softnic and the other does not";
     if (a->rank != rank || a->peer_count != rc->peer_count)
         return "it has other peers";
     if (!a->qps || a->qps > RC_MAX_QPS || numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)

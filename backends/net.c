@@ -1,0 +1,172 @@
+/* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and starts the proxy. */
+#include "backends/nic.h"
+#include "backends/proxy.h"
+
+#ifdef MK_HAVE_VERBS
+#include "backends/verbs/verbs_rc.h"
+#endif
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_MESSAGES ((uint64_t)1 << 20) /* of one rank's log */
+
+struct net {
+    struct fabric *fabric;
+    struct proxy *proxy;
+#ifdef MK_HAVE_VERBS
+    struct verbs_api api;
+#endif
+};
+
+static uint64_t wall_clock(void *context)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static int job_failed(void *context)
+{
+    return comm_failed(context);
+}
+
+static void fail_job(void *context, const struct mk_failure *failure)
+{
+    comm_fail(context, failure);
+}
+
+static void describe(void *context, uint32_t plan, struct mk_failure *f)
+{
+    const struct mk_plan *p = comm_plan(context, plan);
+    if (!p)
+        return;
+    f->op = p->problem.op;
+    if (f->flag == UINT32_MAX)
+        return;
+    struct mk_flag_meaning meaning;
+    plan_describe_flag(p, f->flag, &meaning);
+    f->chunk = meaning.chunk;
+    memcpy(f->what, meaning.text, sizeof f->what);
+}
+
+/* The same local rank of every other node, ascending. */
+static uint32_t rail_peers(const struct mk_topo *t, uint32_t *peers)
+{
+    uint32_t count = 0;
+    for (uint32_t node = 0; node < t->nodes; node++)
+        if (node != mk_node_of(t, t->rank))
+            peers[count++] = mk_rank_at(t, node, mk_local_of(t, t->rank));
+    return count;
+}
+
+static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+{
+    char *error = comm->error;
+    size_t size = sizeof comm->error;
+    if (strcmp(comm->config.fabric, "verbs")) {
+        snprintf(error, size, "there is no fabric %s: verbs", comm->config.fabric);
+        return -ENODEV;
+    }
+#ifdef MK_HAVE_VERBS
+    struct nic_choice nic;
+    struct verbs_rc_config c = {.api = &net->api, .rank = comm->topo.rank, .world = mk_world(&comm->topo), .peers = peers,
+                                .peer_count = count};
+    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes, comm->heap.bytes};
+    verbs_options_default(&c.options);
+    int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
+    if (!rc)
+        rc = nic_choose(&nic, comm->config.nic, mk_local_of(&comm->topo, comm->topo.rank), error, size);
+    if (!rc)
+        rc = verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
+    if (rc)
+        return rc;
+    c.device = nic.device;
+    return verbs_rc_open(&net->fabric, &c, error, size);
+#else
+    snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");
+    return -ENODEV;
+#endif
+}
+
+static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+{
+    struct fabric *f = net->fabric;
+    size_t bytes = f->ops->address_bytes(f);
+    char *mine = calloc(1, bytes), *all = calloc(mk_world(&comm->topo), bytes);
+    int rc = mine && all ? 0 : -ENOMEM;
+    if (!rc) {
+        f->ops->address(f, mine);
+        rc = bootstrap_allgather(comm->bootstrap, mine, all, bytes);
+    }
+    if (!rc)
+        rc = f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
+    free(mine);
+    free(all);
+    return rc;
+}
+
+static int start_proxy(struct mk_comm *comm, struct net *net)
+{
+    if (comm->config.trace_events) {
+        uint64_t capacity = (uint64_t)comm->config.trace_events * (comm->ring_count ? comm->ring_count : 1);
+        if (capacity > MAX_MESSAGES)
+            capacity = MAX_MESSAGES;
+        comm->messages = (struct mk_message_log){.messages = calloc(capacity, sizeof(struct mk_message)),
+                                                 .capacity = capacity};
+        if (!comm->messages.messages)
+            return -ENOMEM;
+    }
+    struct proxy_config config = {.fabric = net->fabric, .rings = comm->rings, .ring_count = comm->ring_count,
+                                  .timeout_ns = comm->config.timeout_ns, .topo = comm->topo,
+                                  .heap_bytes = comm->heap.bytes, .heap_flags = comm->heap.flag_bytes / 8,
+                                  .messages = comm->messages.messages ? &comm->messages : NULL, .now = wall_clock,
+                                  .failed = job_failed, .fail = fail_job, .describe = describe, .context = comm};
+    int rc = proxy_create(&net->proxy, &config);
+    return rc ? rc : proxy_start(net->proxy);
+}
+
+static int net_open(struct mk_comm *comm)
+{
+    struct net *net = calloc(1, sizeof *net);
+    uint32_t *peers = calloc(comm->topo.nodes, sizeof *peers);
+    int rc = net && peers ? 0 : -ENOMEM;
+    comm->net_state = net;
+    comm->error[0] = '\0';
+    if (!rc) {
+        uint32_t count = rail_peers(&comm->topo, peers);
+        rc = open_fabric(comm, net, peers, count);
+        if (!rc)
+            rc = connect_rail(comm, net, peers, count);
+    }
+    if (!rc)
+        rc = start_proxy(comm, net);
+    if (rc && !comm->error[0] && !comm_failed(comm))
+        snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
+    free(peers);
+    return rc; /* net_close undoes what was done */
+}
+
+static void net_close(struct mk_comm *comm)
+{
+    struct net *net = comm->net_state;
+    if (!net)
+        return;
+    if (net->proxy) {
+        proxy_stop(net->proxy);
+        if (!comm_failed(comm))
+            bootstrap_barrier(comm->bootstrap); /* the peers' last puts still want this NIC's acknowledgement */
+    }
+    if (net->fabric)
+        net->fabric->ops->close(net->fabric);
+    proxy_destroy(net->proxy);
+    free(comm->messages.messages);
+    memset(&comm->messages, 0, sizeof comm->messages);
+    free(net);
+    comm->net_state = NULL;
+}
+
+const struct mk_net_ops net_fabric = {.open = net_open, .close = net_close};

@@ -1,0 +1,269 @@
+#include "backends/nic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#ifdef MK_HAVE_VERBS
+#include "backends/verbs/verbs_device.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+
+static void read_line(const char *path, char *out, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    out[0] = '\0';
+    if (f) {
+        if (!fgets(out, (int)size, f))
+            out[0] = '\0';
+        fclose(f);
+    }
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static const char *state_name(enum ibv_port_state state)
+{
+    static const char *const names[] = {"no state", "down", "initialising", "armed", "active", "active, deferred"};
+    return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
+}
+
+/* Gbit/s of the verbs' speed and width codes (InfiniBand specification, PortInfo). */
+static double port_gbit(const struct ibv_port_attr *p)
+{
+    static const double speeds[] = {2.5, 5, 10, 10, 14.0625, 25.78125, 53.125, 106.25}; /* by bit: SDR .. NDR */
+    int width = p->active_width == 1 ? 1 : p->active_width == 2 ? 4 : p->active_width == 4 ? 8
+              : p->active_width == 8 ? 12 : p->active_width == 16 ? 2 : 0;
+    for (unsigned bit = 0; bit < sizeof speeds / sizeof *speeds; bit++)
+        if (p->active_speed == 1u << bit)
+            return speeds[bit] * width;
+    return 0;
+}
+
+static void describe_gid(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context,
+                         const struct ibv_port_attr *port)
+{
+    int best = 0, ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
+    n->gid_index = -1;
+    for (int i = 0; i < port->gid_tbl_len && (ethernet || i == 0); i++) {
+        union ibv_gid gid;
+        uint32_t type;
+        if (verbs_query_gid(api, context, (uint8_t)n->port, (uint32_t)i, &gid, &type))
+            continue;
+        int rank = ethernet ? verbs_gid_rank(&gid, type) : 1;
+        if (rank <= best)
+            continue;
+        best = rank;
+        n->gid_index = i;
+        inet_ntop(AF_INET6, gid.raw, n->gid, sizeof n->gid);
+        snprintf(n->gid_type, sizeof n->gid_type, "%s",
+                 type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1" : "IB");
+    }
+    char path[600];
+    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path, n->port, n->gid_index);
+    if (n->gid_index >= 0)
+        read_line(path, n->network, sizeof n->network);
+}
+
+static void describe_sysfs(struct nic_info *n, const struct ibv_device *device)
+{
+    char path[600], text[256];
+    snprintf(path, sizeof path, "%s/device/numa_node", device->ibdev_path);
+    read_line(path, text, sizeof text);
+    n->numa_node = text[0] ? atoi(text) : -1;
+    snprintf(path, sizeof path, "%s/device/driver", device->ibdev_path);
+    ssize_t length = readlink(path, text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    const char *slash = strrchr(text, '/');
+    if (slash)
+        snprintf(n->driver, sizeof n->driver, "%.*s", (int)sizeof n->driver - 1, slash + 1);
+    if (!n->driver[0] && !strncmp(device->name, "rxe", 3))
+        snprintf(n->driver, sizeof n->driver, "rdma_rxe"); /* it has no parent device */
+}
+
+static void describe_ports(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context)
+{
+    struct ibv_device_attr attr;
+    struct ibv_port_attr port;
+    if (api->query_device(context, &attr)) {
+        snprintf(n->problem, sizeof n->problem, "cannot be queried");
+        return;
+    }
+    n->port = 1;
+    for (uint32_t p = 1; p <= attr.phys_port_cnt; p++)
+        if (!verbs_query_port(api, context, (uint8_t)p, &port) && port.state == IBV_PORT_ACTIVE) {
+            n->port = p;
+            n->active = 1;
+            break;
+        }
+    if (verbs_query_port(api, context, (uint8_t)n->port, &port)) {
+        snprintf(n->problem, sizeof n->problem, "port %u cannot be queried", n->port);
+        return;
+    }
+    snprintf(n->state, sizeof n->state, "%s", state_name(port.state));
+    snprintf(n->link_layer, sizeof n->link_layer, "%s",
+             port.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : port.link_layer == IBV_LINK_LAYER_INFINIBAND
+             ? "InfiniBand" : "other");
+    n->mtu = verbs_mtu_bytes(port.active_mtu);
+    n->gbit = port_gbit(&port);
+    n->lid = port.lid;
+    describe_gid(n, api, context, &port);
+    if (!n->active)
+        snprintf(n->problem, sizeof n->problem, "no port is active: bring its link or network interface up");
+    else if (!n->reliable)
+        snprintf(n->problem, sizeof n->problem, "has no RC queue pairs: the verbs fabric cannot use it");
+    else if (port.link_layer == IBV_LINK_LAYER_ETHERNET && n->gid_index < 0)
+        snprintf(n->problem, sizeof n->problem, "has no GID: give its network interface an address");
+}
+
+static void explain_open(struct nic_info *n, const struct ibv_device *device, int why)
+{
+    char path[IBV_SYSFS_NAME_MAX + 32];
+    snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
+    if (access(path, F_OK))
+        snprintf(n->problem, sizeof n->problem, "%s is missing: load ib_uverbs, or pass it into the container", path);
+    else if (access(path, R_OK | W_OK))
+        snprintf(n->problem, sizeof n->problem, "no right to open %s: join its group or change its mode", path);
+    else
+        snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
+}
+
+static void describe(struct nic_info *n, const struct verbs_api *api, struct ibv_device *device, int soft)
+{
+    memset(n, 0, sizeof *n);
+    snprintf(n->name, sizeof n->name, "%.*s", (int)sizeof n->name - 1, device->name);
+    n->soft = soft;
+    n->gid_index = n->numa_node = -1;
+    n->reliable = device->transport_type == IBV_TRANSPORT_IB; /* EFA and usNIC say something else */
+    if (!soft)
+        describe_sysfs(n, device);
+    errno = 0;
+    struct ibv_context *context = api->open_device(device);
+    if (!context) {
+        explain_open(n, device, errno);
+        return;
+    }
+    describe_ports(n, api, context);
+    api->close_device(context);
+}
+
+/* Lists one library's devices behind what is there. Returns 0 or an errno of the listing. */
+static int list_devices(struct nic_survey *s, const struct verbs_api *api, int soft)
+{
+    int count = 0;
+    errno = 0;
+    struct ibv_device **list = api->get_device_list(&count);
+    int why = errno;
+    for (int i = 0; list && i < count && s->count < NIC_MAX; i++)
+        describe(&s->nics[s->count++], api, list[i], soft);
+    if (list)
+        api->free_device_list(list);
+    return list ? 0 : why;
+}
+
+static void survey_devices(struct nic_survey *s)
+{
+    struct verbs_api api;
+    s->verbs_in_build = 1;
+    if (!verbs_api_open(&api, VERBS_SYSTEM, s->library_problem, sizeof s->library_problem)) {
+        memcpy(s->library, api.path, sizeof s->library);
+        int why = list_devices(s, &api, 0);
+        if (why && why != ENOSYS && why != ENOENT) /* those two: the kernel has no RDMA at all */
+            snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s", strerror(why));
+    }
+    if (!verbs_api_open(&api, VERBS_SOFT, s->soft_problem, sizeof s->soft_problem)) {
+        int why = list_devices(s, &api, 1);
+        if (why)
+            snprintf(s->soft_problem, sizeof s->soft_problem, "cannot list devices: %s%s", strerror(why),
+                     why == EINVAL ? " (the options in SOFTNIC)" : "");
+    }
+}
+#else
+static void survey_devices(struct nic_survey *s)
+{
+    snprintf(s->library_problem, sizeof s->library_problem, "this build is without verbs: install libibverbs-dev, build again");
+    memcpy(s->soft_problem, s->library_problem, sizeof s->soft_problem);
+}
+#endif
+
+/* 2: loaded or built in and running; 1: on disk; 0: not found. */
+static int module_state(const char *name)
+{
+    char path[600], line[512], file[64];
+    struct utsname u;
+    snprintf(path, sizeof path, "/sys/module/%s", name);
+    if (!access(path, F_OK))
+        return 2;
+    if (uname(&u))
+        return 0;
+    snprintf(path, sizeof path, "/lib/modules/%s/modules.dep", u.release);
+    snprintf(file, sizeof file, "/%s.ko", name);
+    FILE *f = fopen(path, "re");
+    int found = 0;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        line[strcspn(line, ":")] = '\0'; /* the module itself; its dependencies follow */
+        found = strstr(line, file) != NULL;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+void nic_survey(struct nic_survey *out)
+{
+    struct rlimit limit;
+    memset(out, 0, sizeof *out);
+    survey_devices(out);
+    out->memlock = getrlimit(RLIMIT_MEMLOCK, &limit) ? 0 : limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    out->uverbs_module = module_state("ib_uverbs");
+    out->rxe_module = module_state("rdma_rxe");
+}
+
+/* ---- choice ---- */
+
+static int take(struct nic_choice *out, const struct nic_info *n)
+{
+    out->soft = n->soft;
+    memcpy(out->device, n->name, sizeof out->device);
+    return 0;
+}
+
+/* The (local_rank modulo their number)-th usable device of one kind; NULL for none. */
+static const struct nic_info *turn(const struct nic_survey *s, int soft, uint32_t local_rank)
+{
+    const struct nic_info *usable[NIC_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->nics[i].soft == soft && !s->nics[i].problem[0])
+            usable[count++] = &s->nics[i];
+    return count ? usable[local_rank % count] : NULL;
+}
+
+int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, char *error, size_t error_size)
+{
+    static struct nic_survey s; /* 30 KB; opened by one thread at a time, as nic_survey asks */
+    memset(out, 0, sizeof *out);
+    nic_survey(&s);
+    int soft = !strcmp(name, "soft");
+    if (name[0] && !soft) {
+        for (uint32_t i = 0; i < s.count; i++)
+            if (!strcmp(s.nics[i].name, name)) {
+                if (!s.nics[i].problem[0])
+                    return take(out, &s.nics[i]);
+                snprintf(error, error_size, "NIC %s: %s", name, s.nics[i].problem);
+                return -ENODEV;
+            }
+        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there", name);
+        return -ENODEV;
+    }
+    const struct nic_info *n = soft ? NULL : turn(&s, 0, local_rank);
+    if (!n)
+        n = turn(&s, 1, local_rank);
+    if (n)
+        return take(out, n);
+    snprintf(error, error_size, "no NIC is usable, not even softnic: %s", s.soft_problem[0] ? s.soft_problem : "it has no device");
+    return -ENODEV;
+}
