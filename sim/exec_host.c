@@ -13,9 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#pragma weak comm_fail
-#pragma weak comm_failed
-
 #define RING_CAPACITY 1024
 #define MAX_PLANS 64
 #define QUEUE 256 /* launches that may be asked for before one is done */
@@ -44,7 +41,7 @@ struct host_executor {
     pthread_cond_t asked, done;
     struct launch queue[QUEUE];
     uint64_t head, tail; /* launches asked for, launches done */
-    int stop;
+    int stop;            /* atomic; the communicator closes */
 };
 
 static uint64_t wall_clock(void *context)
@@ -57,7 +54,7 @@ static uint64_t wall_clock(void *context)
 static int job_failed(void *context)
 {
     struct host_executor *h = context;
-    return comm_failed(h->comm);
+    return __atomic_load_n(&h->stop, __ATOMIC_RELAXED) || comm_failed(h->comm);
 }
 
 static void fail_job(void *context, const struct mk_failure *failure)
@@ -103,7 +100,7 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
     uint32_t left = r->cta_count, idle = 0;
     while (left) {
         uint64_t now = wall_clock(NULL);
-        int failed = comm_failed(h->comm), moved = 0;
+        int failed = job_failed(h), moved = 0;
         for (uint32_t i = 0; i < r->cta_count; i++) {
             struct sim_cta *c = &r->ctas[i];
             if (!sim_cta_runnable(c, now, failed))
@@ -127,11 +124,11 @@ static void *executor_main(void *argument)
     for (;;) {
         while (h->head == h->tail && !h->stop)
             pthread_cond_wait(&h->asked, &h->lock);
-        if (h->head == h->tail)
+        if (h->stop)
             break;
         struct launch launch = h->queue[h->tail % QUEUE];
         pthread_mutex_unlock(&h->lock);
-        if (!comm_failed(h->comm))
+        if (!job_failed(h))
             run_launch(h, &launch);
         pthread_mutex_lock(&h->lock);
         h->tail++;
@@ -286,7 +283,7 @@ static void host_close(struct mk_comm *comm)
         return;
     if (h->threaded) {
         pthread_mutex_lock(&h->lock);
-        h->stop = 1;
+        __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what runs: nobody waited for it */
         pthread_cond_signal(&h->asked);
         pthread_mutex_unlock(&h->lock);
         pthread_join(h->thread, NULL);

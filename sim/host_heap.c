@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#pragma weak bootstrap_allgather
-
 /* How a peer finds a rank's memory file, and that it is the right one. */
 struct where {
     int64_t pid;
@@ -26,12 +24,6 @@ struct where {
 static int make_own(struct mk_comm *comm, struct where *mine)
 {
     struct mk_heap *heap = &comm->heap;
-    if (!heap->bytes) { /* not opened by core/comm.c, which sets them */
-        uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : HOST_HEAP_DATA_BYTES;
-        heap->flag_bytes = heap->next_data = HOST_HEAP_FLAG_BYTES;
-        heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
-    }
-    heap->memory = MK_MEMORY_HOST;
     mine->pid = getpid();
     mine->bytes = heap->bytes;
     mine->fd = memfd_create("mkernel heap", MFD_CLOEXEC);

@@ -5,12 +5,8 @@
 
 #include "core/comm.h"
 
-#define HOST_HEAP_FLAG_BYTES (1u << 20)
-#define HOST_HEAP_DATA_BYTES (256ull << 20)
-
-/* Makes this rank's heap (comm->heap.bytes; 0: flags and comm->config.heap_bytes of data, 256 MiB unless said) and maps the peers of its node. Every
- * rank of the job calls; they return together, all well or all in error. 0 or -errno with comm->error set.
- * Thread: the communicator's. */
+/* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job calls; they
+ * return together, all well or all in error. 0 or -errno with comm->error set. Thread: the communicator's. */
 int host_heap_open(struct mk_comm *comm);
 
 /* Unmaps what is mapped, also after an error. */

@@ -34,7 +34,8 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         return;
     }
     if (o->first + o->count == o->capacity) {
-        memmove(o->flights, o->flights + o->first, o->count * sizeof *o->flights);
+        if (o->first)
+            memmove(o->flights, o->flights + o->first, o->count * sizeof *o->flights);
         o->first = 0;
         if (o->count == o->capacity) {
             uint32_t capacity = o->capacity ? 2 * o->capacity : 16;
