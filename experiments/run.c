@@ -120,6 +120,14 @@ static int run_here(struct run_job *job, char **argv)
     return status;
 }
 
+/* The command line, as the trace keeps it. */
+static void join_words(int argc, char **argv, char *out, size_t size)
+{
+    size_t used = (size_t)snprintf(out, size, "mkernel");
+    for (int i = 0; i < argc && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
+}
+
 static int run_op(int argc, char **argv, int bench)
 {
     struct run_options options;
@@ -145,6 +153,7 @@ static int run_op(int argc, char **argv, int bench)
         fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", name, sentence, name);
         return STATUS_USAGE;
     }
+    join_words(argc, argv, job.command, sizeof job.command);
     if (!is_spawned)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     int status = run_rank(&job, sentence, sizeof sentence);

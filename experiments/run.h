@@ -4,6 +4,7 @@
  *   run_options.c   the option table and what it makes of argv
  *   run_rank.c      one rank: communicator, plan, launches, checks
  *   run_data.c      the launch's operands, on host or GPU
+ *   run_trace.c     what it tells the tracer
  *   run_report.c    the table, the JSON and the CSV */
 #ifndef MK_RUN_H
 #define MK_RUN_H
@@ -44,6 +45,7 @@ struct run_job {
     struct mk_problem problem; /* as every rank gives it to mk_plan_create */
     struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
     uint64_t burst;            /* launches in flight before a wait */
+    char command[512];         /* as it was typed */
 };
 
 /* What one rank has to say; exchanged as bytes. */
@@ -63,6 +65,7 @@ struct run_summary {
     uint32_t wrong_rank;  /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
     char fabric[96];      /* "verbs over soft"; empty on one node */
+    const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
 };
 
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
@@ -96,6 +99,13 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct ch
 /* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only. 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
+
+/* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace. Every rank calls
+ * both; the caller frees *out. `lost`: one sentence where the trace could not be kept, else empty; the run stands. */
+struct run_trace;
+int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
+void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm, const struct run_result *result,
+                   char *lost, size_t lost_size);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
 void run_print(const struct run_summary *s);

@@ -23,6 +23,8 @@ struct rank {
     double *bursts; /* ms per launch of every timed burst */
     uint64_t burst_count;
     uint64_t launch; /* the first that is not done */
+    struct run_trace *trace;
+    char trace_lost[300];
     uint64_t progress_at; /* ns: when to show progress next */
     int progress_shown;
 };
@@ -143,6 +145,11 @@ static int run_launches(struct rank *r)
     uint64_t all = o->warmup + o->iters, done = 0;
     double blas[3];
     r->progress_at = now_ns() + 500000000;
+    if (o->trace) {
+        int result = run_trace_begin(&r->trace, r->comm);
+        if (result)
+            return result;
+    }
     while (done < all) {
         uint64_t phase_end = done < o->warmup ? o->warmup : all, count = phase_end - done;
         double ms;
@@ -188,6 +195,7 @@ static int report(struct rank *r, char *sentence, size_t size)
         goto out;
     }
     run_summarise(&summary, job, all);
+    summary.trace_lost = r->trace_lost;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
         snprintf(sentence, size, "%llu launches on %u rank%s done%s", (unsigned long long)job->options.iters,
@@ -198,6 +206,10 @@ static int report(struct rank *r, char *sentence, size_t size)
                  (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
                  (unsigned long long)summary.check.worst_row, (unsigned long long)summary.check.worst_col,
                  summary.check.worst_value, summary.check.worst_reference);
+    if (*r->trace_lost) {
+        size_t used = strlen(sentence);
+        snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
+    }
     if (job->identity.rank == 0) {
         clear_progress(r);
         run_print(&summary);
@@ -267,11 +279,14 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         say_failure(&r, result, sentence, size);
         goto out;
     }
+    if (job->options.trace)
+        run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
     status = report(&r, sentence, size);
 out:
     mk_comm_close(r.comm);
     if (r.data.job)
         run_data_close(&r.data);
     free(r.bursts);
+    free(r.trace);
     return status;
 }

@@ -98,6 +98,10 @@ void run_print(const struct run_summary *s)
         printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu wrong\n",
                check_error(&s->check), check_bound(&s->check), s->check.worst, (unsigned long long)s->check.wrong,
                (unsigned long long)s->check.elements);
+    if (s->job->options.trace && s->trace_lost && *s->trace_lost)
+        printf("trace     LOST: %s\n", s->trace_lost);
+    else if (s->job->options.trace)
+        printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace, s->job->options.trace);
     printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
     fflush(stdout);
 }

@@ -35,25 +35,11 @@ static void command_path(char *path, size_t size)
     strncat(path, "/mkernel", size - strlen(path) - 1);
 }
 
-/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries ("A=b") may follow,
- * ended by NULL. */
-__attribute__((unused)) static void command_start(struct command_run *r, const char *line, ...)
+/* Starts a program with both its outputs in pipes. `environment`: entries ("A=b") that are added, ended by NULL. */
+static void command_start_with(struct command_run *r, const char *path, char **argv, char **environment)
 {
-    static char copy[4096], path[4096];
-    char *argv[64], *save, *environment[16];
-    int argc = 1, entries = 0, out[2], err[2];
-    va_list args;
+    int out[2], err[2];
     memset(r, 0, sizeof *r);
-    va_start(args, line);
-    while (entries < 16 && (environment[entries] = va_arg(args, char *)))
-        entries++;
-    va_end(args);
-    command_path(path, sizeof path);
-    argv[0] = path;
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok_r(copy, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
-        argv[argc++] = strcmp(word, "''") ? word : "";
-    argv[argc] = NULL;
     if (pipe(out) || pipe(err))
         abort();
     clock_gettime(CLOCK_MONOTONIC, &r->start);
@@ -63,8 +49,8 @@ __attribute__((unused)) static void command_start(struct command_run *r, const c
         dup2(err[1], 2);
         for (int fd = 3; fd < 64; fd++)
             close(fd);
-        for (int i = 0; i < entries; i++)
-            putenv(environment[i]);
+        while (*environment)
+            putenv(*environment++);
         execv(path, argv);
         _exit(127);
     }
@@ -72,6 +58,33 @@ __attribute__((unused)) static void command_start(struct command_run *r, const c
     close(err[1]);
     r->out = out[0];
     r->err = err[0];
+}
+
+__attribute__((unused)) static void command_start_program(struct command_run *r, const char *path, char **argv)
+{
+    command_start_with(r, path, argv, (char *[]){NULL});
+}
+
+/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries may follow, ended by
+ * NULL. */
+__attribute__((unused)) static void command_start(struct command_run *r, const char *line, ...)
+{
+    static char copy[4096], path[4096];
+    char *argv[64], *save, *environment[16];
+    int argc = 1, entries = 0;
+    va_list args;
+    va_start(args, line);
+    while (entries < 15 && (environment[entries] = va_arg(args, char *)))
+        entries++;
+    va_end(args);
+    environment[entries] = NULL;
+    command_path(path, sizeof path);
+    argv[0] = path;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok_r(copy, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = strcmp(word, "''") ? word : "";
+    argv[argc] = NULL;
+    command_start_with(r, path, argv, environment);
 }
 
 static void command_drain(int *fd, char *text, size_t *used, size_t size)

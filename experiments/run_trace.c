@@ -1,0 +1,50 @@
+/* --trace: what a run tells the tracer about itself, before and after its launches. */
+#include "experiments/run.h"
+#include "experiments/commands.h"
+#include "core/comm.h"
+#include "tracer/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLOCK_SAMPLES 64
+
+struct run_trace {
+    struct trace_samples before;
+};
+
+int run_trace_begin(struct run_trace **out, struct mk_comm *comm)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? trace_sample_clock(comm, &(*out)->before, CLOCK_SAMPLES) : 0;
+}
+
+void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm, const struct run_result *result,
+                   char *lost, size_t lost_size)
+{
+    const struct run_options *o = &job->options;
+    int64_t seed = (int64_t)o->seed;
+    const struct trace_metric metrics[] = {
+        {"launch_median", "ms", result->ms_median},
+        {"launch_min", "ms", result->ms_min},
+        {"launch_max", "ms", result->ms_max},
+        {"relative_error", "", o->check ? check_error(&result->check) : 0},
+    };
+    struct trace_run run = {
+        .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
+        .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
+        .nic = o->nodes > 1 ? o->nic : NULL,
+        .command = job->command,
+        .version = MK_VERSION,
+        .seed = &seed,
+        .host_clock = t ? &t->before : NULL,
+        .metrics = metrics,
+        .metric_count = o->check ? 4 : 3,
+    };
+    char error[256] = "";
+    lost[0] = 0;
+    int failed = trace_collect(comm, &run, o->trace, error, sizeof error);
+    if (failed)
+        snprintf(lost, lost_size, "%s", *error ? error : strerror(-failed));
+}
