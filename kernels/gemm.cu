@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
 
 template <class shape>
 static int gemm_launch(const CUtensorMap *a, const struct gemm_operands *op, const struct gemm_order *order,
-                       int sms, cudaStream_t stream)
+                       uint32_t sms, cudaStream_t stream)
 {
     if (cudaFuncSetAttribute(gemm_kernel<shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shape::shared_bytes) != cudaSuccess)
         return -EIO;
-    int64_t clusters = (int64_t)order->rows * order->columns;
+    uint32_t clusters = order->rows * order->columns;
     if (clusters > sms / shape::cluster)
         clusters = sms / shape::cluster;
     cudaLaunchAttribute attribute = {};
@@ -82,7 +82,7 @@ static int gemm_launch(const CUtensorMap *a, const struct gemm_operands *op, con
     attribute.val.clusterDim.x = shape::cluster;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)clusters * shape::cluster);
+    config.gridDim = dim3(clusters * shape::cluster);
     config.blockDim = dim3(GEMM_THREADS);
     config.dynamicSmemBytes = shape::shared_bytes;
     config.stream = stream;
@@ -106,19 +106,22 @@ static int gemm_describe(CUtensorMap *map_a, struct gemm_operands *op, const voi
         err = tensormap_bf16(&op->b, b, nk_extent, k, n * k, nk_box);
     if (!err)
         err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
-    op->stages_of_k = (uint32_t)gemm_div_up(k, GEMM_TILE_K);
+    op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
     op->limit_ns = 2000000000; /* nothing here waits for another GPU */
     return err;
 }
 
 template <class shape>
-static int gemm_run_shape(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k, int group,
-                          int sms, cudaStream_t stream)
+static int gemm_run_shape(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
+                          uint32_t sms, cudaStream_t stream)
 {
     CUtensorMap map_a;
     struct gemm_operands op;
-    struct gemm_order order = {(uint32_t)gemm_div_up(m, shape::tile_m * shape::cluster),
-                               (uint32_t)gemm_div_up(n, shape::tile_n), (uint32_t)group};
+    uint32_t tile_rows = shape::tile_m * shape::cluster;
+    uint64_t rows = mk_ceil_div(m, tile_rows), columns = mk_ceil_div(n, shape::tile_n);
+    if (rows * columns > INT32_MAX)
+        return -EINVAL;
+    struct gemm_order order = gemm_order_make(rows, columns, tile_rows, shape::tile_n, sms / shape::cluster);
     int err = gemm_describe<shape>(&map_a, &op, a, b, c, m, n, k);
     return err ? err : gemm_launch<shape>(&map_a, &op, &order, sms, stream);
 }
@@ -128,26 +131,26 @@ static int gemm_run_shape(const void *a, const void *b, void *c, int64_t m, int6
     X(128, 256, 2, 4, 2) X(256, 128, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
 int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k, enum gemm_b b_rows,
-             struct gemm_tiling tiling, int sms, cudaStream_t stream)
+             struct gemm_tiling tiling, uint32_t sms, cudaStream_t stream)
 {
     if (m < 1 || n < 8 || k < 8 || n % 8 || k % 8 || m > INT32_MAX - 512 || n > INT32_MAX - 512 ||
         k > INT32_MAX - 512)
+        return -EINVAL;
+    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
         return -EINVAL;
     int device, all;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
         return -EIO;
-    if (sms <= 0 || sms > all)
+    if (sms == 0 || sms > (uint32_t)all)
         sms = all;
-    if (tiling.group < 1 || sms < tiling.cluster)
+    if (sms < tiling.cluster)
         return -EINVAL;
 #define GEMM_TRY(tm, tn, cl, st, boxes)                                                                      \
     if (tiling.tile_m == tm && tiling.tile_n == tn && tiling.cluster == cl)                                  \
         return b_rows == GEMM_B_KN                                                                           \
-                   ? gemm_run_shape<gemm_shape<tm, tn, cl, 1, st, boxes>>(a, b, c, m, n, k, tiling.group,    \
-                                                                          sms, stream)                       \
-                   : gemm_run_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>(a, b, c, m, n, k, tiling.group,    \
-                                                                          sms, stream);
+                   ? gemm_run_shape<gemm_shape<tm, tn, cl, 1, st, boxes>>(a, b, c, m, n, k, sms, stream)     \
+                   : gemm_run_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>(a, b, c, m, n, k, sms, stream);
     GEMM_BUILT(GEMM_TRY)
 #undef GEMM_TRY
     return -EINVAL;

@@ -12,24 +12,8 @@
  * loads half of their columns of B and the TMA unit delivers it to both. A stage then belongs to both CTAs'
  * consumers before it may be filled again.
  *
- * The engine runs over a tile source. The including file defines, before it includes this, struct gemm_source and
- *
- *   bool gemm_source_next(const struct gemm_source *, uint32_t i, struct mk_tile *)
- *       The i-th tile of this CTA, or of its cluster; false when there is none. A pure function: the producer and
- *       every consumer thread call it.
- *   const CUtensorMap *gemm_source_a(const struct gemm_source *, const struct mk_tile *)
- *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
- *   void gemm_source_open(struct gemm_source *), gemm_source_close(struct gemm_source *)
- *       The producer thread of each CTA, first and last of all; at close every load has been consumed.
- *   void gemm_source_before(struct gemm_source *, uint32_t i, const struct mk_tile *)
- *       The producer thread, before the tile's loads. It may wait (within bounds) for A to arrive. If that fails, it
- *       notes so and returns all the same, at once from then on: the launch ends over whatever the memory holds, and
- *       fails as a whole.
- *   void gemm_source_begin(struct gemm_source *, uint32_t i, const struct mk_tile *)
- *       One thread of each consumer warpgroup, when the tile's first loads have landed.
- *   void gemm_source_after(struct gemm_source *, uint32_t i, const struct mk_tile *, uint32_t half)
- *       One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of C
- *       is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async first.
+ * The engine runs over a tile source, which the including file defines before it includes this: struct
+ * gemm_source and the functions declared below.
  *
  * Every wait ends: TMA loads complete, consumers wait for nothing else, and gemm_source_before is bounded.
  */
@@ -46,6 +30,32 @@ enum {
     GEMM_CONSUMER_REGISTERS = 224 /* 128 of which hold accumulators */
 };
 
+/* The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A pure function:
+ * the producer and every consumer thread call it. Only at the end of a slab may a tile have fewer rows than
+ * the shape's. */
+PTX_FN bool gemm_source_next(const struct gemm_source *source, uint32_t i, struct mk_tile *tile);
+
+/* Where the tile's A lies: slabs of rows x K; box tile_m x 64. */
+PTX_FN const CUtensorMap *gemm_source_a(const struct gemm_source *source, const struct mk_tile *tile);
+
+/* The producer thread of each CTA, first and last of all; at close every load has been consumed. */
+PTX_FN void gemm_source_open(struct gemm_source *source);
+PTX_FN void gemm_source_close(struct gemm_source *source);
+
+/* The producer thread, before the tile's loads. It may wait (within bounds) for A to arrive. If that
+ * fails, it notes so and returns all the same, at once from then on: the launch ends over whatever the memory
+ * holds, and fails as a whole. */
+PTX_FN void gemm_source_before(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
+
+/* One thread of each consumer warpgroup, when the tile's first loads have landed. */
+PTX_FN void gemm_source_begin(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
+
+/* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of
+ * C is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async
+ * first. */
+PTX_FN void gemm_source_after(struct gemm_source *source, uint32_t i, const struct mk_tile *tile,
+                              uint32_t half);
+
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
 struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
@@ -54,14 +64,12 @@ struct gemm_operands {
     uint64_t limit_ns; /* no wait for a stage may take longer; above what gemm_source_before may take */
 };
 
-/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. */
+/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes: of 64 x
+ * 64 of C on their way out, for each consumer warpgroup. */
 template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_> struct gemm_shape {
-    static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_,
-                         stages = stages_;
-    static constexpr int blocks =
-        tile_m / 128; /* of 64 rows that a consumer warpgroup multiplies by all columns */
-    static constexpr int c_boxes =
-        c_boxes_; /* of 64 x 64 of C on their way out, for each consumer warpgroup */
+    static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
+    static constexpr int stages = stages_, c_boxes = c_boxes_;
+    static constexpr int blocks = tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
 
     static constexpr uint32_t a_bytes = tile_m * GEMM_TILE_K * 2;
     static constexpr uint32_t b_bytes = tile_n * GEMM_TILE_K * 2;
@@ -70,8 +78,10 @@ template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_
     static constexpr uint32_t c_offset = stages * stage_bytes;
     static constexpr uint32_t full_offset = c_offset + 2 * c_boxes * box_bytes;
     static constexpr uint32_t empty_offset = full_offset + stages * 8;
-    static constexpr uint32_t shared_bytes =
-        empty_offset + stages * 8 + 1024; /* the last to align the first stage */
+    static constexpr uint32_t shared_bytes = empty_offset + stages * 8 + 1024; /* to align the first stage */
+
+    static_assert(tile_m % 128 == 0 && tile_n / cluster % 64 == 0, "boxes of B are 64 wide");
+    static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
 /* Position in the ring of stages; parity tells one lap from the next. */
@@ -276,8 +286,8 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *sou
     else
         __syncthreads();
 
-    uint32_t warpgroup =
-        __shfl_sync(0xffffffff, threadIdx.x / 128, 0); /* known to be the same in all lanes */
+    /* The shuffle tells the compiler that it is the same in all lanes. */
+    uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
         ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && ptx_elect())

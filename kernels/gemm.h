@@ -23,7 +23,7 @@ enum gemm_b { GEMM_B_NK, GEMM_B_KN }; /* rows of B are N (a PyTorch weight: C = 
  * -EIO (the launch failed; ask cudaGetLastError).
  */
 int gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k, enum gemm_b b_rows,
-             struct gemm_tiling tiling, int sms, cudaStream_t stream);
+             struct gemm_tiling tiling, uint32_t sms, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
