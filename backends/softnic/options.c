@@ -149,10 +149,13 @@ static const char *set_delay(struct softnic_options *o, const char *v)
     uint64_t nth = 0;
     if (!read_quantity(v, time_units, &ns, &v) || ns > 60e9)
         return want;
-    if (*v == '@' && (!read_count(v + 1, &nth, &v) || !nth))
-        return want;
-    if (*v == '~' && (!read_number(v + 1, &chance, &v) || chance > 1))
-        return want;
+    if (*v == '@') {
+        if (!read_count(v + 1, &nth, &v) || !nth)
+            return want;
+    } else if (*v == '~') {
+        if (!read_number(v + 1, &chance, &v) || chance > 1)
+            return want;
+    }
     if (*v)
         return want;
     o->delay_ns = (uint64_t)ns;

@@ -1,0 +1,310 @@
+/* softnic is as slow as it is told to be, fails when it is told to, and refuses a string that it does not understand. */
+#include "softnic_load.h"
+
+static struct ibv_context *context;
+static struct end a, b;
+static struct address to_b;
+
+static int setup(void **state)
+{
+    nic_load();
+    context = nic_open(0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    return nic.ibv_close_device(context);
+}
+
+static int connect_pair(void **state)
+{
+    a = end_new(context, 1 << 20);
+    b = end_new(context, 1 << 20);
+    ends_connect(&a, &b);
+    to_b = end_address(&b);
+    return 0;
+}
+
+static int close_pair(void **state)
+{
+    nic_configure("bw=unlimited,latency=0ns,delay=0ns,fail-wr=none,drop-peer=none,seed=1");
+    end_close(&a);
+    end_close(&b);
+    return 0;
+}
+
+static double timed(enum ibv_wr_opcode opcode, uint32_t length, int count)
+{
+    double start = nic_seconds();
+    for (int i = 0; i < count; i++) {
+        struct ibv_sge sge = {(uintptr_t)a.buffer, length, a.mr->lkey};
+        struct ibv_send_wr wr = end_wr(opcode, (uint64_t)i, &sge, to_b, 0);
+        assert_int_equal(end_post(&a, &wr), 0);
+    }
+    for (int i = 0; i < count; i++)
+        cq_expect(a.send_cq, (uint64_t)i, IBV_WC_SUCCESS);
+    return nic_seconds() - start;
+}
+
+/* The lower bound is exact. The upper one leaves room for a busy machine, so the best of some runs counts. */
+static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double expected)
+{
+    double best = 1e9;
+    for (int i = 0; i < 20 && best > expected * 1.25; i++) {
+        double took = timed(opcode, length, count);
+        if (took < expected * 0.999)
+            fail_msg("%d x %u bytes took %.3f ms, at least %.3f expected", count, length, took * 1e3, expected * 1e3);
+        best = took < best ? took : best;
+    }
+    if (best > expected * 1.25)
+        fail_msg("%d x %u bytes took %.3f ms, about %.3f expected", count, length, best * 1e3, expected * 1e3);
+}
+
+static void bandwidth(void **state)
+{
+    nic_configure("bw=500MB/s");
+    takes(IBV_WR_RDMA_WRITE, 262144, 20, 20 * 262144 / 500e6);
+    takes(IBV_WR_RDMA_READ, 262144, 20, 20 * 262144 / 500e6);
+    nic_configure("bw=800Mb/s"); /* bits */
+    takes(IBV_WR_RDMA_WRITE, 100000, 5, 5 * 100000 / 100e6);
+}
+
+/* Two QPs of a device share its wire. */
+static void shared_wire(void **state)
+{
+    struct end c = end_new(context, 1 << 20), d = end_new(context, 1 << 20);
+    ends_connect(&c, &d);
+    struct address to_d = end_address(&d);
+    nic_configure("bw=100MB/s");
+    double start = nic_seconds();
+    for (int i = 0; i < 2; i++) {
+        struct end *e = i ? &c : &a;
+        struct ibv_sge sge = {(uintptr_t)e->buffer, 1000000, e->mr->lkey};
+        struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, i ? to_d : to_b, 0);
+        assert_int_equal(end_post(e, &wr), 0);
+    }
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
+    assert_true(nic_seconds() - start > 0.01999);
+    end_close(&c);
+    end_close(&d);
+}
+
+/* A write's completion needs the way there and the way back, and messages in flight do not wait for each other. */
+static void latency(void **state)
+{
+    nic_configure("latency=2ms");
+    takes(IBV_WR_RDMA_WRITE, 8, 1, 0.004);
+    takes(IBV_WR_RDMA_WRITE, 8, 50, 0.004);
+    takes(IBV_WR_RDMA_READ, 8, 1, 0.004);
+}
+
+/* The data is not there before the latency is over. */
+static void arrives_after_latency(void **state)
+{
+    nic_configure("latency=20ms");
+    uint64_t one = 1, *flag = (uint64_t *)(void *)b.buffer;
+    struct ibv_sge sge = {(uintptr_t)&one, 8, 0};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, to_b, 0);
+    wr.send_flags |= IBV_SEND_INLINE;
+    double start = nic_seconds();
+    assert_int_equal(end_post(&a, &wr), 0);
+    while (!__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+        assert_true(nic_seconds() - start < 10);
+    assert_true(nic_seconds() - start > 0.01999);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    assert_true(nic_seconds() - start > 0.03999);
+}
+
+/* Bit i is set when message i took at least `seconds`. */
+static uint32_t slow_messages(const char *options, double seconds, int count)
+{
+    uint32_t slow = 0;
+    nic_configure("delay=0ns,seed=9"); /* from the beginning, whatever came before */
+    nic_configure(options);
+    for (int i = 0; i < count; i++)
+        if (timed(IBV_WR_RDMA_WRITE, 8, 1) > seconds * 0.999)
+            slow |= 1u << i;
+    return slow;
+}
+
+static void delay(void **state)
+{
+    uint32_t slow = 0;
+    for (int i = 0; i < 10 && slow != 1u << 2; i++) { /* a busy machine may be slow elsewhere too, but not every time */
+        slow = slow_messages("delay=30ms@3", 0.030, 5);
+        assert_true(slow & 1u << 2);
+    }
+    assert_int_equal(slow, 1u << 2);
+    /* A delayed message holds back what is behind it on its QP: the order stays. */
+    nic_configure("delay=0ns");
+    nic_configure("delay=30ms@1");
+    assert_true(timed(IBV_WR_RDMA_WRITE, 8, 10) > 0.02999);
+}
+
+/* The same seed picks the same messages, another one others. */
+static void seeded_delay(void **state)
+{
+    uint32_t first = 0, second = 1, other = 0;
+    for (int i = 0; i < 5 && first != second; i++) {
+        first = slow_messages("delay=20ms~0.3,seed=7", 0.020, 24);
+        second = slow_messages("delay=20ms~0.3,seed=7", 0.020, 24);
+    }
+    other = slow_messages("delay=20ms~0.3,seed=8", 0.020, 24);
+    assert_int_equal(first, second);
+    assert_int_not_equal(first, other);
+    assert_in_range(__builtin_popcount(first), 2, 14);
+}
+
+static void failed_request(void **state)
+{
+    nic_configure("fail-wr=3:REM_OP_ERR");
+    struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
+    for (uint64_t i = 1; i <= 5; i++) {
+        struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, i, &sge, to_b, 0);
+        assert_int_equal(end_post(&a, &wr), 0);
+    }
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    cq_expect(a.send_cq, 2, IBV_WC_SUCCESS);
+    cq_expect(a.send_cq, 3, IBV_WC_REM_OP_ERR);
+    cq_expect(a.send_cq, 4, IBV_WC_WR_FLUSH_ERR);
+    cq_expect(a.send_cq, 5, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(end_state(&a), IBV_QPS_ERR);
+}
+
+/* The device goes silent after so many messages. */
+static void drop_after(void **state)
+{
+    nic_configure("drop-peer=soft0@5");
+    struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
+    for (uint64_t i = 1; i <= 7; i++) {
+        struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, i, &sge, to_b, 0);
+        assert_int_equal(end_post(&a, &wr), 0);
+        if (i < 5)
+            cq_expect(a.send_cq, i, IBV_WC_SUCCESS);
+    }
+    cq_expect(a.send_cq, 5, IBV_WC_RETRY_EXC_ERR);
+    cq_expect(a.send_cq, 6, IBV_WC_WR_FLUSH_ERR);
+    cq_expect(a.send_cq, 7, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void counters(void **state)
+{
+    struct softnic_counters before, after, qp;
+    assert_int_equal(nic.softnic_counters(context, 0, &before), 0);
+    timed(IBV_WR_RDMA_WRITE, 1000, 7);
+    timed(IBV_WR_RDMA_READ, 300, 2);
+    assert_int_equal(nic.softnic_counters(context, a.qp->qp_num, &qp), 0);
+    assert_int_equal(qp.sent_bytes, 7000);
+    assert_int_equal(qp.sent_messages, 9);
+    assert_int_equal(qp.received_bytes, 600);
+    assert_int_equal(nic.softnic_counters(context, b.qp->qp_num, &qp), 0);
+    assert_int_equal(qp.received_bytes, 7000);
+    assert_int_equal(qp.received_messages, 7);
+    assert_int_equal(qp.sent_bytes, 600);
+    assert_int_equal(nic.softnic_counters(context, 0, &after), 0);
+    assert_int_equal(after.sent_bytes - before.sent_bytes, 7600);
+    assert_int_equal(nic.softnic_counters(context, a.qp->qp_num ^ 0x800, &qp), -ENOENT);
+}
+
+static void refused_strings(void **state)
+{
+    static const char *const wrong[] = {
+        "bw=50",           "bw=50GB",      "bw=-1GB/s",          "bw=fast",       "bw=0GB/s",          "latency=3",       "latency=3 us",
+        "latency=us",      "latency=3usx", "latency=1e3",        "devices=0",     "devices=65",        "devices=two",     "devices=2x",
+        "drop-peer=1",     "drop-peer=soft", "drop-peer=soft1@", "drop-peer=soft99", "fail-wr=3",      "fail-wr=0:FATAL_ERR", "fail-wr=3:NO_SUCH",
+        "fail-wr=3:SUCCESS", "delay=1ms@0", "delay=1ms~2",       "delay=1ms@1~1", "seed=x",            "link=eth",        "copy=fast",
+        "colour=red",      "bw",           "=3",                 "bw=1GB/s,",     ",",                 "seed=1,seed=2",   "seed=18446744073709551616",
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        int error = nic.softnic_configure(wrong[i]);
+        if (error != -EINVAL)
+            fail_msg("\"%s\" was taken", wrong[i]);
+        assert_memory_equal(nic.softnic_error(), "SOFTNIC: ", 9);
+    }
+    assert_true(timed(IBV_WR_RDMA_WRITE, 8, 1) < 5); /* none of them has changed anything */
+    nic_configure("bw=1.5GB/s,latency=0.5us,devices=2,seed=3,link=ib,copy=auto,delay=0s");
+    assert_string_equal(nic.softnic_error(), "");
+}
+
+/* A wrong environment is an error of the first call, with its sentence; the right one gives the devices. */
+static void environment(void **state)
+{
+    for (int good = 0; good < 2; good++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        if (!pid) {
+            char path[512], command[600];
+            ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+            path[length < 0 ? 0 : length] = 0;
+            snprintf(command, sizeof(command), "SOFTNIC='%s' %s %s", good ? "devices=3,link=roce" : "devices=3,latency=1", path,
+                     good ? "good" : "bad");
+            _exit(system(command) ? 1 : 0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
+static int run_in_environment(bool good)
+{
+    int count = -1;
+    nic_load();
+    struct ibv_device **list = nic.ibv_get_device_list(&count);
+    if (!good)
+        return list || errno != EINVAL || count || !strstr(nic.softnic_error(), "latency=1");
+    struct ibv_port_attr port;
+    struct ibv_context *roce = nic.ibv_open_device(list[2]);
+    union ibv_gid gid;
+    if (count != 3 || strcmp(nic.ibv_get_device_name(list[2]), "soft2") || !roce)
+        return 1;
+    if (verbs_get_ctx(roce)->query_port(roce, 1, &port, sizeof(port)) || port.link_layer != IBV_LINK_LAYER_ETHERNET || port.lid)
+        return 2;
+    /* on Ethernet a path without a global route is refused, and one with it connects */
+    struct end x = end_new(roce, 4096), y = end_new(roce, 4096);
+    if (end_to_init(&x) || !end_to_rtr(&x, end_address(&y)))
+        return 3;
+    for (int index = 0; index < port.gid_tbl_len; index++) {
+        struct end *ends[2] = {&x, &y};
+        if (nic.ibv_query_gid(roce, 1, index, &gid))
+            return 4;
+        for (int i = 0; i < 2; i++) {
+            struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+            nic.ibv_modify_qp(ends[i]->qp, &attr, IBV_QP_STATE);
+            attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                                        .path_mtu = IBV_MTU_1024,
+                                        .dest_qp_num = ends[!i]->qp->qp_num,
+                                        .rq_psn = ends[!i]->psn,
+                                        .ah_attr = {.port_num = 1, .is_global = 1, .grh = {.dgid = gid, .sgid_index = (uint8_t)index}}};
+            if (end_to_init(ends[i]) ||
+                nic.ibv_modify_qp(ends[i]->qp, &attr,
+                                  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ||
+                end_to_rts(ends[i]))
+                return 5;
+        }
+        struct ibv_sge sge = {(uintptr_t)x.buffer, 8, x.mr->lkey};
+        struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, end_address(&y), 0);
+        if (end_post(&x, &wr) || cq_take(x.send_cq).status != IBV_WC_SUCCESS)
+            return 6;
+    }
+    end_close(&x);
+    end_close(&y);
+    nic.ibv_free_device_list(list);
+    return nic.ibv_close_device(roce);
+}
+
+int main(int argc, char **argv)
+{
+#define PAIR(f) cmocka_unit_test_setup_teardown(f, connect_pair, close_pair)
+    const struct CMUnitTest tests[] = {
+        PAIR(bandwidth),    PAIR(shared_wire),    PAIR(latency),  PAIR(arrives_after_latency), PAIR(delay),
+        PAIR(seeded_delay), PAIR(failed_request), PAIR(drop_after), PAIR(counters),            PAIR(refused_strings),
+        cmocka_unit_test(environment),
+    };
+    if (argc == 2) /* the child of `environment` */
+        return run_in_environment(!strcmp(argv[1], "good"));
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
