@@ -1,0 +1,463 @@
+#include "tui/chain.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/cells.h"
+#include "tui/source_private.h"
+
+/* A message's stages; NAN where the trace does not have one. */
+struct stages {
+    int64_t id, command_event, arrival_event;
+    int rank, peer;
+    double bytes, commanded, seen, posted, completed, arrived;
+    int waited;
+};
+
+static struct chain_step *add(struct chain *c, const char *name, enum chain_where where, double time,
+                              double ns)
+{
+    static struct chain_step spare; /* what comes after CHAIN_MAX steps is not shown */
+    struct chain_step *s = c->count < CHAIN_MAX ? &c->step[c->count++] : &spare;
+    *s = (struct chain_step){.where = where, .rank = -1, .track = -1, .time = time, .ns = ns};
+    snprintf(s->name, sizeof s->name, "%s", name);
+    return s;
+}
+
+__attribute__((format(printf, 2, 3))) static void say(struct chain_step *s, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->text, sizeof s->text, format, args);
+    va_end(args);
+    cells_clean(s->text);
+}
+
+static void who(const struct source *s, int track, char out[64])
+{
+    const struct source_track *t = &s->tracks[track];
+    if (t->warp >= 0)
+        snprintf(out, 64, "rank %d %s CTA %d warp %d", t->rank, source_role_name(t->role), t->cta, t->warp);
+    else
+        snprintf(out, 64, "rank %d %s CTA %d", t->rank, source_role_name(t->role), t->cta);
+}
+
+/* What two ranks' clocks leave open; 0 on one rank. */
+static double doubt(const struct source *s, int a, int b)
+{
+    if (a == b)
+        return 0;
+    double x = source_uncertainty(s, a), y = source_uncertainty(s, b);
+    return (x > 0 ? x : 0) + (y > 0 ? y : 0);
+}
+
+static int event_by_id(struct source *s, int64_t id, struct source_event *out)
+{
+    sqlite3_stmt *q = id > 0 ? source_prepare(s, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?") : NULL;
+    int found = 0;
+    if (q) {
+        sqlite3_bind_int64(q, 1, id);
+        found = sqlite3_step(q) == SQLITE_ROW;
+        if (found)
+            source_read_event(s, q, out);
+    }
+    sqlite3_finalize(q);
+    return found && out->track >= 0;
+}
+
+/* The last event of the same track before `e` that took time, or a signal where `signals`. */
+static int event_before(struct source *s, const struct source_event *e, struct source_event *out)
+{
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
+           "ns > 0 AND kind <> 1 AND (start < ?2 OR id < ?3) ORDER BY start DESC, id DESC LIMIT 1");
+    int found = 0;
+    if (q) {
+        sqlite3_bind_int64(q, 1, s->tracks[e->track].id);
+        sqlite3_bind_int64(q, 2, (int64_t)e->start);
+        sqlite3_bind_int64(q, 3, e->id);
+        found = sqlite3_step(q) == SQLITE_ROW;
+        if (found)
+            source_read_event(s, q, out);
+    }
+    sqlite3_finalize(q);
+    return found;
+}
+
+static int flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text, size_t size,
+                     int *producer)
+{
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
+                          "ORDER BY rank DESC LIMIT 1");
+    int found = 0;
+    *producer = -1;
+    if (q) {
+        sqlite3_bind_int64(q, 1, plan);
+        sqlite3_bind_int64(q, 2, flag);
+        sqlite3_bind_int(q, 3, rank);
+        found = sqlite3_step(q) == SQLITE_ROW;
+    }
+    if (found) {
+        const char *t = (const char *)sqlite3_column_text(q, 0);
+        snprintf(text, size, "%s", t ? t : "");
+        if (sqlite3_column_type(q, 1) != SQLITE_NULL)
+            *producer = sqlite3_column_int(q, 1);
+    } else {
+        snprintf(text, size, "flag %lld, which the trace does not explain", (long long)flag);
+    }
+    sqlite3_finalize(q);
+    return found;
+}
+
+static void tile_text(struct source *s, const struct source_event *e, char *out, int size)
+{
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?");
+    if (q) {
+        sqlite3_bind_int64(q, 1, e->plan);
+        sqlite3_bind_int64(q, 2, e->argument);
+    }
+    if (q && sqlite3_step(q) == SQLITE_ROW) {
+        int row = sqlite3_column_int(q, 1), col = sqlite3_column_int(q, 2);
+        snprintf(out, (size_t)size, "tile %lld: rows %d–%d, columns %d–%d of shard %d",
+                 (long long)e->argument, row, row + sqlite3_column_int(q, 3) - 1, col,
+                 col + sqlite3_column_int(q, 4) - 1, sqlite3_column_int(q, 0));
+    } else {
+        snprintf(out, (size_t)size, "tile %lld", (long long)e->argument);
+    }
+    sqlite3_finalize(q);
+}
+
+static void chunk_text(struct source *s, const struct source_event *e, const char *verb, char *out, int size)
+{
+    char bytes[32], to[32] = "";
+    sqlite3_stmt *q = source_prepare(s, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?");
+    if (e->peer >= 0)
+        snprintf(to, sizeof to, " to rank %d", e->peer);
+    if (q) {
+        sqlite3_bind_int64(q, 1, e->plan);
+        sqlite3_bind_int64(q, 2, e->argument);
+    }
+    if (q && sqlite3_step(q) == SQLITE_ROW)
+        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to, sqlite3_column_int(q, 1),
+                 sqlite3_column_int(q, 0), words_bytes(bytes, (double)sqlite3_column_int64(q, 2)));
+    else
+        snprintf(out, (size_t)size, "%s%s: chunk %lld", verb, to, (long long)e->argument);
+    sqlite3_finalize(q);
+}
+
+void chain_describe(struct source *s, const struct source_event *e, char *out, int size)
+{
+    char text[96];
+    int producer;
+    switch (e->kind) {
+    case MK_EV_TILE:
+        tile_text(s, e, out, size);
+        break;
+    case MK_EV_WAIT:
+        if (e->cause == MK_CAUSE_BACKPRESSURE) {
+            snprintf(out, (size_t)size, "wait for room in the command ring");
+            break;
+        }
+        flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text, &producer);
+        snprintf(out, (size_t)size, "%s: %s", span_look[span_class_of(e->kind, e->cause)].name, text);
+        break;
+    case MK_EV_SIGNAL:
+        flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank, text,
+                  sizeof text, &producer);
+        if (e->peer >= 0)
+            snprintf(out, (size_t)size, "signal to rank %d: %s", e->peer, text);
+        else
+            snprintf(out, (size_t)size, "signal: %s", text);
+        break;
+    case MK_EV_COPY:
+        chunk_text(s, e, "copy", out, size);
+        break;
+    case MK_EV_REDUCE:
+        chunk_text(s, e, "reduce", out, size);
+        break;
+    case MK_EV_COMMAND:
+        if (e->peer >= 0)
+            snprintf(out, (size_t)size, "command %lld: put to rank %d", (long long)e->argument, e->peer);
+        else
+            snprintf(out, (size_t)size, "command %lld", (long long)e->argument);
+        break;
+    case MK_EV_LAUNCH:
+        snprintf(out, (size_t)size, "launch, epoch %lld", (long long)e->argument);
+        break;
+    default:
+        snprintf(out, (size_t)size, "an event of unknown kind %d", e->kind);
+    }
+    cells_clean(out);
+}
+
+static double stage(sqlite3_stmt *q, int column)
+{
+    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : (double)sqlite3_column_int64(q, column);
+}
+
+/* One message by a condition on one number. */
+static int read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
+{
+    char sql[384];
+    snprintf(
+        sql, sizeof sql,
+        "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, completed, "
+        "arrived, waited FROM message WHERE %s LIMIT 1",
+        condition);
+    sqlite3_stmt *q = source_prepare(s, sql);
+    int found = 0;
+    if (q) {
+        sqlite3_bind_int64(q, 1, a);
+        if (sqlite3_bind_parameter_count(q) > 1)
+            sqlite3_bind_int64(q, 2, b);
+        found = sqlite3_step(q) == SQLITE_ROW;
+    }
+    if (found)
+        *m = (struct stages){sqlite3_column_int64(q, 0),
+                             sqlite3_column_int64(q, 1),
+                             sqlite3_column_int64(q, 2),
+                             sqlite3_column_int(q, 3),
+                             sqlite3_column_int(q, 4),
+                             (double)sqlite3_column_int64(q, 5),
+                             stage(q, 6),
+                             stage(q, 7),
+                             stage(q, 8),
+                             stage(q, 9),
+                             stage(q, 10),
+                             sqlite3_column_int(q, 11)};
+    sqlite3_finalize(q);
+    return found;
+}
+
+static struct chain_step *add_event(struct source *s, struct chain *c, const char *name,
+                                    const struct source_event *e)
+{
+    char place[64], text[112];
+    struct chain_step *step = add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
+    who(s, e->track, place);
+    chain_describe(s, e, text, sizeof text);
+    step->rank = s->tracks[e->track].rank;
+    step->track = e->track;
+    step->event = *e;
+    /* the step's name says that it is a wait */
+    const char *what = e->kind == MK_EV_WAIT && strstr(text, ": ") ? strstr(text, ": ") + 2 : text;
+    say(step, e->kind == MK_EV_WAIT ? "%s for %.60s" : "%s · %.60s", place, what);
+    return step;
+}
+
+/* A stage of the proxy: shown on the sender's NIC row. */
+static void add_stage(struct source *s, struct chain *c, const char *name, const struct stages *m,
+                      double time, double since, int crosses, const char *text)
+{
+    struct chain_step *step = add(c, name, CHAIN_NIC, time, time - since);
+    step->rank = m->rank;
+    step->uncertain = crosses && !isnan(step->ns) && fabs(step->ns) <= doubt(s, m->rank, m->peer);
+    if (isnan(time)) {
+        step->where = CHAIN_NOWHERE;
+        say(step, "%s: not in the trace", text);
+    } else {
+        say(step, "%s", text);
+    }
+}
+
+/* What the track of `e` did before it: what kept the sender, or its tile. */
+static void add_before(struct source *s, struct chain *c, const struct source_event *e)
+{
+    struct source_event before;
+    if (event_before(s, e, &before) && before.launch == e->launch)
+        add_event(s, c, "before", &before);
+    else
+        say(add(c, "before", CHAIN_NOWHERE, NAN, NAN),
+            "nothing on that CTA in this launch: it was its first act");
+}
+
+static void add_stages(struct source *s, struct chain *c, const struct stages *m)
+{
+    char text[112], bytes[32];
+    struct source_event e;
+    snprintf(text, sizeof text, "at rank %d, %s from rank %d%s", m->peer, words_bytes(bytes, m->bytes),
+             m->rank, m->waited ? "" : " (nobody waited: it may have been there before)");
+    add_stage(s, c, "arrived", m, m->arrived, m->posted, 1, text);
+    snprintf(text, sizeof text, "the work request, at rank %d's proxy", m->rank);
+    add_stage(s, c, "completed", m, m->completed, m->posted, 0, text);
+    snprintf(text, sizeof text, "to the QP by rank %d's proxy", m->rank);
+    add_stage(s, c, "posted", m, m->posted, m->seen, 0, text);
+    snprintf(text, sizeof text, "in its ring by rank %d's proxy", m->rank);
+    add_stage(s, c, "seen", m, m->seen, m->commanded, 0, text);
+    if (event_by_id(s, m->command_event, &e)) {
+        add_event(s, c, "put", &e);
+        add_before(s, c, &e);
+    } else {
+        say(add(c, "put", CHAIN_NOWHERE, m->commanded, NAN), "rank %d's command is not in the trace",
+            m->rank);
+    }
+}
+
+static double part_of(double a, double b, double from, double to)
+{
+    a = a > from ? a : from;
+    b = b < to ? b : to;
+    return b > a ? b - a : 0;
+}
+
+/* One sentence: in which part of the chunk's way most of the wait fell. */
+static void judge_message(struct chain *c, const struct source_event *wait, const struct stages *m,
+                          const char *sender)
+{
+    double whole = wait->end - wait->start;
+    double late = part_of(wait->start, m->commanded, wait->start, wait->end);
+    double proxy = part_of(m->commanded, m->posted, wait->start, wait->end);
+    double wire = part_of(m->posted, wait->end, wait->start, wait->end);
+    if (whole <= 0 || isnan(m->commanded) || isnan(m->posted))
+        return;
+    double most = late >= proxy && late >= wire ? late : proxy >= wire ? proxy : wire;
+    const char *where = most == late    ? "was not sent yet"
+                        : most == proxy ? "lay with the sender's proxy"
+                                        : "was on its way over the network";
+    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait the chunk %s%s%s%s", 100 * most / whole,
+             where, most == late ? " (" : "", most == late ? sender : "", most == late ? ")" : "");
+}
+
+static void judge_signal(struct chain *c, const struct source_event *wait, const struct source_event *copy,
+                         const char *sender)
+{
+    double whole = wait->end - wait->start;
+    double late = part_of(wait->start, copy->start, wait->start, wait->end);
+    double moving = part_of(copy->start, copy->end, wait->start, wait->end);
+    if (whole <= 0)
+        return;
+    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait %s (%s)",
+             100 * (late >= moving ? late : moving) / whole,
+             late >= moving ? "its producer had not begun" : "the chunk was being copied", sender);
+}
+
+static void follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
+                          int64_t producer)
+{
+    struct source_event signal, copy;
+    char sender[64];
+    if (!event_by_id(s, producer, &signal)) {
+        say(add(c, "signal", CHAIN_NOWHERE, NAN, NAN), "its event is not in the trace");
+        return;
+    }
+    struct chain_step *step = add_event(s, c, signal.kind == MK_EV_SIGNAL ? "signal" : "put", &signal);
+    step->ns = wait->end - signal.end;
+    step->uncertain = fabs(step->ns) <= doubt(s, s->tracks[wait->track].rank, step->rank) &&
+                      s->tracks[wait->track].rank != step->rank;
+    who(s, signal.track, sender);
+    if (!event_before(s, &signal, &copy))
+        return;
+    add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
+    judge_signal(c, wait, &copy, sender);
+    if (copy.kind == MK_EV_COPY || copy.kind == MK_EV_REDUCE)
+        add_before(s, c, &copy);
+}
+
+static void follow_wait(struct source *s, struct chain *c, const struct source_event *e)
+{
+    char text[96], sender[64] = "";
+    int producer_rank, rank = s->tracks[e->track].rank;
+    struct source_event command;
+    struct stages m;
+    add_event(s, c, "wait", e);
+    if (e->cause == MK_CAUSE_BACKPRESSURE) {
+        say(add(c, "ring", CHAIN_NIC, e->end, NAN), "full until rank %d's proxy read a command", rank);
+        c->step[c->count - 1].rank = rank;
+        return;
+    }
+    flag_text(s, e->plan, e->argument, rank, text, sizeof text, &producer_rank);
+    if (producer_rank >= 0)
+        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d", (long long)e->argument,
+            text, producer_rank);
+    else
+        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument, text);
+    sqlite3_stmt *q = source_prepare(s, "SELECT producer, message FROM edge WHERE event = ?");
+    int64_t producer = 0, message = 0;
+    if (q) {
+        sqlite3_bind_int64(q, 1, e->id);
+        if (sqlite3_step(q) == SQLITE_ROW) {
+            producer = sqlite3_column_int64(q, 0);
+            message = sqlite3_column_int64(q, 1);
+        }
+    }
+    sqlite3_finalize(q);
+    if (message && read_message(s, "id = ?", message, 0, &m)) {
+        if (event_by_id(s, m.command_event, &command))
+            who(s, command.track, sender);
+        add_stages(s, c, &m);
+        judge_message(c, e, &m, sender);
+    } else if (producer) {
+        follow_signal(s, c, e, producer);
+    } else if (e->end > e->start) {
+        say(add(c, "?", CHAIN_NOWHERE, NAN, NAN),
+            producer_rank >= 0 ? "what raised it is not in the trace; rank %d should have"
+                               : "what raised it is not in the trace",
+            producer_rank);
+    }
+}
+
+/* The waits that a signal or the arrival of a message ended. */
+static void add_released(struct source *s, struct chain *c, const char *condition, int64_t id)
+{
+    char sql[160];
+    struct source_event e;
+    snprintf(sql, sizeof sql, "SELECT event FROM edge WHERE %s = ? LIMIT 4", condition);
+    sqlite3_stmt *q = source_prepare(s, sql);
+    if (q)
+        sqlite3_bind_int64(q, 1, id);
+    while (q && sqlite3_step(q) == SQLITE_ROW)
+        if (event_by_id(s, sqlite3_column_int64(q, 0), &e))
+            add_event(s, c, "ended", &e);
+    sqlite3_finalize(q);
+}
+
+void chain_follow(struct source *s, const struct source_event *e, struct chain *c)
+{
+    struct stages m;
+    c->count = 0;
+    c->verdict[0] = 0;
+    if (e->track < 0)
+        return;
+    if (e->kind == MK_EV_WAIT) {
+        follow_wait(s, c, e);
+        return;
+    }
+    add_event(s, c, "this", e);
+    if (e->kind == MK_EV_COMMAND && read_message(s, "command_event = ?", e->id, 0, &m)) {
+        add_stage(s, c, "seen", &m, m.seen, m.commanded, 0, "by the proxy");
+        add_stage(s, c, "posted", &m, m.posted, m.seen, 0, "to the QP");
+        add_stage(s, c, "completed", &m, m.completed, m.posted, 0, "the work request");
+        add_stage(s, c, "arrived", &m, m.arrived, m.posted, 1, "at the peer");
+        add_released(s, c, "message", m.id);
+    } else if (e->kind == MK_EV_SIGNAL) {
+        add_released(s, c, "producer", e->id);
+    }
+    add_before(s, c, e);
+}
+
+void chain_follow_message(struct source *s, int rank, double time, struct chain *c)
+{
+    struct source_event e;
+    struct stages m;
+    char bytes[32];
+    c->count = 0;
+    c->verdict[0] = 0;
+    /* the last one posted that is still under way, else the last one posted */
+    if (!read_message(s,
+                      "id = (SELECT id FROM (SELECT id, posted, max(coalesce(arrived, 0), "
+                      "coalesce(completed, 0)) AS over "
+                      "FROM message WHERE rank = ?1 AND posted <= ?2 ORDER BY posted DESC LIMIT 64) "
+                      "ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
+                      rank, (int64_t)floor(time), &m))
+        return;
+    struct chain_step *step = add(c, "message", CHAIN_NIC, m.posted, m.arrived - m.posted);
+    step->rank = m.rank;
+    say(step, "rank %d to rank %d, %s", m.rank, m.peer, words_bytes(bytes, m.bytes));
+    if (event_by_id(s, m.arrival_event, &e))
+        add_event(s, c, "ended", &e);
+    add_stages(s, c, &m);
+}

@@ -1,0 +1,39 @@
+/* Why a wait ended when it did: the way of its chunk, backwards, from the wait over the flag, the network's
+ * stages and the command to what the sender did before. */
+#ifndef MK_TUI_CHAIN_H
+#define MK_TUI_CHAIN_H
+
+#include "tui/source.h"
+
+#define CHAIN_MAX 16
+
+enum chain_where { CHAIN_NOWHERE, CHAIN_TRACK, CHAIN_NIC, CHAIN_NVLINK };
+
+struct chain_step {
+    char name[12];          /* "wait", "flag", "arrived", "posted", ... */
+    char text[112];         /* who and what */
+    enum chain_where where; /* which row shows it */
+    int rank, track;
+    double time;               /* file time of the step; NAN: not known */
+    double ns;                 /* from the step before it in time to this one; NAN: not known */
+    int uncertain;             /* the length crosses two clocks and is below what they may disagree by */
+    struct source_event event; /* of CHAIN_TRACK steps; event.id 0: none */
+};
+
+struct chain {
+    int count;
+    struct chain_step step[CHAIN_MAX];
+    char verdict[128]; /* one sentence: where most of the time went */
+};
+
+/* Follows `event` of `s` back. Events that are no waits give a chain too: the step itself, what released it
+ * and what it released. Never fails; what is not in the file is said in a step. */
+void chain_follow(struct source *s, const struct source_event *event, struct chain *out);
+
+/* The same from the message that a rank had on its NIC at `time`, or the last one before it. */
+void chain_follow_message(struct source *s, int rank, double time, struct chain *out);
+
+/* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
+void chain_describe(struct source *s, const struct source_event *event, char *out, int size);
+
+#endif

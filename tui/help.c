@@ -1,0 +1,51 @@
+/* The list of keys. */
+#include "tui/layout.h"
+
+static const struct {
+    const char *keys, *what;
+} help[] = {
+    {"h j k l, arrows", "move by a column, by a row"},
+    {"H L", "a page left, right"},
+    {"PgUp PgDn", "a page of rows up, down"},
+    {"g G", "first, last row"},
+    {"Home End", "begin, end of the run"},
+    {"e E", "next, previous launch"},
+    {"+ = -", "zoom in, out, about the cursor"},
+    {"0", "the whole run"},
+    {"f", "fit: the range, else the event, else the launch"},
+    {"Space", "fold or unfold the row"},
+    {"Z", "fold or unfold everything"},
+    {"Tab S-Tab", "next, previous event of the row"},
+    {"w W", "through the longest waits of the run"},
+    {"Enter", "follow the cause; on a folded row: its longest wait in view"},
+    {"Backspace", "back to where one was"},
+    {"/ n N", "search: wait network rank 2 cta 7 tile 12 >10us"},
+    {"\\", "filter: rank 0-3 role compute wait; empty clears"},
+    {":", "go to a time (1.5ms, +20us) or epoch 2"},
+    {"[ ]", "range from, to the cursor; Escape clears it"},
+    {"m '", "set a bookmark, go to it (a letter follows)"},
+    {"1–8 p P", "panels; J K scroll, z enlarges"},
+    {"a", "two files: align this launch"},
+    {"wheel, click", "zoom at the pointer; go there; a label folds"},
+    {"r Ctrl-L", "draw the screen anew"},
+    {"Ctrl-Z", "suspend"},
+    {"? Escape", "this list; leave it"},
+    {"q", "quit"},
+};
+
+int layout_help(struct cells *c, const struct model *m, int top, int height)
+{
+    int count = (int)(sizeof help / sizeof *help), column = 74;
+    int columns = m->width >= 2 * column ? 2 : 1, lines = (count + columns - 1) / columns;
+    int first = m->scroll > lines - height ? lines - height : m->scroll;
+    first = first < 0 ? 0 : first;
+    for (int i = 0; i < count; i++) {
+        int line = i % lines - first, x = i / lines * column;
+        if (line < 0 || line >= height)
+            continue;
+        cells_text(c, x + 2, top + line, x + column, COLOUR_TEXT, ATTR_BOLD, help[i].keys);
+        cells_text(c, x + 19, top + line, x + column < m->width ? x + column : m->width, COLOUR_TEXT, 0,
+                   help[i].what);
+    }
+    return lines;
+}

@@ -1,0 +1,23 @@
+/* From state and picture to cells. Pure: no terminal, no source. */
+#ifndef MK_TUI_LAYOUT_H
+#define MK_TUI_LAYOUT_H
+
+#include "tui/cells.h"
+#include "tui/picture.h"
+
+/* Draws the whole screen of m->width × m->height. 0 or -ENOMEM. */
+int layout_draw(struct cells *c, const struct model *m, const struct picture *p);
+
+/* Parts of the screen. */
+void layout_ruler(struct cells *c, const struct model *m, const struct geometry *g);
+void layout_rows(struct cells *c, const struct model *m, const struct picture *p, const struct geometry *g);
+int layout_help(struct cells *c, const struct model *m, int top,
+                int height); /* returns its number of lines */
+
+/* The column of the screen at which a time lies; -1 where that is out of view. */
+int layout_column(const struct model *m, const struct geometry *g, double time);
+
+/* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle counts. */
+int layout_most(const float *share, int classes, uint32_t shown, float *most);
+
+#endif

@@ -1,0 +1,406 @@
+/* The panels whose figures belong to the whole run. They ask the views that `mkernel trace summary` asks. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tui/cells.h"
+#include "tui/picture.h"
+#include "tui/source_private.h"
+
+void panel_add(struct panel_text *t, const char *format, ...)
+{
+    va_list args;
+    if (t->count >= PANEL_LINES)
+        return;
+    va_start(args, format);
+    vsnprintf(t->line[t->count++], PANEL_WIDTH, format, args);
+    va_end(args);
+}
+
+const char *panel_bar(char *out, int size, int width, const struct class_look *look, const double *share,
+                      int classes)
+{
+    int columns[16] = {0}, used = 0, n = 0;
+    double sum = 0, rest[16];
+    for (int i = 0; i < classes; i++)
+        sum += share[i] > 0 ? share[i] : 0;
+    for (int i = 0; i < classes; i++) {
+        double exact = sum > 0 && share[i] > 0 ? share[i] / sum * width : 0;
+        columns[i] = (int)exact;
+        rest[i] = exact - columns[i];
+        used += columns[i];
+    }
+    while (used < width && sum > 0) { /* columns left over go to the largest remainders */
+        int best = 0;
+        for (int i = 1; i < classes; i++)
+            if (rest[i] > rest[best])
+                best = i;
+        columns[best]++;
+        rest[best] = -1;
+        used++;
+    }
+    out[0] = 0;
+    for (int k = 1; k <= classes; k++) {
+        int i = k % classes; /* class 0 is idle: last */
+        if (columns[i] && n + columns[i] * 3 + 4 < size) {
+            out[n++] = 1;
+            out[n++] = (char)('A' + look[i].colour);
+            for (int c = 0; c < columns[i]; c++)
+                n += cells_encode(look[i].glyph, out + n);
+        }
+    }
+    snprintf(out + n, (size_t)(size - n), "\001A");
+    return out;
+}
+
+/* Text of a column, made fit for a terminal. */
+static const char *column_text(sqlite3_stmt *q, int column, char out[96])
+{
+    const char *text = (const char *)sqlite3_column_text(q, column);
+    snprintf(out, 96, "%s", text ? text : "");
+    cells_clean(out);
+    return out;
+}
+
+static void no_figures(struct panel_text *t, int before, const char *what)
+{
+    if (t->count == before)
+        panel_add(t, FAINT "no %s in this trace", what);
+}
+
+static void panel_overlap(struct panel_text *t, struct model *m, int file)
+{
+    struct source *s = m->source[file];
+    const struct row *row = model_row(m);
+    int width = m->width - 62 > 60 ? 60 : m->width - 62, before;
+    char bar[512], ns[3][32];
+    if (m->files == 2)
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_add(t, FAINT "rank   compute only  both  comm only  idle   exposed comm  of all comm");
+    before = t->count;
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT o.rank, o.compute_only, o.both, o.comm_only, o.idle, x.exposed_ns, x.exposed "
+           "FROM overlap o JOIN exposed x USING (rank) ORDER BY o.rank");
+    while (q && sqlite3_step(q) == SQLITE_ROW) {
+        double share[OVERLAP_CLASSES] = {[OVERLAP_COMPUTE] = sqlite3_column_double(q, 1),
+                                         [OVERLAP_BOTH] = sqlite3_column_double(q, 2),
+                                         [OVERLAP_COMMUNICATION] = sqlite3_column_double(q, 3),
+                                         [OVERLAP_IDLE] = sqlite3_column_double(q, 4)};
+        int rank = sqlite3_column_int(q, 0);
+        if (row && row->rank == rank && row->file == file)
+            t->follow = t->count;
+        panel_add(t, "%s%4d %12.1f %% %5.1f %% %7.1f %% %5.1f %%  %s %9.1f %%  %s",
+                  row && row->rank == rank ? STRONG : PLAIN, rank, share[OVERLAP_COMPUTE],
+                  share[OVERLAP_BOTH], share[OVERLAP_COMMUNICATION], share[OVERLAP_IDLE],
+                  words_length_in(ns[0], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6),
+                  width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES) : "");
+    }
+    sqlite3_finalize(q);
+    no_figures(t, before, "launches");
+    q = source_prepare(
+        s,
+        "SELECT l.epoch, l.ns, l.slowest_ns, l.fastest_ns, min(e.efficiency), e.basis FROM launches l JOIN "
+        "efficiency e ON e.launch = l.launch GROUP BY l.launch ORDER BY l.launch");
+    if (q && sqlite3_step(q) == SQLITE_ROW) {
+        panel_add(t, FAINT "epoch      launch  slowest rank  fastest rank  ideal / slowest rank");
+        do {
+            panel_add(t, PLAIN "%5lld  %s  %s  %s  %.1f %% (ideal: %s)",
+                      (long long)sqlite3_column_int64(q, 0),
+                      words_length_in(ns[0], 10, sqlite3_column_double(q, 1)),
+                      words_length_in(ns[1], 12, sqlite3_column_double(q, 2)),
+                      words_length_in(ns[2], 12, sqlite3_column_double(q, 3)), sqlite3_column_double(q, 4),
+                      sqlite3_column_text(q, 5) && !strcmp((const char *)sqlite3_column_text(q, 5), "peak")
+                          ? "peak rates"
+                          : "its tiles or its transfers alone");
+        } while (sqlite3_step(q) == SQLITE_ROW);
+    }
+    sqlite3_finalize(q);
+}
+
+/* One line per role: what its CTAs' time was, from view role_time and, for waits, view stalls. */
+static void roles_of(struct panel_text *t, struct model *m, int file, int rank)
+{
+    static const char *const sql =
+        "SELECT o.id, 0, k.id, avg(r.share) FROM role_time r JOIN role o ON o.name = r.role JOIN kind k ON "
+        "k.name = r.kind "
+        "WHERE (?1 < 0 OR r.rank = ?1) AND r.kind <> 'wait' GROUP BY 1, 3 UNION ALL "
+        "SELECT o.id, c.id, 3, avg(x.share) FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON "
+        "c.name = x.cause "
+        "WHERE ?1 < 0 OR x.rank = ?1 GROUP BY 1, 2";
+    double share[ROLES][SPAN_CLASSES] = {{0}};
+    int seen[ROLES] = {0};
+    sqlite3_stmt *q = source_prepare(m->source[file], sql);
+    if (q)
+        sqlite3_bind_int(q, 1, rank);
+    while (q && sqlite3_step(q) == SQLITE_ROW) {
+        int role = sqlite3_column_int(q, 0),
+            class = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 1));
+        if (role < 0 || role >= ROLES || class == SPAN_IDLE)
+            continue;
+        share[role][class] += sqlite3_column_double(q, 3);
+        seen[role] = 1;
+    }
+    sqlite3_finalize(q);
+    int width = m->width < 100 ? m->width / 4 : m->width / 3;
+    for (int role = 0; role < ROLES; role++) {
+        char bar[512], parts[256] = "";
+        size_t n = 0;
+        double busy = 0;
+        if (!seen[role])
+            continue;
+        for (int class = 1; class < SPAN_CLASSES; class ++) {
+            busy += share[role][class];
+            if (share[role][class] >= 0.05 && n < sizeof parts - 48)
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[class].name,
+                                      share[role][class]);
+        }
+        share[role][0] = busy < 100 ? 100 - busy : 0;
+        panel_add(t, "%-12s %s%s", source_role_name(role),
+                  panel_bar(bar, sizeof bar, width, span_look, share[role], SPAN_CLASSES), parts);
+    }
+}
+
+static void panel_roles(struct panel_text *t, struct model *m, int file)
+{
+    const struct row *row = model_row(m);
+    if (m->files == 2)
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(m->source[file])->title);
+    if (row && row->file == file) {
+        panel_add(t, STRONG "rank %d" PLAIN FAINT " (of the time from each CTA's first event to its last)",
+                  row->rank);
+        int before = t->count;
+        roles_of(t, m, file, row->rank);
+        no_figures(t, before, "role's time");
+    }
+    panel_add(t, STRONG "mean of all ranks");
+    roles_of(t, m, file, -1);
+}
+
+static void panel_stalls(struct panel_text *t, struct model *m, int file)
+{
+    struct source *s = m->source[file];
+    char ns[2][32], text[3][96];
+    const struct row *row = model_row(m);
+    int before;
+    if (m->files == 2)
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_add(t, FAINT
+              "rank  role          cause              waits       total     longest   of the role's time");
+    before = t->count;
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
+                          "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64");
+    if (q)
+        sqlite3_bind_int(q, 1, row ? row->rank : 0);
+    while (q && sqlite3_step(q) == SQLITE_ROW)
+        panel_add(t, "%s%4d  %-12s  %-15s %8lld  %s  %s   %5.1f %%",
+                  row && sqlite3_column_int(q, 0) == row->rank ? PLAIN : FAINT, sqlite3_column_int(q, 0),
+                  column_text(q, 1, text[0]), column_text(q, 2, text[1]),
+                  (long long)sqlite3_column_int64(q, 3),
+                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)),
+                  words_length_in(ns[1], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6));
+    sqlite3_finalize(q);
+    no_figures(t, before, "wait that took time");
+    panel_add(t, STRONG "longest waits" PLAIN FAINT "  (w goes through them)");
+    q = source_prepare(
+        s, "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls WHERE ns > 0 LIMIT 40");
+    while (q && sqlite3_step(q) == SQLITE_ROW)
+        panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s",
+                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
+                  column_text(q, 1, text[0]), sqlite3_column_int(q, 2),
+                  words_time(ns[1], sqlite3_column_double(q, 3), 1000), column_text(q, 5, text[1]),
+                  column_text(q, 6, text[2]));
+    sqlite3_finalize(q);
+}
+
+static void panel_slowest(struct panel_text *t, struct model *m, int file)
+{
+    struct source *s = m->source[file];
+    char ns[6][32], text[96];
+    int before;
+    if (m->files == 2)
+        panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
+    panel_add(t, STRONG "messages" PLAIN FAINT "  (≤: nobody waited for it, it may have come earlier)");
+    before = t->count;
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT rank, peer, ns, command_seen, seen_posted, posted_arrived, bytes, carries, waited, "
+           "commanded FROM slowest_messages LIMIT 20");
+    while (q && sqlite3_step(q) == SQLITE_ROW)
+        panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s = %s in the ring + %s proxy + %s%s network",
+                  words_length_in(ns[0], 10, sqlite3_column_double(q, 2)), sqlite3_column_int(q, 0),
+                  sqlite3_column_int(q, 1), words_bytes(ns[4], sqlite3_column_double(q, 6)),
+                  column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
+                  words_length(ns[1], sqlite3_column_double(q, 3)),
+                  words_length(ns[2], sqlite3_column_double(q, 4)), sqlite3_column_int(q, 8) ? "" : "≤ ",
+                  words_length(ns[3], sqlite3_column_double(q, 5)));
+    sqlite3_finalize(q);
+    no_figures(t, before, "messages");
+    panel_add(t, STRONG "tiles");
+    before = t->count;
+    q = source_prepare(
+        s, "SELECT rank, cta, epoch, start, ns, tile, slab, row, col FROM slowest_tiles LIMIT 20");
+    while (q && sqlite3_step(q) == SQLITE_ROW)
+        panel_add(t, PLAIN "%s  rank %d CTA %d at %s  tile %lld: shard %d, row %lld, column %lld  epoch %lld",
+                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
+                  sqlite3_column_int(q, 1), words_time(ns[1], sqlite3_column_double(q, 3), 1000),
+                  (long long)sqlite3_column_int64(q, 5), sqlite3_column_int(q, 6),
+                  (long long)sqlite3_column_int64(q, 7), (long long)sqlite3_column_int64(q, 8),
+                  (long long)sqlite3_column_int64(q, 2));
+    sqlite3_finalize(q);
+    no_figures(t, before, "tiles");
+}
+
+/* The launch at the cursor, or the last one before it. */
+static int launch_at(const struct source *s, double time)
+{
+    int best = 0;
+    for (int i = 0; i < s->info.launches; i++)
+        if (s->launches[i].start <= time)
+            best = i;
+    return best;
+}
+
+static void panel_critical(struct panel_text *t, struct model *m, int file)
+{
+    struct source *s = m->source[file];
+    char ns[2][32], text[3][96];
+    double now = model_file_time(m, file, m->cursor);
+    int launch = launch_at(s, now);
+    if (!s->info.launches) {
+        panel_add(t, FAINT "no launches in this trace");
+        return;
+    }
+    panel_add(t,
+              STRONG "What fixed the end of the launch of epoch %lld" PLAIN FAINT
+                     "  (the step at the cursor is marked)",
+              (long long)s->launches[launch].epoch);
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT what, coalesce(role, ''), steps, ns, share FROM critical_share LIMIT 5");
+    char sums[512] = "";
+    size_t n = 0;
+    while (q && sqlite3_step(q) == SQLITE_ROW && n < sizeof sums - 128)
+        n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
+                              column_text(q, 0, text[0]), *column_text(q, 1, text[1]) ? " of " : "", text[1],
+                              sqlite3_column_double(q, 4));
+    sqlite3_finalize(q);
+    panel_add(t, "all launches: %s", n ? sums : "not computed");
+    int before = t->count;
+    q = source_prepare(
+        s,
+        "SELECT step, rank, coalesce(role, ''), cta, what, start, ns, coalesce(text, '') FROM critical_path "
+        "WHERE launch = ? ORDER BY step LIMIT 380");
+    if (q)
+        sqlite3_bind_int64(q, 1, s->launch_id[launch]);
+    while (q && sqlite3_step(q) == SQLITE_ROW) {
+        double start = sqlite3_column_double(q, 5), length = sqlite3_column_double(q, 6);
+        int here = start <= now && now < start + length;
+        if (here)
+            t->follow = t->count;
+        char cta[24] = "";
+        if (sqlite3_column_type(q, 3) != SQLITE_NULL)
+            snprintf(cta, sizeof cta, "CTA %d", sqlite3_column_int(q, 3));
+        panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN, here ? "▶" : " ",
+                  sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 1000),
+                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1), column_text(q, 2, text[0]),
+                  cta, column_text(q, 4, text[1]), column_text(q, 7, text[2]));
+    }
+    sqlite3_finalize(q);
+    no_figures(t, before, "critical path of this launch");
+}
+
+static double one_double(struct source *s, const char *sql)
+{
+    sqlite3_stmt *q = source_prepare(s, sql);
+    double value = q && sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL
+                       ? sqlite3_column_double(q, 0)
+                       : NAN;
+    sqlite3_finalize(q);
+    return value;
+}
+
+static void difference(struct panel_text *t, struct model *m, const char *name, const char *sql, int length)
+{
+    double a = one_double(m->source[0], sql), b = one_double(m->source[1], sql);
+    char text[3][32];
+    if (isnan(a) && isnan(b))
+        return;
+    for (int i = 0; i < 3; i++) {
+        double v = i == 0 ? a : i == 1 ? b : b - a;
+        if (isnan(v))
+            snprintf(text[i], sizeof text[i], i < 2 ? "%12s" : "%s", "-");
+        else if (length)
+            words_length_in(text[i], i < 2 ? 12 : 0, v);
+        else
+            snprintf(text[i], sizeof text[i], i < 2 ? "%10.1f %%" : "%.1f %%", v);
+    }
+    char ratio[32] = "";
+    if (length && a > 0 && b > 0)
+        snprintf(ratio, sizeof ratio, "×%.3f", b / a);
+    panel_add(t, PLAIN "%-34s %s %s   %s%s%s" PLAIN "  %s", name, text[0], text[1], b == a ? FAINT : STRONG,
+              b > a ? "+" : "", text[2], ratio);
+}
+
+static void panel_difference(struct panel_text *t, struct model *m)
+{
+    static const struct {
+        const char *name, *sql;
+        int length;
+    } figure[] = {
+        {"launch, mean", "SELECT avg(ns) FROM launches", 1},
+        {"slowest rank of a launch, mean", "SELECT avg(slowest_ns) FROM launches", 1},
+        {"compute only", "SELECT avg(compute_only) FROM overlap", 0},
+        {"both (overlap)", "SELECT avg(both) FROM overlap", 0},
+        {"communication only (exposed)", "SELECT avg(comm_only) FROM overlap", 0},
+        {"neither", "SELECT avg(idle) FROM overlap", 0},
+        {"efficiency, slowest rank", "SELECT min(efficiency) FROM efficiency", 0},
+        {"exposed communication per rank", "SELECT avg(exposed_ns) FROM exposed", 1},
+        {"compute: waiting for data",
+         "SELECT avg(share) FROM stalls WHERE role = 'compute' AND cause = 'data'", 0},
+        {"compute: waiting for the network",
+         "SELECT avg(share) FROM stalls WHERE role = 'compute' AND cause = 'network'", 0},
+        {"longest wait", "SELECT max(ns) FROM longest WHERE kind = 3", 1},
+        {"longest tile", "SELECT max(ns) FROM longest WHERE kind = 2", 1},
+        {"message, command to proxy, median", "SELECT median_ns FROM stage WHERE name = 'command-seen'", 1},
+        {"message, posted to arrived, median", "SELECT median_ns FROM stage WHERE name = 'posted-arrived'",
+         1},
+        {"message, whole, p99", "SELECT p99_ns FROM stage WHERE name = 'whole'", 1},
+    };
+    const struct source_info *a = source_info(m->source[0]), *b = source_info(m->source[1]);
+    if (strcmp(a->title, b->title))
+        panel_add(t, ALARM "These are different problems:" PLAIN " A %s, B %s", a->title, b->title);
+    panel_add(t, FAINT "%-34s %12s %12s   B - A  B / A", "", "A", "B");
+    for (size_t i = 0; i < sizeof figure / sizeof *figure; i++)
+        difference(t, m, figure[i].name, figure[i].sql, figure[i].length);
+}
+
+void panel_fetch(struct panel_text *t, struct model *m)
+{
+    const struct row *row = model_row(m);
+    int file = row ? row->file : 0;
+    switch (m->panel) {
+    case PANEL_DETAIL:
+        panel_detail(t, m);
+        break;
+    case PANEL_OVERLAP:
+    case PANEL_ROLES:
+        for (int i = 0; i < m->files; i++)
+            m->panel == PANEL_OVERLAP ? panel_overlap(t, m, i) : panel_roles(t, m, i);
+        break;
+    case PANEL_STALLS:
+        panel_stalls(t, m, file);
+        break;
+    case PANEL_SLOWEST:
+        panel_slowest(t, m, file);
+        break;
+    case PANEL_CRITICAL:
+        panel_critical(t, m, file);
+        break;
+    case PANEL_RANGE:
+        panel_range(t, m);
+        break;
+    default:
+        panel_difference(t, m);
+    }
+}

@@ -1,0 +1,188 @@
+/* The panels that follow the cursor: what lies under it and why, and the figures of a range. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tui/cells.h"
+#include "tui/picture.h"
+
+#define RANGE_PARTS 256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
+
+static void detail_chain(struct panel_text *t, const struct model *m)
+{
+    const struct row *row = model_row(m);
+    char time[32], ns[32];
+    for (int i = 0; i < m->chain.count; i++) {
+        const struct chain_step *s = &m->chain.step[i];
+        int here = i == m->step;
+        if (isnan(s->ns))
+            ns[0] = 0;
+        else if (s->uncertain)
+            snprintf(ns, sizeof ns, "within ±");
+        else
+            words_length_in(ns, 9, s->ns);
+        if (isnan(s->time))
+            time[0] = 0;
+        else
+            words_time_in(time, 11, s->time + m->shift[row->file], 10);
+        if (here)
+            t->follow = t->count;
+        panel_add(t, "%s%s %-9s %11s %9s  %s", here ? STRONG : PLAIN, here ? "▶" : " ", s->name, time, ns,
+                  s->text);
+    }
+}
+
+/* A folded row: what its CTAs were doing in the column under the cursor. */
+static void detail_group(struct panel_text *t, struct model *m, const struct row *row)
+{
+    struct source *s = m->source[row->file];
+    float share[SPAN_CLASSES];
+    double wide[SPAN_CLASSES], column = model_column(m);
+    char bar[640], length[32], name[48];
+    int width = m->width < 100 ? m->width / 3 : m->width / 2;
+    if (row->kind == ROW_RANK)
+        snprintf(name, sizeof name, "rank %d", row->rank);
+    else
+        snprintf(name, sizeof name, "rank %d %s", row->rank, source_role_name(row->role));
+    panel_add(t, STRONG "%s" PLAIN ", %d CTAs, in the %s under the cursor", name, row->ctas,
+              words_length(length, column));
+    if (row->kind == ROW_RANK) {
+        float overlap[OVERLAP_CLASSES];
+        if (source_overlap(s, row->rank, model_file_time(m, row->file, m->cursor), column, 1, overlap))
+            return;
+        for (int i = 0; i < OVERLAP_CLASSES; i++)
+            wide[i] = overlap[i];
+        panel_add(t, "%-13s%s  compute only %.0f %%, both %.0f %%, communication only %.0f %%", "overlap",
+                  panel_bar(bar, sizeof bar, width / 2, overlap_look, wide, OVERLAP_CLASSES),
+                  100 * overlap[OVERLAP_COMPUTE], 100 * overlap[OVERLAP_BOTH],
+                  100 * overlap[OVERLAP_COMMUNICATION]);
+    }
+    for (int role = row->kind == ROW_RANK ? 0 : row->role;
+         role < (row->kind == ROW_RANK ? ROLES : row->role + 1); role++) {
+        char parts[256] = "";
+        size_t n = 0;
+        struct source_group g = {row->rank, role, -1};
+        if (source_occupancy(s, g, model_file_time(m, row->file, m->cursor), column, 1, share))
+            return;
+        for (int i = 0; i < SPAN_CLASSES; i++) {
+            wide[i] = share[i];
+            if (share[i] >= 0.005f && n < sizeof parts - 48)
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.0f %%", span_look[i].name,
+                                      100 * share[i]);
+        }
+        if (wide[0] < 0.9999 || row->kind == ROW_ROLE)
+            panel_add(t, "%-13s%s%s", source_role_name(role),
+                      panel_bar(bar, sizeof bar, width / 2, span_look, wide, SPAN_CLASSES), parts);
+    }
+    panel_add(t, FAINT "Enter: to the longest wait of this row in view.  Space: %s",
+              row->open ? "fold" : "unfold");
+}
+
+static void detail_link(struct panel_text *t, struct model *m, const struct row *row)
+{
+    float now, peak;
+    char bytes[2][32];
+    enum source_link link = row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK;
+    if (source_bytes(m->source[row->file], row->rank, link, model_file_time(m, row->file, m->cursor),
+                     model_column(m), 1, &now, &peak))
+        return;
+    panel_add(t, STRONG "%s out of rank %d" PLAIN ": %s in flight under the cursor, %s at most in the run",
+              link == LINK_NIC ? "NIC" : "NVLink", row->rank, words_bytes(bytes[0], now),
+              words_bytes(bytes[1], peak));
+    if (m->chain.count)
+        detail_chain(t, m);
+    else if (link == LINK_NIC)
+        panel_add(t, FAINT "no message was posted before this");
+}
+
+void panel_detail(struct panel_text *t, struct model *m)
+{
+    const struct row *row = model_row(m);
+    char time[32];
+    if (!row) {
+        panel_add(t, FAINT "nothing is under the cursor: there are no rows");
+    } else if (m->on_chain || row->kind == ROW_CTA) {
+        if (!m->chain.count) {
+            panel_add(t, FAINT "rank %d %s CTA %d does nothing at %s; Tab goes to its next event", row->rank,
+                      source_role_name(row->role), row->cta,
+                      words_time(time, m->cursor, model_column(m) / 10));
+            return;
+        }
+        if (m->chain.verdict[0])
+            panel_add(t, STRONG "%s" PLAIN, m->chain.verdict);
+        detail_chain(t, m);
+    } else if (row->kind == ROW_NIC || row->kind == ROW_NVLINK) {
+        detail_link(t, m, row);
+    } else {
+        detail_group(t, m, row);
+    }
+}
+
+static void range_ranks(struct panel_text *t, struct model *m, int file, double a, double step)
+{
+    float overlap[RANGE_PARTS * OVERLAP_CLASSES];
+    char bar[640];
+    int width = m->width < 100 ? m->width / 4 : m->width / 3;
+    for (int rank = 0; rank < source_info(m->source[file])->ranks; rank++) {
+        double sum[OVERLAP_CLASSES] = {0};
+        if (source_overlap(m->source[file], rank, a, step, RANGE_PARTS, overlap))
+            return;
+        for (int i = 0; i < RANGE_PARTS * OVERLAP_CLASSES; i++)
+            sum[i % OVERLAP_CLASSES] += overlap[i] / RANGE_PARTS;
+        panel_add(
+            t, "rank %-8d%s  compute only %.1f %%  both %.1f %%  communication only %.1f %%  neither %.1f %%",
+            rank, panel_bar(bar, sizeof bar, width, overlap_look, sum, OVERLAP_CLASSES),
+            100 * sum[OVERLAP_COMPUTE], 100 * sum[OVERLAP_BOTH], 100 * sum[OVERLAP_COMMUNICATION],
+            100 * sum[OVERLAP_IDLE]);
+    }
+}
+
+static void range_roles(struct panel_text *t, struct model *m, int file, int rank, double a, double step)
+{
+    float share[RANGE_PARTS * SPAN_CLASSES];
+    char bar[640];
+    int width = m->width < 100 ? m->width / 4 : m->width / 3;
+    panel_add(t, STRONG "roles of rank %d" PLAIN, rank);
+    for (int role = 0; role < ROLES; role++) {
+        double sum[SPAN_CLASSES] = {0};
+        char parts[256] = "";
+        size_t n = 0;
+        if (source_occupancy(m->source[file], (struct source_group){rank, role, -1}, a, step, RANGE_PARTS,
+                             share))
+            return;
+        for (int i = 0; i < RANGE_PARTS * SPAN_CLASSES; i++)
+            sum[i % SPAN_CLASSES] += share[i] / RANGE_PARTS;
+        for (int i = 1; i < SPAN_CLASSES; i++)
+            if (sum[i] >= 0.0005 && n < sizeof parts - 48)
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[i].name,
+                                      100 * sum[i]);
+        if (n)
+            panel_add(t, "%-13s%s%s", source_role_name(role),
+                      panel_bar(bar, sizeof bar, width, span_look, sum, SPAN_CLASSES), parts);
+    }
+}
+
+void panel_range(struct panel_text *t, struct model *m)
+{
+    const struct row *row = model_row(m);
+    int file = row ? row->file : 0;
+    char text[3][32];
+    if (isnan(m->range[0]) || isnan(m->range[1])) {
+        panel_add(t,
+                  FAINT "[ at the cursor sets where a range starts, ] where it ends; its figures come here");
+        return;
+    }
+    double a = model_file_time(m, file, m->range[0]), b = model_file_time(m, file, m->range[1]);
+    panel_add(t,
+              STRONG "%s" PLAIN " from %s to %s" FAINT
+                     "  (right to 1/%d of the range; f fits it, Escape clears it)",
+              words_length(text[0], b - a), words_time(text[1], m->range[0], 10),
+              words_time(text[2], m->range[1], 10), RANGE_PARTS);
+    if (b <= a) {
+        panel_add(t, FAINT "the range is empty");
+        return;
+    }
+    range_ranks(t, m, file, a, (b - a) / RANGE_PARTS);
+    if (row)
+        range_roles(t, m, file, row->rank, a, (b - a) / RANGE_PARTS);
+}

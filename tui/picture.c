@@ -1,0 +1,108 @@
+#include "tui/picture.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int classes_of(enum row_kind kind)
+{
+    return kind == ROW_RANK ? OVERLAP_CLASSES : kind == ROW_NVLINK || kind == ROW_NIC ? 1 : SPAN_CLASSES;
+}
+
+static int same(const struct row *a, const struct row *b)
+{
+    return a->kind == b->kind && a->file == b->file && a->rank == b->rank && a->role == b->role &&
+           a->track == b->track;
+}
+
+static int read_row(struct picture *p, struct model *m, struct picture_row *out)
+{
+    const struct row *row = &out->row;
+    struct source *s = m->source[row->file];
+    double t0 = model_file_time(m, row->file, p->t0);
+    switch (row->kind) {
+    case ROW_RANK:
+        return source_overlap(s, row->rank, t0, p->step, p->columns, out->value);
+    case ROW_NVLINK:
+    case ROW_NIC:
+        return source_bytes(s, row->rank, row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK, t0, p->step,
+                            p->columns, out->value, &out->peak);
+    default:
+        return source_occupancy(s, row_group(row), t0, p->step, p->columns, out->value);
+    }
+}
+
+static int fetch_rows(struct picture *p, struct model *m)
+{
+    struct geometry g = model_geometry(m);
+    int count = m->row_count - m->top < g.rows_height ? m->row_count - m->top : g.rows_height;
+    double step = model_column(m);
+    int keep = p->t0 == m->t0 && p->step == step && p->columns == g.columns;
+    struct picture_row *rows = calloc((size_t)(count > 0 ? count : 1), sizeof *rows);
+    int rc = rows ? 0 : -ENOMEM;
+    p->step = step;
+    p->t0 = m->t0;
+    p->columns = g.columns;
+    for (int i = 0; i < count && !rc; i++) {
+        rows[i].row = m->rows[m->top + i];
+        for (int j = 0; keep && j < p->count; j++)
+            if (p->rows[j].value && same(&p->rows[j].row, &rows[i].row)) {
+                rows[i] = p->rows[j];
+                p->rows[j].value = NULL;
+                rows[i].row = m->rows[m->top + i];
+                break;
+            }
+        if (rows[i].value)
+            continue;
+        rows[i].value = malloc(sizeof(float) * (size_t)g.columns * (size_t)classes_of(rows[i].row.kind));
+        if (!rows[i].value)
+            rc = -ENOMEM;
+        else if ((p->failed = read_row(p, m, &rows[i])) != 0)
+            model_say(m, 1, "the file could not be read: %s", strerror(-p->failed));
+    }
+    for (int j = 0; j < p->count; j++)
+        free(p->rows[j].value);
+    free(p->rows);
+    p->rows = rows;
+    p->count = rc && !rows ? 0 : count;
+    return rc;
+}
+
+int picture_fetch(struct picture *p, struct model *m)
+{
+    struct geometry g = model_geometry(m);
+    if (!p->panel.line) {
+        p->panel.line = malloc(sizeof *p->panel.line * PANEL_LINES);
+        p->panel_of = -1;
+        if (!p->panel.line)
+            return -ENOMEM;
+    }
+    if (g.too_small)
+        return 0;
+    int rc = fetch_rows(p, m);
+    if (rc)
+        return rc;
+    const struct row *row = model_row(m);
+    int rank = row ? row->rank : 0,
+        changing = m->panel == PANEL_DETAIL || m->panel == PANEL_RANGE || m->panel == PANEL_CRITICAL;
+    if (changing || p->panel_of != (int)m->panel || p->panel_rank != rank || p->panel_width != m->width) {
+        p->panel.count = 0;
+        p->panel.follow = -1;
+        panel_fetch(&p->panel, m);
+        p->panel_of = (int)m->panel;
+        p->panel_rank = rank;
+        p->panel_width = m->width;
+    }
+    int lines = g.panel_height - 1, last = p->panel.count > lines ? p->panel.count - lines : 0;
+    m->scroll = m->help ? m->scroll : m->scroll > last ? last : m->scroll;
+    return 0;
+}
+
+void picture_free(struct picture *p)
+{
+    for (int j = 0; j < p->count; j++)
+        free(p->rows[j].value);
+    free(p->rows);
+    free(p->panel.line);
+    *p = (struct picture){0};
+}

@@ -1,0 +1,95 @@
+/* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start of the
+ * run. Every call answers from an index or from pre-aggregated levels, so that its cost follows the screen
+ * and not the file. */
+#ifndef MK_TUI_SOURCE_H
+#define MK_TUI_SOURCE_H
+
+#include <stdint.h>
+
+#include "tui/words.h"
+
+#define ROLES 4
+
+struct source;
+
+struct source_info {
+    char title[128];   /* op and shape: "ag_gemm 8192x3584x8192" */
+    char setting[320]; /* nodes, executor, fabric */
+    int ranks, tracks, launches;
+    int nvlink, nic;    /* 1: bytes went over it */
+    double end;         /* of the run; it begins at 0 */
+    double uncertainty; /* ns by which clocks of different ranks may disagree; < 0: not known */
+    int64_t events, messages, dropped;
+};
+
+/* A track is one CTA. They are sorted by rank, role and CTA. */
+struct source_track {
+    int rank, role, cta, warp; /* warp -1: the CTA has this track alone */
+    int64_t id;                /* in the file */
+};
+
+struct source_launch {
+    int64_t epoch;
+    double start, end;
+};
+
+/* One event, as the file has it. */
+struct source_event {
+    int64_t id;
+    int track; /* index, -1: none */
+    double start, end;
+    int kind, cause; /* enum mk_event_kind, enum mk_cause */
+    int64_t argument;
+    int64_t launch, epoch, plan; /* -1: before the first launch */
+    int peer;                    /* rank that a copy, signal or command went to; -1: none */
+};
+
+/* Whose time a row shows: all tracks of a rank, of a role of it, or one track (an index; -1: not a single
+ * one). */
+struct source_group {
+    int rank, role, track;
+};
+
+enum source_link { LINK_NVLINK, LINK_NIC };
+
+/* Opens a trace. On error *out is NULL and `error` a sentence without a full stop. The file is only read. */
+int source_open(struct source **out, const char *path, char *error, int error_size);
+void source_close(struct source *s);
+
+const char *source_path(const struct source *s);
+const struct source_info *source_info(const struct source *s);
+const struct source_track *source_tracks(const struct source *s);
+const struct source_launch *source_launches(const struct source *s);
+int source_rank_node(const struct source *s, int rank);
+const char *source_role_name(int role);
+double source_uncertainty(const struct source *s,
+                          int rank); /* of one rank's clock against rank 0's, ns; < 0: not known */
+
+/* Shares (0 .. 1, idle the rest) of `columns` intervals of `step` ns from t0 on: out[column * classes +
+ * class]. */
+int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns,
+                     float *out);
+int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out);
+
+/* Mean bytes in flight that leave a rank over a link. *peak gets the largest value of the whole run. */
+int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step, int columns,
+                 float *out, float *peak);
+
+/* The event of one track at or before `time` (covering it where one does); 1 found, 0 none. */
+int source_event_at(struct source *s, int track, double time, struct source_event *out);
+/* The next event of a group that starts after (direction 1) or before (-1) `time` and that the query takes;
+ * with `from`, the next one after that event in the order of start, row and number, so that none is passed
+ * over where many begin at the same ns. 1 found, 0 none, -EAGAIN: the time for one answer is over and the
+ * search got as far as *reached. */
+int source_find(struct source *s, struct source_group g, const struct query *q, double time,
+                const struct source_event *from, int direction, struct source_event *out, double *reached);
+
+/* The longest wait of a group that overlaps t0 .. t1. */
+int source_longest_wait(struct source *s, struct source_group g, double t0, double t1,
+                        struct source_event *out);
+
+/* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1 found, 0 none.
+ */
+int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out);
+
+#endif

@@ -1,0 +1,47 @@
+/* What the source's own files share. */
+#ifndef MK_TUI_SOURCE_PRIVATE_H
+#define MK_TUI_SOURCE_PRIVATE_H
+
+#include "tracer/reader.h"
+#include "tui/source.h"
+
+#define MAX_LEVELS 24
+
+struct source_link_row {
+    int64_t id; /* 0: none */
+    double peak;
+};
+
+struct source {
+    sqlite3 *db;
+    char *path;
+    struct source_info info;
+    struct source_track *tracks;      /* leaves: what events hang on */
+    double *longest;                  /* by leaf: ns of its longest event */
+    double *rate;                     /* by leaf: events per ns, to guess what a window holds */
+    int64_t *rank_track, *role_track; /* ids of the tree's inner nodes; 0: none */
+    int *leaves;                      /* by rank, then by rank * ROLES + role from info.ranks on */
+    struct source_link_row *link;     /* by rank * 2 + enum source_link */
+    int *node;
+    double *uncertainty; /* by rank */
+    struct source_launch *launches;
+    int64_t *launch_id, *launch_plan;
+    int levels;
+    double level_ns[MAX_LEVELS];
+    sqlite3_stmt *level, *overlap, *flow, *events, *at;
+};
+
+/* Prepares a statement; NULL where the file cannot be asked. */
+sqlite3_stmt *source_prepare(struct source *s, const char *sql);
+
+/* The index of the leaf with this id, or -1. */
+int source_track_index(const struct source *s, int64_t id);
+
+/* Reads an event off columns id, track, start, ns, kind, cause, argument, launch, peer of a row. */
+#define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
+void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);
+
+/* First and one past the last leaf of a group. */
+void source_leaves(const struct source *s, struct source_group g, int *first, int *end);
+
+#endif

@@ -1,0 +1,436 @@
+/* What the viewer asks while it runs: occupancy of a window, events under the cursor, the next event that
+ * fits. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tui/source_private.h"
+
+#define EXACT_EVENTS                                                                                         \
+    3000 /* per row: up to here a window finer than the levels is counted from single events */
+#define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
+
+int source_track_index(const struct source *s, int64_t id)
+{
+    /* Files number tracks in display order, so that ids rise with the index; where they do not, look
+     * everywhere. */
+    int low = 0, high = s->info.tracks;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (s->tracks[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < s->info.tracks && s->tracks[low].id == id)
+        return low;
+    for (int i = 0; i < s->info.tracks; i++)
+        if (s->tracks[i].id == id)
+            return i;
+    return -1;
+}
+
+void source_leaves(const struct source *s, struct source_group g, int *first, int *end)
+{
+    *first = *end = 0;
+    if (g.track >= 0) {
+        *first = g.track;
+        *end = g.track + 1;
+        return;
+    }
+    for (int i = 0; i < s->info.tracks; i++) {
+        const struct source_track *t = &s->tracks[i];
+        if ((g.rank >= 0 && t->rank != g.rank) || (g.role >= 0 && t->role != g.role))
+            continue;
+        if (*end == 0)
+            *first = i;
+        *end = i + 1;
+    }
+}
+
+void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *e)
+{
+    *e = (struct source_event){.id = sqlite3_column_int64(q, 0),
+                               .track = source_track_index(s, sqlite3_column_int64(q, 1)),
+                               .start = (double)sqlite3_column_int64(q, 2),
+                               .kind = sqlite3_column_int(q, 4),
+                               .cause = sqlite3_column_int(q, 5),
+                               .argument = sqlite3_column_int64(q, 6),
+                               .launch = -1,
+                               .epoch = -1,
+                               .plan = -1,
+                               .peer = -1};
+    e->end = e->start + (double)sqlite3_column_int64(q, 3);
+    if (sqlite3_column_type(q, 8) != SQLITE_NULL)
+        e->peer = sqlite3_column_int(q, 8);
+    if (sqlite3_column_type(q, 7) == SQLITE_NULL)
+        return;
+    e->launch = sqlite3_column_int64(q, 7);
+    for (int i = 0; i < s->info.launches; i++)
+        if (s->launch_id[i] == e->launch) {
+            e->epoch = s->launches[i].epoch;
+            e->plan = s->launch_plan[i];
+        }
+}
+
+/* Adds `value` ns of [a, b), spread evenly, to the columns that it touches. */
+static void spread(float *out, int stride, int columns, double t0, double step, double a, double b,
+                   double value)
+{
+    if (b <= a || value <= 0)
+        return;
+    int first = (int)floor((a - t0) / step), last = (int)ceil((b - t0) / step) - 1;
+    first = first < 0 ? 0 : first;
+    last = last >= columns ? columns - 1 : last;
+    for (int c = first; c <= last; c++) {
+        double left = t0 + c * step, right = left + step;
+        double part = (b < right ? b : right) - (a > left ? a : left);
+        if (part > 0)
+            out[c * stride] += (float)(value * part / (b - a));
+    }
+}
+
+/* The coarsest level that is no coarser than a column: at most a few buckets a column are read. */
+static int level_for(const struct source *s, double step)
+{
+    int level = 0;
+    while (level + 1 < s->levels && s->level_ns[level + 1] <= step)
+        level++;
+    return level;
+}
+
+/* Runs one of the level statements over a window. Values are ns (or a mean, made ns by the caller's scale).
+ */
+static int add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, double t0, double step,
+                     int columns, float *out, int stride, int values, double scale)
+{
+    double ns = s->level_ns[level];
+    if (s->levels == 0)
+        return 0;
+    sqlite3_reset(q);
+    sqlite3_bind_int(q, 1, level);
+    sqlite3_bind_int64(q, 2, id);
+    sqlite3_bind_int64(q, 3, (int64_t)floor(t0 / ns));
+    sqlite3_bind_int64(q, 4, (int64_t)floor((t0 + step * columns) / ns));
+    int rc;
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        double a = (double)sqlite3_column_int64(q, 0) * ns, b = a + ns;
+        if (b > s->info.end && a < s->info.end)
+            b = s->info.end; /* the last bucket ends with the run */
+        for (int v = 0; v < values; v++)
+            spread(out + v, stride, columns, t0, step, a, b,
+                   scale > 0 ? (double)sqlite3_column_int64(q, 1 + v) * scale * (b - a)
+                             : (double)sqlite3_column_int64(q, 1 + v));
+    }
+    sqlite3_reset(q);
+    return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+/* Occupancy from the events themselves, for windows finer than the finest level. */
+static int add_events(struct source *s, int track, double t0, double step, int columns, float *out)
+{
+    sqlite3_stmt *q = s->events;
+    sqlite3_reset(q);
+    sqlite3_bind_int64(q, 1, s->tracks[track].id);
+    sqlite3_bind_int64(q, 2, (int64_t)floor(t0 - s->longest[track]));
+    sqlite3_bind_int64(q, 3, (int64_t)ceil(t0 + step * columns));
+    sqlite3_bind_int64(q, 4, (int64_t)floor(t0));
+    int rc;
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        double a = (double)sqlite3_column_int64(q, 0), ns = (double)sqlite3_column_int64(q, 1);
+        int class = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
+        if (class != SPAN_IDLE)
+            spread(out + class, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
+    }
+    sqlite3_reset(q);
+    return rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns, float *out)
+{
+    int first, end, rc = 0, level = level_for(s, step);
+    memset(out, 0, sizeof *out * (size_t)columns * SPAN_CLASSES);
+    source_leaves(s, g, &first, &end);
+    double expected = 0;
+    int exact = s->levels == 0 || s->level_ns[0] > step;
+    for (int i = first; exact && i < end; i++)
+        expected += 4 + s->rate[i] * step * columns;
+    if (s->levels == 0 || (exact && expected < EXACT_EVENTS)) {
+        for (int i = first; i < end && !rc; i++)
+            rc = add_events(s, i, t0, step, columns, out);
+    } else {
+        int64_t id = g.track >= 0  ? s->tracks[g.track].id
+                     : g.role >= 0 ? s->role_track[g.rank * ROLES + g.role]
+                                   : s->rank_track[g.rank];
+        rc = add_level(s, s->level, level, id, t0, step, columns, out + 1, SPAN_CLASSES, SPAN_CLASSES - 1, 0);
+    }
+    double whole = step * (end - first);
+    for (int c = 0; c < columns; c++) {
+        double busy = 0;
+        for (int class = 1; class < SPAN_CLASSES; class ++) {
+            float *share = &out[c * SPAN_CLASSES + class];
+            *share = whole > 0 ? (float)(*share / whole) : 0;
+            busy += *share;
+        }
+        out[c * SPAN_CLASSES] = busy < 1 ? (float)(1 - busy) : 0;
+    }
+    return rc;
+}
+
+int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out)
+{
+    memset(out, 0, sizeof *out * (size_t)columns * OVERLAP_CLASSES);
+    int rc = add_level(s, s->overlap, level_for(s, step), rank, t0, step, columns, out + 1, OVERLAP_CLASSES,
+                       OVERLAP_CLASSES - 1, 0);
+    for (int c = 0; c < columns; c++) {
+        float *share = &out[c * OVERLAP_CLASSES], busy = 0;
+        for (int class = 1; class < OVERLAP_CLASSES; class ++) {
+            share[class] = (float)(share[class] / step);
+            busy += share[class];
+        }
+        share[0] = busy < 1 ? 1 - busy : 0;
+    }
+    return rc;
+}
+
+int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step, int columns,
+                 float *out, float *peak)
+{
+    const struct source_link_row *l = &s->link[rank * 2 + (link == LINK_NIC)];
+    memset(out, 0, sizeof *out * (size_t)columns);
+    *peak = (float)l->peak;
+    if (!l->id)
+        return 0;
+    int rc = add_level(s, s->flow, level_for(s, step), l->id, t0, step, columns, out, 1, 1, 1);
+    for (int c = 0; c < columns; c++)
+        out[c] = (float)(out[c] / step);
+    return rc;
+}
+
+int source_event_at(struct source *s, int track, double time, struct source_event *out)
+{
+    sqlite3_stmt *q = s->at;
+    struct source_event e;
+    int found = 0, rc;
+    sqlite3_reset(q);
+    sqlite3_bind_int64(q, 1, s->tracks[track].id);
+    sqlite3_bind_int64(q, 2, (int64_t)floor(time));
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        source_read_event(s, q, &e);
+        if (!found || e.end > time) {
+            *out = e;
+            found = 1;
+        }
+        if (e.end > time)
+            break;
+    }
+    sqlite3_reset(q);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? found : -EIO;
+}
+
+/* The conditions of a query as SQL over `event`. Numbers only: nothing typed reaches the text. */
+static void conditions(const struct source *s, const struct query *q, char *sql, size_t size)
+{
+    static const char *const by_class[SPAN_CLASSES] = {"0",
+                                                       "kind = 2",
+                                                       "kind = 4",
+                                                       "kind = 6",
+                                                       "kind = 7",
+                                                       "(kind = 3 AND ns > 0 AND cause IN (0, 1))",
+                                                       "(kind = 3 AND ns > 0 AND cause = 2)",
+                                                       "(kind = 3 AND ns > 0 AND cause = 3)",
+                                                       "(kind = 3 AND ns > 0 AND cause = 4)"};
+    size_t n = 0;
+    sql[0] = 0;
+#define ADD(...) (n += (size_t)snprintf(sql + n, n < size ? size - n : 0, __VA_ARGS__))
+    if (q->classes || q->kinds) {
+        ADD(" AND (0");
+        for (int class = 1; class < SPAN_CLASSES; class ++)
+            if (q->classes >> class & 1)
+                ADD(" OR %s", by_class[class]);
+        if (q->kinds >> MK_EV_SIGNAL & 1)
+            ADD(" OR kind = %d", MK_EV_SIGNAL);
+        ADD(")");
+    } else {
+        ADD(" AND kind <> %d AND NOT (kind = %d AND ns = 0)", MK_EV_LAUNCH, MK_EV_WAIT);
+    }
+    if (q->tile >= 0)
+        ADD(" AND kind = %d AND argument = %lld", MK_EV_TILE, (long long)q->tile);
+    if (q->chunk >= 0)
+        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_COPY, MK_EV_REDUCE, (long long)q->chunk);
+    if (q->flag >= 0)
+        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_WAIT, MK_EV_SIGNAL, (long long)q->flag);
+    if (q->shortest > 0)
+        ADD(" AND ns > %.0f", q->shortest);
+    if (q->longest < INFINITY)
+        ADD(" AND ns < %.0f", q->longest);
+    if (q->epoch >= 0) {
+        int64_t launch = -1;
+        for (int i = 0; i < s->info.launches; i++)
+            if (s->launches[i].epoch == q->epoch)
+                launch = s->launch_id[i];
+        ADD(" AND launch = %lld", (long long)launch);
+    }
+#undef ADD
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* One window of a search: starts in (near, far] in the direction's sense. */
+struct search {
+    sqlite3_stmt *q;
+    struct source_group group;
+    const struct query *want;
+    const struct source_event
+        *from; /* starts at near's edge: of its ns, only what comes after it in order; or NULL */
+    int64_t near, far, deadline;
+    int direction;
+};
+
+/* The nearest fitting event of a window; of equal starts the first row's in the direction's sense. */
+static int find_in(struct source *s, struct search *w, struct source_event *best)
+{
+    int first, end, found = 0, forward = w->direction > 0;
+    source_leaves(s, w->group, &first, &end);
+    for (int n = 0; n < end - first; n++) {
+        int i = forward ? first + n : end - 1 - n;
+        const struct source_track *t = &s->tracks[i];
+        if (!query_takes_track(w->want, t->rank, t->role, t->cta) ||
+            (w->group.rank >= 0 && t->rank != w->group.rank) ||
+            (w->group.role >= 0 && t->role != w->group.role))
+            continue;
+        if (now_ns() > w->deadline)
+            return -EAGAIN;
+        int64_t near = w->near, low_id = -1, at = INT64_MIN;
+        if (w->from && (forward ? i >= w->from->track : i <= w->from->track)) {
+            near -= w->direction; /* this row's events of the same ns come after */
+            if (i == w->from->track) {
+                at = (int64_t)w->from->start;
+                low_id = w->from->id;
+            }
+        }
+        sqlite3_reset(w->q);
+        sqlite3_bind_int64(w->q, 1, t->id);
+        sqlite3_bind_int64(w->q, 2, forward ? near + 1 : w->far);
+        sqlite3_bind_int64(w->q, 3, forward ? w->far : near - 1);
+        sqlite3_bind_int64(w->q, 4, at);
+        sqlite3_bind_int64(w->q, 5, low_id);
+        int rc = sqlite3_step(w->q);
+        if (rc == SQLITE_ROW) {
+            source_read_event(s, w->q, best);
+            found = 1;
+            w->far = (int64_t)best->start - w->direction;
+        } else if (rc != SQLITE_DONE) {
+            return -EIO;
+        }
+    }
+    return found;
+}
+
+int source_find(struct source *s, struct source_group g, const struct query *want, double time,
+                const struct source_event *from, int direction, struct source_event *out, double *reached)
+{
+    char sql[1280], where[768];
+    int forward = direction > 0;
+    conditions(s, want, where, sizeof where);
+    snprintf(sql, sizeof sql,
+             "SELECT " EVENT_COLUMNS " FROM event WHERE track = ?1 AND start BETWEEN ?2 AND ?3 AND NOT "
+             "(start = ?4 AND id %s ?5)%s ORDER BY start %s, id %s LIMIT 1",
+             forward ? "<=" : ">=", where, forward ? "" : "DESC", forward ? "" : "DESC");
+    struct search w = {.q = source_prepare(s, sql),
+                       .group = g,
+                       .want = want,
+                       .direction = direction,
+                       .deadline = now_ns() + SEARCH_NS};
+    if (!w.q)
+        return -EIO;
+    /* (near, far]: near itself is excluded */
+    int64_t near = from ? (int64_t)from->start : forward ? (int64_t)floor(time) : (int64_t)ceil(time);
+    int64_t last = forward ? (int64_t)s->info.end + 1 : -1;
+    double span = s->info.end / 4096 + 1; /* windows grow: a near hit is found fast, a far one in few steps */
+    int rc = 0;
+    w.from = from;
+    while (rc == 0 && (forward ? near < last : near > last)) {
+        double edge = (double)near + direction * span;
+        w.near = near;
+        w.far = forward ? (edge < (double)last ? (int64_t)edge : last)
+                        : (edge > (double)last ? (int64_t)edge : last);
+        int64_t far = w.far;
+        rc = find_in(s, &w, out);
+        if (rc == 0)
+            near = far;
+        w.from = NULL;
+        span *= 2;
+    }
+    sqlite3_finalize(w.q);
+    *reached = (double)near;
+    return rc;
+}
+
+#define LONGEST_WAITS                                                                                        \
+    "SELECT e.id, e.track, e.start, e.ns, e.kind, e.cause, e.argument, e.launch, e.peer "                    \
+    "FROM longest x CROSS JOIN event e ON e.id = x.event WHERE x.kind = 3 AND x.ns > 0 ORDER BY x.ns DESC"
+
+int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out)
+{
+    sqlite3_stmt *q = source_prepare(s, LONGEST_WAITS);
+    int found = 0;
+    while (q && !found && sqlite3_step(q) == SQLITE_ROW) {
+        source_read_event(s, q, out);
+        if (out->track < 0)
+            continue;
+        const struct source_track *t = &s->tracks[out->track];
+        found = (!filter || query_takes_track(filter, t->rank, t->role, t->cta)) && n-- == 0;
+    }
+    sqlite3_finalize(q);
+    return found;
+}
+
+int source_longest_wait(struct source *s, struct source_group g, double t0, double t1,
+                        struct source_event *out)
+{
+    /* The run's longest waits first; a window that has none of these is looked through. */
+    sqlite3_stmt *q = source_prepare(s, LONGEST_WAITS);
+    struct source_event e;
+    int found = 0;
+    while (q && !found && sqlite3_step(q) == SQLITE_ROW) {
+        source_read_event(s, q, &e);
+        if (e.track < 0 || e.start >= t1 || e.end <= t0)
+            continue;
+        const struct source_track *t = &s->tracks[e.track];
+        found = (g.rank < 0 || t->rank == g.rank) && (g.role < 0 || t->role == g.role) &&
+                (g.track < 0 || e.track == g.track);
+    }
+    sqlite3_finalize(q);
+    if (found) {
+        *out = e;
+        return 1;
+    }
+    q = source_prepare(s, "SELECT " EVENT_COLUMNS
+                          " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
+    int first, end;
+    int64_t deadline = now_ns() + SEARCH_NS;
+    source_leaves(s, g, &first, &end);
+    for (int i = first; q && i < end && now_ns() < deadline; i++) {
+        sqlite3_reset(q);
+        sqlite3_bind_int64(q, 1, s->tracks[i].id);
+        sqlite3_bind_int64(q, 2, (int64_t)t0);
+        sqlite3_bind_int64(q, 3, (int64_t)t1);
+        while (sqlite3_step(q) == SQLITE_ROW) {
+            source_read_event(s, q, &e);
+            if (!found || e.end - e.start > out->end - out->start) {
+                *out = e;
+                found = 1;
+            }
+        }
+    }
+    sqlite3_finalize(q);
+    return found;
+}
