@@ -11,6 +11,7 @@
 
 /* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches them. */
 #define VERDICT_NS 1000000000ull
+#define LINGER_NS 500000000ull
 #define KNOCK_NS 2000000000ull /* one attempt to connect */
 
 struct verdict {
@@ -125,6 +126,27 @@ static void allow_descriptors(uint32_t world)
     }
 }
 
+/* The job has failed before some ranks came: those that start at about the same time hear why. */
+static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t missing, uint64_t deadline,
+                            const struct verdict *v)
+{
+    uint64_t end = peer_now() + LINGER_NS < deadline ? peer_now() + LINGER_NS : deadline;
+    while (missing && peer_now() < end) {
+        struct peer arrived;
+        struct wire_hello hello;
+        uint32_t version;
+        uint64_t until = end;
+        poll_until(fds, door_watch(&b->door, fds, &until), until);
+        int result;
+        while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
+            door_refuse(&arrived, v->error, v->text);
+            missing -= missing > 0;
+        }
+        if (result < 0)
+            return;
+    }
+}
+
 static int meet_at_door(struct bootstrap *b, const struct bootstrap_config *config, struct verdict *v)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
@@ -132,17 +154,22 @@ static int meet_at_door(struct bootstrap *b, const struct bootstrap_config *conf
     struct pollfd *fds = calloc(b->world + DOOR_STRANGERS + 1, sizeof *fds);
     if (!fds)
         return judge(v, -ENOMEM, "out of memory");
-    int result = door_open(&b->door, config, v->text, sizeof v->text);
+    int result = v->error = door_open(&b->door, config, v->text, sizeof v->text);
     if (!result)
         result = gather_ranks(b, fds, deadline, v);
-    free(fds);
+    uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
-        if (b->peers[r].fd >= 0 && result)
-            door_refuse(&b->peers[r], result, v->text);
-        else if (!result)
+        if (!result)
             peer_say(&b->peers[r], WIRE_WELCOME, 0, 0, NULL, 0);
+        else if (b->peers[r].fd >= 0)
+            door_refuse(&b->peers[r], result, v->text);
+        else
+            missing++;
+    if (result && b->door.listener >= 0)
+        tell_latecomers(b, fds, missing, deadline, v);
     if (result)
         door_close(&b->door);
+    free(fds);
     return result;
 }
 

@@ -1,0 +1,336 @@
+/* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends nothing. */
+#include "core/bootstrap_wire.h"
+#include "tests/helpers/job.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define TIMEOUT 1.0
+#define LATEST (TIMEOUT + 2) /* seconds: by then every rank has ended */
+
+static int join(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    int result = bootstrap_join(&b, c, text, size);
+    if (!result)
+        result = bootstrap_barrier(b);
+    bootstrap_leave(b);
+    return result;
+}
+
+/* A process that is no rank: it sends some bytes and stays silent until it is turned away. */
+struct visitor {
+    const void *bytes;
+    size_t size;
+    int connections;
+};
+
+static int visit(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    const struct visitor *v = argument;
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons(c->port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fds[64];
+    for (int i = 0; i < v->connections; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fds[i], (struct sockaddr *)&a, sizeof a) ||
+            send(fds[i], v->bytes, v->size, MSG_NOSIGNAL) != (ssize_t)v->size)
+            return -1;
+    }
+    /* What rank 0 answers before it closes. */
+    uint8_t answer[1024];
+    struct wire_parser p = {0};
+    size_t used;
+    const char *why;
+    int code = 0;
+    for (ssize_t n; (n = recv(fds[0], answer, sizeof answer, 0)) > 0;)
+        if (wire_feed(&p, answer, (size_t)n, &used, &why) == 1 && p.header.kind == WIRE_REFUSE) {
+            char said[WIRE_REFUSE_TEXT];
+            if (wire_get_refuse(p.payload, p.header.length, &code, said))
+                return -1;
+            snprintf(text, size, "%s", said);
+        }
+    wire_release(&p);
+    return -code;
+}
+
+static size_t hello_bytes(uint8_t *out, const char *token, uint32_t rank, uint32_t world)
+{
+    struct wire_hello h = {.rank = rank, .world = world};
+    snprintf(h.token, sizeof h.token, "%s", token);
+    wire_put_header(out, WIRE_HELLO, 0, rank, WIRE_HELLO_BYTES);
+    wire_put_hello(out + WIRE_HEADER_BYTES, &h);
+    return WIRE_HEADER_BYTES + WIRE_HELLO_BYTES;
+}
+
+static void ended(const struct job *j, uint32_t slot, int result, const char *says)
+{
+    const struct job_report *r = &j->reports[slot];
+    if (!r->came || r->result != result || !strstr(r->text, says))
+        print_message("process %u: came %d, result %d after %.2f s: %s\n", slot, r->came, r->result, r->seconds, r->text);
+    assert_true(r->came);
+    assert_int_equal(r->result, result);
+    assert_non_null(strstr(r->text, says));
+    assert_true(r->seconds < LATEST);
+    assert_null(strchr(r->text, '\n'));
+}
+
+static void a_missing_rank_is_named(void **state)
+{
+    struct job j;
+    job_init(&j, 4, TIMEOUT);
+    for (uint32_t r = 0; r < 4; r++) {
+        struct bootstrap_config c = job_config(&j, r);
+        if (r != 2)
+            job_start(&j, r, &c, join, NULL);
+    }
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 4; r++)
+        if (r != 2)
+            ended(&j, r, -ETIMEDOUT, "1 of 4 ranks did not join within 1.0 s: rank 2");
+}
+
+static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
+{
+    struct job j;
+    job_init(&j, 3, TIMEOUT);
+    for (uint32_t r = 0; r < 3; r++) {
+        struct bootstrap_config c = job_config(&j, r);
+        if (r == 1)
+            c.token[3] ^= 1;
+        job_start(&j, r, &c, join, NULL);
+    }
+    job_finish(&j, LATEST + 1);
+    ended(&j, 0, -ETIMEDOUT, "did not join within 1.0 s: rank 1");
+    ended(&j, 0, -ETIMEDOUT, "wrong job token from a process that calls itself rank 1 of 3");
+    ended(&j, 1, -EPERM, "wrong job token");
+    ended(&j, 2, -ETIMEDOUT, "rank 1");
+    assert_true(j.reports[1].seconds < 0.5); /* it need not wait */
+}
+
+static void a_rank_that_comes_twice_ends_the_job(void **state)
+{
+    struct job j;
+    job_init(&j, 4, TIMEOUT);
+    for (uint32_t r = 0; r < 4; r++) {
+        struct bootstrap_config c = job_config(&j, r == 3 ? 1 : r);
+        job_start(&j, r, &c, join, NULL);
+    }
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 4; r++) {
+        ended(&j, r, -EEXIST, "rank 1 came twice");
+        assert_true(j.reports[r].seconds < 0.8);
+    }
+}
+
+static void ranks_that_disagree_about_the_world_end_the_job(void **state)
+{
+    struct job j;
+    job_init(&j, 3, TIMEOUT);
+    for (uint32_t r = 0; r < 3; r++) {
+        struct bootstrap_config c = job_config(&j, r);
+        c.world += r == 2;
+        job_start(&j, r, &c, join, NULL);
+    }
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&j, r, -EINVAL, "was started for 4 ranks, rank 0 for 3");
+}
+
+static void strangers_do_not_stop_the_job(void **state)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    uint8_t hello[256], frame[WIRE_HEADER_BYTES], liar[WIRE_HEADER_BYTES];
+    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 60}, wrong = {hello, 0, 1};
+    struct visitor early = {frame, sizeof frame, 1}, huge = {liar, sizeof liar, 1};
+    wrong.size = hello_bytes(hello, "a token of another job", 1, 2);
+    wire_put_header(frame, WIRE_BYE, 0, 1, 0);
+    wire_put_header(liar, WIRE_HELLO, 0, 1, UINT64_MAX);
+    struct visitor *const visitors[] = {&web, &silent, &wrong, &early, &huge};
+    struct job j;
+    job_init(&j, 2, 3);
+    struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
+    job_start(&j, 0, &root, join, NULL);
+    for (uint32_t i = 0; i < 5; i++)
+        job_start(&j, 2 + i, &c, visit, visitors[i]);
+    job_sleep(0.3);
+    job_start(&j, 1, &c, join, NULL);
+    job_finish(&j, 6);
+    ended(&j, 0, 0, "");
+    ended(&j, 1, 0, "");
+    ended(&j, 2, -EPROTO, "bytes that are not mkernel's");
+    assert_true(j.reports[3].came);
+    ended(&j, 4, -EPERM, "wrong job token");
+    ended(&j, 5, -EPROTO, "a frame that is no greeting");
+    ended(&j, 6, -EPROTO, "a frame of impossible length");
+    assert_true(j.reports[0].seconds < 2.9 && j.reports[1].seconds < 2.5);
+}
+
+/* It knows the token, so what it does is the job's. */
+static void garbage_after_the_token_ends_the_job(void **state)
+{
+    uint8_t bytes[512];
+    struct visitor v = {bytes, 0, 1};
+    v.size = hello_bytes(bytes, "a token of this test", 1, 3);
+    memset(bytes + v.size, 0x5a, 40);
+    v.size += 40;
+    struct job j;
+    job_init(&j, 3, TIMEOUT);
+    struct bootstrap_config c = job_config(&j, 1);
+    job_start(&j, 1, &c, visit, &v);
+    for (uint32_t r = 0; r < 3; r += 2) {
+        c = job_config(&j, r);
+        job_start(&j, r, &c, join, NULL);
+    }
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&j, r, -EPROTO, "rank 1 at 127.0.0.1 sent bytes that are not mkernel's while the ranks were joining");
+}
+
+static void another_version_is_told_so(void **state)
+{
+    uint8_t bytes[256];
+    struct visitor v = {bytes, 0, 1};
+    v.size = hello_bytes(bytes, "a token of this test", 1, 2);
+    bytes[4] = 99;
+    struct job j;
+    job_init(&j, 2, TIMEOUT);
+    struct bootstrap_config c = job_config(&j, 1), root = job_config(&j, 0);
+    job_start(&j, 1, &c, visit, &v);
+    job_start(&j, 0, &root, join, NULL);
+    job_finish(&j, LATEST + 1);
+    ended(&j, 0, -EPROTO, "speaks version 99 of the bootstrap, rank 0 version 1");
+    ended(&j, 1, -EPROTO, "speaks version 99");
+}
+
+/* The first job goes on; every rank of the second ends. */
+static void two_jobs_at_one_port(void **state)
+{
+    struct job j;
+    job_init(&j, 3, TIMEOUT);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct bootstrap_config c = job_config(&j, r);
+        job_start(&j, r, &c, join, NULL);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        struct bootstrap_config c = job_config(&j, r);
+        c.world = 2;
+        c.listen_fd = -1;
+        snprintf(c.token, sizeof c.token, "the other job");
+        job_start(&j, 8 + r, &c, join, NULL);
+    }
+    job_sleep(0.3);
+    struct bootstrap_config c = job_config(&j, 2);
+    job_start(&j, 2, &c, join, NULL);
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 3; r++)
+        ended(&j, r, 0, "");
+    ended(&j, 8, -EADDRINUSE, "another job may be using it");
+    ended(&j, 9, -EPERM, "wrong job token");
+}
+
+static void kill_while_joining(uint32_t victim, int result, const char *says)
+{
+    struct job j;
+    job_init(&j, 4, TIMEOUT);
+    for (uint32_t r = 0; r < 3; r++) { /* rank 3 never comes, so the others stand in the door */
+        struct bootstrap_config c = job_config(&j, r);
+        job_start(&j, r, &c, join, NULL);
+    }
+    job_sleep(0.2);
+    kill(j.pids[victim], SIGKILL);
+    job_finish(&j, LATEST + 1);
+    for (uint32_t r = 0; r < 3; r++)
+        if (r != victim) {
+            ended(&j, r, result, says);
+            assert_true(j.reports[r].seconds < 0.9); /* at once, not at the timeout */
+        }
+}
+
+static void a_rank_killed_while_joining_ends_the_job(void **state)
+{
+    kill_while_joining(2, -ECONNRESET, "rank 2 at 127.0.0.1 was lost while the ranks were joining");
+    kill_while_joining(0, -ECONNRESET, "rank 0 at 127.0.0.1 closed the connection before all ranks had joined");
+}
+
+static void nobody_at_the_port(void **state)
+{
+    struct job j;
+    job_init(&j, 2, TIMEOUT);
+    close(j.listener);
+    struct bootstrap_config c = job_config(&j, 1);
+    j.listener = -1;
+    job_start(&j, 1, &c, join, NULL);
+    job_finish(&j, LATEST + 1);
+    ended(&j, 1, -ECONNREFUSED, "rank 1 could not reach rank 0 at 127.0.0.1");
+}
+
+/* Somebody else's server: a store, a shell. */
+static int serve_nonsense(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    int fd = accept(c->listen_fd, NULL, NULL);
+    send(fd, "220 mail.example.org ESMTP\r\n", 28, MSG_NOSIGNAL);
+    recv(fd, text, size, MSG_WAITALL);
+    text[0] = '\0';
+    return 0;
+}
+
+static void another_service_at_the_port(void **state)
+{
+    struct job j;
+    job_init(&j, 2, TIMEOUT);
+    struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
+    job_start(&j, 0, &root, serve_nonsense, NULL);
+    job_start(&j, 1, &c, join, NULL);
+    job_finish(&j, LATEST + 1);
+    ended(&j, 1, -EPROTO, "is not rank 0: it sent bytes that are not mkernel's");
+}
+
+static int join_late(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    int result = bootstrap_join(&b, c, text, size);
+    if (!result)
+        job_sleep(0.5);
+    if (!result)
+        result = bootstrap_barrier(b);
+    bootstrap_leave(b);
+    return result;
+}
+
+static void a_second_copy_after_the_start_is_turned_away(void **state)
+{
+    struct job j;
+    job_init(&j, 2, TIMEOUT);
+    job_start_all(&j, join_late, NULL);
+    job_sleep(0.2);
+    struct bootstrap_config c = job_config(&j, 1);
+    job_start(&j, 5, &c, join, NULL);
+    job_finish(&j, LATEST + 1);
+    ended(&j, 0, 0, "");
+    ended(&j, 1, 0, "");
+    ended(&j, 5, -EEXIST, "rank 1 came twice: the job at this port is complete and running");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(a_wrong_token_is_refused_and_the_rank_missing),
+        cmocka_unit_test(a_rank_that_comes_twice_ends_the_job),
+        cmocka_unit_test(ranks_that_disagree_about_the_world_end_the_job),
+        cmocka_unit_test(strangers_do_not_stop_the_job),
+        cmocka_unit_test(garbage_after_the_token_ends_the_job),
+        cmocka_unit_test(another_version_is_told_so),
+        cmocka_unit_test(two_jobs_at_one_port),
+        cmocka_unit_test(a_rank_killed_while_joining_ends_the_job),
+        cmocka_unit_test(nobody_at_the_port),
+        cmocka_unit_test(another_service_at_the_port),
+        cmocka_unit_test(a_second_copy_after_the_start_is_turned_away),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
