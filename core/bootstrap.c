@@ -106,7 +106,7 @@ static int fail_late(struct bootstrap *b, enum wire_collective kind, uint32_t pr
 static int fail_departed(struct bootstrap *b, enum wire_collective kind, uint32_t rank)
 {
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, rank);
-    snprintf(f.detail, sizeof f.detail, "it left the job while rank %u was in %s", b->rank, collective_names[kind]);
+    snprintf(f.detail, sizeof f.detail, "it left the job when others called %s", collective_names[kind]);
     bootstrap_record(b, &f);
     return failed_result(b);
 }

@@ -151,6 +151,11 @@ int failure_merge(struct mk_failure *kept, const struct mk_failure *later)
         failure_merge(kept, &put);
         return 1;
     }
+    if (kept->kind == MK_FAIL_PEER_LOST && later->kind == MK_FAIL_PEER_LOST && later->producer == kept->producer &&
+        later->evidence > kept->evidence && later->evidence <= FAILURE_BEST_EVIDENCE) {
+        *kept = *later; /* enriched elsewhere */
+        return 1;
+    }
     if (kept->kind != MK_FAIL_PEER_LOST || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))
         return 0;
     uint32_t better = evidence(later, kept->producer);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#define TIMEOUT 1.0
+#define TIMEOUT 2.0
 #define LATEST (TIMEOUT + 2) /* seconds: by then every rank has ended */
 
 static int join(const struct bootstrap_config *c, char *text, size_t size, void *argument)
@@ -91,7 +91,7 @@ static void a_missing_rank_is_named(void **state)
     job_finish(&j, LATEST + 1);
     for (uint32_t r = 0; r < 4; r++)
         if (r != 2)
-            ended(&j, r, -ETIMEDOUT, "1 of 4 ranks did not join within 1.0 s: rank 2");
+            ended(&j, r, -ETIMEDOUT, "1 of 4 ranks did not join within 2.0 s: rank 2");
 }
 
 static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
@@ -105,11 +105,11 @@ static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
         job_start(&j, r, &c, join, NULL);
     }
     job_finish(&j, LATEST + 1);
-    ended(&j, 0, -ETIMEDOUT, "did not join within 1.0 s: rank 1");
+    ended(&j, 0, -ETIMEDOUT, "did not join within 2.0 s: rank 1");
     ended(&j, 0, -ETIMEDOUT, "wrong job token from a process that calls itself rank 1 of 3");
     ended(&j, 1, -EPERM, "wrong job token");
     ended(&j, 2, -ETIMEDOUT, "rank 1");
-    assert_true(j.reports[1].seconds < 0.5); /* it need not wait */
+    assert_true(j.reports[1].seconds < 1.6); /* it need not wait */
 }
 
 static void a_rank_that_comes_twice_ends_the_job(void **state)
@@ -123,7 +123,7 @@ static void a_rank_that_comes_twice_ends_the_job(void **state)
     job_finish(&j, LATEST + 1);
     for (uint32_t r = 0; r < 4; r++) {
         ended(&j, r, -EEXIST, "rank 1 came twice");
-        assert_true(j.reports[r].seconds < 0.8);
+        assert_true(j.reports[r].seconds < 1.6);
     }
 }
 
@@ -247,7 +247,7 @@ static void kill_while_joining(uint32_t victim, int result, const char *says)
     for (uint32_t r = 0; r < 3; r++)
         if (r != victim) {
             ended(&j, r, result, says);
-            assert_true(j.reports[r].seconds < 0.9); /* at once, not at the timeout */
+            assert_true(j.reports[r].seconds < 1.6); /* at once, not at the timeout */
         }
 }
 

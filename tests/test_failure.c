@@ -105,6 +105,18 @@ static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
                 "5's A in epoch 7 (flag 12 saw 6, wants 7)");
 }
 
+static void what_another_rank_enriched_is_taken(void **state)
+{
+    struct mk_failure here = lost(5), there = lost(5), own = waiting(1, 5, 3);
+    assert_int_equal(failure_merge(&there, &own), 1);
+    assert_int_equal(failure_merge(&here, &there), 1);
+    assert_true(failure_is_final(&here));
+    assert_int_equal(here.chunk, 3);
+    assert_int_equal(failure_merge(&here, &there), 0);
+    struct mk_failure another = lost(4);
+    assert_int_equal(failure_merge(&another, &there), 0);
+}
+
 static void a_failed_put_becomes_the_loss_of_its_peer(void **state)
 {
     struct mk_failure put = waiting(1, 5, 3), gone = lost(5), another = lost(4);
@@ -151,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timeout_names_everything), cmocka_unit_test(other_kinds),
         cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),
+        cmocka_unit_test(what_another_rank_enriched_is_taken),
         cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer), cmocka_unit_test(the_first_failure_stays),
         cmocka_unit_test(never_overruns),
     };

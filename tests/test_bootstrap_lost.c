@@ -1,0 +1,308 @@
+/* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls, with one sentence for all. */
+#define _GNU_SOURCE
+#include "core/bootstrap_internal.h"
+#include "tests/helpers/job.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+
+#include <cmocka.h>
+
+#define TIMEOUT 2.0
+#define LATEST (TIMEOUT + 2)
+
+/* What the ranks of a test do after joining. The last word is the settled failure. */
+struct act {
+    uint32_t who;
+    enum {
+        DIE_IN_ALLGATHER,
+        DIE_IDLE,
+        HANG,
+        FAIL,
+        FAIL_TWICE,
+        ENRICH,
+        BARRIER_INSTEAD,
+        OTHER_SIZE,
+        GARBAGE,
+        SECOND_PART,
+        LEAVE
+    } what;
+};
+
+static struct mk_failure timeout_of(uint32_t rank, uint32_t producer)
+{
+    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = rank, .cta = 1, .flag = 9, .chunk = 4};
+    f.producer = producer;
+    f.seen = 2;
+    f.wanted = f.epoch = 3;
+    f.waited_ns = 1500000000;
+    snprintf(f.what, sizeof f.what, "chunk 4 of rank %u's A", producer);
+    return f;
+}
+
+static void send_raw(struct bootstrap *b, enum wire_kind kind, const void *payload, uint64_t bytes)
+{
+    pthread_mutex_lock(&b->lock);
+    peer_say(&b->peers[0], kind, b->sequence, b->rank, payload, bytes);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* Waits for news like an executor: without calling a collective. */
+static void wait_for_news(struct bootstrap *b, double seconds)
+{
+    double end = job_now() + seconds;
+    while (!bootstrap_failure(b, NULL) && job_now() < end)
+        job_sleep(0.002);
+}
+
+static int misbehave(struct bootstrap *b, const struct bootstrap_config *c, const struct act *a)
+{
+    uint64_t mine[2] = {c->rank, 1}, all[2 * JOB_MAX];
+    struct mk_failure f = timeout_of(c->rank, 1);
+    switch (a->what) {
+    case DIE_IN_ALLGATHER:
+    case DIE_IDLE:
+        job_sleep(0.1);
+        raise(SIGKILL);
+        break;
+    case HANG:
+        raise(SIGSTOP);
+        break;
+    case FAIL_TWICE:
+        bootstrap_fail(b, &f);
+        f.rank = 77;
+        /* fall through */
+    case FAIL:
+        bootstrap_fail(b, &f);
+        break;
+    case ENRICH: /* rank 1 dies; this one was waiting for it */
+        wait_for_news(b, TIMEOUT);
+        bootstrap_fail(b, &f);
+        break;
+    case BARRIER_INSTEAD:
+        bootstrap_barrier(b);
+        break;
+    case OTHER_SIZE:
+        bootstrap_allgather(b, mine, all, 8);
+        break;
+    case GARBAGE:
+        pthread_mutex_lock(&b->lock);
+        send(b->peers[0].fd, "\x1aMKB\1\0\377\377 and so on and so forth", 32, MSG_NOSIGNAL);
+        pthread_mutex_unlock(&b->lock);
+        break;
+    case SECOND_PART:
+        wire_put_u32((uint8_t *)mine, WIRE_BARRIER);
+        send_raw(b, WIRE_PART, mine, 4);
+        send_raw(b, WIRE_PART, mine, 4);
+        break;
+    case LEAVE:
+        return 1;
+    }
+    return 0;
+}
+
+static int play(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    const struct act *a = argument;
+    uint64_t mine[2] = {c->rank, 2}, all[2 * JOB_MAX];
+    struct bootstrap *b;
+    int result = bootstrap_join(&b, c, text, size);
+    if (result)
+        return result;
+    result = bootstrap_barrier(b);
+    int idle = a->what == DIE_IDLE || a->what == ENRICH || a->what == GARBAGE || a->what == FAIL || a->what == FAIL_TWICE;
+    idle |= c->rank == a->who && a->what != DIE_IN_ALLGATHER;
+    if (a->what == ENRICH && c->rank == 1) {
+        struct act die = {1, DIE_IDLE};
+        misbehave(b, c, &die);
+    }
+    if (c->rank == a->who && misbehave(b, c, a)) {
+        bootstrap_leave(b);
+        return 0;
+    }
+    if (a->what == SECOND_PART && c->rank != a->who)
+        job_sleep(0.3); /* so that nobody answers the first part */
+    if (idle)
+        wait_for_news(b, 2 * TIMEOUT);
+    else
+        result = bootstrap_allgather(b, mine, all, sizeof mine);
+    struct mk_failure f;
+    if (bootstrap_settle(b, &f)) {
+        failure_sentence(&f, text, size);
+        result = result ? result : -EIO;
+    }
+    /* And nothing hangs afterwards. */
+    if (bootstrap_barrier(b) == 0)
+        snprintf(text, size, "a barrier succeeded after the failure");
+    bootstrap_leave(b);
+    return result;
+}
+
+/* Everybody but `except` ends in time with the same sentence, which contains `says`. */
+static void all_end(struct act act, uint32_t except, double latest, const char *says)
+{
+    struct job j;
+    job_init(&j, 4, TIMEOUT);
+    job_start_all(&j, play, &act);
+    job_finish(&j, LATEST + 0.5);
+    const char *first = NULL;
+    for (uint32_t r = 0; r < 4; r++) {
+        const struct job_report *p = &j.reports[r];
+        if (r == except)
+            continue;
+        first = first ? first : p->text;
+        if (!p->came || !p->result || p->seconds > latest || !strstr(p->text, says) || strcmp(p->text, first))
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds, p->text);
+        assert_true(p->came);
+        assert_int_not_equal(p->result, 0);
+        assert_non_null(strstr(p->text, says));
+        assert_string_equal(p->text, first);
+        assert_true(p->seconds <= latest);
+    }
+}
+
+static void a_rank_killed_in_an_allgather(void **state)
+{
+    all_end((struct act){2, DIE_IN_ALLGATHER}, 2, 1.6, "rank 2 is lost: its connection from 127.0.0.1 closed");
+}
+
+static void a_rank_killed_while_nobody_calls(void **state)
+{
+    all_end((struct act){3, DIE_IDLE}, 3, 1.6, "rank 3 is lost: its connection");
+}
+
+static void rank_0_killed(void **state)
+{
+    all_end((struct act){0, DIE_IDLE}, 0, 1.6, "rank 0 is lost: its connection");
+    all_end((struct act){0, DIE_IN_ALLGATHER}, 0, 1.6, "rank 0 is lost: its connection");
+}
+
+static void a_rank_that_hangs(void **state)
+{
+    all_end((struct act){1, HANG}, 1, LATEST, "waited 2.0 s for rank 1 to take part in an all-gather");
+}
+
+static void a_reported_failure_reaches_everybody(void **state)
+{
+    const char *says = "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, "
+                       "wants 3); rank 1 should have produced it";
+    all_end((struct act){2, FAIL}, 9, 1.6, says);
+    all_end((struct act){2, FAIL_TWICE}, 9, 1.6, says);
+    says = "ag_gemm: rank 0 CTA 1";
+    all_end((struct act){0, FAIL}, 9, 1.6, says);
+}
+
+static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
+{
+    for (uint32_t waiter = 0; waiter <= 2; waiter += 2) {
+        char says[160];
+        snprintf(says, sizeof says,
+                 "closed; rank %u CTA 1 (compute) was waiting for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, wants 3)",
+                 waiter);
+        all_end((struct act){waiter, ENRICH}, 1, 1.8, says);
+    }
+}
+
+static void ranks_that_call_different_things(void **state)
+{
+    all_end((struct act){3, BARRIER_INSTEAD}, 9, 1.6,
+            "rank 3 called a barrier (number 1) where rank 0 called an all-gather (number 1)");
+    all_end((struct act){3, OTHER_SIZE}, 9, 1.6, "rank 3 gave 8 bytes to an all-gather of 16");
+}
+
+static void a_rank_that_sends_garbage(void **state)
+{
+    all_end((struct act){1, GARBAGE}, 9, 1.6, "a frame of unknown kind in the bootstrap's connection with rank 1");
+    all_end((struct act){1, SECOND_PART}, 9, 1.6, "a second message before the first was answered");
+}
+
+static void a_rank_that_leaves_early(void **state)
+{
+    all_end((struct act){2, LEAVE}, 2, 1.6, "rank 2 is lost: it left the job when others called an all-gather");
+    all_end((struct act){0, LEAVE}, 0, 1.8, "rank 0 is lost: it left the job when others called an all-gather");
+}
+
+/* ---- a host that falls silent: its packets vanish, nothing closes ---- */
+
+static int set_loopback(int up)
+{
+    struct ifreq r = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), result = fd < 0 ? -1 : ioctl(fd, SIOCGIFFLAGS, &r);
+    if (up)
+        r.ifr_flags |= IFF_UP;
+    else
+        r.ifr_flags &= (short)~IFF_UP;
+    if (!result)
+        result = ioctl(fd, SIOCSIFFLAGS, &r);
+    close(fd);
+    return result;
+}
+
+static int fall_silent(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    int result = bootstrap_join(&b, c, text, size);
+    if (result)
+        return result;
+    bootstrap_barrier(b);
+    job_sleep(0.2);
+    if (c->rank == 0 && set_loopback(0))
+        return -1;
+    wait_for_news(b, 10);
+    struct mk_failure f;
+    if (bootstrap_settle(b, &f))
+        failure_sentence(&f, text, size);
+    bootstrap_leave(b);
+    return f.kind == MK_FAIL_PEER_LOST ? -ECONNRESET : 0;
+}
+
+static void a_silent_host_is_found(void **state)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct job j;
+        if ((unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) || set_loopback(1))
+            _exit(77);
+        job_init(&j, 2, 4);
+        job_start_all(&j, fall_silent, NULL);
+        job_finish(&j, 9);
+        for (uint32_t r = 0; r < 2; r++)
+            if (!j.reports[r].came || j.reports[r].result != -ECONNRESET || j.reports[r].seconds > 6 ||
+                !strstr(j.reports[r].text, "its host 127.0.0.1 does not answer")) {
+                printf("rank %u: result %d after %.2f s: %s\n", r, j.reports[r].result, j.reports[r].seconds,
+                       j.reports[r].text);
+                fflush(NULL);
+                _exit(1);
+            }
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("skipped: no network namespace of one's own on this machine\n");
+        skip();
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_killed_in_an_allgather),
+        cmocka_unit_test(a_rank_killed_while_nobody_calls),
+        cmocka_unit_test(rank_0_killed),
+        cmocka_unit_test(a_rank_that_hangs),
+        cmocka_unit_test(a_reported_failure_reaches_everybody),
+        cmocka_unit_test(a_lost_rank_is_told_with_what_others_waited_for),
+        cmocka_unit_test(ranks_that_call_different_things),
+        cmocka_unit_test(a_rank_that_sends_garbage),
+        cmocka_unit_test(a_rank_that_leaves_early),
+        cmocka_unit_test(a_silent_host_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
