@@ -1,0 +1,176 @@
+/* What one end of the bootstrap writes the other reads, in whatever pieces it arrives; anything else is refused. */
+#include "core/bootstrap_wire.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static void frames_survive_any_cut(void **state)
+{
+    unsigned seed = (unsigned)time(NULL);
+    print_message("seed %u\n", seed);
+    for (int round = 0; round < 300; round++) {
+        uint64_t length = (uint64_t)rand_r(&seed) % (round % 10 ? 300 : 70000) + 4;
+        size_t whole = WIRE_HEADER_BYTES + length;
+        uint8_t *bytes = malloc(whole);
+        struct wire_parser p = {0};
+        wire_put_header(bytes, WIRE_PART, (uint32_t)round, 17, length);
+        for (uint64_t i = 0; i < length; i++)
+            bytes[WIRE_HEADER_BYTES + i] = (uint8_t)rand_r(&seed);
+        for (size_t at = 0; at < whole;) {
+            size_t cut = (size_t)rand_r(&seed) % (length / 4 + 1) + 1, used;
+            const char *why;
+            cut = cut < whole - at ? cut : whole - at;
+            int done = wire_feed(&p, bytes + at, cut, &used, &why);
+            assert_int_equal(used, cut);
+            at += cut;
+            assert_int_equal(done, at == whole);
+        }
+        assert_int_equal(p.header.kind, WIRE_PART);
+        assert_int_equal(p.header.sequence, round);
+        assert_int_equal(p.header.from, 17);
+        assert_memory_equal(p.payload, bytes + WIRE_HEADER_BYTES, length);
+        wire_release(&p);
+        free(bytes);
+    }
+}
+
+/* A frame's end is not overrun: the next frame's bytes stay with the caller. */
+static void two_frames_in_one_piece(void **state)
+{
+    uint8_t bytes[2 * WIRE_HEADER_BYTES + 8];
+    struct wire_parser p = {0};
+    size_t used;
+    const char *why;
+    wire_put_header(bytes, WIRE_PONG, 5, 0, 8);
+    wire_put_u64(bytes + WIRE_HEADER_BYTES, 0x0123456789abcdefull);
+    wire_put_header(bytes + WIRE_HEADER_BYTES + 8, WIRE_BYE, 6, 3, 0);
+    assert_int_equal(wire_feed(&p, bytes, sizeof bytes, &used, &why), 1);
+    assert_int_equal(used, WIRE_HEADER_BYTES + 8);
+    assert_true(wire_get_u64(p.payload) == 0x0123456789abcdefull);
+    wire_release(&p);
+    assert_int_equal(wire_feed(&p, bytes + used, sizeof bytes - used, &used, &why), 1);
+    assert_int_equal(p.header.kind, WIRE_BYE);
+    assert_int_equal(used, WIRE_HEADER_BYTES);
+    wire_release(&p);
+}
+
+static int refused(const uint8_t header[WIRE_HEADER_BYTES])
+{
+    struct wire_parser p = {0};
+    size_t used;
+    const char *why;
+    int result = wire_feed(&p, header, WIRE_HEADER_BYTES, &used, &why);
+    assert_true(result != -EPROTO || why != NULL);
+    assert_null(p.payload); /* a length that lies costs no memory */
+    wire_release(&p);
+    return result == -EPROTO;
+}
+
+static void impossible_headers_are_refused(void **state)
+{
+    uint8_t h[WIRE_HEADER_BYTES];
+    wire_put_header(h, WIRE_PART, 0, 0, 100);
+    assert_false(refused(h));
+    for (int bit = 0; bit < 48; bit++) { /* magic and version */
+        h[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_true(refused(h));
+        h[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    for (uint32_t kind = 0; kind < 70000; kind++) {
+        wire_put_header(h, (enum wire_kind)kind, 0, 0, 8);
+        uint32_t k = kind & 0xffff;
+        assert_int_equal(!refused(h), k == WIRE_REFUSE || k == WIRE_PART || k == WIRE_RESULT || k == WIRE_PONG);
+    }
+    wire_put_header(h, WIRE_PART, 0, 0, WIRE_MAX_BYTES);
+    assert_false(refused(h));
+    wire_put_header(h, WIRE_PART, 0, 0, WIRE_MAX_BYTES + 1);
+    assert_true(refused(h));
+    wire_put_header(h, WIRE_PART, 0, MK_MAX_RANKS, 8);
+    assert_true(refused(h));
+    wire_put_header(h, WIRE_HELLO, 0, 0, WIRE_HELLO_BYTES);
+    h[4] = 9; /* a greeting of another version is read: its sender is to be told */
+    assert_false(refused(h));
+}
+
+static void failures_survive_the_wire(void **state)
+{
+    struct mk_failure f, got;
+    int final;
+    uint8_t bytes[WIRE_FAILURE_BYTES];
+    memset(&f, 0, sizeof f);
+    memset(&got, 0xff, sizeof got);
+    f.kind = MK_FAIL_NETWORK;
+    f.op = 1, f.rank = 2, f.cta = 3, f.role = 4, f.flag = 5, f.chunk = 6, f.producer = 7, f.evidence = 2;
+    f.seen = 1ull << 40, f.wanted = 9ull << 50, f.epoch = 10, f.waited_ns = 11;
+    f.status = -12;
+    snprintf(f.what, sizeof f.what, "what was waited for");
+    memset(f.detail, 'd', sizeof f.detail - 1);
+    for (int last = 0; last < 2; last++) {
+        wire_put_failure(bytes, &f, last);
+        assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);
+        assert_memory_equal(&f, &got, sizeof f);
+        assert_int_equal(final, last);
+    }
+    assert_int_equal(wire_get_failure(bytes, sizeof bytes - 1, &got, &final), -EPROTO);
+    bytes[4] = 200; /* kind */
+    assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
+    memset(f.what, 'w', sizeof f.what); /* unterminated, and with a terminal's escape: sent as something harmless */
+    f.what[3] = 27;
+    wire_put_failure(bytes, &f, 0);
+    assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);
+    assert_int_equal(strlen(got.what), sizeof got.what - 1);
+    assert_int_equal(got.what[3], ' ');
+    bytes[WIRE_FAILURE_BYTES - 4] = 27; /* the same from somebody who does not mind */
+    memset(bytes + WIRE_FAILURE_BYTES - sizeof f.detail, 27, 4);
+    assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
+}
+
+static void refusals_survive_the_wire(void **state)
+{
+    uint8_t bytes[4 + WIRE_REFUSE_TEXT];
+    char text[WIRE_REFUSE_TEXT], long_text[2000];
+    int code;
+    size_t n = wire_put_refuse(bytes, EPERM, "wrong job token");
+    assert_int_equal(wire_get_refuse(bytes, n, &code, text), 0);
+    assert_int_equal(code, EPERM);
+    assert_string_equal(text, "wrong job token");
+    assert_int_equal(wire_get_refuse(bytes, n - 1, &code, text), -EPROTO); /* not terminated */
+    assert_int_equal(wire_get_refuse(bytes, 3, &code, text), -EPROTO);
+    memset(long_text, 'x', sizeof long_text);
+    long_text[sizeof long_text - 1] = '\0';
+    n = wire_put_refuse(bytes, EPERM, long_text);
+    assert_int_equal(n, sizeof bytes);
+    assert_int_equal(wire_get_refuse(bytes, n, &code, text), 0);
+    assert_int_equal(strlen(text), WIRE_REFUSE_TEXT - 1);
+}
+
+static void tokens_differ_by_any_bit(void **state)
+{
+    char a[WIRE_TOKEN_BYTES], b[WIRE_TOKEN_BYTES];
+    memset(a, 0, sizeof a);
+    memcpy(a, "secret", 6);
+    memcpy(b, a, sizeof b);
+    assert_true(wire_same_token(a, b));
+    for (unsigned bit = 0; bit < 8 * WIRE_TOKEN_BYTES; bit++) {
+        b[bit / 8] = (char)(a[bit / 8] ^ 1 << bit % 8);
+        assert_false(wire_same_token(a, b));
+        b[bit / 8] = a[bit / 8];
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_survive_any_cut),    cmocka_unit_test(two_frames_in_one_piece),
+        cmocka_unit_test(impossible_headers_are_refused), cmocka_unit_test(failures_survive_the_wire),
+        cmocka_unit_test(refusals_survive_the_wire), cmocka_unit_test(tokens_differ_by_any_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
