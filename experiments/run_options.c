@@ -208,11 +208,9 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
         o->nodes = 1;
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
-    uint64_t most = o->exec == MK_EXEC_CUDA ? hoppers : SPAWN_MAX_RANKS;
-    if (o->nodes * o->gpus > most) {
-        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %llu%s", (unsigned long long)o->nodes,
-                 (unsigned long long)o->gpus, (unsigned long long)most,
-                 o->exec == MK_EXEC_CUDA ? ", one per GPU" : "");
+    if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
+        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %d", (unsigned long long)o->nodes,
+                 (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
         return -EINVAL;
     }
     return 0;
