@@ -26,8 +26,8 @@
 
 enum {
     GEMM_THREADS = 384,
-    GEMM_PRODUCER_REGISTERS = 64, /* with the consumers' these make up the 65536 of an SM, */
-    GEMM_CONSUMER_REGISTERS = 224 /* 128 of which hold accumulators */
+    GEMM_PRODUCER_REGISTERS = 72, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
+    GEMM_CONSUMER_REGISTERS = 216 /* 128 of which hold accumulators */
 };
 
 /* The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A pure function:
