@@ -20,7 +20,7 @@ struct head {
     uint32_t layout; /* sizes of the records, folded */
     uint32_t nodes, gpus, rank;
     uint32_t track_count, track_warps, plan_count, host_samples, gpu_samples, unused;
-    uint64_t message_count, messages_dropped;
+    uint64_t message_count, messages_dropped, gpu_residual, padding;
     uint8_t boot[16];
     char host[64], device[128];
 };
@@ -81,7 +81,8 @@ static void write_part(struct writer *w, const struct trace_part *p, size_t tota
                      .host_samples = p->host_samples,
                      .gpu_samples = p->gpu_samples,
                      .message_count = p->message_count,
-                     .messages_dropped = p->messages_dropped};
+                     .messages_dropped = p->messages_dropped,
+                     .gpu_residual = p->gpu_residual};
     memcpy(h.magic, magic, sizeof magic);
     memcpy(h.boot, p->boot, sizeof h.boot);
     memcpy(h.host, p->host, sizeof h.host);
@@ -246,6 +247,7 @@ static int parse_head(struct trace_part *p, const struct head *h, size_t bytes)
     p->track_warps = h->track_warps;
     p->message_count = h->message_count;
     p->messages_dropped = h->messages_dropped;
+    p->gpu_residual = h->gpu_residual;
     p->host_samples = h->host_samples;
     p->gpu_samples = h->gpu_samples;
     return 0;

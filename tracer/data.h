@@ -3,6 +3,7 @@
 #ifndef MK_TRACER_DATA_H
 #define MK_TRACER_DATA_H
 
+#include "tracer/intervals.h"
 #include "tracer/map.h"
 #include "tracer/part.h"
 
@@ -103,8 +104,9 @@ struct trace_data {
     struct map launch_ids;         /* launch_key -> id */
     struct map chunk_ids;          /* plan, rank, number -> id: see data_flag_chunk */
     uint32_t launch_count;
-    struct trace_span *spans; /* [launch][rank] */
-    struct trace_put *puts;   /* in order of rank, then as logged */
+    struct trace_span *spans;         /* [launch][rank] */
+    struct intervals *compute, *comm; /* of each rank: when a tile, a transfer was under way; united */
+    struct trace_put *puts;           /* in order of rank, then as logged */
     uint64_t put_count;
     struct trace_edge *edges; /* in order of event */
     uint64_t edge_count;
@@ -119,8 +121,18 @@ void data_free(struct trace_data *d);
 /* Joins puts with the commands and arrivals, and waits with what ended them. 0 or -ENOMEM. */
 int data_join(struct trace_data *d);
 
-/* Fills in the spans: what each rank did in each launch. 0 or -ENOMEM. */
+/* Finds when each rank computed and communicated, and fills in the spans: what it did in each launch. 0 or
+ * -ENOMEM. */
 int data_overlap(struct trace_data *d);
+
+/* What a rank did in each of `buckets` buckets of width `ns`: out[b] = {compute only, communication only,
+ * both}. */
+void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, uint32_t buckets,
+                       uint64_t (*out)[3]);
+
+/* When a put was on its way: posted to arrived where somebody waited for it, else to completed. start == end:
+ * not known. */
+void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
 
 /* The leaf that holds event `id`, and the event. id is of this run. */
 const struct trace_node *data_leaf(const struct trace_data *d, int64_t id);

@@ -2,7 +2,7 @@
 #ifndef MK_TRACER_INTERVALS_H
 #define MK_TRACER_INTERVALS_H
 
-#include "tracer/data.h"
+#include <stdint.h>
 
 struct interval {
     int64_t start, end;
@@ -29,9 +29,5 @@ uint64_t intervals_find(const struct intervals *s, int64_t t);
 uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to);
 
 void intervals_free(struct intervals *s);
-
-/* When a put was on its way: posted to arrived where somebody waited for it, else to completed. start == end:
- * not known. */
-void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
 
 #endif

@@ -6,8 +6,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define CREDIT_EPOCHS 4 /* a credit is given at most so many epochs before it is waited for */
-#define SLACK 64        /* ns: two ticks of %globaltimer */
+#define CREDIT_EPOCHS 4  /* a credit is given at most so many epochs before it is waited for */
+#define NO_FLAG 0xffffff /* argument of a wait that is not for a flag */
+#define SLACK 64         /* ns: two ticks of %globaltimer */
 
 /* A signal or command, as the joins look for it. */
 struct mark {
@@ -30,6 +31,19 @@ static int compare_mark(const void *x, const void *y)
     if (a->time != b->time)
         return a->time < b->time ? -1 : 1;
     return a->event < b->event ? -1 : a->event > b->event;
+}
+
+static uint64_t ring_key(uint32_t rank, uint32_t ring)
+{
+    return (uint64_t)rank << 32 | ring;
+}
+
+/* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. UINT32_MAX: none. */
+static uint32_t ring_of(const struct trace_data *d, const struct trace_node *n, const struct trace_event *e)
+{
+    const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
+    uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
+    return n->cta < first ? UINT32_MAX : n->cta - first;
 }
 
 /* All events of one kind, sorted by key and time. */
@@ -58,12 +72,10 @@ static int collect(const struct trace_data *d, uint32_t kind, struct marks *out)
                 m->key = (uint64_t)data_destination(d, n->rank, e) << 32 | event_argument(e);
                 m->number = e->launch;
             } else {
-                /* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. */
-                const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
-                uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
-                if (n->cta < first)
+                uint32_t ring = ring_of(d, n, e);
+                if (ring == UINT32_MAX)
                     continue;
-                m->key = (uint64_t)n->rank << 32 | (n->cta - first);
+                m->key = ring_key(n->rank, ring);
                 m->number = event_argument(e);
             }
             out->count++;
@@ -113,7 +125,7 @@ static int join_commands(struct trace_data *d)
     uint64_t c = 0, last_key = UINT64_MAX, before = 0;
     for (uint64_t i = 0; !rc && i < d->put_count; i++) {
         struct trace_put *p = &d->puts[order[i]];
-        uint64_t key = (uint64_t)p->rank << 32 | p->m.ring;
+        uint64_t key = ring_key(p->rank, p->m.ring);
         if (key != last_key) {
             while (c < commands.count && commands.m[c].key < key)
                 c++;
@@ -140,6 +152,23 @@ static int join_commands(struct trace_data *d)
     free(order);
     free(commands.m);
     return rc;
+}
+
+/* Completions of puts, by rank and ring: what a drain waits for. `event` is the put's index + 1. */
+static int collect_completions(const struct trace_data *d, struct marks *out)
+{
+    out->count = 0;
+    out->m = malloc((d->put_count + 1) * sizeof *out->m);
+    if (!out->m)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < d->put_count; i++) {
+        const struct trace_put *p = &d->puts[i];
+        if (p->completed != TRACE_NO_TIME)
+            out->m[out->count++] =
+                (struct mark){ring_key(p->rank, p->m.ring), p->completed, (int64_t)i + 1, 0};
+    }
+    qsort(out->m, out->count, sizeof *out->m, compare_mark);
+    return 0;
 }
 
 /* A put by what its receiver knows: 12 bits of rank, 24 of flag, 28 of launch. */
@@ -202,14 +231,28 @@ static int add_edge(struct trace_data *d, struct trace_edge edge)
     return 0;
 }
 
+/* A drain ends with the completion of the ring's last put: the newest before it. */
+static int join_drain(struct trace_data *d, const struct marks *completions, const struct trace_node *n,
+                      const struct trace_event *e, int64_t id)
+{
+    uint64_t key = ring_key(n->rank, ring_of(d, n, e));
+    uint64_t i = above(completions, key, event_end(e) + (int64_t)slack_of(d, n->rank, n->rank));
+    if (!e->ns || !i || completions->m[i - 1].key != key || completions->m[i - 1].time < e->start)
+        return 0;
+    int64_t put = completions->m[i - 1].event;
+    return add_edge(d, (struct trace_edge){id, d->puts[put - 1].command_event, put});
+}
+
 /* One wait: the arrival of its put, and its edge. */
 static int join_wait(struct trace_data *d, const struct map *puts, const struct marks *signals,
-                     const struct trace_node *n, uint64_t j)
+                     const struct marks *completions, const struct trace_node *n, uint64_t j)
 {
     const struct trace_event *e = &n->events[j];
     int64_t id = n->first_event + (int64_t)j;
     if (event_cause(e) == MK_CAUSE_BACKPRESSURE)
         return 0; /* room in a ring, no flag */
+    if (event_cause(e) == MK_CAUSE_NETWORK && event_argument(e) == NO_FLAG)
+        return join_drain(d, completions, n, e, id);
     uint32_t put = find_put(d, puts, n->rank, e);
     if (put) {
         struct trace_put *p = &d->puts[put - 1];
@@ -226,11 +269,13 @@ static int join_wait(struct trace_data *d, const struct map *puts, const struct 
 
 int data_join(struct trace_data *d)
 {
-    struct marks signals = {0};
+    struct marks signals = {0}, completions = {0};
     struct map puts = {0};
     int rc = join_commands(d);
     if (!rc)
         rc = collect(d, MK_EV_SIGNAL, &signals);
+    if (!rc)
+        rc = collect_completions(d, &completions);
     if (!rc)
         rc = map_reserve(&puts, d->put_count);
     for (uint64_t i = 0; !rc && i < d->put_count; i++)
@@ -240,9 +285,10 @@ int data_join(struct trace_data *d)
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         for (uint64_t j = 0; !rc && j < n->count; j++)
             if (event_kind(&n->events[j]) == MK_EV_WAIT)
-                rc = join_wait(d, &puts, &signals, n, j);
+                rc = join_wait(d, &puts, &signals, &completions, n, j);
     }
     free(signals.m);
+    free(completions.m);
     map_free(&puts);
     return rc;
 }

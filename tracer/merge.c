@@ -247,6 +247,7 @@ static void set_origin(struct trace_data *d)
         struct trace_rank_clock *c = &d->clocks[r];
         uint64_t from = (uint64_t)(first - c->host.offset), to = (uint64_t)(last - c->host.offset);
         c->residual = c->host.used ? clock_residual(&c->host, from, to) : 0;
+        c->residual += d->parts[r].gpu_residual;
         if (c->gpu.used)
             c->residual +=
                 clock_residual(&c->gpu, from - (uint64_t)c->gpu.offset, to - (uint64_t)c->gpu.offset);
@@ -342,6 +343,12 @@ void data_free(struct trace_data *d)
 {
     for (uint32_t i = 0; i < d->node_count; i++)
         free(d->nodes[i].events);
+    for (uint32_t r = 0; d->compute && d->comm && r < d->ranks; r++) {
+        intervals_free(&d->compute[r]);
+        intervals_free(&d->comm[r]);
+    }
+    free(d->compute);
+    free(d->comm);
     for (uint32_t r = 0; d->clocks && r < d->ranks; r++) {
         free(d->clocks[r].host_used);
         free(d->clocks[r].gpu_used);

@@ -1,9 +1,10 @@
 /* What each rank did in each launch: time with a tile under way, with a transfer under way, with both, with
  * neither. */
-#include "tracer/intervals.h"
+#include "tracer/data.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Adds every tile (or copy and reduce) of a rank to a set. A copy to itself stages a chunk: that is
  * communication too. */
@@ -78,36 +79,71 @@ static void sweep(const struct intervals *a, const struct intervals *b, struct t
     s->idle = (uint64_t)(s->end - s->start) - in_a - in_b + both;
 }
 
+static int overlap_rank(struct trace_data *d, uint32_t r, const uint32_t *head, const uint32_t *next)
+{
+    struct intervals *compute = &d->compute[r], *comm = &d->comm[r];
+    int rc = add_events(d, r, 1, compute);
+    rc = rc ? rc : add_events(d, r, 0, comm);
+    rc = rc ? rc : add_puts(d, r, head, next, comm);
+    rc = rc ? rc : intervals_unite(compute);
+    rc = rc ? rc : intervals_unite(comm);
+    for (uint32_t l = 0; !rc && l < d->launch_count; l++) {
+        struct trace_span *s = &d->spans[(size_t)l * d->ranks + r];
+        if (s->start != TRACE_NO_TIME)
+            sweep(compute, comm, s);
+    }
+    return rc;
+}
+
 int data_overlap(struct trace_data *d)
 {
     uint32_t *head = calloc(2 * (size_t)d->ranks, sizeof *head),
              *next = malloc((2 * d->put_count + 1) * sizeof *next);
-    int rc = head && next ? 0 : -ENOMEM;
+    d->compute = calloc(d->ranks, sizeof *d->compute);
+    d->comm = calloc(d->ranks, sizeof *d->comm);
+    int rc = head && next && d->compute && d->comm ? 0 : -ENOMEM;
     for (uint64_t i = d->put_count; !rc && i-- > 0;) {
         uint32_t out = 2 * d->puts[i].rank, in = 2 * d->puts[i].m.peer + 1;
         next[2 * i] = head[out], head[out] = (uint32_t)i + 1;
         next[2 * i + 1] = head[in], head[in] = (uint32_t)i + 1;
     }
-    for (uint32_t r = 0; !rc && r < d->ranks; r++) {
-        struct intervals compute = {0}, comm = {0};
-        rc = add_events(d, r, 1, &compute);
-        if (!rc)
-            rc = add_events(d, r, 0, &comm);
-        if (!rc)
-            rc = add_puts(d, r, head, next, &comm);
-        if (!rc)
-            rc = intervals_unite(&compute);
-        if (!rc)
-            rc = intervals_unite(&comm);
-        for (uint32_t l = 0; !rc && l < d->launch_count; l++) {
-            struct trace_span *s = &d->spans[(size_t)l * d->ranks + r];
-            if (s->start != TRACE_NO_TIME)
-                sweep(&compute, &comm, s);
-        }
-        intervals_free(&compute);
-        intervals_free(&comm);
-    }
+    for (uint32_t r = 0; !rc && r < d->ranks; r++)
+        rc = overlap_rank(d, r, head, next);
     free(head);
     free(next);
     return rc;
+}
+
+/* Adds a set's time, bucket by bucket, to column `column`. */
+static void fill(const struct intervals *s, uint64_t ns, uint64_t (*out)[3], int column)
+{
+    for (uint64_t i = 0; i < s->count; i++)
+        for (uint64_t at = (uint64_t)s->at[i].start, end = (uint64_t)s->at[i].end; at < end;) {
+            uint64_t next = (at / ns + 1) * ns, to = next < end ? next : end;
+            out[at / ns][column] += to - at;
+            at = to;
+        }
+}
+
+void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, uint32_t buckets,
+                       uint64_t (*out)[3])
+{
+    const struct intervals *a = &d->compute[rank], *b = &d->comm[rank];
+    memset(out, 0, buckets * sizeof *out);
+    fill(a, ns, out, 0);
+    fill(b, ns, out, 1);
+    for (uint64_t i = 0, j = 0; i < a->count && j < b->count;) {
+        struct interval part = {a->at[i].start > b->at[j].start ? a->at[i].start : b->at[j].start,
+                                a->at[i].end < b->at[j].end ? a->at[i].end : b->at[j].end};
+        const struct intervals both = {.at = &part, .count = part.end > part.start};
+        fill(&both, ns, out, 2);
+        if (a->at[i].end < b->at[j].end)
+            i++;
+        else
+            j++;
+    }
+    for (uint32_t k = 0; k < buckets; k++) {
+        out[k][0] -= out[k][2];
+        out[k][1] -= out[k][2];
+    }
 }

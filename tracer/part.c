@@ -84,6 +84,7 @@ int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const stru
         part->host_clock = host_clock->samples;
         part->host_samples = host_clock->count;
     }
+    part->gpu_residual = comm->gpu_clock_residual;
     if (run->gpu_clock) {
         part->gpu_clock = run->gpu_clock->samples;
         part->gpu_samples = run->gpu_clock->count;

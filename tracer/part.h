@@ -35,6 +35,7 @@ struct trace_part {
     struct mk_track *tracks; /* owned; their events are not */
     const struct mk_message *messages;
     uint64_t message_count, messages_dropped;
+    uint64_t gpu_residual; /* ns that times in tracks may be off, already on the host's clock */
     const struct trace_clock_sample *host_clock, *gpu_clock;
     uint32_t host_samples, gpu_samples;
     struct trace_plan *plans; /* owned */

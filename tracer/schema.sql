@@ -102,7 +102,7 @@ CREATE TABLE launch_rank (
     PRIMARY KEY (launch, rank)) WITHOUT ROWID;
 
 -- One thing that a CTA did. argument: 'launch' epoch, 'tile' tile, 'wait' and 'signal' flag, 'copy' and 'reduce' chunk,
--- 'command' number of the command in its ring (24 bits).
+-- 'command' number of the command in its ring (24 bits). 16777215 for a wait: no flag (room in the ring, own puts to leave).
 CREATE TABLE event (
     id INTEGER PRIMARY KEY,
     track INTEGER NOT NULL, launch INTEGER, -- launch NULL: before the first

@@ -31,11 +31,11 @@ static int run(sqlite3 *db, const char *sql, int *disk)
 static int fill(sqlite3 *db, const struct trace_data *d, int *disk)
 {
     /* No journal: an unfinished file is thrown away, not repaired. */
-    int rc =
-        run(db,
-            "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; BEGIN",
-            disk);
+    int rc = run(db,
+                 "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
+                 "PRAGMA threads = 2; BEGIN",
+                 disk);
     rc = rc ? rc : run(db, trace_sql_schema, disk);
     rc = rc ? rc : store_run(db, d);
     rc = rc ? rc : store_tracks(db, d);

@@ -37,6 +37,30 @@ static int store_rows(sqlite3 *db, const struct trace_data *d, const struct leve
     return insert_end(&in);
 }
 
+static int store_overlap(sqlite3 *db, const struct trace_data *d, const struct levels *l)
+{
+    uint64_t(*out)[3] = malloc(l->at[0].buckets * sizeof *out);
+    if (!out)
+        return STORE_NOMEM;
+    struct insert in;
+    insert_begin(&in, db, "overlap_level", 6);
+    for (uint32_t i = 0; i < l->count; i++)
+        for (uint32_t r = 0; r < d->ranks; r++) {
+            data_overlap_fill(d, r, l->at[i].ns, l->at[i].buckets, out);
+            for (uint32_t b = 0; b < l->at[i].buckets; b++) {
+                if (!out[b][0] && !out[b][1] && !out[b][2])
+                    continue;
+                insert_integer(&in, i);
+                insert_integer(&in, r);
+                insert_integer(&in, b);
+                for (int k = 0; k < 3; k++)
+                    insert_integer(&in, (int64_t)out[b][k]);
+            }
+        }
+    free(out);
+    return insert_end(&in);
+}
+
 static const char *const kind_names[FLOW_KINDS] = {"nvlink", "network"};
 
 /* A link's id: 1, 2, ... in order of rank, kind, direction. */
@@ -129,6 +153,7 @@ int store_levels(sqlite3 *db, const struct trace_data *d)
         return STORE_NOMEM;
     }
     int rc = store_rows(db, d, &levels);
+    rc = rc ? rc : store_overlap(db, d, &levels);
     rc = rc ? rc : store_links(db, &flow);
     rc = rc ? rc : store_flow(db, &flow, &levels);
     rc = rc ? rc : store_traffic(db, &flow);

@@ -239,8 +239,10 @@ static int store_clocks(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "clock", 8);
     for (uint32_t r = 0; r < d->ranks; r++) {
         insert_clock(&in, r, "host", &d->clocks[r].host);
-        if (d->parts[r].gpu_samples)
-            insert_clock(&in, r, "gpu", &d->clocks[r].gpu);
+        struct trace_clock gpu = d->clocks[r].gpu;
+        gpu.residual += d->parts[r].gpu_residual;
+        if (d->parts[r].gpu_samples || d->parts[r].gpu_residual)
+            insert_clock(&in, r, "gpu", &gpu);
     }
     int rc = insert_end(&in);
     if (rc)

@@ -73,7 +73,9 @@ FROM event e JOIN track t ON t.id = e.track JOIN role o ON o.id = t.role JOIN ki
 -- Waits in words, with what ended them.
 CREATE VIEW waits AS
 SELECT e.id, t.rank, o.name AS role, t.cta, l.epoch, e.start, e.ns, c.name AS cause, e.argument AS flag,
-       coalesce(f.text, g.text) AS waited_for, coalesce(f.producer, g.producer) AS producer,
+       coalesce(f.text, g.text, CASE WHEN e.argument = 16777215 THEN
+           CASE e.cause WHEN 2 THEN 'room in its command ring' WHEN 4 THEN 'its puts to leave their source' END END) AS waited_for,
+       coalesce(f.producer, g.producer) AS producer,
        d.producer AS producer_event, d.message
 FROM event e JOIN track t ON t.id = e.track JOIN role o ON o.id = t.role JOIN cause c ON c.id = e.cause
      LEFT JOIN launch l ON l.id = e.launch

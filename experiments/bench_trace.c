@@ -1,0 +1,132 @@
+/* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
+#include "experiments/commands.h"
+#include "experiments/options.h"
+#include "tracer/generate.h"
+#include "tracer/store.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct bench {
+    uint64_t events, ranks[2];
+    const char *file;
+};
+
+static const struct option_spec specs[] = {
+    {.name = "events",
+     .type = OPTION_NUMBERS,
+     .offset = offsetof(struct bench, events),
+     .value = "N",
+     .help = "at least so many events",
+     .min = 1,
+     .max = 100000000},
+    {.name = "ranks",
+     .type = OPTION_NUMBERS,
+     .offset = offsetof(struct bench, ranks),
+     .value = "NODES,GPUS",
+     .help = "nodes and ranks per node",
+     .min = 1,
+     .max = 512,
+     .parts = 2},
+    {.name = "file",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct bench, file),
+     .value = "FILE",
+     .help = "keep the trace here (else it is removed)"},
+};
+
+static const struct option_table table = {
+    .usage = "bench trace [OPTIONS]",
+    .about = "Makes up a trace in memory, then measures how long it takes to merge the ranks' parts, store "
+             "them in SQLite and index them.",
+    .specs = specs,
+    .count = sizeof specs / sizeof *specs,
+    .examples = "  mkernel bench trace --events 2000000\n",
+};
+
+static double clock_s(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct timer {
+    double wall, cpu;
+};
+
+static struct timer timer_now(void)
+{
+    return (struct timer){clock_s(CLOCK_MONOTONIC), clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+}
+
+static void print_phase(const char *name, struct timer from, struct timer to, uint64_t events)
+{
+    printf("%-10s %8.2f s  %8.2f s CPU  %8.0f k events/s\n", name, to.wall - from.wall, to.cpu - from.cpu,
+           (double)events / (to.wall - from.wall) / 1e3);
+}
+
+static int measure(struct trace_part *parts, const struct generate_config *c, const char *path, char *error,
+                   size_t size)
+{
+    const struct trace_run run = {.source = "synthetic", .executor = "sim", .command = "mkernel bench trace"};
+    struct trace_data d;
+    struct stat st = {0};
+    struct timer begin = timer_now();
+    int rc = data_merge(&d, parts, c->nodes * c->gpus, &run, error, size);
+    if (rc)
+        return rc;
+    rc = data_join(&d);
+    if (!rc)
+        rc = data_overlap(&d);
+    struct timer merged = timer_now();
+    if (rc)
+        snprintf(error, size, "out of memory");
+    else
+        rc = store_write(&d, path, error, size);
+    struct timer stored = timer_now();
+    if (!rc) {
+        stat(path, &st);
+        printf("%llu events, %llu messages, %u ranks, %.0f MB stored\n", (unsigned long long)d.events,
+               (unsigned long long)d.put_count, d.ranks, (double)st.st_size / 1e6);
+        print_phase("merge", begin, merged, d.events);
+        print_phase("store", merged, stored, d.events);
+        print_phase("in all", begin, stored, d.events);
+    }
+    data_free(&d);
+    return rc;
+}
+
+int bench_trace(int argc, char **argv)
+{
+    struct bench b = {.events = 2000000, .ranks = {2, 8}};
+    struct options_found found;
+    struct trace_part *parts = NULL;
+    char error[512], path[64];
+    if (options_parse(&table, argc, argv, &b, &found, error, sizeof error) ||
+        (!found.help && found.word_count)) {
+        fprintf(stderr, "mkernel bench trace: %s\n", found.word_count ? "it takes options only" : error);
+        return STATUS_USAGE;
+    }
+    if (found.help) {
+        options_help(&table, stdout);
+        return STATUS_DONE;
+    }
+    struct generate_config c = {
+        .events = b.events, .nodes = (uint32_t)b.ranks[0], .gpus = (uint32_t)b.ranks[1], .seed = 1};
+    snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
+    int rc = generate_parts(&parts, &c, error, sizeof error);
+    if (!rc) {
+        rc = measure(parts, &c, b.file ? b.file : path, error, sizeof error);
+        generate_free(parts, &c);
+    }
+    if (!b.file)
+        unlink(path);
+    if (rc)
+        fprintf(stderr, "mkernel bench trace: %s\n", error);
+    return rc ? STATUS_FAILED : STATUS_DONE;
+}
