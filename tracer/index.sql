@@ -4,6 +4,6 @@ CREATE INDEX message_flag ON message (peer, flag, epoch);
 CREATE INDEX message_ns ON message (ns);
 CREATE INDEX message_time ON message (rank, posted);
 CREATE INDEX track_parent ON track (parent);
-CREATE INDEX edge_message ON edge (message);
+CREATE INDEX edge_message ON edge (message) WHERE message IS NOT NULL;
 CREATE INDEX edge_producer ON edge (producer);
 CREATE INDEX message_command ON message (command_event);
