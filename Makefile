@@ -39,6 +39,7 @@ ALL_CFLAGS += -DMK_HAVE_VERBS
 else
 LIB_C   := $(filter-out backends/verbs/%,$(LIB_C))
 NIC_C   :=
+CMD_C   := $(filter-out experiments/bench_fabric%,$(CMD_C))
 endif
 ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)

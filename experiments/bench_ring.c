@@ -1,10 +1,10 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy, over a fabric that
  * takes every put and completes it at once. */
 #include "experiments/commands.h"
+#include "experiments/options.h"
 #include "backends/proxy.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -159,56 +159,42 @@ done:
     return status;
 }
 
-static int number(const char *text, uint64_t low, uint64_t high, uint64_t *out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (errno || end == text || *end || text[0] == '-' || v < low || v > high)
-        return -EINVAL;
-    *out = v;
-    return 0;
-}
+struct arguments {
+    uint64_t commands, rounds, capacity;
+    const char *json;
+};
+
+#define AT(field) .offset = offsetof(struct arguments, field)
+static const struct option_spec specs[] = {
+    {"commands", OPTION_NUMBERS, AT(commands), "N", "commands of a round. Default 5000000", 1000, 1u << 30},
+    {"rounds", OPTION_NUMBERS, AT(rounds), "N", "rounds behind one that warms up. Default 7", 1, ROUNDS_MAX},
+    {"capacity", OPTION_NUMBERS, AT(capacity), "N", "places in the ring, a power of two. Default 1024", 2, 1u << 24},
+    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
+};
+
+static const struct option_table table = {
+    "bench ring [OPTIONS]",
+    "Commands per second from one producer thread to the proxy, which hands them to a fabric that completes each at\n"
+    "once: the cost of the ring and of the proxy alone.",
+    specs, sizeof specs / sizeof *specs, "  mkernel bench ring --rounds 20\n"};
 
 int bench_ring(int argc, char **argv)
 {
-    static const struct option options[] = {{"commands", 1, 0, 'n'}, {"rounds", 1, 0, 'r'}, {"capacity", 1, 0, 'c'},
-                                            {"json", 1, 0, 'j'},     {"help", 0, 0, 'h'},   {0}};
-    uint64_t commands = 5000000, rounds = 7, capacity = 1024;
-    const char *json = NULL;
-    int c;
-    opterr = 0;
-    optind = 1;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c == 'n' && number(optarg, 1000, 1u << 30, &commands)) {
-            fprintf(stderr, "mkernel bench ring: --commands takes 1000 to 1073741824, not %s\n", optarg);
-            return STATUS_USAGE;
-        }
-        if (c == 'r' && number(optarg, 1, ROUNDS_MAX, &rounds)) {
-            fprintf(stderr, "mkernel bench ring: --rounds takes 1 to %d, not %s\n", ROUNDS_MAX, optarg);
-            return STATUS_USAGE;
-        }
-        if (c == 'c' && (number(optarg, 2, 1u << 24, &capacity) || capacity & (capacity - 1))) {
-            fprintf(stderr, "mkernel bench ring: --capacity takes a power of two from 2 to 16777216, not %s\n", optarg);
-            return STATUS_USAGE;
-        }
-        if (c == 'j')
-            json = optarg;
-        if (c == 'h') {
-            printf("usage: mkernel bench ring [--commands N] [--rounds N] [--capacity N] [--json FILE]\n\n"
-                   "Commands per second from one producer thread to the proxy, which hands them to a fabric that\n"
-                   "completes each at once: the cost of the ring and of the proxy alone. Median, slowest and fastest\n"
-                   "of the rounds (default 7 of 5000000 commands, ring of 1024).\n");
-            return STATUS_DONE;
-        }
-        if (c == '?') {
-            fprintf(stderr, "mkernel bench ring: cannot use %s; see --help\n", argv[optind - 1]);
-            return STATUS_USAGE;
-        }
+    struct arguments a = {5000000, 7, 1024, NULL};
+    struct options_found found;
+    char error[256];
+    int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
+    if (!rc && found.help) {
+        options_help(&table, stdout);
+        return STATUS_DONE;
     }
-    if (optind < argc) {
-        fprintf(stderr, "mkernel bench ring: %s is one argument too many; see --help\n", argv[optind]);
+    if (!rc && found.word_count)
+        rc = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
+    else if (!rc && a.capacity & (a.capacity - 1))
+        rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu", (unsigned long long)a.capacity);
+    if (rc) {
+        fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
         return STATUS_USAGE;
     }
-    return measure(commands, (uint32_t)rounds, capacity, json);
+    return measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json);
 }

@@ -1,0 +1,358 @@
+/* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between two processes here or on
+ * two machines. */
+#include "experiments/bench_fabric.h"
+#include "experiments/commands.h"
+#include "experiments/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum test { TEST_ALL, TEST_BANDWIDTH, TEST_LATENCY };
+
+static const char *const test_words[] = {"all", "bw", "lat"};
+
+struct arguments {
+    const char *nic, *peer_nic, *verbs, *client, *csv, *json;
+    int test, server;
+    uint64_t size, min, max, iterations, depth, port, timeout_ns;
+};
+
+#define AT(field) .offset = offsetof(struct arguments, field)
+static const struct option_spec specs[] = {
+    {"nic", OPTION_TEXT, AT(nic), "soft|NAME", "the NIC. Default: a real one that is up, else soft", .max = 63},
+    {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME", "the other process's NIC on this machine. Default: as --nic", .max = 63},
+    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words, .word_count = 3},
+    {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16, 256 << 20},
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20},
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20},
+    {"iters", OPTION_NUMBERS, AT(iterations), "N", "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
+     "latency 20 to 1000", 1, 10000000},
+    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096},
+    {"verbs", OPTION_TEXT, AT(verbs), "K=V,...", "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
+    {"server", OPTION_FLAG, AT(server), NULL, "wait for a client on --port instead of starting both ends here"},
+    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255},
+    {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000, 86400000000000ull},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095},
+    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
+};
+
+static const struct option_table table = {
+    "bench fabric [OPTIONS]",
+    "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and ib_write_lat.\n"
+    "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not counted.",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel bench fabric --nic soft --size 256KB\n"
+    "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
+    "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
+
+struct report {
+    FILE *csv, *json;
+    int rows;
+};
+
+static int complain(int status, const char *what)
+{
+    fprintf(stderr, "mkernel bench fabric: %s\n", what);
+    return status;
+}
+
+/* ---- report ---- */
+
+static void report_bandwidth(struct report *r, const struct bandwidth_result *b, int head)
+{
+    if (head)
+        printf(" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
+    printf(" %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes, (unsigned long long)b->iterations,
+           b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
+    fflush(stdout);
+    if (r->csv)
+        fprintf(r->csv, "bw,%llu,%llu,%.0f,%.0f,%.3f,,,,,,,\n", (unsigned long long)b->bytes,
+                (unsigned long long)b->iterations, b->peak, b->average, b->rate);
+    if (r->json)
+        fprintf(r->json, "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
+                "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}", r->rows ? "," : "",
+                (unsigned long long)b->bytes, (unsigned long long)b->iterations, b->peak, b->average, b->rate);
+    r->rows++;
+}
+
+static void report_latency(struct report *r, const struct latency_result *l, int head)
+{
+    if (head)
+        printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%% "
+               "percentile[usec]   99.9%% percentile[usec]\n");
+    printf(" %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n", (unsigned long long)l->bytes,
+           (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+    fflush(stdout);
+    if (r->csv)
+        fprintf(r->csv, "lat,%llu,%llu,,,,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", (unsigned long long)l->bytes,
+                (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+    if (r->json)
+        fprintf(r->json, "%s\n  {\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
+                "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f}",
+                r->rows ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,
+                l->typical, l->average, l->deviation, l->p99, l->p999);
+    r->rows++;
+}
+
+static int report_open(struct report *r, const struct arguments *a)
+{
+    char text[4200];
+    const struct {
+        const char *path;
+        FILE **file;
+    } files[] = {{a->csv, &r->csv}, {a->json, &r->json}};
+    for (int i = 0; i < 2; i++)
+        if (files[i].path && !(*files[i].file = fopen(files[i].path, "w"))) {
+            snprintf(text, sizeof text, "cannot write %s: %s", files[i].path, strerror(errno));
+            return complain(STATUS_FAILED, text);
+        }
+    if (r->csv)
+        fprintf(r->csv, "test,bytes,iterations,peak_bytes_per_s,average_bytes_per_s,messages_per_s,min_us,max_us,typical_us,"
+                        "average_us,stdev_us,p99_us,p999_us\n");
+    return STATUS_DONE;
+}
+
+static int report_close(struct report *r, int status)
+{
+    if (r->json)
+        fprintf(r->json, "%s]}\n", r->rows ? "\n" : "");
+    int bad = r->csv && (ferror(r->csv) | fclose(r->csv));
+    bad |= r->json && (ferror(r->json) | fclose(r->json));
+    return bad && status == STATUS_DONE ? complain(STATUS_FAILED, "a result file could not be written in full") : status;
+}
+
+/* ---- the ends ---- */
+
+static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+static uint64_t region_of(const struct arguments *a)
+{
+    uint64_t longest = a->size ? a->size : a->max;
+    return mk_round_up(longest > (4 << 20) ? longest : 4 << 20, 4096);
+}
+
+/* Asks the server for one test, takes part, and hears whether what should have arrived did. */
+static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a, struct report *r,
+                    int head)
+{
+    struct wire_message answer = {0};
+    struct bandwidth_result b;
+    struct latency_result l;
+    int rc = wire_send(w, t);
+    if (!rc && t->kind == WIRE_BANDWIDTH) {
+        rc = measure_bandwidth(e, t, (uint32_t)a->depth, &b);
+        struct wire_message done = {.kind = WIRE_DONE, .status = rc};
+        if (!rc)
+            rc = wire_send(w, &done);
+    } else if (!rc) {
+        rc = measure_latency(e, t, &l);
+    }
+    if (rc && e->error[0])
+        return rc;
+    if (!rc)
+        rc = wire_receive(w, WIRE_DONE, &answer);
+    if (rc) {
+        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &answer));
+        return rc;
+    }
+    if (t->kind == WIRE_BANDWIDTH)
+        report_bandwidth(r, &b, head);
+    else
+        report_latency(r, &l, head);
+    return 0;
+}
+
+static int all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct report *r)
+{
+    uint64_t low = a->size ? a->size : a->min, high = a->size ? a->size : a->max, value = 1;
+    for (uint32_t kind = WIRE_BANDWIDTH; kind <= WIRE_LATENCY; kind++) {
+        if (a->test == (kind == WIRE_BANDWIDTH ? TEST_LATENCY : TEST_BANDWIDTH))
+            continue;
+        for (uint64_t bytes = low; bytes <= high; bytes *= 2) {
+            uint64_t budget = kind == WIRE_BANDWIDTH ? clamp((512u << 20) / bytes, 50, 5000) : clamp((64u << 20) / bytes, 20, 1000);
+            struct wire_message t = {.kind = kind, .bytes = bytes, .region = region_of(a), .first = value,
+                                     .iterations = a->iterations ? a->iterations : budget};
+            value += t.iterations + 1000;
+            int rc = one_test(e, w, &t, a, r, bytes == low);
+            if (rc)
+                return rc;
+        }
+    }
+    struct wire_message end = {.kind = WIRE_END};
+    return wire_send(w, &end);
+}
+
+static int run_client(const struct arguments *a, int fd)
+{
+    struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
+    struct report r = {0};
+    struct fabric_end e = {0};
+    char text[256];
+    int status = report_open(&r, a);
+    if (status)
+        return report_close(&r, status);
+    struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
+    int rc = wire_send(&w, &hello);
+    if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, a->verbs, region_of(a), a->timeout_ns)))
+        rc = wire_receive(&w, WIRE_HELLO, &answer);
+    if (rc && !e.error[0])
+        snprintf(e.error, sizeof e.error, "%s", wire_reason(rc, &answer));
+    if (!rc && !(rc = fabric_end_connect(&e, &w, 1))) {
+        verbs_rc_describe(e.fabric, text, sizeof text);
+        printf("%s; %llu puts under way\n", text, (unsigned long long)a->depth);
+        if (r.json)
+            fprintf(r.json, "{\"bench\":\"fabric\",\"device\":\"%s\",\"depth\":%llu,\"results\":[", e.nic,
+                    (unsigned long long)a->depth);
+        rc = all_tests(&e, &w, a, &r);
+    } else if (r.json) {
+        fprintf(r.json, "{\"bench\":\"fabric\",\"results\":[");
+    }
+    if (rc)
+        status = complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
+    fabric_end_close(&e);
+    return report_close(&r, status);
+}
+
+/* Does what the client asks until it ends. Its failures go to the client, which prints them. */
+static int serve(const struct arguments *a, const char *nic, int fd, char *error, size_t error_size)
+{
+    struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
+    struct fabric_end e = {0};
+    struct wire_message m = {0};
+    int rc = wire_receive(&w, WIRE_HELLO, &m);
+    if (!rc && m.region > (1ull << 32))
+        rc = -EPROTO;
+    if (rc) {
+        snprintf(error, error_size, "%s", wire_reason(rc, &m));
+        return rc;
+    }
+    uint64_t region = m.region;
+    rc = fabric_end_open(&e, 1, nic, a->verbs, region, a->timeout_ns);
+    struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
+    snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
+    wire_send(&w, &answer);
+    if (!rc)
+        rc = fabric_end_connect(&e, &w, 0);
+    while (!rc) {
+        uint64_t usual = w.timeout_ns;
+        if ((rc = wire_receive(&w, 0, &m)) || m.kind == WIRE_END)
+            break;
+        int fits = m.bytes && m.bytes <= m.region && m.region <= region && m.iterations;
+        if (!fits || (m.kind != WIRE_BANDWIDTH && m.kind != WIRE_LATENCY)) {
+            rc = -EPROTO;
+            break;
+        }
+        struct wire_message done = {0};
+        struct latency_result unused;
+        if (m.kind == WIRE_BANDWIDTH) {
+            w.timeout_ns = UINT64_MAX / 4; /* as long as the client lives: its own waits are bounded */
+            rc = wire_receive(&w, WIRE_DONE, &done);
+            w.timeout_ns = usual;
+            rc = rc ? rc : check_bandwidth(&e, &m);
+        } else {
+            rc = measure_latency(&e, &m, &unused);
+        }
+        answer = (struct wire_message){.kind = WIRE_DONE, .status = rc};
+        snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
+        wire_send(&w, &answer);
+    }
+    if (rc)
+        snprintf(error, error_size, "%s", e.error[0] ? e.error : wire_reason(rc, &m));
+    fabric_end_close(&e);
+    return rc;
+}
+
+static int run_both(const struct arguments *a)
+{
+    int fds[2], status = 0;
+    char error[320] = "";
+    fflush(NULL);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+        return complain(STATUS_FAILED, strerror(errno));
+    pid_t child = fork();
+    if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(fds[0]);
+        _exit(serve(a, a->peer_nic ? a->peer_nic : a->nic, fds[1], error, sizeof error) ? 1 : 0);
+    }
+    close(fds[1]);
+    if (child < 0) {
+        close(fds[0]);
+        return complain(STATUS_FAILED, "cannot start a second process");
+    }
+    status = run_client(a, fds[0]);
+    close(fds[0]); /* a server that still waits sees the end */
+    waitpid(child, NULL, 0);
+    return status;
+}
+
+static int run_remote(const struct arguments *a)
+{
+    char error[320];
+    int fd = -1;
+    int rc = a->server ? wire_listen((uint16_t)a->port, a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull, &fd,
+                                     error, sizeof error)
+                       : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
+    if (rc)
+        return complain(STATUS_FAILED, error);
+    int status = STATUS_DONE;
+    if (!a->server)
+        status = run_client(a, fd);
+    else if (serve(a, a->nic, fd, error, sizeof error))
+        status = complain(STATUS_FAILED, error);
+    close(fd);
+    return status;
+}
+
+static int check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
+{
+    struct verbs_options options;
+    verbs_options_default(&options);
+    if (found->word_count)
+        snprintf(error, size, "%s is one argument too many", found->words[0]);
+    else if (a->size % 16 || a->min % 16 || a->max % 16)
+        snprintf(error, size, "--size, --min and --max take multiples of 16 bytes");
+    else if (a->size && (options_given(&table, found, "min") || options_given(&table, found, "max")))
+        snprintf(error, size, "--size is one size, --min and --max are a range: give one or the other");
+    else if (a->min > a->max)
+        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min, (unsigned long long)a->max);
+    else if (a->server && a->client)
+        snprintf(error, size, "--server and --client are the two ends: give one");
+    else if ((a->server || a->client) && a->peer_nic)
+        snprintf(error, size, "--peer-nic is for both ends on this machine; the other end has its own --nic");
+    else if (options_given(&table, found, "port") && !a->server && !a->client)
+        snprintf(error, size, "--port goes with --server or --client");
+    else
+        return verbs_options_parse(&options, a->verbs, error, size);
+    return -EINVAL;
+}
+
+int bench_fabric(int argc, char **argv)
+{
+    struct arguments a = {.nic = "", .verbs = getenv("MK_VERBS"), .min = 16, .max = 8 << 20, .depth = 64, .port = 18515,
+                          .timeout_ns = MK_TIMEOUT_NS};
+    struct options_found found;
+    char error[256];
+    int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
+    if (!rc && found.help) {
+        options_help(&table, stdout);
+        return STATUS_DONE;
+    }
+    if (rc || check(&a, &found, error, sizeof error)) {
+        fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n", error);
+        return STATUS_USAGE;
+    }
+    return a.server || a.client ? run_remote(&a) : run_both(&a);
+}

@@ -1,0 +1,93 @@
+/* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments with status 2 and dead ends
+ * with status 3, one sentence each. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static struct command_run r;
+
+static void expect(const char *line, int status, const char *says)
+{
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
+        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status, status,
+                 r.out_text, r.err_text, says);
+    if (status && command_lines(r.err_text) != 1)
+        fail_msg("mkernel %s: not one line on stderr: \"%s\"", line, r.err_text);
+    if (status == 2 && r.out_used)
+        fail_msg("mkernel %s: printed \"%s\"", line, r.out_text);
+}
+
+static void test_arguments(void **state)
+{
+    expect("bench fabric --help", 0, "--peer-nic");
+    expect("bench fabric --size 17", 2, "multiples of 16");
+    expect("bench fabric --size 16 --min 32", 2, "one or the other");
+    expect("bench fabric --min 64 --max 32", 2, "is more than");
+    expect("bench fabric --verbs qps=99", 2, "qps takes 1 to 16");
+    expect("bench fabric --verbs lanes=1", 2, "have no 'lanes'");
+    expect("bench fabric --server --client x", 2, "give one");
+    expect("bench fabric --server --peer-nic soft1", 2, "its own --nic");
+    expect("bench fabric --port 5", 2, "goes with");
+    expect("bench fabric now", 2, "one argument too many");
+    expect("bench fabric --depth 0", 2, "--depth 0");
+    expect("bench ring --help", 0, "--capacity");
+    expect("bench ring --capacity 1000", 2, "power of two");
+    expect("bench ring now", 2, "one argument too many");
+}
+
+static void test_dead_ends(void **state)
+{
+    expect("bench fabric --nic nosuch", 3, "there is no NIC nosuch");
+    expect("bench fabric --nic soft --peer-nic nosuch", 3, "the other end: there is no NIC nosuch");
+    expect("bench fabric --client 127.0.0.1 --port 1 --timeout 0.2", 3, "no server");
+    expect("bench fabric --nic soft --json /nonexistent/x", 3, "cannot write");
+    expect("bench ring --json /nonexistent/x", 3, "cannot write");
+}
+
+/* The value of column `column` in the first line behind the head that begins with `bytes`. */
+static double column_of(const char *text, const char *head, const char *bytes, int column)
+{
+    const char *at = strstr(text, head);
+    double value = -1;
+    for (at = at ? strchr(at, '\n') : NULL; at && value < 0; at = strchr(at + 1, '\n'))
+        if (!strncmp(at + 2, bytes, strlen(bytes)) && at[2 + strlen(bytes)] == ' ') {
+            at += 2;
+            for (int i = 0; i < column; i++) {
+                at += strcspn(at, " \n");
+                at += strspn(at, " ");
+            }
+            value = strtod(at, NULL);
+        }
+    return value;
+}
+
+static void test_measures(void **state)
+{
+    expect("bench fabric --nic soft --min 64 --max 256 --iters 300", 0, "BW average[MB/sec]");
+    for (int column = 2; column <= 4; column++)
+        assert_true(column_of(r.out_text, "BW peak", "128", column) > 0);
+    assert_true(column_of(r.out_text, "BW peak", "256", 1) == 300);
+    double min = column_of(r.out_text, "t_min", "256", 2), max = column_of(r.out_text, "t_min", "256", 3);
+    double typical = column_of(r.out_text, "t_min", "256", 4), p99 = column_of(r.out_text, "t_min", "256", 7);
+    assert_true(min > 0 && min <= typical && typical <= p99 && p99 <= max);
+    double average = column_of(r.out_text, "BW peak", "256", 3) * 1048576, rate = column_of(r.out_text, "BW peak", "256", 4) * 1e6;
+    assert_true(average > 0.99 * rate * 256 - 20000 && average < 1.01 * rate * 256 + 20000);
+    expect("bench fabric --nic soft --test lat --size 4KB --iters 50", 0, "t_typical");
+    assert_null(strstr(r.out_text, "BW peak"));
+    expect("bench ring --commands 100000 --rounds 3", 0, "median[M/s]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_dead_ends),
+        cmocka_unit_test(test_measures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
