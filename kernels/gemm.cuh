@@ -26,9 +26,12 @@
 
 enum {
     GEMM_THREADS = 384,
-    GEMM_PRODUCER_REGISTERS = 72, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
+    GEMM_PRODUCER_REGISTERS =
+        72, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
     GEMM_CONSUMER_REGISTERS = 216 /* 128 of which hold accumulators */
 };
+static_assert(GEMM_PRODUCER_REGISTERS + 2 * GEMM_CONSUMER_REGISTERS <= 65536 / GEMM_THREADS / 8 * 8 * 3,
+              "more than there are: setmaxnreg.inc would wait for ever");
 
 /* The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A pure function:
  * the producer and every consumer thread call it. Only at the end of a slab may a tile have fewer rows than
