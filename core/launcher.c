@@ -1,0 +1,259 @@
+#include "core/launcher.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One reading: where from, and where the sentence goes. The first refusal stays. */
+struct reading {
+    const char *const *environment;
+    char *error;
+    size_t error_size;
+    int refused;
+};
+
+__attribute__((format(printf, 2, 3))) static int refuse(struct reading *r, const char *format, ...)
+{
+    if (r->refused)
+        return -EINVAL;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->error, r->error_size, format, args);
+    va_end(args);
+    r->refused = 1;
+    return -EINVAL;
+}
+
+/* The variable's value; NULL where it is not set or empty. */
+static const char *value(const struct reading *r, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *const *e = r->environment; *e; e++)
+        if (!strncmp(*e, name, n) && (*e)[n] == '=')
+            return (*e)[n + 1] ? *e + n + 1 : NULL;
+    return NULL;
+}
+
+static const char *either(const struct reading *r, const char *first, const char *second)
+{
+    const char *v = value(r, first);
+    return v ? v : value(r, second);
+}
+
+/* A number that must be there, at most `most`. */
+static uint32_t number(struct reading *r, const char *launcher, const char *name, uint32_t most)
+{
+    const char *v = value(r, name);
+    uint64_t n = 0;
+    if (!v) {
+        refuse(r, "the environment looks like %s's, but %s is not set", launcher, name);
+        return 0;
+    }
+    for (const char *c = v; *c; c++) {
+        n = n * 10 + (uint64_t)(*c - '0');
+        if (*c < '0' || *c > '9' || n > most) {
+            refuse(r, "%s=%.40s in the environment is not a number of 0 to %u", name, v, most);
+            return 0;
+        }
+    }
+    return (uint32_t)n;
+}
+
+/* The first host of Slurm's list: "rack[1-2,7]n[03-04]-ib,login1" gives rack1n03-ib. */
+static int first_host(struct reading *r, const char *list, char *host, size_t size)
+{
+    size_t n = 0;
+    for (const char *c = list; *c && *c != ','; c++) {
+        if (*c == '[') {
+            for (c++; *c >= '0' && *c <= '9' && n + 1 < size; c++)
+                host[n++] = *c;
+            while (*c && *c != ']')
+                c++;
+            if (!*c)
+                return refuse(r, "Slurm's node list %.80s has no end", list);
+            continue;
+        }
+        if (n + 1 == size)
+            return refuse(r, "the first node of Slurm's list %.80s has too long a name", list);
+        host[n++] = *c;
+    }
+    host[n] = '\0';
+    return n ? 0 : refuse(r, "Slurm's node list '%.80s' names no host", list);
+}
+
+/* FNV-1a over strings, the separators included, so that "ab","c" is not "a","bc". */
+static uint64_t hash(uint64_t h, const char *text)
+{
+    for (; text && *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
+    return (h ^ 0xff) * 0x100000001b3ull;
+}
+
+/* What all ranks of this job share and other jobs do not. */
+static uint64_t job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
+{
+    static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT",
+                                        NULL};
+    static const char *const mpi[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID", "USER",
+                                      NULL};
+    static const char *const slurm[] = {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", NULL};
+    const char *const *names = !strcmp(l->name, "torchrun") ? torch : !strcmp(l->name, "mpirun") ? mpi : slurm;
+    uint64_t h = hash(seed, l->name);
+    for (; *names; names++)
+        h = hash(h, value(r, *names));
+    return h;
+}
+
+static void find_port(struct reading *r, struct launcher *l)
+{
+    if (value(r, "MKERNEL_PORT")) {
+        l->port = (uint16_t)number(r, l->name, "MKERNEL_PORT", 65535);
+        if (!l->port)
+            refuse(r, "MKERNEL_PORT is 0: name a port of 1 to 65535");
+    } else if (value(r, "MASTER_PORT")) {
+        uint32_t p = number(r, l->name, "MASTER_PORT", 65535);
+        l->port = (uint16_t)(p == 65535 ? p - 1 : p + 1);
+    } else {
+        l->port = (uint16_t)(20000 + job_hash(r, l, 0x9ae16a3b2f90404full) % 10000);
+    }
+}
+
+static void find_host(struct reading *r, struct launcher *l)
+{
+    const char *host = either(r, "MKERNEL_HOST", "MASTER_ADDR");
+    const char *nodes = either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    if (!host && l->nodes == 1)
+        host = "127.0.0.1";
+    if (host && strlen(host) >= sizeof l->host)
+        refuse(r, "the name of rank 0's host is too long: %.40s...", host);
+    else if (host)
+        snprintf(l->host, sizeof l->host, "%s", host);
+    else if (nodes)
+        first_host(r, nodes, l->host, sizeof l->host);
+    else
+        refuse(r, "%s does not say where rank 0 is: set MKERNEL_HOST to its host on every rank", l->name);
+}
+
+static void find_token(struct reading *r, struct launcher *l)
+{
+    const char *token = value(r, "MKERNEL_TOKEN");
+    if (token && strlen(token) >= sizeof l->token)
+        refuse(r, "MKERNEL_TOKEN has %zu characters, at most %zu fit", strlen(token), sizeof l->token - 1);
+    else if (token)
+        snprintf(l->token, sizeof l->token, "%s", token);
+    else
+        snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
+                 (unsigned long long)job_hash(r, l, 0xcbf29ce484222325ull),
+                 (unsigned long long)job_hash(r, l, 0x2545f4914f6cdd1dull));
+}
+
+/* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them so. */
+static int finish(struct reading *r, struct launcher *l, const char *option)
+{
+    if (r->refused)
+        return -EINVAL;
+    if (!l->world || l->rank >= l->world)
+        return refuse(r, "%s says that this is rank %u of %u", l->name, l->rank, l->world);
+    if (!l->local_world || l->local_rank >= l->local_world || l->local_world > l->world)
+        return refuse(r, "%s says that this is local rank %u of %u, of %u ranks in all", l->name, l->local_rank,
+                      l->local_world, l->world);
+    if (l->world % l->local_world)
+        return refuse(r, "%s has %u ranks with %u on this node: every node must have as many (%s)", l->name, l->world,
+                      l->local_world, option);
+    if (l->rank % l->local_world != l->local_rank)
+        return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)", l->name, l->rank,
+                      l->local_rank, l->local_world, option);
+    l->nodes = l->world / l->local_world;
+    find_host(r, l);
+    find_port(r, l);
+    find_token(r, l);
+    return r->refused ? -EINVAL : 1;
+}
+
+static int read_torchrun(struct reading *r, struct launcher *l)
+{
+    l->name = "torchrun";
+    l->rank = number(r, l->name, "RANK", MK_MAX_RANKS - 1);
+    l->world = number(r, l->name, "WORLD_SIZE", MK_MAX_RANKS);
+    l->local_rank = number(r, l->name, "LOCAL_RANK", MK_MAX_RANKS - 1);
+    l->local_world = number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
+    if (!value(r, "MKERNEL_HOST") && !value(r, "MASTER_ADDR"))
+        refuse(r, "the environment looks like torchrun's, but MASTER_ADDR is not set");
+    /* torchrun under mpirun has ranks of its own; variables set by hand must say what mpirun says. */
+    const char *mpi = value(r, "OMPI_COMM_WORLD_RANK");
+    if (mpi && !value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
+        (number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||
+         number(r, "mpirun", "OMPI_COMM_WORLD_SIZE", MK_MAX_RANKS) != l->world))
+        refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them", l->rank, l->world, mpi,
+               value(r, "OMPI_COMM_WORLD_SIZE") ? value(r, "OMPI_COMM_WORLD_SIZE") : "?");
+    return finish(r, l, "torchrun --nproc-per-node with the same number on every node");
+}
+
+static int read_mpirun(struct reading *r, struct launcher *l)
+{
+    int open = value(r, "OMPI_COMM_WORLD_SIZE") || value(r, "OMPI_COMM_WORLD_RANK");
+    l->name = "mpirun";
+    l->rank = number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
+    l->world = number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
+    l->local_rank = number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
+    l->local_world = number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
+    return finish(r, l, open ? "mpirun --map-by ppr:N:node" : "mpirun -ppn N");
+}
+
+/* Slurm's "4(x3)": as many tasks on every node. */
+static uint32_t tasks_per_node(struct reading *r)
+{
+    const char *text = either(r, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+    uint32_t tasks = 0;
+    if (!text) {
+        refuse(r, "the environment looks like srun's, but SLURM_STEP_TASKS_PER_NODE is not set");
+        return 0;
+    }
+    const char *c = text;
+    for (; *c >= '0' && *c <= '9' && tasks <= MK_MAX_RANKS; c++)
+        tasks = tasks * 10 + (uint32_t)(*c - '0');
+    if (strchr(text, ','))
+        refuse(r, "srun has %.60s tasks on its nodes: every node must have as many (srun --ntasks-per-node)", text);
+    else if (c == text || tasks > MK_MAX_RANKS || (*c && *c != '('))
+        refuse(r, "SLURM_STEP_TASKS_PER_NODE=%.60s in the environment is not a number of tasks", text);
+    return tasks;
+}
+
+static int read_srun(struct reading *r, struct launcher *l)
+{
+    l->name = "srun";
+    l->world = number(r, l->name, "SLURM_STEP_NUM_TASKS", MK_MAX_RANKS);
+    if (!r->refused && l->world == 1)
+        return 0;
+    l->rank = number(r, l->name, "SLURM_PROCID", MK_MAX_RANKS - 1);
+    l->local_rank = number(r, l->name, "SLURM_LOCALID", MK_MAX_RANKS - 1);
+    uint32_t node = number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
+    l->local_world = tasks_per_node(r);
+    if (!r->refused && l->local_world && l->rank != node * l->local_world + l->local_rank)
+        return refuse(r, "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
+                         "--distribution=block)",
+                      l->rank, l->local_rank, node);
+    return finish(r, l, "srun --ntasks-per-node");
+}
+
+int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t error_size)
+{
+    struct reading r = {environment, error, error_size, 0};
+    int result = 0;
+    memset(out, 0, sizeof *out);
+    if (error_size)
+        error[0] = '\0';
+    /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says the local rank too. */
+    int step = value(&r, "SLURM_STEP_NUM_TASKS") != NULL; /* a batch script has a rank too, but no step */
+    if (value(&r, "RANK") || value(&r, "WORLD_SIZE"))
+        result = read_torchrun(&r, out);
+    else if (value(&r, "OMPI_COMM_WORLD_SIZE") || value(&r, "OMPI_COMM_WORLD_RANK") ||
+             (value(&r, "PMI_RANK") && (value(&r, "MPI_LOCALRANKID") || !step)))
+        result = read_mpirun(&r, out);
+    else if (step && value(&r, "SLURM_PROCID"))
+        result = read_srun(&r, out);
+    if (result <= 0)
+        memset(out, 0, sizeof *out);
+    return result;
+}
