@@ -60,7 +60,8 @@ static int job_failed(void *context)
 static void fail_job(void *context, const struct mk_failure *failure)
 {
     struct host_executor *h = context;
-    comm_fail(h->comm, failure);
+    if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED)) /* a CTA that closing cut short is nobody's failure */
+        comm_fail(h->comm, failure);
 }
 
 static void do_math(struct sim_cta *cta, const struct mk_tile *tile)

@@ -208,6 +208,37 @@ static void test_slow_and_full(void **state)
     }
 }
 
+/* ---- the virtual clock ---- */
+
+static uint64_t tile_cost(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
+{
+    return now + 500;
+}
+
+static uint64_t put_cost(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    return now + 100000;
+}
+
+static void test_costs(void **state)
+{
+    struct sim_costs costs = {.tile = tile_cost};
+    struct sim_world_result result;
+    struct sim_world_config config = world_config(1, 1, 64 * 6, 64, 72); /* six tiles on two CTAs */
+    config.costs = &costs;
+    for (config.seed = 0; config.seed < 4; config.seed++) {
+        assert_int_equal(sim_world_run(&config, &result), 0);
+        assert_int_equal(result.ns, 1 + config.launches * 3 * 500);
+    }
+    /* One tile of its own, then the wait for the other node's, which begins when that launch did. */
+    config = world_config(2, 1, 64 * 2, 64, 72);
+    config.costs = &costs;
+    config.launches = 1;
+    costs.put = put_cost;
+    assert_int_equal(sim_world_run(&config, &result), 0);
+    assert_int_equal(result.ns, 1 + 100000 + 500 + 100000); /* the last: a credit */
+}
+
 static void test_refused(void **state)
 {
     struct sim_world_result result;
@@ -230,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_rank_that_stops),
         cmocka_unit_test(test_failed_put),
         cmocka_unit_test(test_slow_and_full),
+        cmocka_unit_test(test_costs),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
