@@ -7,22 +7,30 @@
 #define STATES (TRACE_STATES - 1)
 #define MIN_BUCKETS 256
 #define MAX_BUCKETS 32768
+#define MIN_FINE 2048 /* ranks and roles: a screen's width may show a tenth of the run */
+#define MAX_FINE                                                                                             \
+    16384 /* a bucket of 200 ranks and roles is then 100 bytes: 200 * 16384 * 100 = 330 MB at most */
 
 typedef uint64_t dense[STATES];
 
 static void choose_zoom(struct levels *out, const struct trace_data *d)
 {
-    uint64_t tracks = 0;
+    uint64_t tracks = 0, groups = (uint64_t)d->ranks * MK_ROLES;
     for (uint32_t i = 0; i < d->leaf_count; i++)
         tracks += d->nodes[d->leaves[i]].count > 0;
     uint64_t want = d->events / (tracks ? tracks : 1) / LEVEL_EVENTS, ns = 1;
     want = want < MIN_BUCKETS ? MIN_BUCKETS : want > MAX_BUCKETS ? MAX_BUCKETS : want;
-    while (ns * want <= (uint64_t)d->duration)
+    uint64_t fine = d->events / groups / LEVEL_EVENTS;
+    fine = fine < MIN_FINE ? MIN_FINE : fine > MAX_FINE ? MAX_FINE : fine;
+    fine = fine < want ? want : fine;
+    while (ns * fine <= (uint64_t)d->duration)
         ns *= 2;
     do {
         struct level *l = &out->at[out->count++];
         l->ns = ns;
         l->buckets = (uint32_t)((uint64_t)d->duration / ns + 1);
+        if (l->buckets >= want)
+            out->leaf_from = out->count - 1;
         ns *= LEVEL_FACTOR;
     } while (out->count < LEVEL_MAX && out->at[out->count - 1].buckets > 32);
 }
@@ -70,54 +78,67 @@ static int add_row(struct level *l, uint32_t bucket, const uint64_t *ns, uint32_
     return 0;
 }
 
-/* Writes a node's rows of every level. Folds `buckets` on the way. */
-static int emit(struct levels *out, const struct trace_node *n, dense *buckets)
+/* Buckets of one level become buckets of the next. */
+static void fold(dense *buckets, uint32_t count)
 {
-    for (uint32_t i = 0; i < out->count; i++) {
+    for (uint32_t b = 0; b < count; b++) { /* b / LEVEL_FACTOR is never ahead of b */
+        dense sum;
+        memcpy(sum, buckets[b], sizeof sum);
+        memset(buckets[b], 0, sizeof sum);
+        for (uint32_t s = 0; s < STATES; s++)
+            buckets[b / LEVEL_FACTOR][s] += sum[s];
+    }
+}
+
+/* Writes a node's rows of every level from `from` on, which `buckets` holds. Folds them on the way. */
+static int emit(struct levels *out, const struct trace_node *n, dense *buckets, uint32_t from)
+{
+    for (uint32_t i = from; i < out->count; i++) {
         struct level *l = &out->at[i];
         uint64_t first = l->count;
         for (uint32_t b = 0; b < l->buckets; b++)
             if (add_row(l, b, buckets[b], n->leaves))
                 return -ENOMEM;
         l->runs[n->id - 1] = (struct level_run){first, (uint32_t)(l->count - first)};
-        if (i + 1 == out->count)
-            break;
-        for (uint32_t b = 0; b < l->buckets; b++) { /* b / LEVEL_FACTOR is never ahead of b */
-            dense sum;
-            memcpy(sum, buckets[b], sizeof sum);
-            memset(buckets[b], 0, sizeof sum);
-            for (uint32_t s = 0; s < STATES; s++)
-                buckets[b / LEVEL_FACTOR][s] += sum[s];
-        }
+        if (i + 1 < out->count)
+            fold(buckets, l->buckets);
     }
     return 0;
 }
 
-/* A node and all below it; adds its buckets to `above` (NULL: nobody's). Returns the index after the last
- * node below, or -ENOMEM. `space` has room for the rest of the depth. */
-static int64_t descend(struct levels *out, const struct trace_data *d, uint32_t i, dense *above, dense *space)
+/* The buckets of the nodes on the way from a rank to the node at hand. */
+struct path {
+    dense *buckets[4]; /* rank, role, CTA, warp */
+    uint32_t from[4];  /* the level that they hold */
+    uint32_t depth;
+};
+
+/* A node and all below it. Each event goes straight into the buckets of its leaf and of all above. Returns
+ * the index after the last node below, or -ENOMEM. */
+static int64_t descend(struct levels *out, const struct trace_data *d, uint32_t i, struct path *path)
 {
     const struct trace_node *n = &d->nodes[i];
-    const struct level *l = &out->at[0];
-    memset(space, 0, l->buckets * sizeof *space);
+    uint32_t from = n->kind == TRACE_NODE_RANK || n->kind == TRACE_NODE_ROLE ? 0 : out->leaf_from;
+    dense *mine = path->buckets[path->depth];
+    memset(mine, 0, out->at[from].buckets * sizeof *mine);
+    path->from[path->depth++] = from;
     int64_t next = i + 1;
-    if (n->leaf)
-        fill(space, l->ns, n);
+    for (uint32_t k = 0; n->leaf && k < path->depth; k++)
+        fill(path->buckets[k], out->at[path->from[k]].ns, n);
     while (next >= 0 && next < d->node_count && d->nodes[next].parent == n->id)
-        next = descend(out, d, (uint32_t)next, space, space + l->buckets);
-    if (next < 0)
-        return next;
-    for (uint32_t b = 0; above && b < l->buckets; b++)
-        for (uint32_t s = 0; s < STATES; s++)
-            above[b][s] += space[b][s];
-    return emit(out, n, space) ? -ENOMEM : next;
+        next = descend(out, d, (uint32_t)next, path);
+    path->depth--;
+    return next < 0 || emit(out, n, mine, from) ? -ENOMEM : next;
 }
 
 int levels_make(struct levels *out, const struct trace_data *d)
 {
     memset(out, 0, sizeof *out);
     choose_zoom(out, d);
-    dense *space = malloc(4 * (size_t)out->at[0].buckets * sizeof *space); /* rank, role, CTA, warp */
+    struct path path = {.depth = 0};
+    dense *space = malloc(4 * (size_t)out->at[0].buckets * sizeof *space);
+    for (uint32_t i = 0; space && i < 4; i++)
+        path.buckets[i] = space + (size_t)i * out->at[0].buckets;
     int64_t next = space ? 0 : -ENOMEM;
     for (uint32_t i = 0; next >= 0 && i < out->count; i++) {
         out->at[i].runs = calloc(d->node_count + 1, sizeof *out->at[i].runs);
@@ -125,7 +146,7 @@ int levels_make(struct levels *out, const struct trace_data *d)
             next = -ENOMEM;
     }
     while (next >= 0 && next < d->node_count)
-        next = descend(out, d, (uint32_t)next, NULL, space);
+        next = descend(out, d, (uint32_t)next, &path);
     free(space);
     if (next >= 0)
         return 0;

@@ -9,7 +9,7 @@
 #define LEVEL_FACTOR 4 /* a bucket of one level is so many of the level below */
 #define LEVEL_MAX 16
 #define LEVEL_EVENTS                                                                                         \
-    16 /* of one track in one bucket of level 0, on average: below that the events themselves are read */
+    8 /* of one track in one bucket of its finest level, on average: below that events are read */
 
 struct level_row {
     uint32_t bucket, busiest;
@@ -32,6 +32,8 @@ struct level {
 
 struct levels {
     uint32_t count;
+    uint32_t leaf_from; /* the finest level at which CTAs and warps have rows: ranks and roles, of which there
+                         * are few and which hold the events of many, have finer ones */
     struct level at[LEVEL_MAX];
 };
 

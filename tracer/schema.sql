@@ -154,9 +154,10 @@ CREATE TABLE stage (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, count INTEGER NOT NULL,
     median_ns INTEGER, p99_ns INTEGER, max_ns INTEGER);
 
--- Occupancy, aggregated before: bucket b of a level covers [b * ns, (b + 1) * ns). Level 0 is the finest. Every track of
--- the tree has rows (buckets in which it did nothing have none); a parent's are sums, so idle = ns * leaves - the sum of a row.
-CREATE TABLE zoom (level INTEGER PRIMARY KEY, ns INTEGER NOT NULL, buckets INTEGER NOT NULL);
+-- Occupancy, aggregated before: bucket b of a level covers [b * ns, (b + 1) * ns). Level 0 is the finest. Ranks and roles have
+-- rows on every level, CTAs and warps where zoom.leaves is 1 (buckets in which a track did nothing have no row); a parent's are
+-- sums, so idle = ns * leaves - the sum of a row.
+CREATE TABLE zoom (level INTEGER PRIMARY KEY, ns INTEGER NOT NULL, buckets INTEGER NOT NULL, leaves INTEGER NOT NULL);
 CREATE TABLE level (
     level INTEGER, track INTEGER, bucket INTEGER,
     busiest INTEGER NOT NULL,      -- state with the most ns, idle counted

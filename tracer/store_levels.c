@@ -11,11 +11,12 @@
 static int store_rows(sqlite3 *db, const struct trace_data *d, const struct levels *l)
 {
     struct insert in;
-    insert_begin(&in, db, "zoom", 3);
+    insert_begin(&in, db, "zoom", 4);
     for (uint32_t i = 0; i < l->count; i++) {
         insert_integer(&in, i);
         insert_integer(&in, (int64_t)l->at[i].ns);
         insert_integer(&in, l->at[i].buckets);
+        insert_integer(&in, i >= l->leaf_from);
     }
     int rc = insert_end(&in);
     if (rc)

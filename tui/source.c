@@ -184,9 +184,12 @@ static int read_launches(struct source *s)
     }
     sqlite3_finalize(q);
     s->info.launches = n;
-    q = source_prepare(s, "SELECT ns FROM zoom ORDER BY level");
-    while (q && s->levels < MAX_LEVELS && sqlite3_step(q) == SQLITE_ROW)
+    q = source_prepare(s, "SELECT ns, leaves FROM zoom ORDER BY level");
+    while (q && s->levels < MAX_LEVELS && sqlite3_step(q) == SQLITE_ROW) {
+        if (!sqlite3_column_int(q, 1))
+            s->leaf_from = s->levels + 1;
         s->level_ns[s->levels++] = (double)sqlite3_column_int64(q, 0);
+    }
     sqlite3_finalize(q);
     return 0;
 }

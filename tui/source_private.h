@@ -26,7 +26,7 @@ struct source {
     double *uncertainty; /* by rank */
     struct source_launch *launches;
     int64_t *launch_id, *launch_plan;
-    int levels;
+    int levels, leaf_from; /* single tracks have rows from level leaf_from on */
     double level_ns[MAX_LEVELS];
     sqlite3_stmt *level, *overlap, *flow, *events, *at;
 };

@@ -93,9 +93,9 @@ static void spread(float *out, int stride, int columns, double t0, double step, 
 }
 
 /* The coarsest level that is no coarser than a column: at most a few buckets a column are read. */
-static int level_for(const struct source *s, double step)
+static int level_for(const struct source *s, double step, int finest)
 {
-    int level = 0;
+    int level = finest;
     while (level + 1 < s->levels && s->level_ns[level + 1] <= step)
         level++;
     return level;
@@ -106,9 +106,9 @@ static int level_for(const struct source *s, double step)
 static int add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, double t0, double step,
                      int columns, float *out, int stride, int values, double scale)
 {
-    double ns = s->level_ns[level];
-    if (s->levels == 0)
+    if (level >= s->levels)
         return 0;
+    double ns = s->level_ns[level];
     sqlite3_reset(q);
     sqlite3_bind_int(q, 1, level);
     sqlite3_bind_int64(q, 2, id);
@@ -150,14 +150,14 @@ static int add_events(struct source *s, int track, double t0, double step, int c
 
 int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns, float *out)
 {
-    int first, end, rc = 0, level = level_for(s, step);
+    int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = level_for(s, step, finest);
     memset(out, 0, sizeof *out * (size_t)columns * SPAN_CLASSES);
     source_leaves(s, g, &first, &end);
     double expected = 0;
-    int exact = s->levels == 0 || s->level_ns[0] > step;
+    int exact = finest >= s->levels || s->level_ns[finest] > step;
     for (int i = first; exact && i < end; i++)
         expected += 4 + s->rate[i] * step * columns;
-    if (s->levels == 0 || (exact && expected < EXACT_EVENTS)) {
+    if (finest >= s->levels || (exact && expected < EXACT_EVENTS)) {
         for (int i = first; i < end && !rc; i++)
             rc = add_events(s, i, t0, step, columns, out);
     } else {
@@ -182,7 +182,7 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
 int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out)
 {
     memset(out, 0, sizeof *out * (size_t)columns * OVERLAP_CLASSES);
-    int rc = add_level(s, s->overlap, level_for(s, step), rank, t0, step, columns, out + 1, OVERLAP_CLASSES,
+    int rc = add_level(s, s->overlap, level_for(s, step, 0), rank, t0, step, columns, out + 1, OVERLAP_CLASSES,
                        OVERLAP_CLASSES - 1, 0);
     for (int c = 0; c < columns; c++) {
         float *share = &out[c * OVERLAP_CLASSES], busy = 0;
@@ -203,7 +203,7 @@ int source_bytes(struct source *s, int rank, enum source_link link, double t0, d
     *peak = (float)l->peak;
     if (!l->id)
         return 0;
-    int rc = add_level(s, s->flow, level_for(s, step), l->id, t0, step, columns, out, 1, 1, 1);
+    int rc = add_level(s, s->flow, level_for(s, step, 0), l->id, t0, step, columns, out, 1, 1, 1);
     for (int c = 0; c < columns; c++)
         out[c] = (float)(out[c] / step);
     return rc;
