@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct bench {
-    uint64_t events, ranks[2];
+    uint64_t events, nodes, gpus;
     const char *file;
 };
 
@@ -24,14 +24,20 @@ static const struct option_spec specs[] = {
      .help = "at least so many events",
      .min = 1,
      .max = 100000000},
-    {.name = "ranks",
+    {.name = "nodes",
      .type = OPTION_NUMBERS,
-     .offset = offsetof(struct bench, ranks),
-     .value = "NODES,GPUS",
-     .help = "nodes and ranks per node",
+     .offset = offsetof(struct bench, nodes),
+     .value = "N",
+     .help = "Default 2",
      .min = 1,
-     .max = 512,
-     .parts = 2},
+     .max = 512},
+    {.name = "gpus",
+     .type = OPTION_NUMBERS,
+     .offset = offsetof(struct bench, gpus),
+     .value = "G",
+     .help = "ranks per node. Default 8",
+     .min = 1,
+     .max = MK_MAX_LOCAL},
     {.name = "file",
      .type = OPTION_TEXT,
      .offset = offsetof(struct bench, file),
@@ -103,7 +109,7 @@ static int measure(struct trace_part *parts, const struct generate_config *c, co
 
 int bench_trace(int argc, char **argv)
 {
-    struct bench b = {.events = 2000000, .ranks = {2, 8}};
+    struct bench b = {.events = 2000000, .nodes = 2, .gpus = 8};
     struct options_found found;
     struct trace_part *parts = NULL;
     char error[512], path[64];
@@ -117,7 +123,7 @@ int bench_trace(int argc, char **argv)
         return STATUS_DONE;
     }
     struct generate_config c = {
-        .events = b.events, .nodes = (uint32_t)b.ranks[0], .gpus = (uint32_t)b.ranks[1], .seed = 1};
+        .events = b.events, .nodes = (uint32_t)b.nodes, .gpus = (uint32_t)b.gpus, .seed = 1};
     snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     int rc = generate_parts(&parts, &c, error, sizeof error);
     if (!rc) {

@@ -1,0 +1,375 @@
+/* `mkernel trace`: reports on a trace file, and a generator of large ones. */
+#include "experiments/commands.h"
+#include "experiments/nearest.h"
+#include "experiments/options.h"
+#include "experiments/trace_cli.h"
+#include "tracer/generate.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Everything that any subcommand takes. */
+struct asked {
+    const char *out;
+    uint64_t from, to, rank, launch, events, nodes, gpus, ctas, seed;
+    int chrome, csv, kind, script;
+};
+
+#define AT(field) .offset = offsetof(struct asked, field)
+
+static const char *const plots[] = {"timeline", "overlap"};
+
+static const struct option_spec export_specs[] = {
+    {.name = "chrome",
+     .type = OPTION_FLAG,
+     AT(chrome),
+     .help = "the Trace Event Format's JSON (the default, and the only form)"},
+    {.name = "out",
+     .type = OPTION_TEXT,
+     AT(out),
+     .value = "FILE",
+     .help = "where to. Default: standard output"},
+    {.name = "from",
+     .type = OPTION_SECONDS,
+     AT(from),
+     .value = "TIME",
+     .help = "leave out what ended before. Default 0",
+     .max = INT64_MAX},
+    {.name = "to",
+     .type = OPTION_SECONDS,
+     AT(to),
+     .value = "TIME",
+     .help = "leave out what began after. Default: the end",
+     .max = INT64_MAX},
+    {.name = "rank",
+     .type = OPTION_NUMBERS,
+     AT(rank),
+     .value = "R",
+     .help = "this rank only",
+     .max = MK_MAX_RANKS - 1},
+};
+static const struct option_spec sql_specs[] = {
+    {.name = "csv", .type = OPTION_FLAG, AT(csv), .help = "commas and quotes instead of tabs"},
+};
+static const struct option_spec plot_specs[] = {
+    {.name = "kind",
+     .type = OPTION_WORD,
+     AT(kind),
+     .value = "timeline|overlap",
+     .help = "what to draw. Default timeline",
+     .words = plots,
+     .word_count = 2},
+    {.name = "out",
+     .type = OPTION_TEXT,
+     AT(out),
+     .value = "FILE",
+     .help = "a .png or .svg. Default trace.png"},
+    {.name = "launch",
+     .type = OPTION_NUMBERS,
+     AT(launch),
+     .value = "N",
+     .help = "this launch only. Default: all",
+     .min = 1,
+     .max = UINT32_MAX},
+    {.name = "script",
+     .type = OPTION_FLAG,
+     AT(script),
+     .help = "print gnuplot's script instead of running it"},
+};
+static const struct option_spec generate_specs[] = {
+    {.name = "events",
+     .type = OPTION_NUMBERS,
+     AT(events),
+     .value = "N",
+     .help = "at least so many. Default 1000000",
+     .min = 1,
+     .max = 100000000},
+    {.name = "nodes",
+     .type = OPTION_NUMBERS,
+     AT(nodes),
+     .value = "N",
+     .help = "Default 2",
+     .min = 1,
+     .max = 512},
+    {.name = "gpus",
+     .type = OPTION_NUMBERS,
+     AT(gpus),
+     .value = "G",
+     .help = "ranks per node. Default 8",
+     .min = 1,
+     .max = MK_MAX_LOCAL},
+    {.name = "ctas",
+     .type = OPTION_NUMBERS,
+     AT(ctas),
+     .value = "C",
+     .help = "of a rank. Default 132",
+     .min = 12,
+     .max = 1024},
+    {.name = "seed",
+     .type = OPTION_NUMBERS,
+     AT(seed),
+     .value = "S",
+     .help = "the same seed makes the same trace. Default 1",
+     .max = INT64_MAX},
+};
+
+#define SPECS(s) .specs = s, .count = sizeof s / sizeof *s
+static const struct option_table summary_table = {
+    .usage = "trace summary FILE",
+    .about = "One screenful: overlap, exposed communication, efficiency, time by role, stalls, messages, "
+             "drops, clocks.",
+    .examples = "  mkernel trace summary run.db\n"};
+static const struct option_table diff_table = {
+    .usage = "trace diff A B",
+    .about = "Two runs, figure by figure: measured against simulated, or two role splits.",
+    .examples = "  mkernel trace diff measured.db simulated.db\n"};
+static const struct option_table export_table = {
+    .usage = "trace export FILE [OPTIONS]",
+    .about = "Writes JSON that ui.perfetto.dev and chrome://tracing open.",
+    SPECS(export_specs),
+    .examples = "  mkernel trace export run.db --out run.json\n  mkernel trace export run.db --from 1ms --to "
+                "2ms --rank 0 > part.json\n"};
+static const struct option_table sql_table = {
+    .usage = "trace sql FILE [QUERY]",
+    .about = "Runs a query, or lists the tables and views that there are. docs/TRACE.md explains them.",
+    SPECS(sql_specs),
+    .examples =
+        "  mkernel trace sql run.db\n  mkernel trace sql run.db 'SELECT * FROM worst_stalls LIMIT 10'\n"};
+static const struct option_table plot_table = {
+    .usage = "trace plot FILE [OPTIONS]",
+    .about = "Draws with gnuplot: role timelines or overlap bars.",
+    SPECS(plot_specs),
+    .examples = "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
+                "--kind overlap --out overlap.png\n"};
+static const struct option_table generate_table = {
+    .usage = "trace generate FILE [OPTIONS]",
+    .about = "Makes up a large trace for tests and benches; the file says that it is synthetic.",
+    SPECS(generate_specs),
+    .examples = "  mkernel trace generate big.db --events 10000000\n"};
+
+static int refuse(const char *name, const char *sentence)
+{
+    fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
+    return STATUS_USAGE;
+}
+
+static int fail(const char *name, const char *sentence)
+{
+    fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
+    return STATUS_FAILED;
+}
+
+static int run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *db;
+    if (trace_open(&db, f->words[0], error, size))
+        return refuse("summary", error);
+    int rc = trace_report_summary(db, stdout, error, size);
+    sqlite3_close(db);
+    return rc ? fail("summary", error) : STATUS_DONE;
+}
+
+static int run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *one, *two;
+    if (trace_open(&one, f->words[0], error, size))
+        return refuse("diff", error);
+    if (trace_open(&two, f->words[1], error, size)) {
+        sqlite3_close(one);
+        return refuse("diff", error);
+    }
+    int rc = trace_report_diff(one, two, stdout, error, size);
+    sqlite3_close(one);
+    sqlite3_close(two);
+    return rc ? fail("diff", error) : STATUS_DONE;
+}
+
+static int run_export(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *db;
+    struct trace_export what = {.from = a->from,
+                                .to = options_given(&export_table, f, "to") ? a->to : UINT64_MAX,
+                                .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1};
+    if (what.to < what.from)
+        return refuse("export", "--to lies before --from");
+    if (trace_open(&db, f->words[0], error, size))
+        return refuse("export", error);
+    FILE *out = a->out ? fopen(a->out, "w") : stdout;
+    if (!out) {
+        snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
+        sqlite3_close(db);
+        return fail("export", error);
+    }
+    int rc = trace_export_chrome(db, &what, out, error, size);
+    if (out != stdout && fclose(out) != 0 && !rc) {
+        snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
+        rc = -EIO;
+    }
+    if (rc && a->out)
+        remove(a->out); /* half a JSON helps nobody */
+    sqlite3_close(db);
+    return rc ? fail("export", error) : STATUS_DONE;
+}
+
+static void print_field(const char *text, int csv)
+{
+    if (!csv || !strpbrk(text, ",\"\n")) {
+        fputs(text, stdout);
+        return;
+    }
+    putchar('"');
+    for (; *text; text++)
+        printf(*text == '"' ? "\"\"" : "%c", *text);
+    putchar('"');
+}
+
+static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t size)
+{
+    const char *rest = sql;
+    while (*rest) {
+        sqlite3_stmt *q = NULL;
+        if (sqlite3_prepare_v2(db, rest, -1, &q, &rest) != SQLITE_OK)
+            break;
+        if (!q)
+            continue; /* a comment or blanks */
+        int columns = sqlite3_column_count(q);
+        for (int i = 0; i < columns; i++) {
+            fputs(i ? (csv ? "," : "\t") : "", stdout);
+            print_field(sqlite3_column_name(q, i), csv);
+        }
+        if (columns)
+            putchar('\n');
+        int rc;
+        while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+            for (int i = 0; i < columns; i++) {
+                const char *text = (const char *)sqlite3_column_text(q, i);
+                fputs(i ? (csv ? "," : "\t") : "", stdout);
+                print_field(text ? text : "", csv);
+            }
+            putchar('\n');
+        }
+        sqlite3_finalize(q);
+        if (rc != SQLITE_DONE)
+            break;
+    }
+    if (sqlite3_errcode(db) == SQLITE_OK || sqlite3_errcode(db) == SQLITE_DONE)
+        return 0;
+    snprintf(error, size, "%s", sqlite3_errmsg(db));
+    return -EINVAL;
+}
+
+static int run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *db;
+    if (trace_open(&db, f->words[0], error, size))
+        return refuse("sql", error);
+    const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) "
+                       "AS columns FROM sqlite_master m"
+                       " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
+    int rc = run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
+    sqlite3_close(db);
+    return rc ? refuse("sql", error) : STATUS_DONE;
+}
+
+static int run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    sqlite3 *db;
+    const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
+    if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
+        return refuse("plot", "--out must end in .png or .svg");
+    if (trace_open(&db, f->words[0], error, size))
+        return refuse("plot", error);
+    int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
+                       : trace_plot(db, a->kind, a->launch, out, error, size);
+    sqlite3_close(db);
+    if (rc == -ERANGE)
+        return refuse("plot", error);
+    return rc ? fail("plot", error) : STATUS_DONE;
+}
+
+static int run_generate(struct asked *a, struct options_found *f, char *error, size_t size)
+{
+    char command[160];
+    snprintf(command, sizeof command,
+             "mkernel trace generate --events %llu --nodes %llu --gpus %llu --seed %llu",
+             (unsigned long long)a->events, (unsigned long long)a->nodes, (unsigned long long)a->gpus,
+             (unsigned long long)a->seed);
+    struct generate_config c = {.events = a->events,
+                                .nodes = (uint32_t)a->nodes,
+                                .gpus = (uint32_t)a->gpus,
+                                .ctas = (uint32_t)a->ctas,
+                                .seed = a->seed,
+                                .command = command};
+    int rc = trace_generate(&c, f->words[0], error, size);
+    if (!rc)
+        return STATUS_DONE;
+    return rc == -EINVAL ? refuse("generate", error) : fail("generate", error);
+}
+
+static const struct {
+    const char *name;
+    const struct option_table *table;
+    int words, most; /* words that it takes besides options */
+    const char *missing;
+    int (*run)(struct asked *a, struct options_found *f, char *error, size_t size);
+} commands[] = {
+    {"summary", &summary_table, 1, 1, "one trace file", run_summary},
+    {"diff", &diff_table, 2, 2, "two trace files", run_diff},
+    {"export", &export_table, 1, 1, "one trace file", run_export},
+    {"sql", &sql_table, 1, 2, "one trace file, and at most one query", run_sql},
+    {"plot", &plot_table, 1, 1, "one trace file", run_plot},
+    {"generate", &generate_table, 1, 1, "the file to write", run_generate},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(void)
+{
+    printf("mkernel trace: summarise, compare, query, plot or export a trace file\n\n");
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  mkernel %-32s %s\n", commands[i].table->usage, commands[i].table->about);
+    printf("\nexamples:\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fputs(commands[i].table->examples, stdout);
+    printf(
+        "\nA trace is made by `mkernel run OP --trace FILE`. `mkernel trace COMMAND --help` tells more.\n");
+}
+
+int command_trace(int argc, char **argv)
+{
+    const char *names[COMMANDS];
+    char error[512] = "";
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        print_help();
+        return STATUS_DONE;
+    }
+    for (int i = 0; argc > 1 && i < COMMANDS; i++) {
+        struct asked a = {.events = 1000000, .nodes = 2, .gpus = 8, .seed = 1};
+        struct options_found f = {0};
+        names[i] = commands[i].name;
+        if (strcmp(argv[1], names[i]))
+            continue;
+        if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error))
+            return refuse(names[i], error);
+        if (f.help) {
+            options_help(commands[i].table, stdout);
+            return STATUS_DONE;
+        }
+        if (f.word_count < commands[i].words || f.word_count > commands[i].most) {
+            snprintf(error, sizeof error, "it takes %s; `mkernel trace %s --help` tells more",
+                     commands[i].missing, names[i]);
+            return refuse(names[i], error);
+        }
+        return commands[i].run(&a, &f, error, sizeof error);
+    }
+    const char *near = argc > 1 ? nearest_word(argv[1], names, COMMANDS) : NULL;
+    if (argc < 2)
+        fprintf(stderr, "mkernel trace: which report? summary, diff, export, sql, plot or generate; `mkernel "
+                        "trace --help` tells more\n");
+    else
+        fprintf(stderr, "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",
+                argv[1], near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return STATUS_USAGE;
+}

@@ -1,0 +1,42 @@
+/* `mkernel trace`: what its subcommands share. */
+#ifndef MK_TRACE_CLI_H
+#define MK_TRACE_CLI_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "tracer/reader.h"
+
+/* The reports. They print to `out` and return 0, or -errno with one sentence in `error`. */
+int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t error_size);
+int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t error_size);
+
+/* Which part of a trace to export. Times in ns since the run's start. */
+struct trace_export {
+    uint64_t from, to; /* to: UINT64_MAX for the end */
+    int64_t rank;      /* -1: all */
+};
+/* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open). -EIO where
+ * `out` fails. */
+int trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out, char *error,
+                        size_t error_size);
+
+enum trace_plot_kind { TRACE_PLOT_TIMELINE, TRACE_PLOT_OVERLAP };
+/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ENOENT: no gnuplot; -EIO: it failed. */
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, char *error,
+               size_t error_size);
+/* The gnuplot script that trace_plot runs: for tests and for who wants to change the picture. */
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
+                      char *error, size_t error_size);
+
+/* Prepares a query; NULL with *rc and a sentence where it cannot be. Arguments are bound as ?1, ?2. */
+sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two);
+/* The first column of the first row; `missing` where there is none, or it is NULL. */
+int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing);
+double trace_real(sqlite3 *db, const char *sql, double missing);
+
+/* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns text. */
+const char *trace_time(char text[24], double ns);
+const char *trace_bytes(char text[24], double bytes);
+
+#endif

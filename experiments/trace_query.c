@@ -1,0 +1,62 @@
+/* Small things that every report of a trace needs. */
+#include "experiments/trace_cli.h"
+
+#include <math.h>
+
+sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two)
+{
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return NULL;
+    int count = sqlite3_bind_parameter_count(q);
+    if (count >= 1)
+        sqlite3_bind_int64(q, 1, one);
+    if (count >= 2)
+        sqlite3_bind_int64(q, 2, two);
+    return q;
+}
+
+int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing)
+{
+    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        missing = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return missing;
+}
+
+double trace_real(sqlite3 *db, const char *sql, double missing)
+{
+    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        missing = sqlite3_column_double(q, 0);
+    sqlite3_finalize(q);
+    return missing;
+}
+
+static const char *scaled(char text[24], double value, const char *const *units, int count, double step)
+{
+    int unit = 0;
+    double size = fabs(value);
+    while (unit + 1 < count &&
+           size >= step * (step == 1000 ? 0.9995 : 1)) { /* 999.96 us would print as 1000 us */
+        size /= step;
+        value /= step;
+        unit++;
+    }
+    int digits = unit == 0 ? 0 : size < 10 ? 2 : size < 100 ? 1 : 0;
+    snprintf(text, 24, "%.*f %s", digits, value, units[unit]);
+    return text;
+}
+
+const char *trace_time(char text[24], double ns)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    return scaled(text, ns, units, 4, 1000);
+}
+
+const char *trace_bytes(char text[24], double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    return scaled(text, bytes, units, 5, 1024);
+}

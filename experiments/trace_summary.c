@@ -1,0 +1,273 @@
+/* `mkernel trace summary`: one screenful. Every figure comes from a view or an aggregate, so it takes as long
+ * for ten million events as for ten thousand. */
+#include "experiments/trace_cli.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RANKS_SHOWN 8
+#define BAR 32
+
+static const char *text_of(sqlite3_stmt *q, int column)
+{
+    const char *t = (const char *)sqlite3_column_text(q, column);
+    return t ? t : "";
+}
+
+static const char *time_of(char text[24], sqlite3_stmt *q, int column)
+{
+    if (sqlite3_column_type(q, column) == SQLITE_NULL)
+        return "-";
+    return trace_time(text, sqlite3_column_double(q, column));
+}
+
+static void print_run(sqlite3 *db, FILE *out)
+{
+    char duration[24], residual[24];
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT op, shape, source, executor, nodes, gpus, fabric, nic, events, messages, duration_ns,"
+        " dropped, residual_ns, (SELECT count(*) FROM launch) FROM run",
+        0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        fprintf(out, "%s %s: %s, %s executor, %d nodes x %d ranks", text_of(q, 0), text_of(q, 1),
+                text_of(q, 2), text_of(q, 3), sqlite3_column_int(q, 4), sqlite3_column_int(q, 5));
+        if (*text_of(q, 6))
+            fprintf(out, ", %s%s%s", text_of(q, 6), *text_of(q, 7) ? " on " : "", text_of(q, 7));
+        fprintf(out, "\n%lld launches, %lld events, %lld messages in %s; ",
+                (long long)sqlite3_column_int64(q, 13), (long long)sqlite3_column_int64(q, 8),
+                (long long)sqlite3_column_int64(q, 9), trace_time(duration, sqlite3_column_double(q, 10)));
+        if (sqlite3_column_int64(q, 11))
+            fprintf(out, "%lld DROPPED (figures are of what was kept); ",
+                    (long long)sqlite3_column_int64(q, 11));
+        else
+            fprintf(out, "nothing dropped; ");
+        fprintf(out, "clocks within %s\n", trace_time(residual, sqlite3_column_double(q, 12)));
+    }
+    sqlite3_finalize(q);
+}
+
+static void print_launches(sqlite3 *db, FILE *out)
+{
+    char median[24], ideal[24], most[24];
+    sqlite3_stmt *q =
+        trace_query(db,
+                    "SELECT ns, (SELECT max(ns) FROM launches) FROM launches ORDER BY ns LIMIT 1 OFFSET"
+                    " (SELECT count(*) / 2 FROM launches)",
+                    0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        double ns = sqlite3_column_double(q, 0);
+        fprintf(out, "launch: median %s, slowest %s", trace_time(median, ns),
+                trace_time(most, sqlite3_column_double(q, 1)));
+        sqlite3_stmt *e =
+            trace_query(db, "SELECT avg(efficiency), avg(ideal_ns), min(basis) FROM efficiency", 0, 0);
+        if (sqlite3_step(e) == SQLITE_ROW && sqlite3_column_type(e, 0) != SQLITE_NULL)
+            fprintf(out, "; ideal %s, efficiency %.1f %% (%s)",
+                    trace_time(ideal, sqlite3_column_double(e, 1)), sqlite3_column_double(e, 0),
+                    strcmp(text_of(e, 2), "peak") ? "if nothing ever waited" : "of the machine's peak rates");
+        sqlite3_finalize(e);
+        fputc('\n', out);
+    }
+    sqlite3_finalize(q);
+}
+
+/* A share as a bar: # compute only, = both, - communication only, space idle. */
+static void print_bar(FILE *out, const double share[4])
+{
+    static const char glyphs[] = {'#', '=', '-', ' '};
+    double sum = 0;
+    int at = 0;
+    fputc('|', out);
+    for (int i = 0; i < 4; i++) {
+        sum += share[i];
+        for (; at < (int)(sum * BAR / 100 + 0.5) && at < BAR; at++)
+            fputc(glyphs[i], out);
+    }
+    for (; at < BAR; at++)
+        fputc(' ', out);
+    fputs("|\n", out);
+}
+
+static void print_overlap(sqlite3 *db, FILE *out)
+{
+    int64_t ranks = trace_integer(db, "SELECT count(*) FROM overlap", 0);
+    fprintf(out, "\noverlap, %% of launch time%s\n  rank  compute only   both  comm only   idle\n",
+            ranks > RANKS_SHOWN ? " (ranks with the most exposed communication)" : "");
+    sqlite3_stmt *q =
+        trace_query(db,
+                    "SELECT * FROM (SELECT rank, compute_only, both, comm_only, idle FROM overlap ORDER BY "
+                    "overlap.comm_only DESC LIMIT ?1) ORDER BY rank",
+                    RANKS_SHOWN, 0);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        double share[4];
+        for (int i = 0; i < 4; i++)
+            share[i] = sqlite3_column_double(q, i + 1);
+        fprintf(out, "  %4d  %12.1f  %5.1f  %9.1f  %5.1f  ", sqlite3_column_int(q, 0), share[0], share[1],
+                share[2], share[3]);
+        print_bar(out, share);
+    }
+    sqlite3_finalize(q);
+    q = trace_query(
+        db,
+        "SELECT 100.0 * sum(exposed_ns) / max(1, sum(communication_ns)), max(exposed), sum(communication_ns) "
+        "FROM exposed",
+        0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_double(q, 2) > 0)
+        fprintf(out,
+                "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, = both, - "
+                "communication)\n",
+                sqlite3_column_double(q, 0), sqlite3_column_double(q, 1));
+    else
+        fprintf(out, "  no communication was recorded\n");
+    sqlite3_finalize(q);
+}
+
+static void print_roles(sqlite3 *db, FILE *out)
+{
+    fprintf(out, "\ntime of the CTAs, %%     tile   copy  reduce  command   wait   other\n");
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT o.name, 100.0 * sum(x.tile) / span, 100.0 * sum(x.copy) / span, 100.0 * sum(x.reduce) / span,"
+        " 100.0 * sum(x.command) / span, 100.0 * sum(x.wait) / span FROM (SELECT track, sum(ns) FILTER "
+        "(WHERE kind = 2) AS tile,"
+        " sum(ns) FILTER (WHERE kind = 4) AS copy, sum(ns) FILTER (WHERE kind = 7) AS reduce, sum(ns) FILTER "
+        "(WHERE kind = 6)"
+        " AS command, sum(ns) FILTER (WHERE kind = 3) AS wait FROM total GROUP BY track) x JOIN track t ON "
+        "t.id = x.track JOIN"
+        " role o ON o.id = t.role JOIN (SELECT role, max(1, sum(end - start)) AS span FROM track WHERE "
+        "first_event IS NOT NULL"
+        " GROUP BY role) s ON s.role = t.role GROUP BY t.role",
+        0, 0);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        double share[5], rest = 100;
+        for (int i = 0; i < 5; i++)
+            rest -= share[i] = sqlite3_column_double(q, i + 1);
+        fprintf(out, "  %-18s  %7.1f %6.1f %7.1f %8.1f %6.1f %7.1f\n", text_of(q, 0), share[0], share[1],
+                share[2], share[3], share[4], rest > 0 ? rest : 0);
+    }
+    sqlite3_finalize(q);
+}
+
+static void print_stalls(sqlite3 *db, FILE *out)
+{
+    char total[24], longest[24];
+    fprintf(out, "\nstalls by role and cause          count       total    longest\n");
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT role, cause, sum(count), sum(ns), max(longest_ns) FROM stalls GROUP BY role, cause"
+        " HAVING sum(ns) > 0 ORDER BY sum(ns) DESC LIMIT 6",
+        0, 0);
+    int rows = 0;
+    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
+        fprintf(out, "  %-12s  %-13s  %9lld  %10s %10s\n", text_of(q, 0), text_of(q, 1),
+                (long long)sqlite3_column_int64(q, 2), time_of(total, q, 3), time_of(longest, q, 4));
+    sqlite3_finalize(q);
+    if (!rows)
+        fprintf(out, "  nobody waited\n");
+}
+
+static void print_messages(sqlite3 *db, FILE *out)
+{
+    char median[24], p99[24], most[24];
+    if (!trace_integer(db, "SELECT messages FROM run", 0)) {
+        fprintf(out, "\nmessages: none crossed the network\n");
+        return;
+    }
+    fprintf(out, "\nmessages by stage                 count      median        p99    longest\n");
+    sqlite3_stmt *q = trace_query(db, "SELECT name, count, median_ns, p99_ns, max_ns FROM stage", 0, 0);
+    while (sqlite3_step(q) == SQLITE_ROW)
+        fprintf(out, "  %-26s  %10lld  %10s %10s %10s\n", text_of(q, 0),
+                (long long)sqlite3_column_int64(q, 1), time_of(median, q, 2), time_of(p99, q, 3),
+                time_of(most, q, 4));
+    sqlite3_finalize(q);
+}
+
+static void print_worst(sqlite3 *db, FILE *out)
+{
+    char at[24], ns[24];
+    fprintf(out, "\nworst stalls\n");
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT start, ns, rank, role, cta, waited_for, cause, message, producer FROM worst_stalls LIMIT 5",
+        0, 0);
+    int rows = 0;
+    for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
+        fprintf(out, "  %9s at %9s  rank %d CTA %d (%s) for %s", time_of(ns, q, 1), time_of(at, q, 0),
+                sqlite3_column_int(q, 2), sqlite3_column_int(q, 4), text_of(q, 3),
+                *text_of(q, 5) ? text_of(q, 5) : text_of(q, 6));
+        if (sqlite3_column_type(q, 7) != SQLITE_NULL)
+            fprintf(out, ", message %lld", (long long)sqlite3_column_int64(q, 7));
+        fputc('\n', out);
+    }
+    sqlite3_finalize(q);
+    if (!rows)
+        fprintf(out, "  none\n");
+}
+
+static void print_ways(sqlite3 *db, FILE *out)
+{
+    char bytes[24];
+    fprintf(out, "\ncritical path:");
+    sqlite3_stmt *q = trace_query(db, "SELECT what, role, share FROM critical_share LIMIT 4", 0, 0);
+    int rows = 0;
+    for (; sqlite3_step(q) == SQLITE_ROW; rows++)
+        fprintf(out, "%s %.1f %% %s (%s)", rows ? "," : "", sqlite3_column_double(q, 2), text_of(q, 0),
+                text_of(q, 1));
+    sqlite3_finalize(q);
+    fprintf(out, "%s\nbusiest link: ", rows ? "" : " none");
+    q = trace_query(db, "SELECT kind, rank, direction, bytes, busy, gb_per_s FROM busiest_link LIMIT 1", 0,
+                    0);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %.1f GB/s while busy\n", text_of(q, 0),
+                text_of(q, 2), sqlite3_column_int(q, 1), trace_bytes(bytes, sqlite3_column_double(q, 3)),
+                sqlite3_column_double(q, 4), sqlite3_column_double(q, 5));
+    else
+        fprintf(out, "none was used\n");
+    sqlite3_finalize(q);
+}
+
+static void print_losses(sqlite3 *db, FILE *out)
+{
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT rank, \"where\", dropped FROM drops ORDER BY dropped DESC LIMIT 4", 0, 0);
+    while (sqlite3_step(q) == SQLITE_ROW)
+        fprintf(out, "dropped: rank %d, %s: %lld\n", sqlite3_column_int(q, 0), text_of(q, 1),
+                (long long)sqlite3_column_int64(q, 2));
+    sqlite3_finalize(q);
+    char residual[24];
+    q = trace_query(
+        db,
+        "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE residual_ns > 0 ORDER BY "
+        "residual_ns DESC LIMIT 1",
+        0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        fprintf(
+            out,
+            "worst clock: rank %d's %s clock, within %s (%d of %d samples); order inside that is not known\n",
+            sqlite3_column_int(q, 0), text_of(q, 1), time_of(residual, q, 2), sqlite3_column_int(q, 3),
+            sqlite3_column_int(q, 4));
+    sqlite3_finalize(q);
+}
+
+int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
+{
+    print_run(db, out);
+    print_launches(db, out);
+    print_overlap(db, out);
+    print_roles(db, out);
+    print_stalls(db, out);
+    print_messages(db, out);
+    print_worst(db, out);
+    print_ways(db, out);
+    print_losses(db, out);
+    int rc = sqlite3_errcode(db);
+    if (rc == SQLITE_CORRUPT || rc == SQLITE_IOERR || rc == SQLITE_ERROR) {
+        snprintf(error, size, "the trace is damaged: %s", sqlite3_errmsg(db));
+        return -EBADMSG;
+    }
+    if (fflush(out) != 0) {
+        snprintf(error, size, "cannot write the summary: %s", strerror(errno));
+        return -EIO;
+    }
+    return 0;
+}
