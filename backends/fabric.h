@@ -1,6 +1,6 @@
-/* A fabric: how bytes leave a node. One per rank; implemented by verbs RC (backends/verbs), EFA SRD (backends/efa) and, for
- * the deterministic executor, by a model (sim/). Used by one thread at a time (the proxy). Nothing here blocks but open
- * and connect, which end within the timeout in their configuration. */
+/* A fabric: how bytes leave a node. One per rank; implemented by verbs RC (backends/verbs), EFA SRD
+ * (backends/efa) and, for the deterministic executor, by a model (sim/). Used by one thread at a time (the
+ * proxy). Nothing here blocks but open and connect, which end within the timeout in their configuration. */
 #ifndef MK_FABRIC_H
 #define MK_FABRIC_H
 
@@ -8,8 +8,8 @@
 
 struct fabric;
 
-/* What the proxy asks for: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before flag: the
- * peer sees the flag's new value only after all of the bytes (must). bytes == 0: the flag alone. */
+/* What the proxy asks for: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before
+ * flag: the peer sees the flag's new value only after all of the bytes (must). bytes == 0: the flag alone. */
 struct fabric_put {
     uint32_t peer; /* rank */
     uint32_t flag; /* index; it lies at heap offset 8 * flag */
@@ -32,18 +32,21 @@ struct fabric_ops {
     void (*address)(struct fabric *f, void *out);
 
     /* Connects to `peers` given every rank's address, world * address_bytes. 0 or -errno with *error. */
-    int (*connect)(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count, char *error,
-                   size_t error_size);
+    int (*connect)(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
+                   char *error, size_t error_size);
 
-    /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in detail of the
-     * completion that follows, or none). Each put that returned 0 gives exactly one completion, when its source may be
-     * overwritten and the peer's NIC has acknowledged it. Completions of one peer come in the order of its puts. */
+    /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in
+     * detail of the completion that follows, or none). Each put that returned 0 gives exactly one completion,
+     * when its source may be overwritten and the peer's NIC has acknowledged it. Completions of one peer come
+     * in the order of its puts. */
     int (*put)(struct fabric *f, const struct fabric_put *put);
 
-    /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do nothing. 0 or -errno. */
+    /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do nothing. 0
+     * or -errno. */
     int (*flush)(struct fabric *f);
 
-    /* Collects up to `max` completions; returns how many. Also does receiving work (counts arrivals on SRD). */
+    /* Collects up to `max` completions; returns how many. Also does receiving work (counts arrivals on SRD).
+     */
     int (*poll)(struct fabric *f, struct fabric_completion *out, int max);
 
     void (*close)(struct fabric *f);

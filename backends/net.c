@@ -1,4 +1,5 @@
-/* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and starts the proxy. */
+/* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and starts the
+ * proxy. */
 #include "backends/nic.h"
 #include "backends/proxy.h"
 
@@ -73,7 +74,10 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     }
 #ifdef MK_HAVE_VERBS
     struct nic_choice nic;
-    struct verbs_rc_config c = {.api = &net->api, .rank = comm->topo.rank, .world = mk_world(&comm->topo), .peers = peers,
+    struct verbs_rc_config c = {.api = &net->api,
+                                .rank = comm->topo.rank,
+                                .world = mk_world(&comm->topo),
+                                .peers = peers,
                                 .peer_count = count};
     c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes, comm->heap.bytes};
     verbs_options_default(&c.options);
@@ -120,11 +124,19 @@ static int start_proxy(struct mk_comm *comm, struct net *net)
         if (!comm->messages.messages)
             return -ENOMEM;
     }
-    struct proxy_config config = {.fabric = net->fabric, .rings = comm->rings, .ring_count = comm->ring_count,
-                                  .timeout_ns = comm->config.timeout_ns, .topo = comm->topo,
-                                  .heap_bytes = comm->heap.bytes, .heap_flags = comm->heap.flag_bytes / 8,
-                                  .messages = comm->messages.messages ? &comm->messages : NULL, .now = wall_clock,
-                                  .failed = job_failed, .fail = fail_job, .describe = describe, .context = comm};
+    struct proxy_config config = {.fabric = net->fabric,
+                                  .rings = comm->rings,
+                                  .ring_count = comm->ring_count,
+                                  .timeout_ns = comm->config.timeout_ns,
+                                  .topo = comm->topo,
+                                  .heap_bytes = comm->heap.bytes,
+                                  .heap_flags = comm->heap.flag_bytes / 8,
+                                  .messages = comm->messages.messages ? &comm->messages : NULL,
+                                  .now = wall_clock,
+                                  .failed = job_failed,
+                                  .fail = fail_job,
+                                  .describe = describe,
+                                  .context = comm};
     int rc = proxy_create(&net->proxy, &config);
     return rc ? rc : proxy_start(net->proxy);
 }
@@ -158,7 +170,8 @@ static void net_close(struct mk_comm *comm)
     if (net->proxy) {
         proxy_stop(net->proxy);
         if (!comm_failed(comm))
-            bootstrap_barrier(comm->bootstrap); /* the peers' last puts still want this NIC's acknowledgement */
+            bootstrap_barrier(
+                comm->bootstrap); /* the peers' last puts still want this NIC's acknowledgement */
     }
     if (net->fabric)
         net->fabric->ops->close(net->fabric);

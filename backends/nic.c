@@ -27,16 +27,22 @@ static void read_line(const char *path, char *out, size_t size)
 
 static const char *state_name(enum ibv_port_state state)
 {
-    static const char *const names[] = {"no state", "down", "initialising", "armed", "active", "active, deferred"};
+    static const char *const names[] = {"no state", "down",   "initialising",
+                                        "armed",    "active", "active, deferred"};
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
 /* Gbit/s of the verbs' speed and width codes (InfiniBand specification, PortInfo). */
 static double port_gbit(const struct ibv_port_attr *p)
 {
-    static const double speeds[] = {2.5, 5, 10, 10, 14.0625, 25.78125, 53.125, 106.25}; /* by bit: SDR .. NDR */
-    int width = p->active_width == 1 ? 1 : p->active_width == 2 ? 4 : p->active_width == 4 ? 8
-              : p->active_width == 8 ? 12 : p->active_width == 16 ? 2 : 0;
+    static const double speeds[] = {2.5,     5,        10,     10,
+                                    14.0625, 25.78125, 53.125, 106.25}; /* by bit: SDR .. NDR */
+    int width = p->active_width == 1    ? 1
+                : p->active_width == 2  ? 4
+                : p->active_width == 4  ? 8
+                : p->active_width == 8  ? 12
+                : p->active_width == 16 ? 2
+                                        : 0;
     for (unsigned bit = 0; bit < sizeof speeds / sizeof *speeds; bit++)
         if (p->active_speed == 1u << bit)
             return speeds[bit] * width;
@@ -60,10 +66,13 @@ static void describe_gid(struct nic_info *n, const struct verbs_api *api, struct
         n->gid_index = i;
         inet_ntop(AF_INET6, gid.raw, n->gid, sizeof n->gid);
         snprintf(n->gid_type, sizeof n->gid_type, "%s",
-                 type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1" : "IB");
+                 type == IBV_GID_TYPE_ROCE_V2   ? "RoCE v2"
+                 : type == IBV_GID_TYPE_ROCE_V1 ? "RoCE v1"
+                                                : "IB");
     }
     char path[600];
-    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path, n->port, n->gid_index);
+    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path, n->port,
+             n->gid_index);
     if (n->gid_index >= 0)
         read_line(path, n->network, sizeof n->network);
 }
@@ -105,8 +114,9 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
     }
     snprintf(n->state, sizeof n->state, "%s", state_name(port.state));
     snprintf(n->link_layer, sizeof n->link_layer, "%s",
-             port.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : port.link_layer == IBV_LINK_LAYER_INFINIBAND
-             ? "InfiniBand" : "other");
+             port.link_layer == IBV_LINK_LAYER_ETHERNET     ? "Ethernet"
+             : port.link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
+                                                            : "other");
     n->mtu = verbs_mtu_bytes(port.active_mtu);
     n->gbit = port_gbit(&port);
     n->lid = port.lid;
@@ -124,9 +134,11 @@ static void explain_open(struct nic_info *n, const struct ibv_device *device, in
     char path[IBV_SYSFS_NAME_MAX + 32];
     snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
     if (access(path, F_OK))
-        snprintf(n->problem, sizeof n->problem, "%s is missing: load ib_uverbs, or pass it into the container", path);
+        snprintf(n->problem, sizeof n->problem,
+                 "%s is missing: load ib_uverbs, or pass it into the container", path);
     else if (access(path, R_OK | W_OK))
-        snprintf(n->problem, sizeof n->problem, "no right to open %s: join its group or change its mode", path);
+        snprintf(n->problem, sizeof n->problem, "no right to open %s: join its group or change its mode",
+                 path);
     else
         snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
 }
@@ -184,7 +196,8 @@ static void survey_devices(struct nic_survey *s)
 #else
 static void survey_devices(struct nic_survey *s)
 {
-    snprintf(s->library_problem, sizeof s->library_problem, "this build is without verbs: install libibverbs-dev, build again");
+    snprintf(s->library_problem, sizeof s->library_problem,
+             "this build is without verbs: install libibverbs-dev, build again");
     memcpy(s->soft_problem, s->library_problem, sizeof s->soft_problem);
 }
 #endif
@@ -217,7 +230,9 @@ void nic_survey(struct nic_survey *out)
     struct rlimit limit;
     memset(out, 0, sizeof *out);
     survey_devices(out);
-    out->memlock = getrlimit(RLIMIT_MEMLOCK, &limit) ? 0 : limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    out->memlock = getrlimit(RLIMIT_MEMLOCK, &limit) ? 0
+                   : limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX
+                                                     : limit.rlim_cur;
     out->uverbs_module = module_state("ib_uverbs");
     out->rxe_module = module_state("rdma_rxe");
 }
@@ -256,7 +271,8 @@ int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, ch
                 snprintf(error, error_size, "NIC %s: %s", name, s.nics[i].problem);
                 return -ENODEV;
             }
-        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there", name);
+        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
+                 name);
         return -ENODEV;
     }
     const struct nic_info *n = soft ? NULL : turn(&s, 0, local_rank);
@@ -264,6 +280,7 @@ int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, ch
         n = turn(&s, 1, local_rank);
     if (n)
         return take(out, n);
-    snprintf(error, error_size, "no NIC is usable, not even softnic: %s", s.soft_problem[0] ? s.soft_problem : "it has no device");
+    snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
+             s.soft_problem[0] ? s.soft_problem : "it has no device");
     return -ENODEV;
 }

@@ -33,7 +33,8 @@ static void fail(struct proxy *p, uint32_t plan, struct mk_failure *f)
     p->config.fail(p->config.context, f);
 }
 
-static void fail_flight(struct proxy *p, const struct flight *flight, uint64_t now, int status, const char *detail)
+static void fail_flight(struct proxy *p, const struct flight *flight, uint64_t now, int status,
+                        const char *detail)
 {
     struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = flight->peer;
@@ -41,7 +42,8 @@ static void fail_flight(struct proxy *p, const struct flight *flight, uint64_t n
     f.epoch = f.wanted = flight->epoch;
     f.waited_ns = now - flight->posted;
     f.status = status;
-    snprintf(f.what, sizeof f.what, "the put of command %" PRIu64 " in ring %u", flight->sequence, flight->ring);
+    snprintf(f.what, sizeof f.what, "the put of command %" PRIu64 " in ring %u", flight->sequence,
+             flight->ring);
     snprintf(f.detail, sizeof f.detail, "%s", detail);
     fail(p, flight->plan, &f);
 }
@@ -115,7 +117,8 @@ static void complete(struct proxy *p, const struct fabric_completion *c, uint64_
     unlink_flight(p, (uint32_t)c->cookie);
 }
 
-/* Collects completions until the fabric has no more: a put that was refused may be explained by one of them. */
+/* Collects completions until the fabric has no more: a put that was refused may be explained by one of them.
+ */
 static int collect(struct proxy *p)
 {
     struct fabric_completion done[POLL_BATCH];
@@ -161,7 +164,8 @@ static const char *complaint(const struct proxy *p, const struct ring_state *r, 
     return NULL;
 }
 
-static void fail_command(struct proxy *p, const struct ring_state *r, const struct mk_command *c, const char *why)
+static void fail_command(struct proxy *p, const struct ring_state *r, const struct mk_command *c,
+                         const char *why)
 {
     struct mk_failure f = failure_of(p, MK_FAIL_INTERNAL, r);
     snprintf(f.what, sizeof f.what, "command %" PRIu64 " of ring %u is %016" PRIx64 " %016" PRIx64, r->next,
@@ -180,10 +184,15 @@ static uint64_t log_message(struct proxy *p, const struct ring_state *r, const s
         log->dropped++;
         return UINT64_MAX;
     }
-    log->messages[log->count] = (struct mk_message){.epoch = r->epoch, .bytes = c->bytes, .sequence = r->next,
-                                                    .seen = r->head_seen, .posted = posted,
-                                                    .ring = (uint32_t)(r - p->rings), .peer = c->peer,
-                                                    .flag = c->flag, .plan = r->plan};
+    log->messages[log->count] = (struct mk_message){.epoch = r->epoch,
+                                                    .bytes = c->bytes,
+                                                    .sequence = r->next,
+                                                    .seen = r->head_seen,
+                                                    .posted = posted,
+                                                    .ring = (uint32_t)(r - p->rings),
+                                                    .peer = c->peer,
+                                                    .flag = c->flag,
+                                                    .plan = r->plan};
     return log->count++;
 }
 
@@ -194,8 +203,13 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
         return 0;
     uint32_t index;
     struct flight *flight = take_flight(p, &index);
-    struct fabric_put put = {.peer = c->peer, .flag = c->flag, .value = r->epoch, .source = c->source,
-                             .destination = c->destination, .bytes = c->bytes, .cookie = index};
+    struct fabric_put put = {.peer = c->peer,
+                             .flag = c->flag,
+                             .value = r->epoch,
+                             .source = c->source,
+                             .destination = c->destination,
+                             .bytes = c->bytes,
+                             .cookie = index};
     int rc = p->config.fabric->ops->put(p->config.fabric, &put);
     if (rc == -EAGAIN && *now - r->head_seen < p->config.timeout_ns)
         return 0;
@@ -208,8 +222,10 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
     flight->message = UINT64_MAX;
     if (rc) {
         flight->posted = r->head_seen;
-        collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed the job */
-        fail_flight(p, flight, *now, rc, rc == -EAGAIN ? "no room in the send queue for so long" : strerror(-rc));
+        collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed
+                       the job */
+        fail_flight(p, flight, *now, rc,
+                    rc == -EAGAIN ? "no room in the send queue for so long" : strerror(-rc));
         return 1;
     }
     if (p->config.messages)
@@ -220,7 +236,8 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
     return 1;
 }
 
-/* Reads one ring until it is empty, something is full, or its turn is over. Returns how many commands it took. */
+/* Reads one ring until it is empty, something is full, or its turn is over. Returns how many commands it
+ * took. */
 static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
 {
     uint64_t first = r->next, now = 0;

@@ -36,8 +36,8 @@ struct proxy {
     uint32_t *idle; /* stack of free flights */
     uint32_t in_flight;
     uint32_t oldest, youngest;
-    uint32_t turn;     /* the ring that comes first in this pass */
-    int draining;      /* the job has failed: commands are dropped */
+    uint32_t turn; /* the ring that comes first in this pass */
+    int draining;  /* the job has failed: commands are dropped */
     pthread_t thread;
     int running;
     int stop;

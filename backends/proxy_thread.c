@@ -30,8 +30,8 @@ static void relax(void)
 #endif
 }
 
-/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its own for about
- * a millisecond; where ranks outnumber them, what it waits for needs the core. */
+/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its
+ * own for about a millisecond; where ranks outnumber them, what it waits for needs the core. */
 static uint32_t spins(const struct proxy *p)
 {
     cpu_set_t set;
@@ -59,7 +59,8 @@ static void *run(void *argument)
     uint64_t give_up = 0;
     prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* the default of 50 us would double the longest sleep */
     for (;;) {
-        int stop = __atomic_load_n(&p->stop, __ATOMIC_ACQUIRE); /* before the pass: what was posted before it is read */
+        int stop = __atomic_load_n(&p->stop,
+                                   __ATOMIC_ACQUIRE); /* before the pass: what was posted before it is read */
         if (proxy_step(p)) {
             idle = 0;
         } else {

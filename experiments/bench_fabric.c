@@ -1,5 +1,5 @@
-/* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between two processes here or on
- * two machines. */
+/* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between two
+ * processes here or on two machines. */
 #include "experiments/bench_fabric.h"
 #include "experiments/commands.h"
 #include "experiments/options.h"
@@ -27,27 +27,37 @@ struct arguments {
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
-    {"nic", OPTION_TEXT, AT(nic), "soft|NAME", "the NIC. Default: a real one that is up, else soft", .max = 63},
-    {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME", "the other process's NIC on this machine. Default: as --nic", .max = 63},
-    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words, .word_count = 3},
-    {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16, 256 << 20},
+    {"nic", OPTION_TEXT, AT(nic), "soft|NAME", "the NIC. Default: a real one that is up, else soft",
+     .max = 63},
+    {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME",
+     "the other process's NIC on this machine. Default: as --nic", .max = 63},
+    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words,
+     .word_count = 3},
+    {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16,
+     256 << 20},
     {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20},
     {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20},
-    {"iters", OPTION_NUMBERS, AT(iterations), "N", "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
-     "latency 20 to 1000", 1, 10000000},
+    {"iters", OPTION_NUMBERS, AT(iterations), "N",
+     "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
+     "latency 20 to 1000",
+     1, 10000000},
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096},
-    {"verbs", OPTION_TEXT, AT(verbs), "K=V,...", "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
-    {"server", OPTION_FLAG, AT(server), NULL, "wait for a client on --port instead of starting both ends here"},
+    {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
+     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
+    {"server", OPTION_FLAG, AT(server), NULL,
+     "wait for a client on --port instead of starting both ends here"},
     {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255},
     {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535},
-    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000, 86400000000000ull},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
+     86400000000000ull},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
 };
 
 static const struct option_table table = {
     "bench fabric [OPTIONS]",
-    "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and ib_write_lat.\n"
+    "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and "
+    "ib_write_lat.\n"
     "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not counted.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench fabric --nic soft --size 256KB\n"
@@ -71,35 +81,41 @@ static void report_bandwidth(struct report *r, const struct bandwidth_result *b,
 {
     if (head)
         printf(" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
-    printf(" %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes, (unsigned long long)b->iterations,
-           b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
+    printf(" %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
+           (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
     fflush(stdout);
     if (r->csv)
         fprintf(r->csv, "bw,%llu,%llu,%.0f,%.0f,%.3f,,,,,,,\n", (unsigned long long)b->bytes,
                 (unsigned long long)b->iterations, b->peak, b->average, b->rate);
     if (r->json)
-        fprintf(r->json, "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
-                "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}", r->rows ? "," : "",
-                (unsigned long long)b->bytes, (unsigned long long)b->iterations, b->peak, b->average, b->rate);
+        fprintf(r->json,
+                "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
+                "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
+                r->rows ? "," : "", (unsigned long long)b->bytes, (unsigned long long)b->iterations, b->peak,
+                b->average, b->rate);
     r->rows++;
 }
 
 static void report_latency(struct report *r, const struct latency_result *l, int head)
 {
     if (head)
-        printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%% "
+        printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
+               "t_stdev[usec]   99%% "
                "percentile[usec]   99.9%% percentile[usec]\n");
-    printf(" %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n", (unsigned long long)l->bytes,
-           (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+    printf(" %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
+           (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max, l->typical,
+           l->average, l->deviation, l->p99, l->p999);
     fflush(stdout);
     if (r->csv)
         fprintf(r->csv, "lat,%llu,%llu,,,,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", (unsigned long long)l->bytes,
-                (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+                (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation,
+                l->p99, l->p999);
     if (r->json)
-        fprintf(r->json, "%s\n  {\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
+        fprintf(r->json,
+                "%s\n  {\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
                 "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f}",
-                r->rows ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,
-                l->typical, l->average, l->deviation, l->p99, l->p999);
+                r->rows ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min,
+                l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
     r->rows++;
 }
 
@@ -116,7 +132,8 @@ static int report_open(struct report *r, const struct arguments *a)
             return complain(STATUS_FAILED, text);
         }
     if (r->csv)
-        fprintf(r->csv, "test,bytes,iterations,peak_bytes_per_s,average_bytes_per_s,messages_per_s,min_us,max_us,typical_us,"
+        fprintf(r->csv, "test,bytes,iterations,peak_bytes_per_s,average_bytes_per_s,messages_per_s,min_us,"
+                        "max_us,typical_us,"
                         "average_us,stdev_us,p99_us,p999_us\n");
     return STATUS_DONE;
 }
@@ -127,7 +144,9 @@ static int report_close(struct report *r, int status)
         fprintf(r->json, "%s]}\n", r->rows ? "\n" : "");
     int bad = r->csv && (ferror(r->csv) | fclose(r->csv));
     bad |= r->json && (ferror(r->json) | fclose(r->json));
-    return bad && status == STATUS_DONE ? complain(STATUS_FAILED, "a result file could not be written in full") : status;
+    return bad && status == STATUS_DONE
+               ? complain(STATUS_FAILED, "a result file could not be written in full")
+               : status;
 }
 
 /* ---- the ends ---- */
@@ -144,8 +163,8 @@ static uint64_t region_of(const struct arguments *a)
 }
 
 /* Asks the server for one test, takes part, and hears whether what should have arrived did. */
-static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a, struct report *r,
-                    int head)
+static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
+                    struct report *r, int head)
 {
     struct wire_message answer = {0};
     struct bandwidth_result b;
@@ -181,8 +200,12 @@ static int all_tests(struct fabric_end *e, struct wire *w, const struct argument
         if (a->test == (kind == WIRE_BANDWIDTH ? TEST_LATENCY : TEST_BANDWIDTH))
             continue;
         for (uint64_t bytes = low; bytes <= high; bytes *= 2) {
-            uint64_t budget = kind == WIRE_BANDWIDTH ? clamp((512u << 20) / bytes, 50, 5000) : clamp((64u << 20) / bytes, 20, 1000);
-            struct wire_message t = {.kind = kind, .bytes = bytes, .region = region_of(a), .first = value,
+            uint64_t budget = kind == WIRE_BANDWIDTH ? clamp((512u << 20) / bytes, 50, 5000)
+                                                     : clamp((64u << 20) / bytes, 20, 1000);
+            struct wire_message t = {.kind = kind,
+                                     .bytes = bytes,
+                                     .region = region_of(a),
+                                     .first = value,
                                      .iterations = a->iterations ? a->iterations : budget};
             value += t.iterations + 1000;
             int rc = one_test(e, w, &t, a, r, bytes == low);
@@ -302,7 +325,8 @@ static int run_remote(const struct arguments *a)
 {
     char error[320];
     int fd = -1;
-    int rc = a->server ? wire_listen((uint16_t)a->port, a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull, &fd,
+    int rc = a->server ? wire_listen((uint16_t)a->port,
+                                     a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull, &fd,
                                      error, sizeof error)
                        : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
@@ -327,7 +351,8 @@ static int check(const struct arguments *a, const struct options_found *found, c
     else if (a->size && (options_given(&table, found, "min") || options_given(&table, found, "max")))
         snprintf(error, size, "--size is one size, --min and --max are a range: give one or the other");
     else if (a->min > a->max)
-        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min, (unsigned long long)a->max);
+        snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
+                 (unsigned long long)a->max);
     else if (a->server && a->client)
         snprintf(error, size, "--server and --client are the two ends: give one");
     else if ((a->server || a->client) && a->peer_nic)
@@ -341,7 +366,12 @@ static int check(const struct arguments *a, const struct options_found *found, c
 
 int bench_fabric(int argc, char **argv)
 {
-    struct arguments a = {.nic = "", .verbs = getenv("MK_VERBS"), .min = 16, .max = 8 << 20, .depth = 64, .port = 18515,
+    struct arguments a = {.nic = "",
+                          .verbs = getenv("MK_VERBS"),
+                          .min = 16,
+                          .max = 8 << 20,
+                          .depth = 64,
+                          .port = 18515,
                           .timeout_ns = MK_TIMEOUT_NS};
     struct options_found found;
     char error[256];

@@ -1,4 +1,5 @@
-/* `mkernel bench fabric`, inside: one fabric between two ranks, the wire by which they agree, the measurements, the report. */
+/* `mkernel bench fabric`, inside: one fabric between two ranks, the wire by which they agree, the
+ * measurements, the report. */
 #ifndef MK_BENCH_FABRIC_H
 #define MK_BENCH_FABRIC_H
 
@@ -9,7 +10,8 @@
 
 enum { FABRIC_FLAG_BYTES = 65536, FABRIC_FLAGS = FABRIC_FLAG_BYTES / 8, FABRIC_SIZES = 64 };
 
-/* ---- the wire (bench_fabric_wire.c): fixed-size messages over a socket, each waited for at most `timeout_ns` ---- */
+/* ---- the wire (bench_fabric_wire.c): fixed-size messages over a socket, each waited for at most
+ * `timeout_ns` ---- */
 
 struct wire {
     int fd;
@@ -21,16 +23,17 @@ enum wire_kind { WIRE_HELLO = 1, WIRE_ADDRESS, WIRE_BANDWIDTH, WIRE_LATENCY, WIR
 struct wire_message {
     uint64_t magic;
     uint32_t kind;
-    int32_t status;                     /* 0, or -errno with `text` */
-    uint64_t bytes, iterations, region; /* of a test; HELLO: bytes is the longest put, region the data of a heap */
-    uint64_t first;                     /* value of the test's first flag */
+    int32_t status; /* 0, or -errno with `text` */
+    uint64_t bytes, iterations,
+        region;     /* of a test; HELLO: bytes is the longest put, region the data of a heap */
+    uint64_t first; /* value of the test's first flag */
     char text[256];
     char address[4096];
 };
 
 int wire_send(struct wire *w, const struct wire_message *m);
-/* 0; -ETIMEDOUT; -ECONNRESET (the other end is gone); -EPROTO (it does not speak this); -EBADMSG: not `kind`. A message with
- * a status is returned as that status. */
+/* 0; -ETIMEDOUT; -ECONNRESET (the other end is gone); -EPROTO (it does not speak this); -EBADMSG: not `kind`.
+ * A message with a status is returned as that status. */
 int wire_receive(struct wire *w, uint32_t kind, struct wire_message *m);
 /* What the other end said in place of `m`, or what errno means, as a sentence's end. */
 const char *wire_reason(int result, const struct wire_message *m);
@@ -52,12 +55,13 @@ struct fabric_end {
     char error[320];
 };
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs, uint64_t data_bytes,
-                    uint64_t timeout_ns);
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs,
+                    uint64_t data_bytes, uint64_t timeout_ns);
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);
 uint64_t fabric_now(void);
-/* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after e->deadline. */
+/* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after e->deadline.
+ */
 int fabric_idle(struct fabric_end *e, uint32_t *spins);
 
 /* ---- the measurements (bench_fabric_measure.c). 0 or -errno with e->error. ---- */
@@ -73,7 +77,8 @@ struct latency_result {
     double min, max, typical, average, deviation, p99, p999; /* us, one way */
 };
 
-int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uint32_t depth, struct bandwidth_result *out);
+int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uint32_t depth,
+                      struct bandwidth_result *out);
 /* The receiver's part: after the sender is done, the last flags and the last bytes must have arrived. */
 int check_bandwidth(struct fabric_end *e, const struct wire_message *test);
 int measure_latency(struct fabric_end *e, const struct wire_message *test, struct latency_result *out);

@@ -24,12 +24,13 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs, uint64_t data_bytes,
-                    uint64_t timeout_ns)
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs,
+                    uint64_t data_bytes, uint64_t timeout_ns)
 {
     struct nic_choice choice;
     uint32_t peer = 1 - rank;
-    struct verbs_rc_config config = {.api = &e->api, .rank = rank, .world = 2, .peers = &peer, .peer_count = 1};
+    struct verbs_rc_config config = {
+        .api = &e->api, .rank = rank, .world = 2, .peers = &peer, .peer_count = 1};
     memset(e, 0, sizeof *e);
     e->rank = rank;
     e->timeout_ns = timeout_ns;
@@ -50,7 +51,8 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
         return -ENOMEM;
     }
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
-        ((uint64_t *)(void *)e->heap)[i] = rank ? 0 : i; /* touched, so that no page is first met while time runs */
+        ((uint64_t *)(void *)e->heap)[i] =
+            rank ? 0 : i; /* touched, so that no page is first met while time runs */
     config.heap = (struct mr_heap){.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes};
     config.device = e->nic;
     return verbs_rc_open(&e->fabric, &config, e->error, sizeof e->error);

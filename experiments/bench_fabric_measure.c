@@ -1,5 +1,5 @@
-/* What `mkernel bench fabric` measures, by the methods of perftest's ib_write_bw and ib_write_lat: bandwidth with a window of
- * puts under way, latency as half of a ping-pong. A put is the data and its flag. */
+/* What `mkernel bench fabric` measures, by the methods of perftest's ib_write_bw and ib_write_lat: bandwidth
+ * with a window of puts under way, latency as half of a ping-pong. A put is the data and its flag. */
 #include "experiments/bench_fabric.h"
 
 #include <errno.h>
@@ -14,7 +14,8 @@ enum { POLL_BATCH = 32 };
 static struct fabric_put put_of(const struct wire_message *t, uint32_t peer, uint64_t i)
 {
     uint64_t stride = mk_round_up(t->bytes, 128), places = t->region / stride;
-    struct fabric_put p = {.peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = t->first + i, .bytes = t->bytes};
+    struct fabric_put p = {
+        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = t->first + i, .bytes = t->bytes};
     p.source = p.destination = FABRIC_FLAG_BYTES + i % places * stride;
     return p;
 }
@@ -49,7 +50,8 @@ static void extend(struct fabric_end *e)
 }
 
 /* Starts what the window takes of the puts before `until`; returns how many, or -errno. */
-static int start(struct fabric_end *e, const struct wire_message *t, uint64_t until, uint32_t depth, uint64_t *when)
+static int start(struct fabric_end *e, const struct wire_message *t, uint64_t until, uint32_t depth,
+                 uint64_t *when)
 {
     uint64_t first = e->started;
     while (e->started < until && e->started - e->completed < depth) {
@@ -68,7 +70,8 @@ static int start(struct fabric_end *e, const struct wire_message *t, uint64_t un
     return e->started != first ? (e->fabric->ops->flush(e->fabric), (int)(e->started - first)) : 0;
 }
 
-static int run_puts(struct fabric_end *e, const struct wire_message *t, uint32_t depth, uint64_t *posted, uint64_t *done)
+static int run_puts(struct fabric_end *e, const struct wire_message *t, uint32_t depth, uint64_t *posted,
+                    uint64_t *done)
 {
     uint32_t spins = 0;
     e->started = e->completed = 0;
@@ -99,7 +102,8 @@ static double peak_rate(const uint64_t *posted, const uint64_t *done, uint64_t n
     return best * 1e9;
 }
 
-int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32_t depth, struct bandwidth_result *out)
+int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32_t depth,
+                      struct bandwidth_result *out)
 {
     uint64_t n = t->iterations;
     uint64_t *times = calloc(2 * n, sizeof *times);
@@ -128,15 +132,16 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
     const uint64_t *words = (const uint64_t *)(void *)e->heap;
     for (uint64_t i = from; i < t->iterations; i++) /* all have completed at the sender: they are here */
         if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != t->first + i) {
-            snprintf(e->error, sizeof e->error, "put %llu completed at the sender and its flag did not arrive",
-                     (unsigned long long)i);
+            snprintf(e->error, sizeof e->error,
+                     "put %llu completed at the sender and its flag did not arrive", (unsigned long long)i);
             return -EBADMSG;
         }
     for (uint64_t place = 0; place < places && place < t->iterations; place++) {
         uint64_t first = (FABRIC_FLAG_BYTES + place * stride) / 8;
         for (uint64_t w = first; w < first + t->bytes / 8; w++)
             if (words[w] != w) { /* the sender's word w holds w */
-                snprintf(e->error, sizeof e->error, "wrong bytes arrived at %llu", (unsigned long long)(w * 8));
+                snprintf(e->error, sizeof e->error, "wrong bytes arrived at %llu",
+                         (unsigned long long)(w * 8));
                 return -EBADMSG;
             }
     }

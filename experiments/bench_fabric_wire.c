@@ -87,7 +87,8 @@ static void set_up(int fd)
 
 int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size)
 {
-    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in6 address = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in ipv4 = {.sin_family = AF_INET, .sin_port = htons(port)};
     int listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), bound;
     if (listener >= 0) {
@@ -99,7 +100,9 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
         setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
         bound = bind(listener, (struct sockaddr *)&ipv4, sizeof ipv4);
     }
-    int rc = listener < 0 || bound || listen(listener, 1) ? -errno : wait_for(listener, POLLIN, fabric_now() + timeout_ns);
+    int rc = listener < 0 || bound || listen(listener, 1)
+                 ? -errno
+                 : wait_for(listener, POLLIN, fabric_now() + timeout_ns);
     if (!rc && (*fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
         rc = -errno;
     if (listener >= 0)

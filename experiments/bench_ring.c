@@ -1,5 +1,5 @@
-/* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy, over a fabric that
- * takes every put and completes it at once. */
+/* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy,
+ * over a fabric that takes every put and completes it at once. */
 #include "experiments/commands.h"
 #include "experiments/options.h"
 #include "backends/proxy.h"
@@ -46,7 +46,8 @@ static int null_poll(struct fabric *fabric, struct fabric_completion *out, int m
     return n;
 }
 
-static const struct fabric_ops null_ops = {.name = "null", .put = null_put, .flush = null_flush, .poll = null_poll};
+static const struct fabric_ops null_ops = {
+    .name = "null", .put = null_put, .flush = null_flush, .poll = null_poll};
 
 static uint64_t now(void *context)
 {
@@ -79,8 +80,8 @@ static uint64_t round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch
     while (mk_ring_post(ring, mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
         wait_a_little(&spins);
     for (uint64_t i = 1; i < commands; i++) {
-        struct mk_command c = mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096, (uint32_t)i & 511,
-                                             mk_ring_parity(ring->capacity, ring->posted));
+        struct mk_command c = mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096,
+                                             (uint32_t)i & 511, mk_ring_parity(ring->capacity, ring->posted));
         while (mk_ring_post(ring, c)) {
             if (failed(job_failed))
                 return 0;
@@ -110,7 +111,8 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     struct proxy *proxy = NULL;
     FILE *out = json ? fopen(json, "w") : NULL;
     if (!fabric || !ring) {
-        fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n", (unsigned long long)capacity);
+        fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n",
+                (unsigned long long)capacity);
         goto done;
     }
     if (json && !out) {
@@ -120,9 +122,17 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     memset(ring, 0, mk_ring_bytes(capacity));
     ring->capacity = capacity;
     fabric->fabric.ops = &null_ops;
-    struct proxy_config config = {.fabric = &fabric->fabric, .rings = &ring, .ring_count = 1, .timeout_ns = MK_TIMEOUT_NS,
-                                  .topo = {.nodes = 2, .gpus = 1}, .heap_bytes = 1 << 20, .heap_flags = 512,
-                                  .now = now, .failed = failed, .fail = fail, .context = &job_failed};
+    struct proxy_config config = {.fabric = &fabric->fabric,
+                                  .rings = &ring,
+                                  .ring_count = 1,
+                                  .timeout_ns = MK_TIMEOUT_NS,
+                                  .topo = {.nodes = 2, .gpus = 1},
+                                  .heap_bytes = 1 << 20,
+                                  .heap_flags = 512,
+                                  .now = now,
+                                  .failed = failed,
+                                  .fail = fail,
+                                  .context = &job_failed};
     int rc = proxy_create(&proxy, &config);
     if (!rc)
         rc = proxy_start(proxy);
@@ -144,9 +154,11 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     printf("%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands, (unsigned long long)capacity,
            rates[rounds / 2], rates[0], rates[rounds - 1]);
     if (out)
-        fprintf(out, "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
-                "\"min_mps\":%.3f,\"max_mps\":%.3f}\n", (unsigned long long)commands, (unsigned long long)capacity,
-                rounds, rates[rounds / 2], rates[0], rates[rounds - 1]);
+        fprintf(out,
+                "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
+                "\"min_mps\":%.3f,\"max_mps\":%.3f}\n",
+                (unsigned long long)commands, (unsigned long long)capacity, rounds, rates[rounds / 2],
+                rates[0], rates[rounds - 1]);
     status = STATUS_DONE;
 done:
     proxy_destroy(proxy);
@@ -168,15 +180,17 @@ struct arguments {
 static const struct option_spec specs[] = {
     {"commands", OPTION_NUMBERS, AT(commands), "N", "commands of a round. Default 5000000", 1000, 1u << 30},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N", "rounds behind one that warms up. Default 7", 1, ROUNDS_MAX},
-    {"capacity", OPTION_NUMBERS, AT(capacity), "N", "places in the ring, a power of two. Default 1024", 2, 1u << 24},
+    {"capacity", OPTION_NUMBERS, AT(capacity), "N", "places in the ring, a power of two. Default 1024", 2,
+     1u << 24},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
 };
 
-static const struct option_table table = {
-    "bench ring [OPTIONS]",
-    "Commands per second from one producer thread to the proxy, which hands them to a fabric that completes each at\n"
-    "once: the cost of the ring and of the proxy alone.",
-    specs, sizeof specs / sizeof *specs, "  mkernel bench ring --rounds 20\n"};
+static const struct option_table table = {"bench ring [OPTIONS]",
+                                          "Commands per second from one producer thread to the proxy, which "
+                                          "hands them to a fabric that completes each at\n"
+                                          "once: the cost of the ring and of the proxy alone.",
+                                          specs, sizeof specs / sizeof *specs,
+                                          "  mkernel bench ring --rounds 20\n"};
 
 int bench_ring(int argc, char **argv)
 {
@@ -191,7 +205,8 @@ int bench_ring(int argc, char **argv)
     if (!rc && found.word_count)
         rc = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
     else if (!rc && a.capacity & (a.capacity - 1))
-        rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu", (unsigned long long)a.capacity);
+        rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu",
+                      (unsigned long long)a.capacity);
     if (rc) {
         fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
         return STATUS_USAGE;

@@ -1,5 +1,5 @@
-/* Whatever 16 bytes stand in a ring, the proxy hands the fabric only puts that stay inside the heap and go to a rank of
- * another node, and says at most one failure. */
+/* Whatever 16 bytes stand in a ring, the proxy hands the fabric only puts that stay inside the heap and go to
+ * a rank of another node, and says at most one failure. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -37,9 +37,11 @@ static int checked_put(struct fabric *fabric, const struct fabric_put *p)
     return fake_put(fabric, p);
 }
 
-static const struct fabric_ops ops = {.name = "checked", .put = checked_put, .flush = fake_flush, .poll = fake_poll};
+static const struct fabric_ops ops = {
+    .name = "checked", .put = checked_put, .flush = fake_flush, .poll = fake_poll};
 
-/* The first byte of each 17 bends a random command towards a valid one, so that the checks behind the first are reached. */
+/* The first byte of each 17 bends a random command towards a valid one, so that the checks behind the first
+ * are reached. */
 static struct mk_command command_of(const uint8_t *data, uint32_t parity)
 {
     struct mk_command c;
@@ -70,9 +72,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int failures = 0;
     struct mk_ring *ring = calloc(1, mk_ring_bytes(CAPACITY));
     ring->capacity = CAPACITY;
-    struct proxy_config config = {.fabric = &fabric.fabric, .rings = &ring, .ring_count = 1, .timeout_ns = UINT64_MAX,
-                                  .topo = topo, .heap_bytes = HEAP, .heap_flags = FLAGS, .now = now,
-                                  .failed = failed, .fail = fail_job, .context = &failures};
+    struct proxy_config config = {.fabric = &fabric.fabric,
+                                  .rings = &ring,
+                                  .ring_count = 1,
+                                  .timeout_ns = UINT64_MAX,
+                                  .topo = topo,
+                                  .heap_bytes = HEAP,
+                                  .heap_flags = FLAGS,
+                                  .now = now,
+                                  .failed = failed,
+                                  .fail = fail_job,
+                                  .context = &failures};
     struct proxy *p;
     if (proxy_create(&p, &config))
         abort();

@@ -1,5 +1,5 @@
-/* The survey finds softnic's devices as they are configured, and a choice takes the device that was named, turns through
- * several, and says in one sentence why a device cannot be had. */
+/* The survey finds softnic's devices as they are configured, and a choice takes the device that was named,
+ * turns through several, and says in one sentence why a device cannot be had. */
 #include "backends/nic.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* The proxy hands every command to the fabric once and in its ring's order, counts completions in that order whatever
- * order peers answer in, and ends the job with one exact record when a command is garbled or a put fails or hangs. */
+/* The proxy hands every command to the fabric once and in its ring's order, counts completions in that order
+ * whatever order peers answer in, and ends the job with one exact record when a command is garbled or a put
+ * fails or hangs. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -59,11 +60,20 @@ static struct bench *bench_open(uint32_t in_flight, uint64_t timeout)
         b->rings[i] = calloc(1, mk_ring_bytes(CAPACITY));
         b->rings[i]->capacity = CAPACITY;
     }
-    struct proxy_config config = {.fabric = &b->fabric.fabric, .rings = b->rings, .ring_count = RINGS,
-                                  .in_flight = in_flight, .timeout_ns = timeout,
-                                  .topo = {.nodes = NODES, .gpus = 1, .rank = 0}, .heap_bytes = HEAP,
-                                  .heap_flags = FLAGS, .messages = &b->log, .now = now, .failed = failed,
-                                  .fail = fail_job, .describe = describe, .context = b};
+    struct proxy_config config = {.fabric = &b->fabric.fabric,
+                                  .rings = b->rings,
+                                  .ring_count = RINGS,
+                                  .in_flight = in_flight,
+                                  .timeout_ns = timeout,
+                                  .topo = {.nodes = NODES, .gpus = 1, .rank = 0},
+                                  .heap_bytes = HEAP,
+                                  .heap_flags = FLAGS,
+                                  .messages = &b->log,
+                                  .now = now,
+                                  .failed = failed,
+                                  .fail = fail_job,
+                                  .describe = describe,
+                                  .context = b};
     assert_int_equal(proxy_create(&b->proxy, &config), 0);
     return b;
 }
@@ -150,8 +160,8 @@ static void test_completed_counts_in_ring_order(void **state)
     bench_close(b);
 }
 
-/* Random peers, random completions, several laps of three rings: each ring's commands reach each peer in order, none is
- * lost or doubled, and `completed` never passes a put that is still under way. */
+/* Random peers, random completions, several laps of three rings: each ring's commands reach each peer in
+ * order, none is lost or doubled, and `completed` never passes a put that is still under way. */
 static void test_laps(void **state)
 {
     struct bench *b = bench_open(12, 1u << 30);
@@ -175,7 +185,8 @@ static void test_laps(void **state)
         for (int peer = 0; peer < FAKE_PEERS; peer++) {
             struct fake_peer *p = &b->fabric.peers[peer];
             for (; checked[peer] < p->posted; checked[peer]++) {
-                uint32_t flag = p->queue[checked[peer] % FAKE_QUEUE].flag, ring = flag / total, n = flag % total;
+                uint32_t flag = p->queue[checked[peer] % FAKE_QUEUE].flag, ring = flag / total,
+                         n = flag % total;
                 assert_true(n < next[ring]);
                 assert_int_equal(peer_of[ring][n], peer);
                 for (uint32_t k = seen_until[ring][peer]; k < n; k++)

@@ -1,5 +1,6 @@
-/* The proxy's thread takes everything that a producer thread posts, in order, wakes from its idle sleep, and ends in a bounded
- * time: with everything complete where the job is well, without waiting for a dead peer where it is not. */
+/* The proxy's thread takes everything that a producer thread posts, in order, wakes from its idle sleep, and
+ * ends in a bounded time: with everything complete where the job is well, without waiting for a dead peer
+ * where it is not. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -35,7 +36,8 @@ static void fail_job(void *context, const struct mk_failure *failure)
     __atomic_store_n(&job_failed, 1, __ATOMIC_RELEASE);
 }
 
-/* Counts, per ring (its number is in the peer), that puts come in order: the flag is the sequence modulo FLAGS. */
+/* Counts, per ring (its number is in the peer), that puts come in order: the flag is the sequence modulo
+ * FLAGS. */
 struct counting_fabric {
     struct fake_fabric fake;
     uint64_t next[4], wrong;
@@ -49,8 +51,8 @@ static int counting_put(struct fabric *fabric, const struct fabric_put *put)
     return fake_put(fabric, put);
 }
 
-static const struct fabric_ops counting_ops = {.name = "counting", .put = counting_put, .flush = fake_flush,
-                                               .poll = fake_poll};
+static const struct fabric_ops counting_ops = {
+    .name = "counting", .put = counting_put, .flush = fake_flush, .poll = fake_poll};
 
 struct producer {
     struct mk_ring *ring;
@@ -75,8 +77,10 @@ static void *produce(void *argument)
     struct mk_ring *r = p->ring;
     post_within(r, mk_command_begin(1, 1, mk_ring_parity(CAPACITY, r->posted)), 10000000000ull);
     for (uint64_t n = 0; n < p->commands; n++)
-        if (post_within(r, mk_command_put(p->peer, 128 * (n % 1000), 4096, 16, (uint32_t)(n % FLAGS),
-                                          mk_ring_parity(CAPACITY, r->posted)), 10000000000ull))
+        if (post_within(r,
+                        mk_command_put(p->peer, 128 * (n % 1000), 4096, 16, (uint32_t)(n % FLAGS),
+                                       mk_ring_parity(CAPACITY, r->posted)),
+                        10000000000ull))
             return p;
     return NULL;
 }
@@ -84,9 +88,15 @@ static void *produce(void *argument)
 static struct proxy *start(struct fabric *fabric, struct mk_ring **rings, uint32_t count)
 {
     job_failed = failures = 0;
-    struct proxy_config config = {.fabric = fabric, .rings = rings, .ring_count = count,
-                                  .timeout_ns = 20000000000ull, .topo = {.nodes = 4, .gpus = 1},
-                                  .heap_bytes = HEAP, .heap_flags = FLAGS, .now = now, .failed = failed,
+    struct proxy_config config = {.fabric = fabric,
+                                  .rings = rings,
+                                  .ring_count = count,
+                                  .timeout_ns = 20000000000ull,
+                                  .topo = {.nodes = 4, .gpus = 1},
+                                  .heap_bytes = HEAP,
+                                  .heap_flags = FLAGS,
+                                  .now = now,
+                                  .failed = failed,
                                   .fail = fail_job};
     struct proxy *p;
     assert_int_equal(proxy_create(&p, &config), 0);

@@ -1,5 +1,5 @@
-/* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments with status 2 and dead ends
- * with status 3, one sentence each. */
+/* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments with
+ * status 2 and dead ends with status 3, one sentence each. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -14,8 +14,8 @@ static void expect(const char *line, int status, const char *says)
     command_start(&r, line, NULL);
     command_finish(&r, 60);
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status, status,
-                 r.out_text, r.err_text, says);
+        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status,
+                 status, r.out_text, r.err_text, says);
     if (status && command_lines(r.err_text) != 1)
         fail_msg("mkernel %s: not one line on stderr: \"%s\"", line, r.err_text);
     if (status == 2 && r.out_used)
@@ -75,7 +75,8 @@ static void test_measures(void **state)
     double min = column_of(r.out_text, "t_min", "256", 2), max = column_of(r.out_text, "t_min", "256", 3);
     double typical = column_of(r.out_text, "t_min", "256", 4), p99 = column_of(r.out_text, "t_min", "256", 7);
     assert_true(min > 0 && min <= typical && typical <= p99 && p99 <= max);
-    double average = column_of(r.out_text, "BW peak", "256", 3) * 1048576, rate = column_of(r.out_text, "BW peak", "256", 4) * 1e6;
+    double average = column_of(r.out_text, "BW peak", "256", 3) * 1048576,
+           rate = column_of(r.out_text, "BW peak", "256", 4) * 1e6;
     assert_true(average > 0.99 * rate * 256 - 20000 && average < 1.01 * rate * 256 + 20000);
     expect("bench fabric --nic soft --test lat --size 4KB --iters 50", 0, "t_typical");
     assert_null(strstr(r.out_text, "BW peak"));

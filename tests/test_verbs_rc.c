@@ -1,5 +1,6 @@
-/* The verbs fabric over softnic delivers every put's bytes before its flag, completes each put once and in order over several
- * QPs and many laps of their queues, and turns a failed work request or a dead peer into one named completion in time. */
+/* The verbs fabric over softnic delivers every put's bytes before its flag, completes each put once and in
+ * order over several QPs and many laps of their queues, and turns a failed work request or a dead peer into
+ * one named completion in time. */
 #include "tests/helpers/verbs_pair.h"
 
 #include <dlfcn.h>
@@ -20,12 +21,13 @@ static uint64_t mix(uint64_t x)
 /* ---- data before flag ---- */
 
 enum { SIZES = 14, ROUNDS = 40 };
-static const uint64_t sizes[SIZES] = {16,     128,    144,     1024,    4096,    4112,    65536,
-                                      65552,  262144, 1 << 20, 1048592, 3 << 20, 4194288, 4 << 20};
+static const uint64_t sizes[SIZES] = {16,    128,    144,     1024,    4096,    4112,    65536,
+                                      65552, 262144, 1 << 20, 1048592, 3 << 20, 4194288, 4 << 20};
 
 static const char *order_options;
 
-/* The flag's round says how many bytes must be there: the reader checks the last bytes first, the moment it sees it. */
+/* The flag's round says how many bytes must be there: the reader checks the last bytes first, the moment it
+ * sees it. */
 static int data_before_flag(uint32_t rank, int fd)
 {
     struct pair_rank r;
@@ -40,10 +42,15 @@ static int data_before_flag(uint32_t rank, int fd)
             if (rank == 0) {
                 for (uint64_t i = 0; i < words; i++)
                     data[i] = seed + i;
-                struct fabric_put put = {.peer = 1, .flag = s, .value = round, .cookie = started++,
-                                         .source = (uint64_t)((char *)data - r.heap), .bytes = sizes[s]};
+                struct fabric_put put = {.peer = 1,
+                                         .flag = s,
+                                         .value = round,
+                                         .cookie = started++,
+                                         .source = (uint64_t)((char *)data - r.heap),
+                                         .bytes = sizes[s]};
                 put.destination = put.source;
-                bad = pair_put(&r, &put, &completed, &status) || pair_drain(&r, &completed, started, &status) || status;
+                bad = pair_put(&r, &put, &completed, &status) ||
+                      pair_drain(&r, &completed, started, &status) || status;
             } else {
                 uint64_t end = pair_now() + 10000000000ull;
                 while (__atomic_load_n(pair_flag(&r, s), __ATOMIC_ACQUIRE) != round && pair_now() < end)
@@ -54,9 +61,12 @@ static int data_before_flag(uint32_t rank, int fd)
                         wrong = i;
                 bad = wrong != words;
                 if (bad)
-                    fprintf(stderr, "round %d, %d bytes: word %d came after its flag\n", (int)round, (int)sizes[s], (int)wrong);
-                struct fabric_put answer = {.peer = 0, .flag = s, .value = round, .cookie = started++}; /* the flag alone */
-                bad |= pair_put(&r, &answer, &completed, &status) || pair_drain(&r, &completed, started, &status) || status;
+                    fprintf(stderr, "round %d, %d bytes: word %d came after its flag\n", (int)round,
+                            (int)sizes[s], (int)wrong);
+                struct fabric_put answer = {
+                    .peer = 0, .flag = s, .value = round, .cookie = started++}; /* the flag alone */
+                bad |= pair_put(&r, &answer, &completed, &status) ||
+                       pair_drain(&r, &completed, started, &status) || status;
                 continue;
             }
             uint64_t end = pair_now() + 10000000000ull;
@@ -78,8 +88,8 @@ static void test_data_before_flag(void **state)
 
 /* ---- many puts under way ---- */
 
-/* 20,000 puts of random sizes and places over queues of 32: each completes once, in order, and the receiver ends with what
- * the last put to each place said. */
+/* 20,000 puts of random sizes and places over queues of 32: each completes once, in order, and the receiver
+ * ends with what the last put to each place said. */
 static void run_many(const char *options, uint64_t puts)
 {
     enum { PLACES = 64, PLACE = 65536 };
@@ -94,9 +104,14 @@ static void run_many(const char *options, uint64_t puts)
             uint32_t place = (uint32_t)(n % PLACES);
             if (n - reported >= PLACES) /* its place is still being read */
                 break;
-            uint64_t bytes = 16 * (uint64_t)(rand_r(&seed) % 40 ? rand_r(&seed) % 20 : rand_r(&seed) % (PLACE / 16));
+            uint64_t bytes =
+                16 * (uint64_t)(rand_r(&seed) % 40 ? rand_r(&seed) % 20 : rand_r(&seed) % (PLACE / 16));
             uint64_t *source = (uint64_t *)(void *)(r[0].heap + PAIR_FLAG_BYTES + place * PLACE);
-            struct fabric_put put = {.peer = 1, .flag = place, .value = n + 1, .cookie = n, .bytes = bytes,
+            struct fabric_put put = {.peer = 1,
+                                     .flag = place,
+                                     .value = n + 1,
+                                     .cookie = n,
+                                     .bytes = bytes,
                                      .source = PAIR_FLAG_BYTES + (uint64_t)place * PLACE};
             put.destination = put.source + PLACES * PLACE;
             uint64_t before[2] = {source[0], source[1]};
@@ -152,7 +167,8 @@ static void test_room_comes_back_without_flush(void **state)
     uint64_t completed = 0;
     int status = 0;
     for (uint64_t i = 0; i < 500; i++) {
-        struct fabric_put put = {.peer = 1, .flag = 1, .value = i + 1, .source = 4096, .destination = 4096, .bytes = 64};
+        struct fabric_put put = {
+            .peer = 1, .flag = 1, .value = i + 1, .source = 4096, .destination = 4096, .bytes = 64};
         assert_int_equal(pair_put(&r[0], &put, &completed, &status), 0);
     }
     assert_int_equal(pair_drain(&r[0], &completed, 500, &status), 0);
@@ -170,12 +186,12 @@ static void test_refusals(void **state)
     struct fabric *f = r[0].fabric;
     const uint64_t top = PAIR_FLAG_BYTES + 65536;
     struct fabric_put puts[] = {
-        {.peer = 0, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},      /* itself */
-        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},      /* nobody */
-        {.peer = 1, .flag = 512, .source = 4096, .destination = 4096, .bytes = 16},    /* no flag */
-        {.peer = 1, .flag = 1, .source = top - 16, .destination = 4096, .bytes = 32},  /* past the heap here */
-        {.peer = 1, .flag = 1, .source = 4096, .destination = top - 16, .bytes = 32},  /* and there */
-        {.peer = 1, .flag = 1, .source = 4096, .destination = 4080, .bytes = 32},      /* over flags */
+        {.peer = 0, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* itself */
+        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* nobody */
+        {.peer = 1, .flag = 512, .source = 4096, .destination = 4096, .bytes = 16},   /* no flag */
+        {.peer = 1, .flag = 1, .source = top - 16, .destination = 4096, .bytes = 32}, /* past the heap here */
+        {.peer = 1, .flag = 1, .source = 4096, .destination = top - 16, .bytes = 32}, /* and there */
+        {.peer = 1, .flag = 1, .source = 4096, .destination = 4080, .bytes = 32},     /* over flags */
     };
     for (size_t i = 0; i < sizeof puts / sizeof *puts; i++)
         assert_int_equal(f->ops->put(f, &puts[i]), i < 2 ? -ENOTCONN : -ERANGE);
@@ -196,8 +212,8 @@ static void test_foreign_addresses(void **state)
         size_t offset;
         uint8_t value;
         const char *says;
-    } cases[] = {{0, 0xff, "version"}, {32, 7, "other peers"}, {40, 200, "QPs"}, {58, 77, "InfiniBand"}, {59, 99, "MTU"},
-                 {76, 0, "softnic"}};
+    } cases[] = {{0, 0xff, "version"},   {32, 7, "other peers"}, {40, 200, "QPs"},
+                 {58, 77, "InfiniBand"}, {59, 99, "MTU"},        {76, 0, "softnic"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *at = addresses + stride + cases[i].offset, keep = *at;
         *at = (char)cases[i].value;
@@ -252,8 +268,13 @@ static void test_failed_work_request(void **state)
     /* Every put is two work requests: the seventh is the data of the fourth put. */
     assert_int_equal(softnic_set("fail-wr=7:REM_ACCESS_ERR"), 0);
     for (uint64_t i = 0; i < 8; i++) {
-        struct fabric_put put = {.peer = 1, .flag = (uint32_t)i, .value = 9, .cookie = 100 + i, .source = 4096,
-                                 .destination = 4096, .bytes = 1024};
+        struct fabric_put put = {.peer = 1,
+                                 .flag = (uint32_t)i,
+                                 .value = 9,
+                                 .cookie = 100 + i,
+                                 .source = 4096,
+                                 .destination = 4096,
+                                 .bytes = 1024};
         assert_int_equal(f->ops->put(f, &put), 0);
     }
     f->ops->flush(f);
@@ -294,7 +315,8 @@ static int peer_dies(uint32_t rank, int fd)
     uint64_t completed = 0, good = 0, n = 0;
     int status = 0;
     for (; n < 10; n++) {
-        struct fabric_put put = {.peer = 1, .flag = 0, .value = n + 1, .source = 4096, .destination = 4096, .bytes = 4096};
+        struct fabric_put put = {
+            .peer = 1, .flag = 0, .value = n + 1, .source = 4096, .destination = 4096, .bytes = 4096};
         if (pair_put(&r, &put, &completed, &status))
             return 1;
     }
@@ -307,7 +329,8 @@ static int peer_dies(uint32_t rank, int fd)
     int rc = 0;
     struct fabric_completion c = {0};
     for (int i = 0; i < 4 && !rc; i++) {
-        struct fabric_put put = {.peer = 1, .flag = 0, .value = 99, .source = 4096, .destination = 4096, .bytes = 4096};
+        struct fabric_put put = {
+            .peer = 1, .flag = 0, .value = 99, .source = 4096, .destination = 4096, .bytes = 4096};
         rc = r.fabric->ops->put(r.fabric, &put);
     }
     r.fabric->ops->flush(r.fabric);
@@ -330,14 +353,16 @@ static void test_options(void **state)
     struct verbs_options o;
     char error[128] = "";
     verbs_options_default(&o);
-    assert_int_equal(verbs_options_parse(&o, "qps=4,timeout=16,,mtu=1024,relaxed_ordering=0", error, sizeof error), 0);
+    assert_int_equal(
+        verbs_options_parse(&o, "qps=4,timeout=16,,mtu=1024,relaxed_ordering=0", error, sizeof error), 0);
     assert_int_equal(o.qps, 4);
     assert_int_equal(o.timeout, 16);
     assert_int_equal(o.mtu, 1024);
     assert_int_equal(o.relaxed_ordering, 0);
     assert_int_equal(o.retry, 7);
     assert_int_equal(verbs_options_parse(&o, NULL, error, sizeof error), 0);
-    const char *bad[] = {"qps", "qps=", "qps=0", "qps=17", "qps=4x", "lanes=2", "mtu=1000", "max_message=12", "=4", "qps=1 ,"};
+    const char *bad[] = {"qps",     "qps=",     "qps=0",          "qps=17", "qps=4x",
+                         "lanes=2", "mtu=1000", "max_message=12", "=4",     "qps=1 ,"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(verbs_options_parse(&o, bad[i], error, sizeof error), -EINVAL);
         assert_int_equal(o.qps, 4);

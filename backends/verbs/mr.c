@@ -17,22 +17,24 @@ void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops)
         providers[memory] = ops;
 }
 
-/* One region by its address. Relaxed ordering is an optional access: a device or kernel that does not know it ignores it,
- * but an old library has no call to ask with. */
-static struct ibv_mr *by_address(const struct verbs_api *api, struct ibv_pd *pd, void *address, uint64_t bytes,
-                                 int relaxed)
+/* One region by its address. Relaxed ordering is an optional access: a device or kernel that does not know it
+ * ignores it, but an old library has no call to ask with. */
+static struct ibv_mr *by_address(const struct verbs_api *api, struct ibv_pd *pd, void *address,
+                                 uint64_t bytes, int relaxed)
 {
     if (relaxed && api->reg_mr_iova2)
-        return api->reg_mr_iova2(pd, address, bytes, (uintptr_t)address, ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+        return api->reg_mr_iova2(pd, address, bytes, (uintptr_t)address,
+                                 ACCESS | IBV_ACCESS_RELAXED_ORDERING);
     return api->reg_mr(pd, address, bytes, ACCESS);
 }
 
-static struct ibv_mr *by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_memory_ops *owner,
-                                void *address, uint64_t bytes, int relaxed)
+static struct ibv_mr *by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd,
+                                const struct mr_memory_ops *owner, void *address, uint64_t bytes, int relaxed)
 {
     int fd = -1;
     uint64_t offset = 0;
-    int rc = api->reg_dmabuf_mr && owner->export_dmabuf ? owner->export_dmabuf(address, bytes, &fd, &offset) : -ENOSYS;
+    int rc = api->reg_dmabuf_mr && owner->export_dmabuf ? owner->export_dmabuf(address, bytes, &fd, &offset)
+                                                        : -ENOSYS;
     if (rc) {
         errno = -rc;
         return NULL;
@@ -45,8 +47,8 @@ static struct ibv_mr *by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd, 
     return mr;
 }
 
-static struct ibv_mr *region(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf,
-                             uint64_t from, uint64_t to, int relaxed)
+static struct ibv_mr *region(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
+                             int dmabuf, uint64_t from, uint64_t to, int relaxed)
 {
     char *address = (char *)heap->base + from;
     if (dmabuf)
@@ -54,8 +56,8 @@ static struct ibv_mr *region(const struct verbs_api *api, struct ibv_pd *pd, con
     return by_address(api, pd, address, to - from, relaxed);
 }
 
-static int both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf, int relaxed,
-                struct mr_set *out)
+static int both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf,
+                int relaxed, struct mr_set *out)
 {
     errno = 0;
     out->relaxed = relaxed && (dmabuf || api->reg_mr_iova2);
@@ -74,11 +76,16 @@ static void explain(int rc, const struct mr_heap *heap, const char *device, char
     struct rlimit limit;
     double mib = (double)heap->bytes / (1 << 20);
     if (heap->memory != MK_MEMORY_HOST)
-        snprintf(error, error_size, "%s cannot register GPU memory (%s): it takes DMA-BUF support or the nvidia_peermem "
-                 "module", device, strerror(-rc));
-    else if ((rc == -ENOMEM || rc == -EPERM) && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
-        snprintf(error, error_size, "%s cannot register %.0f MiB (%s): locked memory is limited to %.0f MiB, raise it "
-                 "with `ulimit -l unlimited`", device, mib, strerror(-rc), (double)limit.rlim_cur / (1 << 20));
+        snprintf(error, error_size,
+                 "%s cannot register GPU memory (%s): it takes DMA-BUF support or the nvidia_peermem "
+                 "module",
+                 device, strerror(-rc));
+    else if ((rc == -ENOMEM || rc == -EPERM) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
+             limit.rlim_cur != RLIM_INFINITY)
+        snprintf(error, error_size,
+                 "%s cannot register %.0f MiB (%s): locked memory is limited to %.0f MiB, raise it "
+                 "with `ulimit -l unlimited`",
+                 device, mib, strerror(-rc), (double)limit.rlim_cur / (1 << 20));
     else
         snprintf(error, error_size, "%s cannot register %.0f MiB: %s", device, mib, strerror(-rc));
 }
@@ -91,7 +98,8 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     int rc = -EOPNOTSUPP;
     if (!heap->flag_bytes || heap->flag_bytes > heap->bytes || heap->flag_bytes % 4096 ||
         (unsigned)heap->memory >= MEMORIES) {
-        snprintf(error, error_size, "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64 " bytes are flags)",
+        snprintf(error, error_size,
+                 "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64 " bytes are flags)",
                  heap->flag_bytes, heap->bytes);
         return -EINVAL;
     }

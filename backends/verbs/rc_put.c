@@ -1,4 +1,5 @@
-/* The data path of the verbs fabric: puts become chains of work requests, completions go back in each peer's order. */
+/* The data path of the verbs fabric: puts become chains of work requests, completions go back in each peer's
+ * order. */
 #include "backends/verbs/rc_state.h"
 
 #include <errno.h>
@@ -37,8 +38,8 @@ static void retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
     make_ready(rc, peer);
 }
 
-/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the peer are left
- * to say their own. */
+/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the
+ * peer are left to say their own. */
 static void break_qp(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
@@ -151,7 +152,8 @@ static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q)
     return slot;
 }
 
-static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer, const struct fabric_put *put)
+static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
+                       const struct fabric_put *put)
 {
     for (uint64_t at = 0; at < put->bytes; at += rc->device.max_message) {
         uint64_t bytes = put->bytes - at < rc->device.max_message ? put->bytes - at : rc->device.max_message;
@@ -164,7 +166,8 @@ static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
     }
 }
 
-static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer, const struct fabric_put *put)
+static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
+                       const struct fabric_put *put)
 {
     struct rc_slot *slot = next_slot(rc, q);
     slot->value = put->value;
@@ -192,7 +195,8 @@ static struct rc_qp *choose_qp(const struct rc *rc, struct rc_peer *peer, uint64
     return NULL;
 }
 
-/* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to come. */
+/* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to
+ * come. */
 static void flush_qp(struct rc *rc, struct rc_qp *q)
 {
     q->dirty = 0;
@@ -207,7 +211,8 @@ static void flush_qp(struct rc *rc, struct rc_qp *q)
         char detail[64];
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
-        rc->device.api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
+        rc->device.api->modify_qp(q->qp, &error,
+                                  IBV_QP_STATE); /* what was posted before it must not run on */
         break_qp(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
     }
 }
@@ -234,7 +239,8 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
         return peer->reported != peer->started ? -EAGAIN : -EPIPE;
     uint64_t wrs = mk_ceil_div(put->bytes, rc->device.max_message) + 1;
     uint64_t data_end = put->destination + put->bytes;
-    if (put->source + put->bytes > rc->heap.bytes || data_end > peer->heap_bytes || 8ull * put->flag >= peer->flag_bytes)
+    if (put->source + put->bytes > rc->heap.bytes || data_end > peer->heap_bytes ||
+        8ull * put->flag >= peer->flag_bytes)
         return -ERANGE;
     if (put->bytes && (put->source < rc->heap.flag_bytes || put->destination < peer->flag_bytes))
         return -ERANGE; /* flags are no data: they lie in a region of their own */

@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How deep the queues can be: each work request may end in a completion (a QP in error flushes them all, signaled or
- * not), and one CQ takes them all. */
+/* How deep the queues can be: each work request may end in a completion (a QP in error flushes them all,
+ * signaled or not), and one CQ takes them all. */
 static int choose_depth(struct rc *rc, char *error, size_t error_size)
 {
     const struct ibv_device_attr *a = &rc->device.attr;
     uint64_t qps = (uint64_t)rc->peer_count * rc->qps_per_peer;
     uint64_t depth = (uint64_t)rc->options.depth;
-    uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->device.max_message) + 1; /* writes of the longest command */
+    uint64_t longest =
+        mk_ceil_div(MK_CMD_MAX_BYTES, rc->device.max_message) + 1; /* writes of the longest command */
     if (depth < longest && longest <= 1024)
         depth = longest;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
@@ -29,15 +30,21 @@ static int choose_depth(struct rc *rc, char *error, size_t error_size)
     return 0;
 }
 
-/* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered memory. */
+/* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered
+ * memory. */
 static struct ibv_qp *create(struct rc *rc, uint32_t *max_inline)
 {
     const uint32_t wanted[] = {sizeof(uint64_t), 0};
     struct ibv_qp *qp = NULL;
     for (int i = 0; !qp && i < 2; i++) {
-        struct ibv_qp_init_attr attr = {.send_cq = rc->cq, .recv_cq = rc->cq, .qp_type = IBV_QPT_RC,
-                                        .cap = {.max_send_wr = rc->depth, .max_recv_wr = 1, .max_send_sge = 1,
-                                                .max_recv_sge = 1, .max_inline_data = wanted[i]}};
+        struct ibv_qp_init_attr attr = {.send_cq = rc->cq,
+                                        .recv_cq = rc->cq,
+                                        .qp_type = IBV_QPT_RC,
+                                        .cap = {.max_send_wr = rc->depth,
+                                                .max_recv_wr = 1,
+                                                .max_send_sge = 1,
+                                                .max_recv_sge = 1,
+                                                .max_inline_data = wanted[i]}};
         errno = 0;
         qp = rc->device.api->create_qp(rc->device.pd, &attr);
         *max_inline = qp ? attr.cap.max_inline_data : 0;
@@ -47,8 +54,8 @@ static struct ibv_qp *create(struct rc *rc, uint32_t *max_inline)
 
 static int to_init(struct rc *rc, struct ibv_qp *qp)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = rc->device.port,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = rc->device.port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     return rc->device.api->modify_qp(qp, &attr,
                                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -63,14 +70,16 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
     q->qp = create(rc, &max_inline);
     if (!q->qp) {
         int rc_ = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", rc->device.name, rc->depth, strerror(-rc_));
+        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", rc->device.name, rc->depth,
+                 strerror(-rc_));
         return rc_;
     }
     if (max_inline < sizeof(uint64_t)) {
         q->values = rc->device.api->reg_mr(rc->device.pd, q->slots, rc->depth * sizeof *q->slots,
                                            IBV_ACCESS_LOCAL_WRITE);
         if (!q->values) {
-            snprintf(error, error_size, "%s cannot register a QP's flags: %s", rc->device.name, strerror(errno));
+            snprintf(error, error_size, "%s cannot register a QP's flags: %s", rc->device.name,
+                     strerror(errno));
             return errno ? -errno : -ENOMEM;
         }
     }
@@ -125,7 +134,8 @@ static struct ibv_ah_attr route(const struct rc *rc, const struct rc_address *pe
     const struct verbs_device *d = &rc->device;
     struct ibv_ah_attr a = {.dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    int other_subnet = memcmp(peer->gid, d->gid.raw, 8) != 0; /* the GID's first half is the subnet's prefix */
+    int other_subnet =
+        memcmp(peer->gid, d->gid.raw, 8) != 0; /* the GID's first half is the subnet's prefix */
     if (ethernet || other_subnet || (d->port_attr.flags & IBV_QPF_GRH_REQUIRED)) {
         a.is_global = 1;
         memcpy(a.grh.dgid.raw, peer->gid, sizeof peer->gid);
@@ -136,29 +146,36 @@ static struct ibv_ah_attr route(const struct rc *rc, const struct rc_address *pe
     return a;
 }
 
-int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, uint32_t qp_number, char *error,
-                  size_t error_size)
+int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, uint32_t qp_number,
+                  char *error, size_t error_size)
 {
     const struct verbs_options *o = &rc->options;
     const struct verbs_device *d = &rc->device;
     /* Nobody reads or does atomics here, but some drivers refuse 0. */
     uint8_t reads = d->attr.max_qp_rd_atom > 0 ? 1 : 0;
-    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = verbs_mtu_of(rc->mtu), .dest_qp_num = qp_number,
-                                  .rq_psn = peer->psn, .max_dest_rd_atomic = reads, .min_rnr_timer = 12,
+    struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
+                                  .path_mtu = verbs_mtu_of(rc->mtu),
+                                  .dest_qp_num = qp_number,
+                                  .rq_psn = peer->psn,
+                                  .max_dest_rd_atomic = reads,
+                                  .min_rnr_timer = 12,
                                   .ah_attr = route(rc, peer)};
     int failed = d->api->modify_qp(q->qp, &receive,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (failed) {
         snprintf(error, error_size, "%s: no way to rank %u (RTR): %s", d->name, peer->rank, strerror(failed));
         return -abs(failed);
     }
-    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .sq_psn = rc->psn, .timeout = (uint8_t)o->timeout,
-                               .retry_cnt = (uint8_t)o->retry, .rnr_retry = (uint8_t)o->rnr_retry,
+    struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
+                               .sq_psn = rc->psn,
+                               .timeout = (uint8_t)o->timeout,
+                               .retry_cnt = (uint8_t)o->retry,
+                               .rnr_retry = (uint8_t)o->rnr_retry,
                                .max_rd_atomic = reads};
     failed = d->api->modify_qp(q->qp, &send,
-                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                   IBV_QP_MAX_QP_RD_ATOMIC);
+                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (failed)
         snprintf(error, error_size, "%s: no way to rank %u (RTS): %s", d->name, peer->rank, strerror(failed));
     return -abs(failed);

@@ -10,7 +10,8 @@
 #define RC_ADDRESS_MAX 4096u
 #define RC_MAX_QPS 16u /* to one peer */
 
-/* What a rank tells its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the magic catches others. */
+/* What a rank tells its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the
+ * magic catches others. */
 struct rc_address {
     uint64_t magic;
     uint64_t heap_base, heap_bytes, flag_bytes;
@@ -48,12 +49,12 @@ struct rc_qp {
     uint32_t peer;  /* index */
     uint32_t index; /* in rc->qps */
     struct rc_slot *slots;
-    struct ibv_mr *values;           /* the slots, registered, where the device has no inline data; else NULL */
-    uint64_t wr_queued, wr_posted;   /* work requests made; handed to the device */
-    uint64_t wr_retired;             /* known to be over */
-    struct rc_put *puts;             /* ring of `depth` */
+    struct ibv_mr *values;         /* the slots, registered, where the device has no inline data; else NULL */
+    uint64_t wr_queued, wr_posted; /* work requests made; handed to the device */
+    uint64_t wr_retired;           /* known to be over */
+    struct rc_put *puts;           /* ring of `depth` */
     uint64_t put_queued, put_retired;
-    uint32_t unsignaled;             /* puts since the last signaled one */
+    uint32_t unsignaled; /* puts since the last signaled one */
     int broken, dirty;
 };
 
@@ -62,7 +63,7 @@ struct rc_peer {
     struct rc_qp *qps;   /* of rc->qps_per_peer */
     uint32_t qps_in_use; /* connected: the smaller number of both ends */
     uint32_t turn;
-    int broken, ready;  /* ready: stands in rc->ready */
+    int broken, ready; /* ready: stands in rc->ready */
     uint64_t heap_base, heap_bytes, flag_bytes;
     uint32_t data_rkey, flag_rkey;
     struct rc_flight *flights; /* ring of rc->flight_mask + 1 */
@@ -95,8 +96,8 @@ struct rc {
 
 /* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
 int rc_qps_create(struct rc *rc, char *error, size_t error_size);
-int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, uint32_t qp_number, char *error,
-                  size_t error_size);
+int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, uint32_t qp_number,
+                  char *error, size_t error_size);
 void rc_qps_destroy(struct rc *rc);
 
 /* rc_put.c: the data path. */

@@ -50,7 +50,8 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
     api->provider = provider;
     void *library = provider == VERBS_SOFT ? load_soft(api) : load(api, "libibverbs.so.1");
     if (!library) {
-        snprintf(error, error_size, "cannot load %s: %s", provider == VERBS_SOFT ? "softnic" : "libibverbs", dlerror());
+        snprintf(error, error_size, "cannot load %s: %s", provider == VERBS_SOFT ? "softnic" : "libibverbs",
+                 dlerror());
         return -ENOENT;
     }
     const struct {
@@ -129,7 +130,8 @@ int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, ui
         struct ibv_port_attr attr;
         if (api->query_gid(context, port, (int)index, gid) || verbs_query_port(api, context, port, &attr))
             return -ENODATA;
-        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? gid_type_of_sysfs(context, port, index) : IBV_GID_TYPE_IB;
+        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? gid_type_of_sysfs(context, port, index)
+                                                           : IBV_GID_TYPE_IB;
     }
     return memcmp(gid, &zero, sizeof zero) ? 0 : -ENODATA;
 }

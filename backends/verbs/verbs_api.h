@@ -1,8 +1,9 @@
-/* The verbs functions that mkernel calls, as a table that is filled when the program runs: from the system's libibverbs, or
- * from libsoftnic. Nothing links against either, so the program starts on a machine that has neither.
+/* The verbs functions that mkernel calls, as a table that is filled when the program runs: from the system's
+ * libibverbs, or from libsoftnic. Nothing links against either, so the program starts on a machine that has
+ * neither.
  *
- * What verbs.h defines inline over a context's own operations (ibv_post_send, ibv_poll_cq) is called directly: it reaches
- * the provider through the object, whichever library made it. */
+ * What verbs.h defines inline over a context's own operations (ibv_post_send, ibv_poll_cq) is called
+ * directly: it reaches the provider through the object, whichever library made it. */
 #ifndef MK_VERBS_API_H
 #define MK_VERBS_API_H
 
@@ -43,18 +44,19 @@ struct verbs_api {
     __typeof__(_ibv_query_gid_ex) *query_gid_ex;
 };
 
-/* Loads the library and fills *api. The library stays loaded for the life of the process (providers keep threads and
- * handlers). libsoftnic.so is looked for beside the executable, in the folder above it and in its lib, beside the library
- * that holds this function, then on the loader's path. Any thread.
- * 0, -ENOENT (no such library) or -ENOSYS (it lacks a function), with one sentence in `error`. */
+/* Loads the library and fills *api. The library stays loaded for the life of the process (providers keep
+ * threads and handlers). libsoftnic.so is looked for beside the executable, in the folder above it and in its
+ * lib, beside the library that holds this function, then on the loader's path. Any thread. 0, -ENOENT (no
+ * such library) or -ENOSYS (it lacks a function), with one sentence in `error`. */
 int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error, size_t error_size);
 
-/* ibv_query_port as verbs.h has it: the provider's own where it has one, so that the newer fields are filled too. 0 or an
- * errno. */
+/* ibv_query_port as verbs.h has it: the provider's own where it has one, so that the newer fields are filled
+ * too. 0 or an errno. */
 int verbs_query_port(const struct verbs_api *api, struct ibv_context *context, uint8_t port,
                      struct ibv_port_attr *attr);
 
-/* How GID `index` is spoken: "IB", "RoCE v1" or "RoCE v2"; the table's entry in *gid. -ENODATA: the entry is empty. */
+/* How GID `index` is spoken: "IB", "RoCE v1" or "RoCE v2"; the table's entry in *gid. -ENODATA: the entry is
+ * empty. */
 int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, uint8_t port, uint32_t index,
                     union ibv_gid *gid, uint32_t *type /* enum ibv_gid_type */);
 

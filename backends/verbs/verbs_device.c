@@ -33,14 +33,16 @@ static int choose_port(struct verbs_device *d, int64_t wanted, char *error, size
 {
     uint8_t first = wanted ? (uint8_t)wanted : 1, last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;
     for (uint8_t port = first; port && port <= last && port <= d->attr.phys_port_cnt; port++)
-        if (!verbs_query_port(d->api, d->context, port, &d->port_attr) && d->port_attr.state == IBV_PORT_ACTIVE) {
+        if (!verbs_query_port(d->api, d->context, port, &d->port_attr) &&
+            d->port_attr.state == IBV_PORT_ACTIVE) {
             d->port = port;
             return 0;
         }
     if (wanted > d->attr.phys_port_cnt)
         snprintf(error, error_size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt, (int)wanted);
     else
-        snprintf(error, error_size, "no port of %s is active%s", d->name, wanted ? " that was asked for" : "");
+        snprintf(error, error_size, "no port of %s is active%s", d->name,
+                 wanted ? " that was asked for" : "");
     return -ENETDOWN;
 }
 
@@ -54,7 +56,8 @@ static int choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_
     for (int i = 0; i < d->port_attr.gid_tbl_len; i++) {
         union ibv_gid gid;
         uint32_t type;
-        if ((wanted >= 0 && i != wanted) || verbs_query_gid(d->api, d->context, d->port, (uint32_t)i, &gid, &type))
+        if ((wanted >= 0 && i != wanted) ||
+            verbs_query_gid(d->api, d->context, d->port, (uint32_t)i, &gid, &type))
             continue;
         if (verbs_gid_rank(&gid, type) > best) {
             best = verbs_gid_rank(&gid, type);
@@ -65,9 +68,11 @@ static int choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_
     if (best)
         return 0;
     if (wanted >= 0)
-        snprintf(error, error_size, "entry %d of the GID table of %s port %u is empty", (int)wanted, d->name, d->port);
+        snprintf(error, error_size, "entry %d of the GID table of %s port %u is empty", (int)wanted, d->name,
+                 d->port);
     else
-        snprintf(error, error_size, "%s port %u has no GID: give its network interface an address", d->name, d->port);
+        snprintf(error, error_size, "%s port %u has no GID: give its network interface an address", d->name,
+                 d->port);
     return -EADDRNOTAVAIL;
 }
 

@@ -20,13 +20,14 @@ struct verbs_device {
 };
 
 /* Opens `name` on the port that the options ask for (or its first active one) and makes a PD.
- * 0, -ENODEV (no such device, or it cannot be opened), -ENETDOWN (the port is down), -EADDRNOTAVAIL (RoCE without a GID), or
- * what the provider said; one sentence in `error`. verbs_device_close is allowed after an error. */
+ * 0, -ENODEV (no such device, or it cannot be opened), -ENETDOWN (the port is down), -EADDRNOTAVAIL (RoCE
+ * without a GID), or what the provider said; one sentence in `error`. verbs_device_close is allowed after an
+ * error. */
 int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const char *name,
                       const struct verbs_options *options, char *error, size_t error_size);
 
-/* Reads the events that the device has sent since, without blocking, and keeps the last bad one in d->event. Returns 1 where
- * the device is of no more use (fatal error, CQ overrun), else 0. */
+/* Reads the events that the device has sent since, without blocking, and keeps the last bad one in d->event.
+ * Returns 1 where the device is of no more use (fatal error, CQ overrun), else 0. */
 int verbs_device_events(struct verbs_device *d);
 
 void verbs_device_close(struct verbs_device *d);

@@ -58,8 +58,8 @@ static int parse_one(struct verbs_options *o, const char *text, size_t length, c
     errno = 0;
     long long v = strtoll(value, &end, 10);
     if (errno || end == value || end != text + length || v < k->min || v > k->max) {
-        snprintf(error, error_size, "the verbs option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'", k->name, k->min,
-                 k->max, (int)(text + length - value), value);
+        snprintf(error, error_size, "the verbs option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'",
+                 k->name, k->min, k->max, (int)(text + length - value), value);
         return -EINVAL;
     }
     *field(o, k) = v;
@@ -77,11 +77,13 @@ int verbs_options_parse(struct verbs_options *o, const char *text, char *error, 
         text += length + (text[length] == ',');
     }
     if (parsed.mtu && (parsed.mtu < 256 || parsed.mtu & (parsed.mtu - 1))) {
-        snprintf(error, error_size, "the verbs option mtu takes 256, 512, 1024, 2048 or 4096, not %" PRId64, parsed.mtu);
+        snprintf(error, error_size, "the verbs option mtu takes 256, 512, 1024, 2048 or 4096, not %" PRId64,
+                 parsed.mtu);
         return -EINVAL;
     }
     if (parsed.max_message && parsed.max_message < 4096) {
-        snprintf(error, error_size, "the verbs option max_message takes at least 4096, not %" PRId64, parsed.max_message);
+        snprintf(error, error_size, "the verbs option max_message takes at least 4096, not %" PRId64,
+                 parsed.max_message);
         return -EINVAL;
     }
     *o = parsed;

@@ -27,11 +27,19 @@ static void rc_address(struct fabric *fabric, void *out)
 {
     struct rc *rc = rc_of(fabric);
     const struct verbs_device *d = &rc->device;
-    struct rc_address a = {.magic = RC_MAGIC, .heap_base = (uintptr_t)rc->heap.base, .heap_bytes = rc->heap.bytes,
-                           .flag_bytes = rc->heap.flag_bytes, .rank = rc->rank, .peer_count = rc->peer_count,
-                           .qps = rc->qps_per_peer, .data_rkey = rc->mr.data ? rc->mr.data->rkey : 0,
-                           .flag_rkey = rc->mr.flags->rkey, .psn = rc->psn, .lid = d->port_attr.lid,
-                           .link_layer = d->port_attr.link_layer, .mtu = (uint8_t)d->port_attr.active_mtu,
+    struct rc_address a = {.magic = RC_MAGIC,
+                           .heap_base = (uintptr_t)rc->heap.base,
+                           .heap_bytes = rc->heap.bytes,
+                           .flag_bytes = rc->heap.flag_bytes,
+                           .rank = rc->rank,
+                           .peer_count = rc->peer_count,
+                           .qps = rc->qps_per_peer,
+                           .data_rkey = rc->mr.data ? rc->mr.data->rkey : 0,
+                           .flag_rkey = rc->mr.flags->rkey,
+                           .psn = rc->psn,
+                           .lid = d->port_attr.lid,
+                           .link_layer = d->port_attr.link_layer,
+                           .mtu = (uint8_t)d->port_attr.active_mtu,
                            .provider = d->api->provider};
     memcpy(a.gid, d->gid.raw, sizeof a.gid);
     memset(out, 0, rc_address_bytes(fabric));
@@ -59,8 +67,8 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
     return verbs_mtu_bytes((enum ibv_mtu)a->mtu) ? NULL : "its MTU is none";
 }
 
-static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers, uint32_t at,
-                        char *error, size_t error_size)
+static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers,
+                        uint32_t at, char *error, size_t error_size)
 {
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
@@ -78,8 +86,8 @@ static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_add
 }
 
 /* Checks all peers before it connects the first. */
-static int rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count, char *error,
-                      size_t error_size)
+static int rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
+                      char *error, size_t error_size)
 {
     struct rc *rc = rc_of(fabric);
     size_t stride = rc_address_bytes(fabric);
@@ -91,7 +99,8 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
     for (uint32_t i = 0; i < count; i++) {
         struct rc_address a;
         memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
-        const char *wrong = rc->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(rc, &a, peers[i]);
+        const char *wrong =
+            rc->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(rc, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
@@ -134,8 +143,13 @@ static void rc_close(struct fabric *fabric)
     free(rc);
 }
 
-static const struct fabric_ops rc_ops = {.name = "verbs", .address_bytes = rc_address_bytes, .address = rc_address,
-                                         .connect = rc_connect, .put = rc_put, .flush = rc_flush, .poll = rc_poll,
+static const struct fabric_ops rc_ops = {.name = "verbs",
+                                         .address_bytes = rc_address_bytes,
+                                         .address = rc_address,
+                                         .connect = rc_connect,
+                                         .put = rc_put,
+                                         .flush = rc_flush,
+                                         .poll = rc_poll,
                                          .close = rc_close};
 
 /* The numbers of all QPs must fit the address; with hundreds of nodes that leaves fewer QPs per peer. */
@@ -188,10 +202,11 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
     if (!failed)
         failed = allocate(rc, config);
     if (!failed)
-        failed = verbs_device_open(&rc->device, config->api, config->device, &config->options, error, error_size);
+        failed =
+            verbs_device_open(&rc->device, config->api, config->device, &config->options, error, error_size);
     if (!failed)
-        failed = mr_register(config->api, rc->device.pd, &rc->heap, (int)rc->options.relaxed_ordering, &rc->mr, error,
-                             error_size);
+        failed = mr_register(config->api, rc->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
+                             &rc->mr, error, error_size);
     uint32_t random = 0;
     if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
         failed = -EIO;
@@ -216,9 +231,11 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     const struct rc *rc = (const struct rc *)fabric;
     const struct verbs_device *d = &rc->device;
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    snprintf(text, size, "%s port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, %s memory%s%s", d->name,
-             d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
+    snprintf(text, size,
+             "%s port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, %s memory%s%s",
+             d->name, d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
              ethernet ? d->gid_index : d->port_attr.lid,
-             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer, rc->depth, rc->peer_count,
-             rc->mr.how, rc->mr.relaxed ? ", relaxed ordering" : "", rc->max_inline ? "" : ", no inline data");
+             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer, rc->depth,
+             rc->peer_count, rc->mr.how, rc->mr.relaxed ? ", relaxed ordering" : "",
+             rc->max_inline ? "" : ", no inline data");
 }

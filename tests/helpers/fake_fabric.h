@@ -20,9 +20,9 @@ struct fake_peer {
 struct fake_fabric {
     struct fabric fabric;
     struct fake_peer peers[FAKE_PEERS];
-    uint32_t room;        /* puts under way to one peer; 0: no limit */
-    int broken;           /* put returns it */
-    int automatic;        /* complete by itself at the next poll */
+    uint32_t room; /* puts under way to one peer; 0: no limit */
+    int broken;    /* put returns it */
+    int automatic; /* complete by itself at the next poll */
     uint64_t puts, flushes, refused;
 };
 
@@ -66,6 +66,7 @@ static int fake_poll(struct fabric *fabric, struct fabric_completion *out, int m
     return n;
 }
 
-static const struct fabric_ops fake_ops = {.name = "fake", .put = fake_put, .flush = fake_flush, .poll = fake_poll};
+static const struct fabric_ops fake_ops = {
+    .name = "fake", .put = fake_put, .flush = fake_flush, .poll = fake_poll};
 
 #endif

@@ -43,8 +43,12 @@ static inline uint64_t *pair_flag(struct pair_rank *r, uint32_t flag)
 static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t data_bytes, const char *options)
 {
     uint32_t peer = 1 - rank;
-    struct verbs_rc_config config = {.api = &r->api, .device = "soft0", .rank = rank, .world = PAIR_RANKS,
-                                     .peers = &peer, .peer_count = 1};
+    struct verbs_rc_config config = {.api = &r->api,
+                                     .device = "soft0",
+                                     .rank = rank,
+                                     .world = PAIR_RANKS,
+                                     .peers = &peer,
+                                     .peer_count = 1};
     memset(r, 0, sizeof *r);
     verbs_options_default(&config.options);
     int rc = verbs_options_parse(&config.options, options, r->error, sizeof r->error);
@@ -99,7 +103,8 @@ static inline int pair_exchange(int fd, const void *mine, void *theirs, size_t b
 }
 
 /* Opens rank `rank` and connects it with the process at the other end of `fd`. */
-static inline int pair_join(struct pair_rank *r, uint32_t rank, int fd, uint64_t data_bytes, const char *options)
+static inline int pair_join(struct pair_rank *r, uint32_t rank, int fd, uint64_t data_bytes,
+                            const char *options)
 {
     char addresses[2 * 4096], byte = 0;
     int rc = pair_rank_open(r, rank, data_bytes, options);
@@ -140,8 +145,10 @@ static inline int pair_fork(int (*body)(uint32_t rank, int fd))
     return bad;
 }
 
-/* Starts a put, waiting for room at most 10 s; completions that arrive meanwhile are counted into *completed. */
-static inline int pair_put(struct pair_rank *r, const struct fabric_put *put, uint64_t *completed, int *status)
+/* Starts a put, waiting for room at most 10 s; completions that arrive meanwhile are counted into *completed.
+ */
+static inline int pair_put(struct pair_rank *r, const struct fabric_put *put, uint64_t *completed,
+                           int *status)
 {
     struct fabric_completion c[16];
     uint64_t end = pair_now() + 10000000000ull;
