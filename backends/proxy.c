@@ -270,18 +270,22 @@ static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
     return (int)(r->next - first);
 }
 
-static void check_timeout(struct proxy *p)
+static void check_timeout(struct proxy *p, uint64_t bound_ns)
 {
     const struct flight *f = &p->flights[p->oldest];
     uint64_t now = p->config.now(p->config.context);
-    if (now > f->posted && now - f->posted >= p->config.timeout_ns)
+    if (now > f->posted && now - f->posted >= bound_ns)
         fail_flight(p, f, now, -ETIMEDOUT, "the put did not complete");
 }
 
 int proxy_step(struct proxy *p)
 {
-    if (!p->draining && p->config.failed(p->config.context))
+    if (!p->draining && p->config.failed(p->config.context)) {
+        /* Who waits for this rank's puts may have been quicker to say so: a put that hangs says where the blame belongs. */
+        if (p->oldest != PROXY_NONE)
+            check_timeout(p, p->config.timeout_ns / 2);
         p->draining = 1;
+    }
     int did = collect(p), puts = 0;
     for (uint32_t i = 0; i < p->config.ring_count; i++) {
         struct ring_state *r = &p->rings[(p->turn + i) % p->config.ring_count];
@@ -298,7 +302,7 @@ int proxy_step(struct proxy *p)
         }
     }
     if (!p->draining && p->oldest != PROXY_NONE)
-        check_timeout(p);
+        check_timeout(p, p->config.timeout_ns);
     return did;
 }
 

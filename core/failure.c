@@ -86,7 +86,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say_who(&s, f);
         say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
         say_what(&s, f);
-        if (f->op < MK_OPS && f->producer != UINT32_MAX)
+        if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
             say(&s, "; rank %u should have produced it", f->producer);
         break;
     case MK_FAIL_PEER_LOST:
@@ -133,9 +133,23 @@ static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
     return 1 + (f->chunk != UINT32_MAX) + 2 * (f->producer == lost);
 }
 
+/* Whether `later` says why the rank that `kept` blames could not deliver: that rank waited too, about as long, for another.
+ * A rank that blames itself (its own puts do not leave) is explained by whoever blames another. */
+static int explains(const struct mk_failure *kept, const struct mk_failure *later)
+{
+    if (kept->kind != MK_FAIL_TIMEOUT || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))
+        return 0;
+    if (later->producer == UINT32_MAX || later->producer == later->rank || later->producer == kept->producer)
+        return 0;
+    if (later->rank != kept->producer && kept->producer != kept->rank)
+        return 0;
+    return (later->kind == MK_FAIL_NETWORK && later->status) || later->waited_ns >= kept->waited_ns / 2;
+}
+
 int failure_is_final(const struct mk_failure *f)
 {
-    return f->kind == MK_FAIL_PEER_LOST ? f->evidence == FAILURE_BEST_EVIDENCE : f->kind != MK_FAIL_NETWORK;
+    return f->kind == MK_FAIL_PEER_LOST ? f->evidence == FAILURE_BEST_EVIDENCE
+                                        : f->kind != MK_FAIL_NETWORK && f->kind != MK_FAIL_TIMEOUT;
 }
 
 int failure_merge(struct mk_failure *kept, const struct mk_failure *later)
@@ -154,6 +168,10 @@ int failure_merge(struct mk_failure *kept, const struct mk_failure *later)
     if (kept->kind == MK_FAIL_PEER_LOST && later->kind == MK_FAIL_PEER_LOST && later->producer == kept->producer &&
         later->evidence > kept->evidence && later->evidence <= FAILURE_BEST_EVIDENCE) {
         *kept = *later; /* enriched elsewhere */
+        return 1;
+    }
+    if (explains(kept, later)) {
+        *kept = *later;
         return 1;
     }
     if (kept->kind != MK_FAIL_PEER_LOST || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))

@@ -41,7 +41,8 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size);
 
 /* Takes a later record into the one that a job keeps: the first stays, but the loss of a rank is enriched by what others
  * were waiting for (a TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of
- * its peer when that is known. Returns 1 where *kept changed. */
+ * its peer when that is known. A wait that timed out gives way to why the rank it blames could not deliver: that rank's own
+ * wait for a third one, as long as its own. Returns 1 where *kept changed. */
 int failure_merge(struct mk_failure *kept, const struct mk_failure *later);
 
 /* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */

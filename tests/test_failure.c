@@ -139,6 +139,31 @@ static void the_first_failure_stays(void **state)
     assert_memory_equal(&kept, &first, sizeof kept);
 }
 
+/* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is to blame. */
+static void a_timeout_gives_way_to_its_cause(void **state)
+{
+    struct mk_failure first = waiting(1, 5, 3), cause = waiting(5, 6, 4), kept = first;
+    assert_false(failure_is_final(&kept));
+    cause.waited_ns = first.waited_ns / 4;
+    assert_int_equal(failure_merge(&kept, &cause), 0); /* an ordinary wait that the end cut short */
+    cause.waited_ns = first.waited_ns;
+    assert_int_equal(failure_merge(&kept, &cause), 1);
+    assert_int_equal(kept.rank, 5);
+    assert_int_equal(kept.producer, 6);
+}
+
+/* A rank whose own puts do not leave knows no more; whoever names another rank does. */
+static void who_blames_itself_gives_way(void **state)
+{
+    struct mk_failure kept = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0), own = waiting(2, 2, UINT32_MAX);
+    put.kind = MK_FAIL_NETWORK;
+    says(&kept, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 (flag 12 saw 6, "
+                "wants 7)");
+    assert_int_equal(failure_merge(&kept, &own), 0);
+    assert_int_equal(failure_merge(&kept, &put), 1);
+    assert_int_equal(kept.producer, 1);
+}
+
 /* A record may come from another process. */
 static void never_overruns(void **state)
 {
@@ -165,6 +190,7 @@ int main(void)
         cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),
         cmocka_unit_test(what_another_rank_enriched_is_taken),
         cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer), cmocka_unit_test(the_first_failure_stays),
+        cmocka_unit_test(a_timeout_gives_way_to_its_cause), cmocka_unit_test(who_blames_itself_gives_way),
         cmocka_unit_test(never_overruns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -376,11 +376,27 @@ static void test_job_that_failed_elsewhere(void **state)
     step(b, 1);
     b->job_failed = 1;
     put(b, 0, 2, 11);
-    b->time += 100000;
+    b->time += 1000;
     step(b, 2);
     assert_int_equal(b->failures, 0); /* somebody else has said it */
     assert_int_equal(b->fabric.puts, 1);
     assert_int_equal(b->rings[0]->seen, 3);
+    bench_close(b);
+}
+
+/* Somebody who waits for this rank was a little quicker: a put that hangs says where the blame belongs. */
+static void test_hanging_put_when_the_job_fails(void **state)
+{
+    struct bench *b = bench_open(0, 5000);
+    begin(b, 0, 3);
+    put(b, 0, 2, 10);
+    step(b, 1);
+    b->time += 4900;
+    b->job_failed = 1;
+    step(b, 2);
+    assert_int_equal(b->failures, 1);
+    assert_int_equal(b->failure.kind, MK_FAIL_NETWORK);
+    assert_int_equal(b->failure.producer, 2);
     bench_close(b);
 }
 
@@ -459,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_put_that_never_completes),
         cmocka_unit_test(test_put_that_finds_no_room),
         cmocka_unit_test(test_job_that_failed_elsewhere),
+        cmocka_unit_test(test_hanging_put_when_the_job_fails),
         cmocka_unit_test(test_garbled_commands),
         cmocka_unit_test(test_create_refuses),
     };
