@@ -22,7 +22,6 @@ struct rank {
     struct run_result result;
     double *bursts; /* ms per launch of every timed burst */
     uint64_t burst_count;
-    uint64_t launch; /* the first that is not done */
     struct run_trace *trace;
     char trace_lost[300];
     uint64_t progress_at; /* ns: when to show progress next */
@@ -108,7 +107,6 @@ static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
 static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
 {
     int result = 0;
-    r->launch = first;
     for (uint64_t i = 0; i < count && !result; i++)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
@@ -225,8 +223,8 @@ out:
     return status;
 }
 
-/* Why the run ended early. The launch's own word names the op, the chunk and the rank; a rank that goes missing between
- * launches leaves nobody waiting, so what it owes to the next launch is said here. */
+/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes missing while nobody
+ * waits for its data (between launches, or after its last chunk) leaves no such word: then what will be missing is said. */
 static void say_failure(struct rank *r, int result, char *sentence, size_t size)
 {
     struct mk_failure f;
@@ -237,15 +235,15 @@ static void say_failure(struct rank *r, int result, char *sentence, size_t size)
         return;
     }
     failure_sentence(&f, sentence, size);
-    if (f.chunk != UINT32_MAX || f.flag != UINT32_MAX || f.producer >= r->job->identity.world)
+    if (f.chunk != UINT32_MAX || (f.kind != MK_FAIL_PEER_LOST && f.flag != UINT32_MAX) || f.producer == f.rank)
         return;
     for (uint32_t flag = r->plan->flag_base; flag < r->plan->flag_base + r->plan->flags; flag++) {
         plan_describe_flag(r->plan, flag, &owed);
         if (owed.producer != f.producer || owed.chunk == UINT32_MAX)
             continue;
         size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; it owes %s to launch %llu of %s", owed.text,
-                 (unsigned long long)r->launch, plan_op_name(r->job->problem.op));
+        snprintf(sentence + used, size - used, "; the next launch of %s would lack %s",
+                 plan_op_name(r->job->problem.op), owed.text);
         return;
     }
 }

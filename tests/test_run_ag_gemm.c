@@ -1,0 +1,125 @@
+/* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with new inputs, and says so
+ * by status 1 when an element is wrong. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define SECONDS 60
+
+static struct command_run r;
+
+static void expect_right(const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "run ag_gemm --exec host --nic soft --check %s", options);
+    command_start(&r, line, NULL);
+    command_finish(&r, SECONDS);
+    if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds, r.out_text,
+                 r.err_text);
+    assert_int_equal(command_lines(r.err_text), 1);
+    assert_non_null(strstr(r.out_text, ", 0 of "));
+}
+
+static void test_two_by_two(void **state)
+{
+    expect_right("--nodes 2 --gpus 2");
+    assert_non_null(strstr(r.out_text, "2 nodes of 2"));
+    assert_non_null(strstr(r.out_text, "GFLOP/s"));
+}
+
+static void test_odd_shape(void **state)
+{
+    expect_right("--nodes 3 --gpus 2 --shape 390,200,328 --iters 12");
+}
+
+static void test_one_rank(void **state)
+{
+    expect_right("--nodes 1 --gpus 1 --shape 100,72,88");
+    assert_non_null(strstr(r.out_text, "moved     0 B over NVLink"));
+}
+
+static void test_one_node(void **state)
+{
+    expect_right("--nodes 1 --gpus 8 --shape 1024,64,64");
+}
+
+static void test_nodes_of_one(void **state)
+{
+    expect_right("--nodes 8 --gpus 1 --shape 1024,64,64");
+}
+
+static void test_fifty_back_to_back(void **state)
+{
+    expect_right("--nodes 2 --gpus 2 --iters 50 --burst 50 --shape 256,64,128 --warmup 0");
+}
+
+/* Roles, tiles, chunks and pieces that differ from the defaults; a B stored the other way round. */
+static void test_tuning(void **state)
+{
+    expect_right("--nodes 2 --gpus 2 --shape 520,136,72 --roles compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
+                 "--chunk-rows 64 --pieces 3 --b-layout nk --seed 9");
+    assert_non_null(strstr(r.out_text, "compute=3,intra_comm=2,inter_send=2"));
+}
+
+/* The smallest problem: one row and eight columns a rank. */
+static void test_smallest(void **state)
+{
+    expect_right("--nodes 2 --gpus 2 --shape 4,8,8 --iters 30");
+}
+
+/* MKERNEL_TEST_SPOIL=RANK,LAUNCH changes one element of that result before it is checked. */
+static void test_wrong_is_status_1(void **state)
+{
+    command_start(&r, "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --check --shape 256,64,64 --iters 6 --warmup 0",
+                  "MKERNEL_TEST_SPOIL=2,5", NULL);
+    command_finish(&r, SECONDS);
+    assert_int_equal(r.status, 1);
+    assert_int_equal(command_lines(r.err_text), 1);
+    assert_non_null(strstr(r.err_text, "1 of "));
+    assert_non_null(strstr(r.err_text, "launch 5 of rank 2"));
+    assert_non_null(strstr(r.out_text, "verdict   WRONG"));
+    assert_null(strstr(r.out_text, "GFLOP/s"));
+}
+
+static void test_json(void **state)
+{
+    char path[] = "/tmp/mkernel_test_json_XXXXXX", line[256], text[4096] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    snprintf(line, sizeof line, "--nodes 1 --gpus 2 --shape 128,64,64 --iters 3 --json %s", path);
+    expect_right(line);
+    assert_true(read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    unlink(path);
+    assert_non_null(strstr(text, "\"shape\": [128, 64, 64]"));
+    assert_non_null(strstr(text, "\"verdict\": \"right\""));
+    assert_non_null(strstr(text, "\"ms_median\": "));
+    assert_non_null(strstr(text, "\"wrong\": 0"));
+}
+
+static void test_bench(void **state)
+{
+    command_start(&r, "bench ag_gemm --exec host --nodes 1 --gpus 2 --shape 256,64,64 --iters 5 --vs blas --csv /dev/stdout",
+                  NULL);
+    command_finish(&r, SECONDS);
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "vs blas"));
+    assert_non_null(strstr(r.out_text, "\nag_gemm,256,64,64,1,2,host,"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_by_two),  cmocka_unit_test(test_odd_shape),
+        cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_nodes_of_one), cmocka_unit_test(test_fifty_back_to_back),
+        cmocka_unit_test(test_tuning),      cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_wrong_is_status_1), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_bench),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

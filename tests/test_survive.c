@@ -1,0 +1,228 @@
+/* Whatever goes wrong under a run, every process ends within the timeout plus 2 s, with status 3 and one sentence that says
+ * what and who. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define TIMEOUT 3 /* seconds, of the runs */
+#define RUN "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --iters 1000000 --timeout 3"
+
+static struct command_run r;
+
+static void sleep_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* CPU time of a process, in ticks. */
+static long ticks(pid_t pid)
+{
+    char path[64];
+    long user = 0, kernel = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) != 2)
+        user = 0;
+    if (f)
+        fclose(f);
+    return user + kernel;
+}
+
+/* Starts a run and returns when its `world` ranks launch: they have used 0.3 s of CPU each, more than setting up takes. */
+static void start_and_wait(const char *line, pid_t *ranks, int world)
+{
+    command_start(&r, line, NULL);
+    for (int i = 0; i < 200; i++) {
+        sleep_ms(50);
+        int busy = 0, count = command_children(r.pid, ranks, world);
+        for (int j = 0; j < count; j++)
+            busy += ticks(ranks[j]) >= 30;
+        if (count == world && busy == world)
+            return;
+    }
+    command_finish(&r, 0);
+    fail_msg("the ranks did not start: %s%s", r.out_text, r.err_text);
+}
+
+static void expect_none_left(const pid_t *ranks, int count)
+{
+    for (int i = 0; i < count; i++)
+        assert_int_equal(kill(ranks[i], 0), -1);
+}
+
+static void expect_says(const char *word)
+{
+    if (!strstr(r.err_text, word))
+        fail_msg("\"%s\" lacks \"%s\"", r.err_text, word);
+}
+
+static void test_rank_killed(void **state)
+{
+    pid_t ranks[4];
+    start_and_wait(RUN, ranks, 4);
+    double killed = now();
+    kill(ranks[2], SIGKILL);
+    command_finish(&r, 60);
+    assert_true(now() - killed <= TIMEOUT + 2);
+    assert_int_equal(r.status, 3);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("ag_gemm: ");
+    expect_says("chunk ");
+    expect_says("rank 2 is lost");
+    expect_says("rank 2 was killed by signal 9");
+    expect_says("3 ranks ended with status 3");
+    expect_none_left(ranks, 4);
+}
+
+static void test_rank_0_killed(void **state)
+{
+    pid_t ranks[4];
+    start_and_wait(RUN, ranks, 4);
+    double killed = now();
+    kill(ranks[0], SIGKILL);
+    command_finish(&r, 60);
+    assert_true(now() - killed <= TIMEOUT + 2);
+    assert_int_equal(r.status, 3);
+    expect_says("rank 0 is lost");
+    expect_says("3 ranks ended with status 3");
+    expect_none_left(ranks, 4);
+}
+
+/* A rank that hangs is not lost: its peers wait for its chunk, and name it. */
+static void test_rank_stopped(void **state)
+{
+    pid_t ranks[4];
+    start_and_wait(RUN, ranks, 4);
+    double stopped = now();
+    kill(ranks[1], SIGSTOP);
+    command_finish(&r, 60);
+    assert_true(now() - stopped <= 2 * TIMEOUT + 4);
+    assert_int_equal(r.status, 3);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("ag_gemm: ");
+    /* Who is the first to miss it: a wait for its chunk, a put to it, or the barrier before the next launch. */
+    assert_true(strstr(r.err_text, "waited 3.0 s for ") || strstr(r.err_text, "the put did not complete"));
+    assert_true(strstr(r.err_text, "rank 1 should have produced it") || strstr(r.err_text, "could not reach rank 1 ") ||
+                strstr(r.err_text, "would lack chunk 0 of rank 1's A"));
+    expect_says("rank 1 did not end");
+    expect_says("3 ranks ended with status 3");
+    expect_none_left(ranks, 4);
+}
+
+static void test_interrupt(void **state)
+{
+    const int signals[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        pid_t ranks[4];
+        start_and_wait(RUN, ranks, 4);
+        double start = now();
+        kill(r.pid, signals[i]);
+        command_finish(&r, 60);
+        assert_true(now() - start < 3);
+        assert_int_equal(r.status, 3);
+        assert_int_equal(command_lines(r.err_text), 1);
+        expect_says("interrupted by signal");
+        expect_none_left(ranks, 4);
+    }
+}
+
+static void test_parent_killed(void **state)
+{
+    pid_t ranks[4];
+    start_and_wait(RUN, ranks, 4);
+    kill(r.pid, SIGKILL);
+    command_finish(&r, 60);
+    for (int i = 0; i < 40 && !kill(ranks[0], 0); i++)
+        sleep_ms(50);
+    for (int i = 0; i < 4; i++) /* reaped by somebody else, perhaps not yet: a zombie uses no CPU */
+        if (!kill(ranks[i], 0)) {
+            long before = ticks(ranks[i]);
+            sleep_ms(200);
+            assert_int_equal(ticks(ranks[i]), before);
+        }
+}
+
+static void test_failed_work_request(void **state)
+{
+    command_start(&r, RUN, "SOFTNIC=fail-wr=20:REM_ACCESS_ERR", NULL);
+    command_finish(&r, 60);
+    assert_true(r.seconds <= TIMEOUT + 4);
+    assert_int_equal(r.status, 3);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("ag_gemm: ");
+    expect_says("could not reach rank ");
+    expect_says("remote access error");
+}
+
+/* Runs a shell line in a mount namespace of its own, $MKERNEL being the command. Skips where that is not allowed. */
+static void run_in_mounts(const char *script)
+{
+    char path[4096], whole[8192];
+    command_path(path, sizeof path);
+    if (system("unshare -rm true >/dev/null 2>&1")) {
+        print_message("skipped: no mount namespaces here (unshare -rm)\n");
+        skip();
+    }
+    snprintf(whole, sizeof whole, "MKERNEL=%s; %s", path, script);
+    command_start_program(&r, "/usr/bin/unshare", (char *[]){"unshare", "-rm", "sh", "-c", whole, NULL});
+    command_finish(&r, 60);
+}
+
+#define SHORT "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --check"
+
+static void test_full_disk(void **state)
+{
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL " SHORT " --trace $d/t.db; s=$?; "
+                  "ls -A $d | grep . && echo LEFTOVERS; umount $d; rmdir $d; exit $s");
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "verdict   right"));
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("all right; but the trace is lost: ");
+    expect_says("No space left on device");
+    assert_null(strstr(r.out_text, "LEFTOVERS"));
+}
+
+/* A folder that cannot be written is no place to start a run in whose results go there; any other run does not mind. */
+static void test_read_only_folder(void **state)
+{
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT "; s=$?; cd /; umount $d; "
+                  "rmdir $d; exit $s");
+    assert_int_equal(r.status, 0);
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT " --trace t.db; s=$?; cd /; "
+                  "umount $d; rmdir $d; exit $s");
+    assert_int_equal(r.status, 2);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("--trace t.db cannot be written: Read-only file system");
+}
+
+static void test_bad_nic(void **state)
+{
+    command_start(&r, "run ag_gemm --exec host --nodes 2 --gpus 1 --nic nosuch0 --timeout 3", NULL);
+    command_finish(&r, 60);
+    assert_true(r.status == 2 || r.status == 3);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("nosuch0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rank_killed), cmocka_unit_test(test_rank_0_killed),
+        cmocka_unit_test(test_rank_stopped), cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_parent_killed), cmocka_unit_test(test_failed_work_request),
+        cmocka_unit_test(test_bad_nic),      cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_read_only_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
