@@ -7,3 +7,4 @@ CREATE INDEX track_parent ON track (parent);
 CREATE INDEX edge_message ON edge (message) WHERE message IS NOT NULL;
 CREATE INDEX edge_producer ON edge (producer);
 CREATE INDEX message_command ON message (command_event);
+CREATE INDEX track_role ON track (rank, role);
