@@ -69,9 +69,9 @@ static void draw_legend_spans(struct cells *c, int y, int width)
     int brief = width < 104;
     int x = cells_text(c, 1, y, width, COLOUR_FAINT, 0, brief ? "" : "CTAs ") + !brief;
     for (int i = 1; i <= SPAN_CLASSES; i++) {
-        int class = i % SPAN_CLASSES; /* idle last */
-        x = legend_part(c, x, y, width, span_look[class].glyph, span_look[class].colour,
-                        brief ? span_look[class].brief : span_look[class].name);
+        int state = i % SPAN_CLASSES; /* idle last */
+        x = legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
+                        brief ? span_look[state].brief : span_look[state].name);
     }
 }
 

@@ -171,8 +171,8 @@ static void draw_cell(struct cells *c, const struct model *m, const struct pictu
     int rank = row->row.kind == ROW_RANK, classes = rank ? OVERLAP_CLASSES : SPAN_CLASSES;
     uint32_t shown = !rank && m->filtering && m->filter.classes ? m->filter.classes : ~0u;
     const struct class_look *look = rank ? overlap_look : span_look;
-    int class = layout_most(row->value + (size_t)i * (size_t)classes, classes, shown, &most);
-    cells_put(c, x, y, look[class].glyph, look[class].colour, attr | (most < 0.5f && class ? ATTR_DIM : 0));
+    int state = layout_most(row->value + (size_t)i * (size_t)classes, classes, shown, &most);
+    cells_put(c, x, y, look[state].glyph, look[state].colour, attr | (most < 0.5f && state ? ATTR_DIM : 0));
 }
 
 void layout_rows(struct cells *c, const struct model *m, const struct picture *p, const struct geometry *g)

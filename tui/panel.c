@@ -43,7 +43,7 @@ const char *panel_bar(char *out, int size, int width, const struct class_look *l
     }
     out[0] = 0;
     for (int k = 1; k <= classes; k++) {
-        int i = k % classes; /* class 0 is idle: last */
+        int i = k % classes; /* state 0 is idle: last */
         if (columns[i] && n + columns[i] * 3 + 4 < size) {
             out[n++] = 1;
             out[n++] = (char)('A' + look[i].colour);
@@ -119,46 +119,32 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
     sqlite3_finalize(q);
 }
 
-/* One line per role: what its CTAs' time was, from view role_time and, for waits, view stalls. */
+/* One line per role: what its CTAs' time was; rank -1: the mean of all ranks that have the role. */
 static void roles_of(struct panel_text *t, struct model *m, int file, int rank)
 {
-    static const char *const sql =
-        "SELECT o.id, 0, k.id, avg(r.share) FROM role_time r JOIN role o ON o.name = r.role JOIN kind k ON "
-        "k.name = r.kind "
-        "WHERE (?1 < 0 OR r.rank = ?1) AND r.kind <> 'wait' GROUP BY 1, 3 UNION ALL "
-        "SELECT o.id, c.id, 3, avg(x.share) FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON "
-        "c.name = x.cause "
-        "WHERE ?1 < 0 OR x.rank = ?1 GROUP BY 1, 2";
-    double share[ROLES][SPAN_CLASSES] = {{0}};
-    int seen[ROLES] = {0};
-    sqlite3_stmt *q = source_prepare(m->source[file], sql);
-    if (q)
-        sqlite3_bind_int(q, 1, rank);
-    while (q && sqlite3_step(q) == SQLITE_ROW) {
-        int role = sqlite3_column_int(q, 0),
-            class = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 1));
-        if (role < 0 || role >= ROLES || class == SPAN_IDLE)
-            continue;
-        share[role][class] += sqlite3_column_double(q, 3);
-        seen[role] = 1;
-    }
-    sqlite3_finalize(q);
-    int width = m->width < 100 ? m->width / 4 : m->width / 3;
-    for (int role = 0; role < ROLES; role++) {
+    const double *all = source_role_shares(m->source[file]); /* rank, role, state */
+    int ranks = source_info(m->source[file])->ranks, width = m->width < 100 ? m->width / 4 : m->width / 3;
+    for (int role = 0; all && role < ROLES; role++) {
         char bar[512], parts[256] = "";
         size_t n = 0;
-        double busy = 0;
-        if (!seen[role])
-            continue;
-        for (int class = 1; class < SPAN_CLASSES; class ++) {
-            busy += share[role][class];
-            if (share[role][class] >= 0.05 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[class].name,
-                                      share[role][class]);
+        int having = 0;
+        double share[SPAN_CLASSES] = {0};
+        for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? ranks : rank + 1); r++) {
+            const double *one = all + (r * ROLES + role) * SPAN_CLASSES;
+            having += one[SPAN_IDLE] >= 0;
+            for (int state = 0; state < SPAN_CLASSES && one[SPAN_IDLE] >= 0; state++)
+                share[state] += one[state];
         }
-        share[role][0] = busy < 100 ? 100 - busy : 0;
+        if (!having)
+            continue;
+        for (int state = 0; state < SPAN_CLASSES; state++) {
+            share[state] /= having;
+            if (state != SPAN_IDLE && share[state] >= 0.05 && n < sizeof parts - 48)
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[state].name,
+                                      share[state]);
+        }
         panel_add(t, "%-12s %s%s", source_role_name(role),
-                  panel_bar(bar, sizeof bar, width, span_look, share[role], SPAN_CLASSES), parts);
+                  panel_bar(bar, sizeof bar, width, span_look, share, SPAN_CLASSES), parts);
     }
 }
 

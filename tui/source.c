@@ -264,6 +264,7 @@ void source_close(struct source *s)
     free(s->launches);
     free(s->launch_id);
     free(s->launch_plan);
+    free(s->role_share);
     free(s);
 }
 
@@ -301,4 +302,39 @@ const char *source_role_name(int role)
 {
     static const char *const name[ROLES] = {"compute", "intra_comm", "inter_send", "inter_reduce"};
     return role >= 0 && role < ROLES ? name[role] : "?";
+}
+
+const double *source_role_shares(struct source *s)
+{
+    static const char *const sql =
+        "SELECT r.rank, o.id, k.id, 0, r.share FROM role_time r JOIN role o ON o.name = r.role JOIN kind k "
+        "ON "
+        "k.name = r.kind WHERE r.kind <> 'wait' UNION ALL "
+        "SELECT x.rank, o.id, 3, c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON "
+        "c.name = x.cause";
+    size_t groups = (size_t)s->info.ranks * ROLES;
+    if (s->role_share || !(s->role_share = calloc(groups * SPAN_CLASSES, sizeof *s->role_share)))
+        return s->role_share;
+    for (size_t i = 0; i < groups; i++)
+        s->role_share[i * SPAN_CLASSES] = -1;
+    sqlite3_stmt *q = source_prepare(s, sql);
+    while (q && sqlite3_step(q) == SQLITE_ROW) {
+        int rank = sqlite3_column_int(q, 0), role = sqlite3_column_int(q, 1);
+        int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
+        if (rank < 0 || rank >= s->info.ranks || role < 0 || role >= ROLES)
+            continue;
+        double *share = &s->role_share[((size_t)rank * ROLES + (size_t)role) * SPAN_CLASSES];
+        share[SPAN_IDLE] = 0;
+        if (state != SPAN_IDLE)
+            share[state] += sqlite3_column_double(q, 4);
+    }
+    sqlite3_finalize(q);
+    for (size_t i = 0; i < groups; i++) { /* what is left of the whole is idle */
+        double *share = &s->role_share[i * SPAN_CLASSES], busy = 0;
+        for (int state = 1; state < SPAN_CLASSES; state++)
+            busy += share[state];
+        if (share[SPAN_IDLE] >= 0)
+            share[SPAN_IDLE] = busy < 100 ? 100 - busy : 0;
+    }
+    return s->role_share;
 }

@@ -88,6 +88,11 @@ int source_find(struct source *s, struct source_group g, const struct query *q, 
 int source_longest_wait(struct source *s, struct source_group g, double t0, double t1,
                         struct source_event *out);
 
+/* What the time of each role of each rank was, in percent by rank, role and span_class, from the views
+ * role_time and stalls; idle -1: the rank has no such role. Read once; belongs to the source. NULL: no
+ * memory. */
+const double *source_role_shares(struct source *s);
+
 /* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1 found, 0 none.
  */
 int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out);

@@ -28,6 +28,7 @@ struct source {
     int64_t *launch_id, *launch_plan;
     int levels, leaf_from; /* single tracks have rows from level leaf_from on */
     double level_ns[MAX_LEVELS];
+    double *role_share; /* NULL: not read yet */
     sqlite3_stmt *level, *overlap, *flow, *events, *at;
 };
 

@@ -140,9 +140,9 @@ static int add_events(struct source *s, int track, double t0, double step, int c
     int rc;
     while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
         double a = (double)sqlite3_column_int64(q, 0), ns = (double)sqlite3_column_int64(q, 1);
-        int class = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
-        if (class != SPAN_IDLE)
-            spread(out + class, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
+        int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
+        if (state != SPAN_IDLE)
+            spread(out + state, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
     }
     sqlite3_reset(q);
     return rc == SQLITE_DONE ? 0 : -EIO;
@@ -169,8 +169,8 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
     double whole = step * (end - first);
     for (int c = 0; c < columns; c++) {
         double busy = 0;
-        for (int class = 1; class < SPAN_CLASSES; class ++) {
-            float *share = &out[c * SPAN_CLASSES + class];
+        for (int state = 1; state < SPAN_CLASSES; state++) {
+            float *share = &out[c * SPAN_CLASSES + state];
             *share = whole > 0 ? (float)(*share / whole) : 0;
             busy += *share;
         }
@@ -182,13 +182,13 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
 int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out)
 {
     memset(out, 0, sizeof *out * (size_t)columns * OVERLAP_CLASSES);
-    int rc = add_level(s, s->overlap, level_for(s, step, 0), rank, t0, step, columns, out + 1, OVERLAP_CLASSES,
-                       OVERLAP_CLASSES - 1, 0);
+    int rc = add_level(s, s->overlap, level_for(s, step, 0), rank, t0, step, columns, out + 1,
+                       OVERLAP_CLASSES, OVERLAP_CLASSES - 1, 0);
     for (int c = 0; c < columns; c++) {
         float *share = &out[c * OVERLAP_CLASSES], busy = 0;
-        for (int class = 1; class < OVERLAP_CLASSES; class ++) {
-            share[class] = (float)(share[class] / step);
-            busy += share[class];
+        for (int state = 1; state < OVERLAP_CLASSES; state++) {
+            share[state] = (float)(share[state] / step);
+            busy += share[state];
         }
         share[0] = busy < 1 ? 1 - busy : 0;
     }
@@ -247,9 +247,9 @@ static void conditions(const struct source *s, const struct query *q, char *sql,
 #define ADD(...) (n += (size_t)snprintf(sql + n, n < size ? size - n : 0, __VA_ARGS__))
     if (q->classes || q->kinds) {
         ADD(" AND (0");
-        for (int class = 1; class < SPAN_CLASSES; class ++)
-            if (q->classes >> class & 1)
-                ADD(" OR %s", by_class[class]);
+        for (int state = 1; state < SPAN_CLASSES; state++)
+            if (q->classes >> state & 1)
+                ADD(" OR %s", by_class[state]);
         if (q->kinds >> MK_EV_SIGNAL & 1)
             ADD(" OR kind = %d", MK_EV_SIGNAL);
         ADD(")");
