@@ -1,3 +1,4 @@
+#include "core/command.h"
 #include "core/plan.h"
 #include "core/plan_ops.h"
 
@@ -19,7 +20,7 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
     memset(p, 0, sizeof *p);
     p->problem = *problem;
     p->flag_base = flag_base;
-    p->heap_base = mk_round_up(heap_base, MK_HEAP_UNIT);
+    p->heap_base = heap_base > MK_CMD_MAX_OFFSET ? heap_base : mk_round_up(heap_base, MK_HEAP_UNIT);
     if (!p->problem.timeout_ns)
         p->problem.timeout_ns = MK_TIMEOUT_NS;
     const struct mk_topo *t = &problem->topo;

@@ -49,6 +49,10 @@ static void choose(struct mk_problem *q)
         t->tile_n = cuda ? 256 : 64;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
+    /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
+    uint64_t most = mk_round_up(shard_rows, t->tile_m);
+    if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
+        t->chunk_rows = (uint32_t)most;
     if (!t->pieces)
         t->pieces = 1;
     uint32_t *ctas = t->split.ctas;
@@ -123,7 +127,8 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     uint64_t flags = (uint64_t)world * a->chunks + world + 1;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
     if (shard_tiles * world > UINT32_MAX / 2 || p->flag_base + flags > MK_CMD_MAX_FLAG ||
-        p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET || a->chunk_rows * a->row_bytes > MK_CMD_MAX_BYTES)
+        p->heap_base > MK_CMD_MAX_OFFSET || p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET ||
+        a->chunk_rows * a->row_bytes > MK_CMD_MAX_BYTES)
         return refuse(error, size,
                       "M,N,K = %u,%u,%u in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu flags, %llu heap "
                       "bytes and chunks of %llu bytes: more than a command can name",

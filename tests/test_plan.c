@@ -1,0 +1,407 @@
+/* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they say, and what it cannot
+ * do it refuses with the nearest thing that it can. */
+#include "core/command.h"
+#include "core/plan.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static unsigned seed;
+
+static uint32_t pick(uint32_t least, uint32_t most)
+{
+    return least + (uint32_t)rand_r(&seed) % (most - least + 1);
+}
+
+static struct mk_problem random_problem(void)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST};
+    q.topo.nodes = pick(1, 4);
+    q.topo.gpus = pick(1, 4);
+    q.topo.rank = pick(0, mk_world(&q.topo) - 1);
+    q.m = (uint64_t)mk_world(&q.topo) * pick(1, 60);
+    q.n = 8 * pick(1, 12);
+    q.k = 8 * pick(1, 9);
+    if (pick(0, 3) == 0)
+        return q; /* everything chosen */
+    struct mk_tuning *t = &q.tuning;
+    t->cluster = pick(1, 2);
+    t->tile_m = 8 * pick(1, 5);
+    t->tile_n = 8 * pick(1, 5);
+    t->chunk_rows = t->tile_m * pick(1, 4);
+    t->pieces = pick(1, 7);
+    t->split.ctas[MK_COMPUTE] = t->cluster * pick(1, 4);
+    t->split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1 ? pick(1, 3) : 0;
+    t->split.ctas[MK_INTER_SEND] = q.topo.nodes > 1 ? pick(1, 3) : 0;
+    return q;
+}
+
+static struct mk_plan built(const struct mk_problem *q, uint32_t flag_base, uint64_t heap_base)
+{
+    struct mk_plan p;
+    char error[300] = "";
+    int result = plan_build(&p, q, flag_base, heap_base, error, sizeof error);
+    if (result)
+        print_message("%s\n", error);
+    assert_int_equal(result, 0);
+    return p;
+}
+
+static void check_tiles(const struct mk_plan *p)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    uint32_t world = mk_world(&a->topo);
+    uint8_t *covered = calloc((uint64_t)a->m * a->n, 1), *seen = calloc(p->tiles, 1);
+    uint32_t distance_before = 0, node = mk_node_of(&a->topo, a->topo.rank);
+    double flop = 0, said;
+    uint64_t nvlink, network;
+    for (uint32_t t = 0; t < p->tiles; t++) {
+        struct mk_tile tile, described;
+        ag_gemm_tile(a, t, &tile);
+        assert_true(tile.id < p->tiles && !seen[tile.id]++);
+        assert_true(tile.slab < world && tile.rows && tile.cols);
+        assert_true(tile.rows <= a->tile_m && tile.cols <= a->tile_n);
+        assert_true(tile.row + tile.rows <= a->shard_rows && tile.col + tile.cols <= a->n);
+        assert_int_equal(tile.row / a->chunk_rows, (tile.row + tile.rows - 1) / a->chunk_rows); /* waits for one chunk */
+        assert_int_equal(tile.a, tile.slab == a->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP);
+        plan_describe_tile(p, tile.id, &described);
+        assert_memory_equal(&tile, &described, sizeof tile);
+        /* Own shard, then the node's, then node after node as the rails bring them. */
+        assert_true((t < a->shard_tiles) == (tile.slab == a->topo.rank));
+        uint32_t distance = (mk_node_of(&a->topo, tile.slab) + a->topo.nodes - node) % a->topo.nodes;
+        assert_true(distance >= distance_before);
+        distance_before = distance;
+        for (uint32_t row = tile.row; row < tile.row + tile.rows; row++)
+            for (uint32_t col = tile.col; col < tile.col + tile.cols; col++)
+                covered[((uint64_t)tile.slab * a->shard_rows + row) * a->n + col]++;
+        flop += 2.0 * tile.rows * tile.cols * a->k;
+    }
+    for (uint64_t i = 0; i < (uint64_t)a->m * a->n; i++)
+        assert_int_equal(covered[i], 1);
+    plan_work(p, &said, &nvlink, &network);
+    assert_true(said == flop);
+    free(covered);
+    free(seen);
+}
+
+/* Marks the 16-byte units of one transfer; each belongs to one piece of one chunk of one shard of one buffer. */
+static void mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c)
+{
+    assert_true(c->bytes % 16 == 0 && c->destination % 16 == 0 && c->source % 16 == 0);
+    assert_true(c->destination >= p->heap_base && c->destination + c->bytes <= p->heap_base + p->heap_bytes);
+    for (uint64_t at = c->destination; at < c->destination + c->bytes; at += 16)
+        assert_int_equal(units[(at - p->heap_base) / 16]++, 0);
+}
+
+static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, uint64_t epoch)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    struct mk_chunk whole = ag_gemm_piece(a, shard, chunk, 0, 1, MK_SPACE_HEAP, epoch);
+    uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk), parity = epoch & 1;
+    struct mk_command_fields f = mk_command_decode(
+        mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
+    assert_int_equal(f.kind, MK_CMD_PUT);
+    assert_int_equal(f.peer, shard);
+    assert_int_equal(f.flag, flag);
+    assert_true(f.bytes == whole.bytes && f.source == whole.source && f.destination == whole.destination);
+}
+
+static void check_chunks(const struct mk_plan *p)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    uint32_t world = mk_world(&a->topo);
+    uint8_t *units = calloc(p->heap_bytes / 16 + 1, 1);
+    uint64_t shard_bytes = a->shard_rows * a->row_bytes, arrived = 0, nvlink, network;
+    double flop;
+    assert_int_equal(p->heap_base % MK_HEAP_UNIT, 0);
+    for (uint64_t epoch = 8; epoch < 10 && world > 1; epoch++)
+        for (uint32_t shard = 0; shard < world; shard++) {
+            uint64_t total = 0;
+            for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
+                uint64_t at = ag_gemm_gathered(a, shard, chunk, epoch), source = total, bytes;
+                uint32_t rank, number;
+                for (uint32_t piece = 0; piece < a->pieces; piece++) {
+                    struct mk_chunk c = ag_gemm_piece(a, shard, chunk, piece, a->pieces, MK_SPACE_ARG0, epoch);
+                    assert_true(c.destination == at && c.source == source); /* end to end */
+                    mark(p, units, &c);
+                    at += c.bytes;
+                    source += c.bytes;
+                }
+                plan_describe_chunk(p, shard * a->chunks + chunk, &rank, &number, &bytes);
+                assert_int_equal(rank, shard);
+                assert_int_equal(number, chunk);
+                assert_true(bytes == source - total && bytes == ag_gemm_chunk_rows(a, chunk) * a->row_bytes);
+                total = source;
+                check_put(p, shard, chunk, epoch);
+            }
+            assert_true(total == shard_bytes);
+            arrived += shard == a->topo.rank ? 0 : total;
+        }
+    plan_work(p, &flop, &nvlink, &network);
+    assert_true(world == 1 || 2 * (nvlink + network) == arrived);
+    assert_true(network == (a->topo.nodes - 1) * shard_bytes);
+    uint32_t rank, number;
+    uint64_t bytes;
+    plan_describe_chunk(p, p->chunks, &rank, &number, &bytes);
+    assert_int_equal(rank, UINT32_MAX);
+    free(units);
+}
+
+static void check_flags(const struct mk_plan *p)
+{
+    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    uint32_t world = mk_world(&a->topo);
+    uint8_t *used = calloc(p->flags, 1);
+    struct mk_flag_meaning m;
+    char text[96];
+    for (uint32_t shard = 0; shard < world; shard++) {
+        for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
+            uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk);
+            assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags && !used[flag - p->flag_base]++);
+            plan_describe_flag(p, flag, &m);
+            snprintf(text, sizeof text, "chunk %u of rank %u's A", chunk, shard);
+            assert_string_equal(m.text, text);
+            assert_int_equal(m.producer, shard);
+            assert_int_equal(m.chunk, chunk);
+        }
+        uint32_t credit = a->flag_credit + shard;
+        assert_true(credit - p->flag_base < p->flags && !used[credit - p->flag_base]++);
+        plan_describe_flag(p, credit, &m);
+        assert_int_equal(m.producer, shard);
+        assert_int_equal(m.chunk, UINT32_MAX);
+    }
+    assert_true(a->flag_done - p->flag_base < p->flags && !used[a->flag_done - p->flag_base]++);
+    for (uint32_t i = 0; i < p->flags; i++)
+        assert_int_equal(used[i], 1); /* none is wasted either */
+    plan_describe_flag(p, p->flag_base + p->flags, &m);
+    assert_non_null(strstr(m.text, "which this plan does not have"));
+    free(used);
+}
+
+static void every_tile_chunk_and_flag_once(void **state)
+{
+    for (int round = 0; round < 400; round++) {
+        struct mk_problem q = random_problem();
+        struct mk_plan p = built(&q, pick(0, 1000), pick(0, 100000));
+        check_tiles(&p);
+        check_chunks(&p);
+        check_flags(&p);
+    }
+}
+
+static void the_ranks_agree(void **state)
+{
+    for (int round = 0; round < 50; round++) {
+        struct mk_problem q = random_problem();
+        q.topo.rank = 0;
+        struct mk_plan first = built(&q, 5, 4096);
+        for (uint32_t r = 1; r < mk_world(&q.topo); r++) {
+            q.topo.rank = r;
+            struct mk_plan p = built(&q, 5, 4096);
+            p.problem.topo.rank = p.u.ag_gemm.topo.rank = 0;
+            assert_memory_equal(&p, &first, sizeof p);
+        }
+    }
+}
+
+static void planning_twice_changes_nothing(void **state)
+{
+    for (int round = 0; round < 50; round++) {
+        struct mk_problem q = random_problem();
+        struct mk_plan p = built(&q, 0, 0), again = built(&p.problem, 0, 0); /* what was chosen is a choice that works */
+        assert_memory_equal(&p, &again, sizeof p);
+    }
+}
+
+static void refuses(struct mk_problem q, const char *says)
+{
+    struct mk_plan p;
+    char error[300] = "";
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    if (!strstr(error, says))
+        print_message("%s\n", error);
+    assert_non_null(strstr(error, says));
+}
+
+/* The number after `word` in the refusal is one that works. */
+static uint64_t suggested(const struct mk_problem *q, const char *word)
+{
+    struct mk_plan p;
+    char error[300] = "";
+    unsigned long long n = 0;
+    if (!plan_build(&p, q, 0, 0, error, sizeof error))
+        return 0;
+    const char *at = strstr(error, word);
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen(word), " is %llu", &n), 1);
+    return n;
+}
+
+static void a_refused_shape_names_the_next_that_works(void **state)
+{
+    for (int round = 0; round < 300; round++) {
+        struct mk_problem q = random_problem();
+        memset(&q.tuning, 0, sizeof q.tuning);
+        q.m += pick(0, 3);
+        q.n += pick(0, 9);
+        q.k += pick(0, 9);
+        uint64_t m = q.m, n = q.n, k = q.k, next;
+        if (m % mk_world(&q.topo)) {
+            next = suggested(&q, "next that does");
+            assert_true(next > m && next - m < mk_world(&q.topo));
+            q.m = next;
+        }
+        if (k % 8) {
+            next = suggested(&q, "next K that works");
+            assert_true(next > k && next - k < 8);
+            q.k = next;
+        }
+        if (n % 8) {
+            next = suggested(&q, "next N that works");
+            assert_true(next > n && next - n < 8);
+            q.n = next;
+        }
+        built(&q, 0, 0);
+    }
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    struct mk_problem ok = {.op = MK_OP_AG_GEMM, .topo = {2, 2, 3}, .m = 64, .n = 64, .k = 64}, q;
+    built(&ok, 0, 0);
+    q = ok, q.m = 0;
+    refuses(q, "each must be 1 to");
+    q = ok, q.k = (uint64_t)1 << 32;
+    refuses(q, "each must be 1 to");
+    q = ok, q.topo.rank = 4;
+    refuses(q, "2 nodes of 2 ranks");
+    q = ok, q.topo.gpus = MK_MAX_LOCAL + 1;
+    refuses(q, "1 to 16 ranks a node");
+    q = ok, q.topo.nodes = 1u << 31, q.topo.gpus = 2;
+    refuses(q, "at most 4096 in all");
+    q = ok, q.op = MK_OPS;
+    refuses(q, "unknown op has no schedule");
+    q = ok, q.tuning.split.ctas[MK_COMPUTE] = 1;
+    refuses(q, "at least 1 intra_comm");
+    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 33, 0}};
+    refuses(q, "32 command rings");
+    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1, 1}};
+    refuses(q, "no inter_reduce");
+    q = ok, q.topo.nodes = 1, q.topo.rank = 0, q.tuning.split = (struct mk_role_split){{1, 1, 1, 0}};
+    refuses(q, "no inter_send");
+    q = ok, q.tuning.tile_m = 12;
+    refuses(q, "tiles are multiples of 8");
+    q = ok, q.tuning.tile_m = 16, q.tuning.chunk_rows = 24;
+    refuses(q, "chunks of tiles");
+    q = ok, q.tuning.pieces = 65;
+    refuses(q, "1 to 64");
+    q = ok, q.tuning.cluster = 3;
+    refuses(q, "1 or 2");
+    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 4;
+    q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
+    q.tuning.cluster = 1;
+    refuses(q, "5 CTAs on a GPU of 4 SMs");
+}
+
+/* At the edge of what a command can name: in, or refused; never narrowed. */
+static void encoding_limits(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 128, .n = 64, .k = 64};
+    struct mk_plan p = built(&q, 0, 0), edge;
+    char error[300];
+    uint32_t flags = p.flags;
+    uint64_t heap = p.heap_bytes;
+    assert_int_equal(plan_build(&edge, &q, MK_CMD_MAX_FLAG - flags, 0, error, sizeof error), 0);
+    assert_int_equal(plan_build(&edge, &q, MK_CMD_MAX_FLAG - flags + 1, 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "more than a command can name"));
+    assert_int_equal(plan_build(&edge, &q, 0, MK_CMD_MAX_OFFSET - heap, error, sizeof error), 0);
+    check_put(&edge, 1, 0, 7);
+    assert_int_equal(plan_build(&edge, &q, 0, MK_CMD_MAX_OFFSET - heap + 128, error, sizeof error), -EINVAL);
+    assert_int_equal(plan_build(&edge, &q, 0, UINT64_MAX - 64, error, sizeof error), -EINVAL);
+    /* A chunk may be asked for larger than the shard: it is as large as the shard then. */
+    struct mk_problem wide = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 16, .n = (1u << 30) - 8, .k = 8};
+    wide.tuning.tile_m = wide.tuning.tile_n = 8;
+    wide.tuning.chunk_rows = 8u << 20;
+    p = built(&wide, 0, 0);
+    assert_true((uint64_t)p.u.ag_gemm.chunk_tiles == mk_ceil_div(wide.n, 8));
+    assert_int_equal(p.u.ag_gemm.chunks, 1);
+    /* One chunk of 8 rows: 2^24 - 1 units of 16 bytes are the most. */
+    q.tuning.tile_m = q.tuning.chunk_rows = 8;
+    q.k = MK_CMD_MAX_BYTES / 2 / 8 / 8 * 8;
+    built(&q, 0, 0);
+    q.k += 8;
+    refuses(q, "more than a command can name");
+}
+
+/* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is the sanitizer's.) */
+static void huge_shapes(void **state)
+{
+    for (int round = 0; round < 3000; round++) {
+        struct mk_problem q = random_problem();
+        uint32_t world = mk_world(&q.topo), shift = pick(0, 30);
+        q.m = (uint64_t)world * pick(1, (1u << 30) / world) >> shift;
+        q.m = mk_round_up(q.m + 1, world);
+        q.n = mk_round_up(pick(1, 1u << 30) >> pick(0, 27), 8);
+        q.k = mk_round_up(pick(1, 1u << 30) >> pick(0, 30), 8);
+        if (q.tuning.tile_m && pick(0, 1))
+            q.tuning.chunk_rows = q.tuning.tile_m * pick(1, UINT32_MAX / 2 / q.tuning.tile_m);
+        struct mk_plan p;
+        char error[300] = "";
+        if (plan_build(&p, &q, 0, 0, error, sizeof error)) {
+            assert_int_not_equal(strlen(error), 0);
+            continue;
+        }
+        const struct ag_gemm_plan *a = &p.u.ag_gemm;
+        assert_true(a->chunk_tiles > 0 && a->shard_tiles > 0);
+        assert_true((uint64_t)a->shard_tiles * world == p.tiles);
+        for (uint32_t i = 0; i < 20; i++) {
+            uint32_t t = i < 10 ? p.tiles - 1 - i % p.tiles : pick(0, p.tiles - 1);
+            struct mk_tile tile, described;
+            ag_gemm_tile(a, t, &tile);
+            assert_true(tile.id < p.tiles && tile.slab < world);
+            assert_true(tile.rows && tile.row + tile.rows <= a->shard_rows);
+            assert_true(tile.cols && tile.col + tile.cols <= a->n);
+            plan_describe_tile(&p, tile.id, &described);
+            assert_memory_equal(&tile, &described, sizeof tile);
+        }
+        if (world > 1)
+            check_put(&p, world - 1, a->chunks - 1, 3);
+    }
+}
+
+static void names(void **state)
+{
+    for (int op = 0; op < MK_OPS; op++)
+        assert_int_equal(plan_op_by_name(plan_op_name((enum mk_op)op)), op);
+    assert_int_equal(plan_op_by_name("gemm"), -EINVAL);
+    assert_string_equal(plan_role_name(MK_INTER_SEND), "inter_send");
+    assert_string_equal(plan_role_name((enum mk_role)99), "unknown role");
+    assert_string_equal(plan_cause_name(MK_CAUSE_BACKPRESSURE), "back-pressure");
+    assert_string_equal(plan_cause_name((enum mk_cause)99), "unknown cause");
+}
+
+int main(void)
+{
+    seed = (unsigned)time(NULL);
+    if (getenv("SEED"))
+        seed = (unsigned)strtoul(getenv("SEED"), NULL, 10);
+    print_message("SEED=%u repeats this run\n", seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_tile_chunk_and_flag_once),
+        cmocka_unit_test(the_ranks_agree),
+        cmocka_unit_test(planning_twice_changes_nothing),
+        cmocka_unit_test(a_refused_shape_names_the_next_that_works),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(encoding_limits),
+        cmocka_unit_test(huge_shapes),
+        cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
