@@ -182,6 +182,38 @@ static void peer_dies(void **state)
     close(p.fd);
 }
 
+/* A child that the peer has forked does not keep its connections open. */
+static void leave_a_child(struct end *e, struct address to, int fd)
+{
+    pid_t pid = fork();
+    if (!pid) {
+        pause();
+        _exit(0);
+    }
+    CHILD(write(fd, &pid, sizeof(pid)) == sizeof(pid));
+    wait_until_over(e, to, fd);
+}
+
+static void peer_dies_and_its_child_lives(void **state)
+{
+    struct peer p = peer_start("copy=auto", leave_a_child);
+    struct end *e = &p.mine;
+    pid_t grandchild;
+    int status;
+    hear(p.fd, &grandchild, sizeof(grandchild));
+    kill(p.pid, SIGKILL);
+    assert_int_equal(waitpid(p.pid, &status, 0), p.pid);
+    struct ibv_sge sge = {(uintptr_t)e->buffer, 64, e->mr->lkey};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, p.address, 0);
+    assert_int_equal(end_post(e, &wr), 0);
+    cq_expect(e->send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+    kill(grandchild, SIGKILL);
+    struct ibv_context *context = e->context;
+    end_close(e);
+    nic.ibv_close_device(context);
+    close(p.fd);
+}
+
 /* Killed in the middle of a stream of writes, wherever that is. */
 static void peer_dies_under_load(void **state)
 {
@@ -309,7 +341,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_before_flag_direct), cmocka_unit_test(data_before_flag_stream), cmocka_unit_test(peer_dies),
-        cmocka_unit_test(peer_dies_under_load),    cmocka_unit_test(dropped_peer),            cmocka_unit_test(bandwidth_of_256k_writes),
+        cmocka_unit_test(peer_dies_and_its_child_lives), cmocka_unit_test(peer_dies_under_load), cmocka_unit_test(dropped_peer),            cmocka_unit_test(bandwidth_of_256k_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

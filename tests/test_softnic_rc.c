@@ -269,6 +269,32 @@ static void data_before_flag(void **state)
     }
 }
 
+/* Several connections fill one link at the same time; none of them is forgotten when it has room again. */
+static void crowded_link(void **state)
+{
+    enum { PAIRS = 6, WRITES = 8 };
+    struct end from[PAIRS], to[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        from[i] = end_new(context, 1 << 20);
+        to[i] = end_new(context, 1 << 20);
+        ends_connect(&from[i], &to[i]);
+        memset(from[i].buffer, i + 1, 1 << 20);
+    }
+    for (uint64_t k = 0; k < WRITES; k++)
+        for (int i = 0; i < PAIRS; i++) {
+            struct ibv_sge sge = {(uintptr_t)from[i].buffer, 1 << 20, from[i].mr->lkey};
+            struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, k, &sge, end_address(&to[i]), 0);
+            assert_int_equal(end_post(&from[i], &wr), 0);
+        }
+    for (int i = 0; i < PAIRS; i++) {
+        for (uint64_t k = 0; k < WRITES; k++)
+            cq_expect(from[i].send_cq, k, IBV_WC_SUCCESS);
+        assert_memory_equal(to[i].buffer, from[i].buffer, 1 << 20);
+        end_close(&from[i]);
+        end_close(&to[i]);
+    }
+}
+
 static void completion_channel(void **state)
 {
     struct ibv_comp_channel *channel = nic.ibv_create_comp_channel(context);
@@ -399,6 +425,7 @@ int main(void)
         PAIR(sge_lists),       PAIR(inline_data),        PAIR(full_send_queue), PAIR(atomics),        PAIR(data_before_flag),
         PAIR(completion_channel), PAIR(extended_calls),  PAIR(iova),           STREAM(write_sizes),   STREAM(write_imm_sizes),
         STREAM(send_sizes),    STREAM(read_sizes),       STREAM(many_reads),   STREAM(sge_lists),     STREAM(data_before_flag),
+        PAIR(crowded_link),    STREAM(crowded_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

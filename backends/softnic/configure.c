@@ -41,8 +41,38 @@ const char *softnic_error(void)
     return sentence;
 }
 
+/* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts are dead. */
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&process_lock);
+    for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
+        pthread_mutex_lock(&ctx->lock);
+}
+
+static void fork_done(void)
+{
+    for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
+        pthread_mutex_unlock(&ctx->lock);
+    pthread_mutex_unlock(&process_lock);
+}
+
+static void fork_child(void)
+{
+    for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
+        softnic_progress_forked(ctx);
+    fork_done();
+    process_contexts = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(fork_prepare, fork_done, fork_child);
+}
+
 void softnic_context_register(struct softnic_context *ctx)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&process_lock);
     ctx->next = process_contexts;
     process_contexts = ctx;

@@ -194,10 +194,20 @@ void softnic_link_flush(struct softnic_link *link)
         }
         link->out_head += (size_t)n;
     }
-    if (!link->dead) {
+    if (!link->dead)
         link->out_head = link->out_tail = 0;
-        watch(link, false);
-    }
+}
+
+/* The socket has room again. Only the progress thread stops waiting for that: whoever else empties the buffer leaves it to
+ * the event to wake those QPs that found the buffer full. */
+void softnic_link_writable(struct softnic_link *link)
+{
+    softnic_link_flush(link);
+    if (link->dead || softnic_link_pending(link))
+        return;
+    watch(link, false);
+    if (link->requester)
+        softnic_requester_link_ready(link->context, link);
 }
 
 void softnic_links_flush(struct softnic_context *ctx)

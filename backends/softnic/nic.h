@@ -263,6 +263,7 @@ void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
 /* progress.c */
 int softnic_progress_start(struct softnic_context *ctx);
 void softnic_progress_stop(struct softnic_context *ctx);
+void softnic_progress_forked(struct softnic_context *ctx);
 
 /* link.c: under context->lock */
 int softnic_link_listen(struct softnic_context *ctx);
@@ -273,6 +274,7 @@ int softnic_link_append(struct softnic_link *link, const struct softnic_frame *h
 void softnic_links_drop(struct softnic_context *ctx);
 size_t softnic_link_pending(const struct softnic_link *link);
 void softnic_link_flush(struct softnic_link *link);
+void softnic_link_writable(struct softnic_link *link);
 void softnic_links_flush(struct softnic_context *ctx);
 void softnic_link_kill(struct softnic_link *link);
 void softnic_link_free(struct softnic_link *link);

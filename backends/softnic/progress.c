@@ -59,11 +59,8 @@ static void *progress(void *argument)
                 run_timers(ctx);
             } else if (who != &ctx->wake_fd) {
                 struct softnic_link *link = who;
-                if (!link->dead && (events[i].events & EPOLLOUT)) {
-                    softnic_link_flush(link);
-                    if (link->requester && !link->dead && !softnic_link_pending(link))
-                        softnic_requester_link_ready(ctx, link); /* there is room for who waited for it */
-                }
+                if (!link->dead && (events[i].events & EPOLLOUT))
+                    softnic_link_writable(link);
                 if (!link->dead && (events[i].events & ~(uint32_t)EPOLLOUT))
                     softnic_link_readable(link);
             }
@@ -87,6 +84,14 @@ static void close_all(struct softnic_context *ctx)
     for (int i = 0; i < 4; i++)
         if (fds[i] >= 0)
             close(fds[i]);
+}
+
+/* In the child of a fork: the sockets belong to the parent. A copy left open here would hide the parent's death. */
+void softnic_progress_forked(struct softnic_context *ctx)
+{
+    for (struct softnic_link *link = ctx->links; link; link = link->next)
+        close(link->fd);
+    close_all(ctx);
 }
 
 int softnic_progress_start(struct softnic_context *ctx)
