@@ -1,4 +1,5 @@
-/* No bytes from a peer make softnic's frame parser read outside them or hand on a frame that breaks its rules. */
+/* No bytes from a peer make softnic's frame parser read outside them or hand on a frame that breaks its
+ * rules. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(condition)                                                                                                                    \
-    if (!(condition))                                                                                                                      \
+#define MUST(condition)                                                                                      \
+    if (!(condition))                                                                                        \
     abort()
 
 static void check(const struct softnic_message *m, const uint8_t *bytes, size_t used)
@@ -15,7 +16,8 @@ static void check(const struct softnic_message *m, const uint8_t *bytes, size_t 
     const struct softnic_frame *head = &m->head;
     MUST(head->kind >= SOFTNIC_HELLO && head->kind < SOFTNIC_KINDS);
     MUST(head->qpn_to < 1 << 24 && head->qpn_from < 1 << 24 && head->psn < 1 << 24);
-    MUST(head->length <= SOFTNIC_MAX_MESSAGE && head->offset <= head->length && head->payload <= head->length - head->offset);
+    MUST(head->length <= SOFTNIC_MAX_MESSAGE && head->offset <= head->length &&
+         head->payload <= head->length - head->offset);
     MUST(head->segments <= SOFTNIC_MAX_SEGMENTS && !(head->segments && head->payload));
     MUST(m->payload >= bytes && m->payload + head->payload == bytes + used);
     uint64_t sum = 0;
@@ -29,7 +31,8 @@ static void check(const struct softnic_message *m, const uint8_t *bytes, size_t 
         touched ^= m->payload[i];
 }
 
-/* The input is a stream of frames, as a socket delivers it. The magic is put in so that the fuzzer gets past it. */
+/* The input is a stream of frames, as a socket delivers it. The magic is put in so that the fuzzer gets past
+ * it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *bytes = malloc(size ? size : 1); /* exactly as large: reading further is caught */

@@ -1,5 +1,5 @@
-/* What the softnic tests share: the library, loaded from beside the test as a program would, and a QP end with one buffer.
- * Included by each test; nothing here is linked. */
+/* What the softnic tests share: the library, loaded from beside the test as a program would, and a QP end
+ * with one buffer. Included by each test; nothing here is linked. */
 #ifndef TESTS_SOFTNIC_LOAD_H
 #define TESTS_SOFTNIC_LOAD_H
 
@@ -30,12 +30,15 @@
 #undef ibv_reg_mr
 
 /* The calls that verbs.h does not reach through the context, by their own names. */
-#define SOFTNIC_CALLS(X)                                                                                                                   \
-    X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device) X(ibv_alloc_pd)           \
-    X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_mr_iova2) X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq)            \
-    X(ibv_create_qp) X(ibv_destroy_qp) X(ibv_modify_qp) X(ibv_query_qp) X(ibv_query_device) X(ibv_query_gid) X(ibv_qp_to_qp_ex)            \
-    X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_get_async_event)                 \
-    X(ibv_ack_async_event) X(ibv_create_srq) X(ibv_create_ah) X(softnic_configure) X(softnic_error)
+#define SOFTNIC_CALLS(X)                                                                                     \
+    X(ibv_get_device_list)                                                                                   \
+    X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device) X(ibv_alloc_pd)    \
+        X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_mr_iova2) X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr)             \
+            X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_destroy_qp) X(ibv_modify_qp)           \
+                X(ibv_query_qp) X(ibv_query_device) X(ibv_query_gid) X(ibv_qp_to_qp_ex)                      \
+                    X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_get_cq_event)               \
+                        X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_create_srq) \
+                            X(ibv_create_ah) X(softnic_configure) X(softnic_error)
 
 static struct {
 #define X(name) __typeof__(&name) name;
@@ -54,8 +57,8 @@ static inline void nic_load(void)
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         fail_msg("%s", dlerror());
-#define X(name)                                                                                                                            \
-    nic.name = (__typeof__(nic.name))dlsym(library, #name);                                                                                \
+#define X(name)                                                                                              \
+    nic.name = (__typeof__(nic.name))dlsym(library, #name);                                                  \
     assert_non_null(nic.name);
     SOFTNIC_CALLS(X)
 #undef X
@@ -76,7 +79,10 @@ static inline double nic_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-enum { NIC_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+enum {
+    NIC_ALL =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
+};
 
 /* One side of a connection: a device, a QP with its own CQs, and a registered buffer. */
 struct end {
@@ -87,7 +93,7 @@ struct end {
     struct ibv_mr *mr;
     uint8_t *buffer;
     size_t size;
-    int access;       /* of the QP */
+    int access; /* of the QP */
     int timeout, retry_cnt, rnr_retry, min_rnr_timer;
     uint32_t psn, peer_psn;
 };
@@ -114,7 +120,13 @@ static inline struct ibv_context *nic_open(int device)
 
 static inline struct end end_open(struct ibv_context *context, size_t size, struct ibv_qp_init_attr init)
 {
-    struct end e = {.context = context, .size = size, .access = NIC_ALL, .timeout = 8, .retry_cnt = 3, .rnr_retry = 7, .min_rnr_timer = 1};
+    struct end e = {.context = context,
+                    .size = size,
+                    .access = NIC_ALL,
+                    .timeout = 8,
+                    .retry_cnt = 3,
+                    .rnr_retry = 7,
+                    .min_rnr_timer = 1};
     e.psn = (uint32_t)(random() & 0xffffff);
     e.pd = nic.ibv_alloc_pd(context);
     e.send_cq = nic.ibv_create_cq(context, 4096, NULL, NULL, 0);
@@ -124,8 +136,12 @@ static inline struct end end_open(struct ibv_context *context, size_t size, stru
     e.mr = nic.ibv_reg_mr(e.pd, e.buffer, size, NIC_ALL);
     assert_non_null(e.mr);
     if (!init.qp_type)
-        init = (struct ibv_qp_init_attr){
-            .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 256, .max_recv_wr = 256, .max_send_sge = 8, .max_recv_sge = 8, .max_inline_data = 64}};
+        init = (struct ibv_qp_init_attr){.qp_type = IBV_QPT_RC,
+                                         .cap = {.max_send_wr = 256,
+                                                 .max_recv_wr = 256,
+                                                 .max_send_sge = 8,
+                                                 .max_recv_sge = 8,
+                                                 .max_inline_data = 64}};
     init.send_cq = e.send_cq;
     init.recv_cq = e.recv_cq;
     e.qp = nic.ibv_create_qp(e.pd, &init);
@@ -151,15 +167,22 @@ static inline void end_close(struct end *e)
 static inline struct address end_address(const struct end *e)
 {
     struct ibv_port_attr port;
-    /* verbs.h's inline form also names ibv_query_port itself, which a program without libibverbs cannot link */
+    /* verbs.h's inline form also names ibv_query_port itself, which a program without libibverbs cannot link
+     */
     assert_int_equal(verbs_get_ctx(e->context)->query_port(e->context, 1, &port, sizeof(port)), 0);
-    return (struct address){.lid = port.lid, .qpn = e->qp->qp_num, .psn = e->psn, .rkey = e->mr->rkey, .buffer = (uintptr_t)e->buffer};
+    return (struct address){.lid = port.lid,
+                            .qpn = e->qp->qp_num,
+                            .psn = e->psn,
+                            .rkey = e->mr->rkey,
+                            .buffer = (uintptr_t)e->buffer};
 }
 
 static inline int end_to_init(struct end *e)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)e->access};
-    return nic.ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)e->access};
+    return nic.ibv_modify_qp(e->qp, &attr,
+                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 static inline int end_to_rtr(struct end *e, struct address peer)
@@ -172,8 +195,8 @@ static inline int end_to_rtr(struct end *e, struct address peer)
                                .min_rnr_timer = (uint8_t)e->min_rnr_timer,
                                .ah_attr = {.dlid = peer.lid, .port_num = 1}};
     return nic.ibv_modify_qp(e->qp, &attr,
-                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                 IBV_QP_MIN_RNR_TIMER);
+                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 static inline int end_to_rts(struct end *e)
@@ -185,7 +208,8 @@ static inline int end_to_rts(struct end *e)
                                .sq_psn = e->psn,
                                .max_rd_atomic = 16};
     return nic.ibv_modify_qp(e->qp, &attr,
-                             IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                             IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 static inline void end_connect(struct end *e, struct address peer)
@@ -202,9 +226,11 @@ static inline void ends_connect(struct end *a, struct end *b)
     end_connect(b, end_address(a));
 }
 
-static inline struct ibv_send_wr end_wr(enum ibv_wr_opcode opcode, uint64_t id, struct ibv_sge *sge, struct address peer, uint64_t offset)
+static inline struct ibv_send_wr end_wr(enum ibv_wr_opcode opcode, uint64_t id, struct ibv_sge *sge,
+                                        struct address peer, uint64_t offset)
 {
-    struct ibv_send_wr wr = {.wr_id = id, .opcode = opcode, .sg_list = sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {
+        .wr_id = id, .opcode = opcode, .sg_list = sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
     wr.wr.rdma.remote_addr = peer.buffer + offset;
     wr.wr.rdma.rkey = peer.rkey;
     return wr;

@@ -1,8 +1,9 @@
-/* Every error of a softnic connection ends in the status that a real device reports, on both sides, and nothing that was
- * refused has touched memory. */
+/* Every error of a softnic connection ends in the status that a real device reports, on both sides, and
+ * nothing that was refused has touched memory. */
 #include "softnic_load.h"
 
-static struct ibv_context *context, *other; /* two devices: errors and events of one do not show on the other */
+static struct ibv_context *context,
+    *other; /* two devices: errors and events of one do not show on the other */
 static struct end a, b;
 static struct address to_b;
 
@@ -96,7 +97,8 @@ static void bounds(void **state)
         struct ibv_sge sge = {(uintptr_t)large.buffer, wrong[i].length, 0};
         struct ibv_mr *mr = nic.ibv_reg_mr(a.pd, large.buffer, large.size, NIC_ALL);
         sge.lkey = mr->lkey;
-        struct ibv_send_wr wr = end_wr(i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, &sge, to_b, (uint64_t)wrong[i].offset);
+        struct ibv_send_wr wr =
+            end_wr(i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, &sge, to_b, (uint64_t)wrong[i].offset);
         access_fails(&wr);
         nic.ibv_dereg_mr(mr);
         end_close(&large);
@@ -135,7 +137,8 @@ static void region_without_permission(void **state)
     for (int by_qp = 0; by_qp < 2; by_qp++)
         for (int i = 0; i < 3; i++) {
             open_pair(state);
-            struct ibv_mr *mr = nic.ibv_reg_mr(b.pd, b.buffer, b.size, by_qp ? NIC_ALL : NIC_ALL & ~cases[i].missing);
+            struct ibv_mr *mr =
+                nic.ibv_reg_mr(b.pd, b.buffer, b.size, by_qp ? NIC_ALL : NIC_ALL & ~cases[i].missing);
             b.access = by_qp ? NIC_ALL & ~cases[i].missing : NIC_ALL;
             if (by_qp && cases[i].missing == IBV_ACCESS_REMOTE_WRITE)
                 b.access |= IBV_ACCESS_LOCAL_WRITE;
@@ -163,7 +166,8 @@ static void region_without_permission(void **state)
 
 static void local_key(void **state)
 {
-    /* a key that does not exist; a remote key; outside of the region; a READ into a region without local write */
+    /* a key that does not exist; a remote key; outside of the region; a READ into a region without local
+     * write */
     for (int i = 0; i < 4; i++) {
         open_connected(state);
         struct ibv_mr *read_only = nic.ibv_reg_mr(a.pd, a.buffer, a.size, 0);
@@ -254,7 +258,7 @@ static void nobody_answers(void **state)
             wrong.qpn ^= 0x7ff; /* the same process, another QP */
         else
             wrong.qpn ^= 0x7ff000; /* a context that does not exist */
-        a.timeout = 10; /* 4.2 ms */
+        a.timeout = 10;            /* 4.2 ms */
         a.retry_cnt = 2;
         end_connect(&a, wrong);
         end_connect(&b, from_a);
@@ -310,7 +314,8 @@ static void moved_to_error(void **state)
 static void overrun(void **state)
 {
     struct ibv_cq *small = nic.ibv_create_cq(context, 4, NULL, NULL, 0);
-    struct ibv_qp_init_attr init = {.send_cq = small, .recv_cq = small, .qp_type = IBV_QPT_RC, .cap = {64, 1, 1, 1, 0}, .sq_sig_all = 1};
+    struct ibv_qp_init_attr init = {
+        .send_cq = small, .recv_cq = small, .qp_type = IBV_QPT_RC, .cap = {64, 1, 1, 1, 0}, .sq_sig_all = 1};
     struct end c = a;
     c.qp = nic.ibv_create_qp(a.pd, &init);
     end_connect(&c, to_b);

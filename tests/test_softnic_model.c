@@ -1,4 +1,5 @@
-/* A thousand random mixed operations on a softnic connection leave memory and completions as a sequential model says. */
+/* A thousand random mixed operations on a softnic connection leave memory and completions as a sequential
+ * model says. */
 #include "softnic_load.h"
 
 enum {
@@ -10,7 +11,8 @@ enum {
     MAX_BYTES = 20000,
 };
 
-/* Near and far memory as they should be; `far` is one region [TARGET | RECEIVES], `near` is [SOURCE | RESULTS]. */
+/* Near and far memory as they should be; `far` is one region [TARGET | RECEIVES], `near` is [SOURCE |
+ * RESULTS]. */
 static struct {
     uint8_t *near, *far;
     size_t results, receives; /* used so far */
@@ -63,7 +65,8 @@ static int gather(struct end *near, uint32_t length, struct ibv_sge *sge, uint8_
     return count;
 }
 
-static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expected *e, uint64_t id, const uint8_t *data)
+static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expected *e, uint64_t id,
+                            const uint8_t *data)
 {
     e->id = id;
     e->write = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -77,11 +80,13 @@ static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expe
 }
 
 /* Posts one random operation and applies it to the model. True when it makes a receive completion. */
-static bool operate(struct end *near, struct end *far, struct address to, uint64_t id, bool signaled, struct expected *expected)
+static bool operate(struct end *near, struct end *far, struct address to, uint64_t id, bool signaled,
+                    struct expected *expected)
 {
     static uint8_t data[MAX_BYTES + 8];
-    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE,   IBV_WR_RDMA_WRITE,  IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-                                                 IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD};
+    static const enum ibv_wr_opcode opcodes[] = {
+        IBV_WR_RDMA_WRITE,    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ,  IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD};
     struct ibv_sge sge[4];
     enum ibv_wr_opcode opcode = opcodes[pick(8)];
     bool atomic = opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -120,7 +125,8 @@ static bool operate(struct end *near, struct end *far, struct address to, uint64
         model.reading = false;
     }
     model.reading |= opcode == IBV_WR_RDMA_READ;
-    bool receives = opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+    bool receives =
+        opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
     if (receives) {
         expected->bytes = length;
         prepare_receive(far, &wr, expected, id, data);
@@ -176,7 +182,8 @@ static void run(const char *options, unsigned seed)
         uint64_t signaled[64], signals = 0;
         for (unsigned i = 0; i < burst; i++) {
             bool last = i == burst - 1, signal = last || pick(3) == 0;
-            if (model.results > RESULTS - 2 * MAX_BYTES) /* the rest of the bytes are checked below; begin again */
+            if (model.results >
+                RESULTS - 2 * MAX_BYTES) /* the rest of the bytes are checked below; begin again */
                 model.results = 0;
             if (signal)
                 signaled[signals++] = done + i;
@@ -229,6 +236,7 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(direct), cmocka_unit_test(stream), cmocka_unit_test(slow_and_jittery)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(direct), cmocka_unit_test(stream),
+                                       cmocka_unit_test(slow_and_jittery)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,5 +1,5 @@
-/* Two processes joined by softnic keep RC's promises: data before flag, nothing lost when a link comes back, a clean error
- * within timeout x (retries + 1) when the peer dies, and at least 2 GB/s with 256 KB writes. */
+/* Two processes joined by softnic keep RC's promises: data before flag, nothing lost when a link comes back,
+ * a clean error within timeout x (retries + 1) when the peer dies, and at least 2 GB/s with 256 KB writes. */
 #include "softnic_load.h"
 
 #include <signal.h>
@@ -25,12 +25,12 @@ static void hear(int fd, void *data, size_t size)
 }
 
 /* Checks of the child: no cmocka there, its jumps belong to the parent. */
-#define CHILD(condition)                                                                                                                   \
-    do {                                                                                                                                   \
-        if (!(condition)) {                                                                                                                \
-            fprintf(stderr, "child: line %d: %s\n", __LINE__, #condition);                                                                 \
-            _exit(1);                                                                                                                      \
-        }                                                                                                                                  \
+#define CHILD(condition)                                                                                     \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "child: line %d: %s\n", __LINE__, #condition);                                   \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
     } while (0)
 
 static void exchange(int fd, struct end *e, struct address *peer)
@@ -128,7 +128,8 @@ static void data_before_flag(const char *options)
     for (uint64_t round = 1; round <= 200; round++) {
         memset(e->buffer, (int)round, CHUNK);
         struct ibv_sge data = {(uintptr_t)e->buffer, CHUNK, e->mr->lkey}, word = {(uintptr_t)&round, 8, 0};
-        struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, p.address, 0), end_wr(IBV_WR_RDMA_WRITE, round, &word, p.address, FLAG)};
+        struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, p.address, 0),
+                                    end_wr(IBV_WR_RDMA_WRITE, round, &word, p.address, FLAG)};
         wr[0].send_flags = 0;
         wr[0].next = &wr[1];
         wr[1].send_flags |= IBV_SEND_INLINE;
@@ -248,7 +249,8 @@ static void peer_dies_under_load(void **state)
     }
 }
 
-/* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost, nothing twice. */
+/* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost, nothing twice.
+ */
 static void dropped_peer(void **state)
 {
     struct peer p = peer_start("copy=auto", wait_until_over);
@@ -329,7 +331,8 @@ static void bandwidth_of_256k_writes(void **state)
     skip();
 #endif
     double load[1] = {0}, direct = bandwidth("copy=direct", 2.0), stream = bandwidth("copy=stream", 0);
-    print_message("256 KB writes: %.2f GB/s out of the peer's memory, %.2f GB/s through the socket\n", direct, stream);
+    print_message("256 KB writes: %.2f GB/s out of the peer's memory, %.2f GB/s through the socket\n", direct,
+                  stream);
     if (direct < 2.0 && getloadavg(load, 1) == 1 && load[0] > (double)sysconf(_SC_NPROCESSORS_ONLN)) {
         print_message("skipped: the machine is busy (load %.1f)\n", load[0]);
         skip();
@@ -340,8 +343,13 @@ static void bandwidth_of_256k_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_before_flag_direct), cmocka_unit_test(data_before_flag_stream), cmocka_unit_test(peer_dies),
-        cmocka_unit_test(peer_dies_and_its_child_lives), cmocka_unit_test(peer_dies_under_load), cmocka_unit_test(dropped_peer),            cmocka_unit_test(bandwidth_of_256k_writes),
+        cmocka_unit_test(data_before_flag_direct),
+        cmocka_unit_test(data_before_flag_stream),
+        cmocka_unit_test(peer_dies),
+        cmocka_unit_test(peer_dies_and_its_child_lives),
+        cmocka_unit_test(peer_dies_under_load),
+        cmocka_unit_test(dropped_peer),
+        cmocka_unit_test(bandwidth_of_256k_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

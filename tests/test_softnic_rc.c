@@ -66,7 +66,8 @@ static int close_stream(void **state)
 
 static void sizes(enum ibv_wr_opcode opcode)
 {
-    static const uint32_t lengths[] = {0, 1, 7, 8, 63, 4095, 4096, 4097, 32767, 32768, 65537, 262144, 1000003};
+    static const uint32_t lengths[] = {0,    1,     7,     8,     63,     4095,   4096,
+                                       4097, 32767, 32768, 65537, 262144, 1000003};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         uint32_t n = lengths[i];
         memset(b.buffer, 0xee, b.size);
@@ -84,7 +85,8 @@ static void sizes(enum ibv_wr_opcode opcode)
             assert_int_equal(wc.wr_id, 100 + i);
             assert_int_equal(wc.byte_len, n);
             assert_int_equal(wc.src_qp, a.qp->qp_num);
-            assert_int_equal(wc.opcode, opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
+            assert_int_equal(wc.opcode,
+                             opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
             bool imm = opcode != IBV_WR_SEND;
             assert_int_equal(wc.wc_flags & IBV_WC_WITH_IMM, imm ? IBV_WC_WITH_IMM : 0);
             if (imm)
@@ -253,7 +255,8 @@ static void data_before_flag(void **state)
         uint32_t n = 1 + (uint32_t)random() % BYTES;
         memset(a.buffer, (int)(round & 0xff), n);
         struct ibv_sge data = {(uintptr_t)a.buffer, n, a.mr->lkey}, word = {(uintptr_t)&round, 8, 0};
-        struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, to_b, 0), end_wr(IBV_WR_RDMA_WRITE, 2, &word, to_b, 65536)};
+        struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, to_b, 0),
+                                    end_wr(IBV_WR_RDMA_WRITE, 2, &word, to_b, 65536)};
         wr[0].send_flags = 0;
         wr[1].send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
         wr[0].next = &wr[1];
@@ -301,13 +304,15 @@ static void completion_channel(void **state)
     struct ibv_cq *cq = nic.ibv_create_cq(context, 64, &b, channel, 0), *got;
     void *cq_context;
     assert_int_equal(nic.ibv_destroy_comp_channel(channel), EBUSY);
-    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
     struct end c = a, d = b;
     c.qp = nic.ibv_create_qp(a.pd, &init);
     d.qp = nic.ibv_create_qp(b.pd, &init);
     ends_connect(&c, &d);
     assert_int_equal(end_receive(&d, 1, 0, 8), 0);
-    assert_int_equal(ibv_req_notify_cq(cq, 1), 0); /* solicited only: the sender's own completion does not wake */
+    assert_int_equal(ibv_req_notify_cq(cq, 1),
+                     0); /* solicited only: the sender's own completion does not wake */
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
     struct ibv_send_wr wr = end_wr(IBV_WR_SEND, 2, &sge, to_b, 0);
     wr.send_flags |= IBV_SEND_SOLICITED;
@@ -329,7 +334,9 @@ static void completion_channel(void **state)
 
 static void extended_calls(void **state)
 {
-    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+    struct ibv_cq_init_attr_ex cq_attr = {.cqe = 16,
+                                          .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM |
+                                                      IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
     struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_attr);
     assert_non_null(cq);
     struct ibv_qp_init_attr_ex init = {.send_cq = ibv_cq_ex_to_cq(cq),
@@ -338,7 +345,8 @@ static void extended_calls(void **state)
                                        .cap = {4, 4, 2, 2, 32},
                                        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
                                        .pd = a.pd,
-                                       .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
+                                       .send_ops_flags =
+                                           IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
     struct end c = a, d = b;
     c.qp = verbs_get_ctx(context)->create_qp_ex(context, &init);
     assert_non_null(c.qp);
@@ -356,7 +364,8 @@ static void extended_calls(void **state)
     ex->wr_id = 1;
     ex->wr_flags = 0;
     ibv_wr_rdma_write(ex, to_b.rkey, to_b.buffer);
-    struct ibv_sge sge[2] = {{(uintptr_t)a.buffer, 5000, a.mr->lkey}, {(uintptr_t)a.buffer + 9000, 1000, a.mr->lkey}};
+    struct ibv_sge sge[2] = {{(uintptr_t)a.buffer, 5000, a.mr->lkey},
+                             {(uintptr_t)a.buffer + 9000, 1000, a.mr->lkey}};
     ibv_wr_set_sge_list(ex, 2, sge);
     ex->wr_id = 2;
     ex->wr_flags = IBV_SEND_SIGNALED;
@@ -407,7 +416,8 @@ static void iova(void **state)
 {
     struct ibv_mr *mr = nic.ibv_reg_mr_iova2(b.pd, b.buffer + 4096, 4096, 0x10, NIC_ALL);
     struct ibv_sge sge = {(uintptr_t)a.buffer, 100, a.mr->lkey};
-    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, (struct address){.rkey = mr->rkey, .buffer = 0x10}, 50);
+    struct ibv_send_wr wr =
+        end_wr(IBV_WR_RDMA_WRITE, 1, &sge, (struct address){.rkey = mr->rkey, .buffer = 0x10}, 50);
     assert_int_equal(end_post(&a, &wr), 0);
     cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
     assert_memory_equal(b.buffer + 4096 + 50, a.buffer, 100);
@@ -419,13 +429,17 @@ static void iova(void **state)
 int main(void)
 {
 #define PAIR(f) cmocka_unit_test_setup_teardown(f, connect_pair, close_pair)
-#define STREAM(f) {#f " (stream)", f, connect_stream, close_stream, NULL}
+#define STREAM(f)                                                                                            \
+    {                                                                                                        \
+#f " (stream)", f, connect_stream, close_stream, NULL                                                \
+    }
     const struct CMUnitTest tests[] = {
-        PAIR(write_sizes),     PAIR(write_imm_sizes),    PAIR(send_sizes),     PAIR(read_sizes),      PAIR(many_reads),
-        PAIR(sge_lists),       PAIR(inline_data),        PAIR(full_send_queue), PAIR(atomics),        PAIR(data_before_flag),
-        PAIR(completion_channel), PAIR(extended_calls),  PAIR(iova),           STREAM(write_sizes),   STREAM(write_imm_sizes),
-        STREAM(send_sizes),    STREAM(read_sizes),       STREAM(many_reads),   STREAM(sge_lists),     STREAM(data_before_flag),
-        PAIR(crowded_link),    STREAM(crowded_link),
+        PAIR(write_sizes),  PAIR(write_imm_sizes),  PAIR(send_sizes),         PAIR(read_sizes),
+        PAIR(many_reads),   PAIR(sge_lists),        PAIR(inline_data),        PAIR(full_send_queue),
+        PAIR(atomics),      PAIR(data_before_flag), PAIR(completion_channel), PAIR(extended_calls),
+        PAIR(iova),         STREAM(write_sizes),    STREAM(write_imm_sizes),  STREAM(send_sizes),
+        STREAM(read_sizes), STREAM(many_reads),     STREAM(sge_lists),        STREAM(data_before_flag),
+        PAIR(crowded_link), STREAM(crowded_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

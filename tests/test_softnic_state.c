@@ -1,4 +1,5 @@
-/* A softnic QP takes exactly the transitions and attribute masks that a real device takes, and refuses the rest. */
+/* A softnic QP takes exactly the transitions and attribute masks that a real device takes, and refuses the
+ * rest. */
 #include "softnic_load.h"
 
 static struct ibv_context *context;
@@ -16,9 +17,10 @@ static int teardown(void **state)
 }
 
 static const int init_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                            IBV_QP_MIN_RNR_TIMER;
-static const int rts_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+static const int rts_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
 static struct ibv_qp_attr valid(enum ibv_qp_state to)
 {
@@ -73,7 +75,8 @@ static int mask_to(enum ibv_qp_state to, enum ibv_qp_state from)
 
 static void every_pair_of_states(void **state)
 {
-    static const enum ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR};
+    static const enum ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
+                                               IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR};
     /* rows: from, columns: to, in the order above; the specification's figure of the QP state diagram */
     static const char allowed[6][7] = {"110001", "111001", "100101", "100111", "100111", "100001"};
     struct end e = end_new(context, 4096);
@@ -95,7 +98,9 @@ static void required_attributes(void **state)
     const struct {
         enum ibv_qp_state from, to;
         int mask;
-    } steps[] = {{IBV_QPS_RESET, IBV_QPS_INIT, init_mask}, {IBV_QPS_INIT, IBV_QPS_RTR, rtr_mask}, {IBV_QPS_RTR, IBV_QPS_RTS, rts_mask}};
+    } steps[] = {{IBV_QPS_RESET, IBV_QPS_INIT, init_mask},
+                 {IBV_QPS_INIT, IBV_QPS_RTR, rtr_mask},
+                 {IBV_QPS_RTR, IBV_QPS_RTS, rts_mask}};
     for (int s = 0; s < 3; s++)
         for (int bit = 0; bit < 26; bit++) {
             bring(&e, steps[s].from);
@@ -103,7 +108,8 @@ static void required_attributes(void **state)
                 continue;
             if (steps[s].mask & 1 << bit) /* each one of them is needed */
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask & ~(1 << bit)), EINVAL);
-            else if (1 << bit & (IBV_QP_QKEY | IBV_QP_CAP | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) /* strangers */
+            else if (1 << bit &
+                     (IBV_QP_QKEY | IBV_QP_CAP | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) /* strangers */
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask | 1 << bit), EINVAL);
             assert_int_equal(end_state(&e), steps[s].from);
         }
@@ -118,9 +124,9 @@ static void wrong_values(void **state)
     attr.port_num = 2;
     assert_int_equal(nic.ibv_modify_qp(e.qp, &attr, init_mask), EINVAL);
     bring(&e, IBV_QPS_INIT);
-#define REFUSES(to, mask, change)                                                                                                          \
-    attr = valid(to);                                                                                                                      \
-    attr.change;                                                                                                                           \
+#define REFUSES(to, mask, change)                                                                            \
+    attr = valid(to);                                                                                        \
+    attr.change;                                                                                             \
     assert_int_equal(nic.ibv_modify_qp(e.qp, &attr, mask), EINVAL)
     REFUSES(IBV_QPS_RTR, rtr_mask, path_mtu = 6);
     REFUSES(IBV_QPS_RTR, rtr_mask, max_dest_rd_atomic = 17);
@@ -168,13 +174,16 @@ static void creation_limits(void **state)
     struct ibv_device_attr device;
     assert_int_equal(nic.ibv_query_device(context, &device), 0);
     struct ibv_qp_init_attr good = {
-        .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-#define REFUSED_QP(error, change)                                                                                                          \
-    do {                                                                                                                                   \
-        struct ibv_qp_init_attr init = good;                                                                                               \
-        init.change;                                                                                                                       \
-        assert_null(nic.ibv_create_qp(pd, &init));                                                                                         \
-        assert_int_equal(errno, error);                                                                                                    \
+        .send_cq = cq,
+        .recv_cq = cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+#define REFUSED_QP(error, change)                                                                            \
+    do {                                                                                                     \
+        struct ibv_qp_init_attr init = good;                                                                 \
+        init.change;                                                                                         \
+        assert_null(nic.ibv_create_qp(pd, &init));                                                           \
+        assert_int_equal(errno, error);                                                                      \
     } while (0)
     REFUSED_QP(EOPNOTSUPP, qp_type = IBV_QPT_UD);
     REFUSED_QP(EINVAL, cap.max_send_wr = (uint32_t)device.max_qp_wr + 1);
@@ -205,7 +214,8 @@ static void registration(void **state)
     assert_int_equal(errno, EINVAL);
     assert_null(nic.ibv_reg_mr(pd, buffer, 64, IBV_ACCESS_ON_DEMAND));
     assert_int_equal(errno, EOPNOTSUPP);
-    struct ibv_mr *mr = nic.ibv_reg_mr_iova2(pd, buffer, 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+    struct ibv_mr *mr =
+        nic.ibv_reg_mr_iova2(pd, buffer, 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     assert_non_null(mr);
     assert_int_not_equal(mr->lkey, mr->rkey);
     assert_int_equal(nic.ibv_dealloc_pd(pd), EBUSY);
@@ -236,8 +246,9 @@ static void what_is_not_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_of_states), cmocka_unit_test(required_attributes), cmocka_unit_test(wrong_values),
-        cmocka_unit_test(posting_by_state),     cmocka_unit_test(creation_limits),     cmocka_unit_test(registration),
+        cmocka_unit_test(every_pair_of_states), cmocka_unit_test(required_attributes),
+        cmocka_unit_test(wrong_values),         cmocka_unit_test(posting_by_state),
+        cmocka_unit_test(creation_limits),      cmocka_unit_test(registration),
         cmocka_unit_test(what_is_not_there),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,4 +1,5 @@
-/* Stock verbs programs run between two processes on softnic, unmodified, and finish with their own checks passing. */
+/* Stock verbs programs run between two processes on softnic, unmodified, and finish with their own checks
+ * passing. */
 #include "softnic_load.h"
 
 #include <fcntl.h>
@@ -26,7 +27,8 @@ static bool installed(const char *program)
 static void need(const char *program)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("skipped: a library built for a sanitizer cannot be preloaded into programs that are not\n");
+    print_message(
+        "skipped: a library built for a sanitizer cannot be preloaded into programs that are not\n");
     skip();
 #endif
     if (!installed(program)) {
@@ -44,7 +46,8 @@ static pid_t start(const char *options, const char *command, const char *output)
     if (pid)
         return pid;
     char line[1200];
-    snprintf(line, sizeof(line), "LD_PRELOAD=%s SOFTNIC='%s' exec timeout -k 2 60 %s >%s 2>&1 </dev/null", library, options, command, output);
+    snprintf(line, sizeof(line), "LD_PRELOAD=%s SOFTNIC='%s' exec timeout -k 2 60 %s >%s 2>&1 </dev/null",
+             library, options, command, output);
     execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
 }
@@ -81,12 +84,15 @@ static void ends_well(const char *options, const char *command, const char *cons
 static bool listens(int port)
 {
     char command[96];
-    snprintf(command, sizeof(command), "grep -q ':%04X 0' /proc/net/tcp /proc/net/tcp6 2>/dev/null", (unsigned)port);
+    snprintf(command, sizeof(command), "grep -q ':%04X 0' /proc/net/tcp /proc/net/tcp6 2>/dev/null",
+             (unsigned)port);
     return system(command) == 0;
 }
 
-/* A server and a client of the same program, on one port. Both must exit with 0, and the client must print `wanted`. */
-static void pair_ends_well(const char *options, const char *program, const char *arguments, const char *wanted)
+/* A server and a client of the same program, on one port. Both must exit with 0, and the client must print
+ * `wanted`. */
+static void pair_ends_well(const char *options, const char *program, const char *arguments,
+                           const char *wanted)
 {
     static int port_offset;
     int port = 20000 + (int)getpid() % 20000 + port_offset++;
@@ -109,7 +115,8 @@ static void pair_ends_well(const char *options, const char *program, const char 
         unlink(path[i]);
     }
     if (client || server || (wanted && !strstr(text[1], wanted)))
-        fail_msg("%s %s: client %x, server %x\nclient:\n%s\nserver:\n%s", program, arguments, (unsigned)client, (unsigned)server, text[1], text[0]);
+        fail_msg("%s %s: client %x, server %x\nclient:\n%s\nserver:\n%s", program, arguments,
+                 (unsigned)client, (unsigned)server, text[1], text[0]);
 }
 
 static void list_devices(void **state)
@@ -121,16 +128,18 @@ static void list_devices(void **state)
 static void device_information(void **state)
 {
     need("ibv_devinfo");
-    ends_well("devices=1", "ibv_devinfo -v", (const char *const[]){"soft0", "PORT_ACTIVE", "max_qp_wr", "InfiniBand", "GID[  0]", NULL});
+    ends_well("devices=1", "ibv_devinfo -v",
+              (const char *const[]){"soft0", "PORT_ACTIVE", "max_qp_wr", "InfiniBand", "GID[  0]", NULL});
     ends_well("devices=1,link=roce", "ibv_devinfo -v", (const char *const[]){"Ethernet", "RoCE v2", NULL});
 }
 
 static void pingpong(void **state)
 {
-    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 500 -c", "500 iters"); /* -c validates the data */
+    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 500 -c", "500 iters");    /* -c validates the data */
     pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -e -c", "200 iters"); /* with completion events */
     pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -N -c", "200 iters"); /* with ibv_wr_* */
-    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -t -c", "200 iters"); /* with an extended CQ and timestamps */
+    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -t -c",
+                   "200 iters"); /* with an extended CQ and timestamps */
     pair_ends_well("devices=2,link=roce", "ibv_rc_pingpong", "-n 200 -g 1 -c", "200 iters");
     pair_ends_well("devices=2,copy=stream", "ibv_rc_pingpong", "-n 200 -s 65536 -c", "200 iters");
 }
@@ -160,7 +169,8 @@ static void read_bandwidth(void **state)
 static void send_bandwidth(void **state)
 {
     pair_ends_well("devices=2", "ib_send_bw", "-d soft0 -n 300", "65536      300");
-    pair_ends_well("devices=2", "ib_send_bw", "-d soft0 -n 300 -e", "65536      300"); /* sleeping on events */
+    pair_ends_well("devices=2", "ib_send_bw", "-d soft0 -n 300 -e",
+                   "65536      300"); /* sleeping on events */
 }
 
 static void others_of_perftest(void **state)
@@ -174,9 +184,10 @@ static void others_of_perftest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_devices),    cmocka_unit_test(device_information), cmocka_unit_test(pingpong),
-        cmocka_unit_test(write_bandwidth), cmocka_unit_test(write_latency),      cmocka_unit_test(read_bandwidth),
-        cmocka_unit_test(send_bandwidth),  cmocka_unit_test(others_of_perftest),
+        cmocka_unit_test(list_devices),   cmocka_unit_test(device_information),
+        cmocka_unit_test(pingpong),       cmocka_unit_test(write_bandwidth),
+        cmocka_unit_test(write_latency),  cmocka_unit_test(read_bandwidth),
+        cmocka_unit_test(send_bandwidth), cmocka_unit_test(others_of_perftest),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

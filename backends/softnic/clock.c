@@ -27,13 +27,14 @@ static uint64_t occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, double 
     return *free_at;
 }
 
-/* A request takes its turn on the wire when it is posted: the wire is a queue that serves requests in posting order.
- * A READ's bytes use the wire's other direction, after the request has crossed. */
+/* A request takes its turn on the wire when it is posted: the wire is a queue that serves requests in posting
+ * order. A READ's bytes use the wire's other direction, after the request has crossed. */
 void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
 {
     const struct softnic_options *o = &ctx->options;
     uint64_t nth = ++ctx->messages;
-    bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
+    bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth
+                                                : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
 
     wqe->release_ns = wqe->due_ns = 0;
     if (!delayed && !o->latency_ns && o->bytes_per_ns <= 0)

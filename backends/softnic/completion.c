@@ -1,4 +1,5 @@
-/* Completion queues, completion channels, and the plain polling call. completion_ex.c has the extended one. */
+/* Completion queues, completion channels, and the plain polling call. completion_ex.c has the extended one.
+ */
 #include "nic.h"
 
 #include <errno.h>
@@ -9,12 +10,15 @@
 #include <unistd.h>
 
 enum {
-    YIELD_AFTER = 16,     /* empty polls in a row after which the poller lets the progress threads have its core */
-    ACK_WAIT_SECONDS = 10, /* for events that the application got and did not acknowledge, when it destroys their source */
+    YIELD_AFTER =
+        16, /* empty polls in a row after which the poller lets the progress threads have its core */
+    ACK_WAIT_SECONDS =
+        10, /* for events that the application got and did not acknowledge, when it destroys their source */
 };
 
 /* Waits until *done reaches `delivered`. The caller holds `mutex`. False: it did not within the time. */
-bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done, const uint32_t *delivered)
+bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
+                               const uint32_t *delivered)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -25,8 +29,8 @@ bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, con
     return true;
 }
 
-struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
-                                     int vector)
+struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context,
+                                     struct ibv_comp_channel *channel, int vector)
 {
     struct softnic_context *ctx = softnic_context_of(context);
     if (cqe < 1 || cqe > SOFTNIC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors) {
@@ -63,7 +67,8 @@ struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void 
     return cq;
 }
 
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                             struct ibv_comp_channel *channel, int vector)
 {
     struct softnic_cq *cq = softnic_cq_create(context, cqe, cq_context, channel, vector);
     return cq ? &cq->ibv : NULL;
@@ -85,9 +90,10 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
     pthread_mutex_unlock(&ctx->lock);
 
     pthread_mutex_lock(&ibv->mutex);
-    bool acknowledged =
-        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed, &cq->events_delivered) &&
-        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->async_events_completed, &cq->async_delivered);
+    bool acknowledged = softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed,
+                                                  &cq->events_delivered) &&
+                        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->async_events_completed,
+                                                  &cq->async_delivered);
     pthread_mutex_unlock(&ibv->mutex);
     pthread_mutex_lock(&ctx->lock);
     if (!acknowledged) {
@@ -136,7 +142,8 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
     return error;
 }
 
-/* Under context->lock. A CQ without room is an error of the CQ and of the QP: completions are lost for good. */
+/* Under context->lock. A CQ without room is an error of the CQ and of the QP: completions are lost for good.
+ */
 void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited)
 {
     bool first_loss = false, lost = false;
@@ -155,7 +162,8 @@ void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solici
         if (cq->armed == SOFTNIC_ARMED || (cq->armed == SOFTNIC_ARMED_SOLICITED && (solicited || error))) {
             struct softnic_event event = {.serial = cq->serial};
             cq->armed = SOFTNIC_DISARMED;
-            if (write(((struct softnic_channel *)cq->ibv.channel)->write_fd, &event, sizeof(event)) != sizeof(event))
+            if (write(((struct softnic_channel *)cq->ibv.channel)->write_fd, &event, sizeof(event)) !=
+                sizeof(event))
                 first_loss = false; /* thousands of unread events: the reader will find the CQ by those */
         }
     }

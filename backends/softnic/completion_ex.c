@@ -93,7 +93,8 @@ static uint64_t read_time(struct ibv_cq_ex *ex) /* the device's clock is the wal
 
 struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
-    const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     if (attr->wc_flags & ~known || attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) {
         errno = EOPNOTSUPP;
         return NULL;

@@ -41,7 +41,8 @@ const char *softnic_error(void)
     return sentence;
 }
 
-/* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts are dead. */
+/* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts are dead.
+ */
 static void fork_prepare(void)
 {
     pthread_mutex_lock(&process_lock);
@@ -89,8 +90,10 @@ void softnic_context_unregister(struct softnic_context *ctx)
     pthread_mutex_unlock(&process_lock);
 }
 
-/* A context takes new options at once: the faults count from here, and links to a dropped device go silent. */
-static void apply(struct softnic_context *ctx, const struct softnic_options *old, const struct softnic_options *new)
+/* A context takes new options at once: the faults count from here, and links to a dropped device go silent.
+ */
+static void apply(struct softnic_context *ctx, const struct softnic_options *old,
+                  const struct softnic_options *new)
 {
     pthread_mutex_lock(&ctx->lock);
     bool roce = ctx->options.roce;
@@ -100,7 +103,8 @@ static void apply(struct softnic_context *ctx, const struct softnic_options *old
         ctx->random = new->seed;
     if (new->fail_nth != old->fail_nth)
         ctx->requests = 0;
-    if (new->drop_device != old->drop_device || new->drop_after != old->drop_after || new->delay_nth != old->delay_nth)
+    if (new->drop_device != old->drop_device || new->drop_after != old->drop_after ||
+        new->delay_nth != old->delay_nth)
         ctx->messages = 0;
     softnic_links_drop(ctx);
     pthread_mutex_unlock(&ctx->lock);

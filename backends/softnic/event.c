@@ -32,7 +32,8 @@ void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type)
     raise_event(softnic_context_of(cq->ibv.context), cq->serial, type, false);
 }
 
-static bool resolve(struct softnic_context *ctx, const struct softnic_event *raw, struct ibv_async_event *event)
+static bool resolve(struct softnic_context *ctx, const struct softnic_event *raw,
+                    struct ibv_async_event *event)
 {
     bool found = false;
     event->event_type = (enum ibv_event_type)raw->type;
@@ -75,8 +76,10 @@ static bool is_cq_event(enum ibv_event_type type)
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
-    pthread_mutex_t *mutex = is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
-    pthread_cond_t *cond = is_cq_event(event->event_type) ? &event->element.cq->cond : &event->element.qp->cond;
+    pthread_mutex_t *mutex =
+        is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
+    pthread_cond_t *cond =
+        is_cq_event(event->event_type) ? &event->element.cq->cond : &event->element.qp->cond;
     pthread_mutex_lock(mutex);
     if (is_cq_event(event->event_type))
         event->element.cq->async_events_completed++;

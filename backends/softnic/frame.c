@@ -1,4 +1,5 @@
-/* The parser of what a peer sends. Pure: no state, no allocation; tests/fuzz_softnic_frame.c feeds it anything. */
+/* The parser of what a peer sends. Pure: no state, no allocation; tests/fuzz_softnic_frame.c feeds it
+ * anything. */
 #include "frame.h"
 
 #include <errno.h>
@@ -39,9 +40,11 @@ static bool head_valid(const struct softnic_frame *head)
         return false; /* would never finish its message */
     if (head->kind == SOFTNIC_READ && head->operand[0] > head->length - head->offset)
         return false;
-    if (head->kind == SOFTNIC_NAK && (head->operand[0] < 1 || head->operand[0] >= SOFTNIC_NAKS || head->operand[1] > 31))
+    if (head->kind == SOFTNIC_NAK &&
+        (head->operand[0] < 1 || head->operand[0] >= SOFTNIC_NAKS || head->operand[1] > 31))
         return false;
-    if ((head->kind == SOFTNIC_COMPARE_SWAP || head->kind == SOFTNIC_FETCH_ADD) && (head->length != 8 || head->offset))
+    if ((head->kind == SOFTNIC_COMPARE_SWAP || head->kind == SOFTNIC_FETCH_ADD) &&
+        (head->length != 8 || head->offset))
         return false;
     /* the range [address, address + length) must not wrap */
     return head->address + head->length >= head->address;
@@ -67,7 +70,8 @@ ssize_t softnic_frame_parse(const uint8_t *bytes, size_t have, struct softnic_me
         uint64_t sum = 0;
         for (int i = 0; i < head->segments; i++) {
             const struct softnic_segment *segment = &out->segment[i];
-            if (segment->length > SOFTNIC_MAX_MESSAGE || segment->address + segment->length < segment->address)
+            if (segment->length > SOFTNIC_MAX_MESSAGE ||
+                segment->address + segment->length < segment->address)
                 return -EPROTO;
             sum += segment->length;
         }

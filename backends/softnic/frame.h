@@ -1,7 +1,7 @@
 /* What travels between two softnic processes: a fixed header, then source segments or payload.
  *
- * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses what does not fit.
- * Both ends are on one host, so the header is in the host's byte order.
+ * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses what does
+ * not fit. Both ends are on one host, so the header is in the host's byte order.
  */
 #ifndef SOFTNIC_FRAME_H
 #define SOFTNIC_FRAME_H
@@ -19,8 +19,9 @@ enum {
 
 enum softnic_kind {
     /* the two ends of a link introduce themselves */
-    SOFTNIC_HELLO = 1, /* qpn_from: device and context of the requester; address/operand: a word to read directly */
-    SOFTNIC_WELCOME,   /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
+    SOFTNIC_HELLO =
+        1, /* qpn_from: device and context of the requester; address/operand: a word to read directly */
+    SOFTNIC_WELCOME, /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
     /* requests */
     SOFTNIC_WRITE,
     SOFTNIC_SEND,
@@ -36,7 +37,8 @@ enum softnic_kind {
 };
 
 enum softnic_nak {
-    SOFTNIC_NAK_UNREACHABLE = 1, /* no QP there that takes requests from this one: a real network would stay silent */
+    SOFTNIC_NAK_UNREACHABLE =
+        1, /* no QP there that takes requests from this one: a real network would stay silent */
     SOFTNIC_NAK_SEQUENCE,
     SOFTNIC_NAK_RNR,
     SOFTNIC_NAK_ACCESS,
@@ -79,7 +81,8 @@ struct softnic_message {
     const uint8_t *payload;
 };
 
-/* Takes one frame from `bytes`. Returns the bytes that it occupies, 0 when `have` are not enough yet, or -EPROTO. */
+/* Takes one frame from `bytes`. Returns the bytes that it occupies, 0 when `have` are not enough yet, or
+ * -EPROTO. */
 ssize_t softnic_frame_parse(const uint8_t *bytes, size_t have, struct softnic_message *out);
 
 #endif

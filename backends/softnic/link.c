@@ -1,7 +1,8 @@
 /* Links: one unix stream socket from each context that sends requests to each that takes them.
  *
- * A context listens on an abstract name made of the user, the device and the context's number; the kernel keeps those unique
- * and forgets them with the process, so there is nothing to clean up. SO_PEERCRED says who is at the other end.
+ * A context listens on an abstract name made of the user, the device and the context's number; the kernel
+ * keeps those unique and forgets them with the process, so there is nothing to clean up. SO_PEERCRED says who
+ * is at the other end.
  */
 #include "nic.h"
 
@@ -19,13 +20,13 @@ static socklen_t address_of(int device, uint32_t context, struct sockaddr_un *ad
 {
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
-    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "softnic/%u/soft%d/%u", (unsigned)getuid(),
-                          device, context);
+    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "softnic/%u/soft%d/%u",
+                          (unsigned)getuid(), device, context);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Takes the first free context number of this device on this host, beginning at a place of its own so that processes
- * that start together do not queue for the same one. */
+/* Takes the first free context number of this device on this host, beginning at a place of its own so that
+ * processes that start together do not queue for the same one. */
 int softnic_link_listen(struct softnic_context *ctx)
 {
     struct sockaddr_un address;
@@ -163,7 +164,8 @@ void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame
     return at + sizeof(whole);
 }
 
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail, size_t tail_bytes)
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
+                        size_t tail_bytes)
 {
     void *at = softnic_link_reserve(link, head, tail_bytes);
     if (at && tail_bytes)
@@ -181,7 +183,8 @@ static void watch(struct softnic_link *link, bool write)
 void softnic_link_flush(struct softnic_link *link)
 {
     while (!link->dead && softnic_link_pending(link)) {
-        ssize_t n = send(link->fd, link->out + link->out_head, softnic_link_pending(link), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(link->fd, link->out + link->out_head, softnic_link_pending(link),
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
@@ -198,8 +201,8 @@ void softnic_link_flush(struct softnic_link *link)
         link->out_head = link->out_tail = 0;
 }
 
-/* The socket has room again. Only the progress thread stops waiting for that: whoever else empties the buffer leaves it to
- * the event to wake those QPs that found the buffer full. */
+/* The socket has room again. Only the progress thread stops waiting for that: whoever else empties the buffer
+ * leaves it to the event to wake those QPs that found the buffer full. */
 void softnic_link_writable(struct softnic_link *link)
 {
     softnic_link_flush(link);
@@ -251,7 +254,8 @@ static bool can_read(struct softnic_link *link, uint64_t address, uint64_t expec
            !softnic_pull(link, &to, 1, &from, 1, sizeof(seen)) && seen == expected;
 }
 
-/* The two ends tell each other who they are, and each finds out whether it can copy out of the other's memory. */
+/* The two ends tell each other who they are, and each finds out whether it can copy out of the other's
+ * memory. */
 static void introduce(struct softnic_link *link, const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
@@ -296,7 +300,8 @@ static void dispatch(struct softnic_link *link, const struct softnic_message *me
         softnic_responder_request(link, message);
 }
 
-/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this thread frees it. */
+/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this thread frees
+ * it. */
 void softnic_link_readable(struct softnic_link *link)
 {
     struct softnic_message message;

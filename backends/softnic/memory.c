@@ -1,5 +1,6 @@
-/* Protection domains and memory regions. A key is table index << 8 | ctx->mr_tag; an rkey's tag is odd and an lkey's even, so that
- * one used for the other is caught, and a key of a region that is gone does not open the slot's next tenant. */
+/* Protection domains and memory regions. A key is table index << 8 | ctx->mr_tag; an rkey's tag is odd and an
+ * lkey's even, so that one used for the other is caught, and a key of a region that is gone does not open the
+ * slot's next tenant. */
 #include "nic.h"
 
 #include <errno.h>
@@ -52,8 +53,9 @@ static bool mapped(void *address, size_t length)
 
 static int access_error(unsigned access)
 {
-    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                           IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
+                           IBV_ACCESS_OPTIONAL_RANGE;
     if (access & ~known)
         return EOPNOTSUPP; /* on demand, zero based */
     if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -80,7 +82,8 @@ static int64_t free_slot(struct softnic_context *ctx)
     return index;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                                unsigned access)
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
     int error = access_error(access);
@@ -105,7 +108,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     pthread_mutex_lock(&ctx->lock);
     int64_t slot = free_slot(ctx);
     if (slot >= 0) {
-        /* The search goes on behind the slot, so a slot rests as long as possible before its keys come again. */
+        /* The search goes on behind the slot, so a slot rests as long as possible before its keys come again.
+         */
         ctx->mr_tag = (uint8_t)(ctx->mr_tag + 2);
         ctx->mr_next = (uint32_t)slot + 1;
         ctx->mr[slot] = mr;
@@ -152,7 +156,8 @@ struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *p
 {
     uint32_t slot = (key >> 8) - 1;
     struct softnic_mr *mr = slot < ctx->mr_size ? ctx->mr[slot] : NULL;
-    if (!mr || key != (remote ? mr->ibv.rkey : mr->ibv.lkey) || mr->ibv.pd != pd || (mr->access & access) != access)
+    if (!mr || key != (remote ? mr->ibv.rkey : mr->ibv.lkey) || mr->ibv.pd != pd ||
+        (mr->access & access) != access)
         return NULL;
     if (address < mr->iova || length > mr->ibv.length || address - mr->iova > mr->ibv.length - length)
         return NULL;

@@ -1,9 +1,10 @@
 /* The inside of a softnic device: what the files of this folder share.
  *
- * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one progress thread.
- * Locks: context->lock guards everything of the context but the CQs' contents; cq->lock is a leaf taken inside it.
- * The progress thread lets go of context->lock only to sleep and to copy bulk data; QPs and MRs that such a copy uses are
- * pinned by their `busy` counts, and destroying them waits for zero on context->idle.
+ * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one progress
+ * thread. Locks: context->lock guards everything of the context but the CQs' contents; cq->lock is a leaf
+ * taken inside it. The progress thread lets go of context->lock only to sleep and to copy bulk data; QPs and
+ * MRs that such a copy uses are pinned by their `busy` counts, and destroying them waits for zero on
+ * context->idle.
  */
 #ifndef SOFTNIC_NIC_H
 #define SOFTNIC_NIC_H
@@ -44,8 +45,8 @@ enum {
 
 struct softnic_device {
     struct ibv_device ibv;
-    /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see whether a device is
-     * theirs; zeros there say no. */
+    /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see whether a
+     * device is theirs; zeros there say no. */
     void *not_a_known_provider[16];
     int index;
 };
@@ -65,7 +66,8 @@ struct softnic_channel {
 struct softnic_cqe {
     struct ibv_wc wc;
     struct softnic_qp *qp;
-    uint64_t sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
+    uint64_t
+        sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
     uint64_t time_ns;
 };
 
@@ -82,9 +84,9 @@ struct softnic_cq {
     uint64_t head, tail; /* tail: written by the device, head: polled */
     enum { SOFTNIC_DISARMED, SOFTNIC_ARMED_SOLICITED, SOFTNIC_ARMED } armed;
     bool overrun;
-    unsigned users;             /* QPs; under context->lock */
-    unsigned empty_polls;       /* in a row */
-    uint32_t events_delivered;  /* under ibv.mutex, as events acknowledged */
+    unsigned users;            /* QPs; under context->lock */
+    unsigned empty_polls;      /* in a row */
+    uint32_t events_delivered; /* under ibv.mutex, as events acknowledged */
     uint32_t async_delivered;
     struct softnic_cqe current; /* what the extended calls read */
 };
@@ -101,7 +103,8 @@ struct softnic_mr {
     unsigned busy;
 };
 
-/* The other end of a socket to another context (or to this one). Requests travel one way, responses the other. */
+/* The other end of a socket to another context (or to this one). Requests travel one way, responses the
+ * other. */
 struct softnic_link {
     struct softnic_link *next;
     struct softnic_context *context;
@@ -109,9 +112,9 @@ struct softnic_link {
     bool requester; /* this end connected; it sends requests and receives responses */
     bool ready;     /* introductions are over */
     bool dead;
-    bool peer_pulls;  /* the other end can read this process's memory */
-    bool pulls;       /* this end can read the peer's */
-    bool watch_write; /* the socket was full */
+    bool peer_pulls;               /* the other end can read this process's memory */
+    bool pulls;                    /* this end can read the peer's */
+    bool watch_write;              /* the socket was full */
     int peer_device, peer_context; /* -1: not known yet */
     pid_t peer_pid;
     uint64_t hello_word; /* what the peer reads to prove that it can */
@@ -156,7 +159,7 @@ struct softnic_qp {
     };
     bool extended;
     uint64_t serial;
-    unsigned busy; /* a bulk copy is using it */
+    unsigned busy;       /* a bulk copy is using it */
     unsigned generation; /* counts resets and errors: a copy that ends in another one is forgotten */
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* as set by ibv_modify_qp */
@@ -170,7 +173,7 @@ struct softnic_qp {
     uint32_t sq_size;
     uint64_t sq_polled; /* entries before it are free; under send_cq's lock and atomic */
     uint64_t sq_completed, sq_acked, sq_cursor, sq_posted;
-    uint32_t tx_offset; /* of the message at the cursor: bytes already in the link's buffer */
+    uint32_t tx_offset;   /* of the message at the cursor: bytes already in the link's buffer */
     uint32_t read_offset; /* of the READ at sq_acked: bytes that have arrived */
     unsigned reads_open;
     bool waiting;      /* for retry_at, */
@@ -194,8 +197,8 @@ struct softnic_qp {
     } atomics[SOFTNIC_MAX_RD_ATOMIC]; /* results, for requests that come again */
     unsigned atomic_next;
 
-    /* ibv_wr_*: what has been built since wr_start, in the send queue behind sq_posted. batch_lock is held meanwhile; it is
-     * taken before context->lock. */
+    /* ibv_wr_*: what has been built since wr_start, in the send queue behind sq_posted. batch_lock is held
+     * meanwhile; it is taken before context->lock. */
     pthread_mutex_t batch_lock;
     unsigned batch_count;
     int batch_error;
@@ -250,7 +253,8 @@ static inline struct softnic_wqe *softnic_wqe_at(struct softnic_qp *qp, uint64_t
 }
 
 /* configure.c */
-int softnic_options_current(struct softnic_options *options); /* 0, or -EINVAL: the environment's string is wrong */
+int softnic_options_current(
+    struct softnic_options *options); /* 0, or -EINVAL: the environment's string is wrong */
 void softnic_context_register(struct softnic_context *ctx);
 void softnic_context_unregister(struct softnic_context *ctx);
 
@@ -267,10 +271,12 @@ void softnic_progress_forked(struct softnic_context *ctx);
 
 /* link.c: under context->lock */
 int softnic_link_listen(struct softnic_context *ctx);
-struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, int context); /* NULL: nobody there */
+struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device,
+                                     int context); /* NULL: nobody there */
 void softnic_link_accept(struct softnic_context *ctx);
 void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes);
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail, size_t tail_bytes);
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
+                        size_t tail_bytes);
 void softnic_links_drop(struct softnic_context *ctx);
 size_t softnic_link_pending(const struct softnic_link *link);
 void softnic_link_flush(struct softnic_link *link);
@@ -288,25 +294,28 @@ static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t add
     return (char *)mr->ibv.addr + (address - mr->iova);
 }
 
-/* copy.c: every byte that enters or leaves registered memory goes through here, so that memory of another kind (a GPU's)
- * has one place to be told apart. */
+/* copy.c: every byte that enters or leaves registered memory goes through here, so that memory of another
+ * kind (a GPU's) has one place to be told apart. */
 void softnic_copy_in(void *to, const void *from, size_t length);
-int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count, const struct softnic_segment *from,
-                 int from_count, uint64_t length);
-int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to, struct softnic_mr **mr,
-                        int count, const struct softnic_segment *from, int from_count, uint64_t length);
-int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count, unsigned access,
-                      uint64_t offset, uint64_t length, struct iovec *out, struct softnic_mr **pinned);
+int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count,
+                 const struct softnic_segment *from, int from_count, uint64_t length);
+int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
+                        struct softnic_mr **mr, int count, const struct softnic_segment *from, int from_count,
+                        uint64_t length);
+int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count,
+                      unsigned access, uint64_t offset, uint64_t length, struct iovec *out,
+                      struct softnic_mr **pinned);
 
 /* completion.c */
-bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done, const uint32_t *delivered);
+bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
+                               const uint32_t *delivered);
 void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited);
 void softnic_cq_forget(struct softnic_cq *cq, struct softnic_qp *qp);
 int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out);
 int softnic_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
 int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
-struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
-                                     int vector);
+struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context,
+                                     struct ibv_comp_channel *channel, int vector);
 struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
 /* event.c */
@@ -319,8 +328,9 @@ struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn);
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
-void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first); /* the oldest send gets `first`, the rest flush */
-void softnic_qp_to_error(struct softnic_qp *qp);                      /* everything flushes */
+void softnic_qp_fail(struct softnic_qp *qp,
+                     enum ibv_wc_status first);  /* the oldest send gets `first`, the rest flush */
+void softnic_qp_to_error(struct softnic_qp *qp); /* everything flushes */
 void softnic_qp_flush_receives(struct softnic_qp *qp);
 
 /* post.c, post_ex.c */

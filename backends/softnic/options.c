@@ -1,4 +1,5 @@
-/* Parses "devices=2,bw=50GB/s,latency=3us,...". Every key has one form, units are required, and nothing is guessed. */
+/* Parses "devices=2,bw=50GB/s,latency=3us,...". Every key has one form, units are required, and nothing is
+ * guessed. */
 #include "options.h"
 
 #include <ctype.h>
@@ -15,8 +16,8 @@ struct unit {
 };
 
 static const struct unit rate_units[] = {/* bytes per nanosecond */
-                                         {"GB/s", 1.0},    {"MB/s", 1e-3},    {"KB/s", 1e-6},
-                                         {"Gb/s", 0.125},  {"Mb/s", 0.125e-3}, {NULL, 0}};
+                                         {"GB/s", 1.0},   {"MB/s", 1e-3},     {"KB/s", 1e-6},
+                                         {"Gb/s", 0.125}, {"Mb/s", 0.125e-3}, {NULL, 0}};
 static const struct unit time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
 
 /* The statuses that a request can fail with, by the names of enum ibv_wc_status. */
@@ -24,13 +25,20 @@ static const struct {
     const char *name;
     int status;
 } statuses[] = {
-    {"LOC_LEN_ERR", IBV_WC_LOC_LEN_ERR},         {"LOC_QP_OP_ERR", IBV_WC_LOC_QP_OP_ERR},
-    {"LOC_PROT_ERR", IBV_WC_LOC_PROT_ERR},       {"WR_FLUSH_ERR", IBV_WC_WR_FLUSH_ERR},
-    {"BAD_RESP_ERR", IBV_WC_BAD_RESP_ERR},       {"LOC_ACCESS_ERR", IBV_WC_LOC_ACCESS_ERR},
-    {"REM_INV_REQ_ERR", IBV_WC_REM_INV_REQ_ERR}, {"REM_ACCESS_ERR", IBV_WC_REM_ACCESS_ERR},
-    {"REM_OP_ERR", IBV_WC_REM_OP_ERR},           {"RETRY_EXC_ERR", IBV_WC_RETRY_EXC_ERR},
-    {"RNR_RETRY_EXC_ERR", IBV_WC_RNR_RETRY_EXC_ERR}, {"REM_ABORT_ERR", IBV_WC_REM_ABORT_ERR},
-    {"FATAL_ERR", IBV_WC_FATAL_ERR},             {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
+    {"LOC_LEN_ERR", IBV_WC_LOC_LEN_ERR},
+    {"LOC_QP_OP_ERR", IBV_WC_LOC_QP_OP_ERR},
+    {"LOC_PROT_ERR", IBV_WC_LOC_PROT_ERR},
+    {"WR_FLUSH_ERR", IBV_WC_WR_FLUSH_ERR},
+    {"BAD_RESP_ERR", IBV_WC_BAD_RESP_ERR},
+    {"LOC_ACCESS_ERR", IBV_WC_LOC_ACCESS_ERR},
+    {"REM_INV_REQ_ERR", IBV_WC_REM_INV_REQ_ERR},
+    {"REM_ACCESS_ERR", IBV_WC_REM_ACCESS_ERR},
+    {"REM_OP_ERR", IBV_WC_REM_OP_ERR},
+    {"RETRY_EXC_ERR", IBV_WC_RETRY_EXC_ERR},
+    {"RNR_RETRY_EXC_ERR", IBV_WC_RNR_RETRY_EXC_ERR},
+    {"REM_ABORT_ERR", IBV_WC_REM_ABORT_ERR},
+    {"FATAL_ERR", IBV_WC_FATAL_ERR},
+    {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
 };
 
 void softnic_options_default(struct softnic_options *options)
@@ -144,7 +152,8 @@ static const char *set_drop(struct softnic_options *o, const char *v)
 
 static const char *set_delay(struct softnic_options *o, const char *v)
 {
-    static const char want[] = "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or TIME~P (with probability P)";
+    static const char want[] =
+        "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or TIME~P (with probability P)";
     double ns, chance = 1;
     uint64_t nth = 0;
     if (!read_quantity(v, time_units, &ns, &v) || ns > 60e9)
@@ -188,10 +197,12 @@ static const char *set_seed(struct softnic_options *o, const char *v)
 
 static const struct {
     const char *name;
-    const char *(*set)(struct softnic_options *options, const char *value); /* NULL, or what the value must be */
+    const char *(*set)(struct softnic_options *options,
+                       const char *value); /* NULL, or what the value must be */
 } keys[] = {
-    {"devices", set_devices}, {"link", set_link}, {"copy", set_copy},   {"bw", set_bw},         {"latency", set_latency},
-    {"drop-peer", set_drop},  {"delay", set_delay}, {"fail-wr", set_fail}, {"seed", set_seed},
+    {"devices", set_devices}, {"link", set_link},       {"copy", set_copy},
+    {"bw", set_bw},           {"latency", set_latency}, {"drop-peer", set_drop},
+    {"delay", set_delay},     {"fail-wr", set_fail},    {"seed", set_seed},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
@@ -225,7 +236,9 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             key++;
         if (key == KEYS) {
             snprintf(error, error_size,
-                     "SOFTNIC: unknown key \"%.40s\" (known: devices link copy bw latency drop-peer delay fail-wr seed)", item);
+                     "SOFTNIC: unknown key \"%.40s\" (known: devices link copy bw latency drop-peer delay "
+                     "fail-wr seed)",
+                     item);
             return -EINVAL;
         }
         if (seen[key]) {

@@ -1,4 +1,5 @@
-/* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by wr_complete. */
+/* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by wr_complete.
+ */
 #include "nic.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ static struct softnic_wqe *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
     return wqe;
 }
 
-static struct softnic_wqe *begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote)
+static struct softnic_wqe *begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
+                                        uint64_t remote)
 {
     struct softnic_wqe *wqe = begin(ex, opcode);
     if (wqe) {
@@ -70,7 +72,8 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
         wqe->imm = imm;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare, uint64_t swap)
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare,
+                              uint64_t swap)
 {
     struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
     if (wqe) {

@@ -1,4 +1,5 @@
-/* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and never spins. */
+/* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and never
+ * spins. */
 #include "nic.h"
 
 #include <errno.h>
@@ -86,7 +87,8 @@ static void close_all(struct softnic_context *ctx)
             close(fds[i]);
 }
 
-/* In the child of a fork: the sockets belong to the parent. A copy left open here would hide the parent's death. */
+/* In the child of a fork: the sockets belong to the parent. A copy left open here would hide the parent's
+ * death. */
 void softnic_progress_forked(struct softnic_context *ctx)
 {
     for (struct softnic_link *link = ctx->links; link; link = link->next)
@@ -109,7 +111,8 @@ int softnic_progress_start(struct softnic_context *ctx)
     if (!error)
         error = watch(ctx, &ctx->timer_fd);
     if (!error && ctx->options.copy == SOFTNIC_COPY_DIRECT)
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* fails where there is no Yama, which needs none */
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
+              0); /* fails where there is no Yama, which needs none */
     if (!error) {
         /* The application's signals are for the application's threads. */
         sigfillset(&all);

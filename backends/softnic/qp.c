@@ -15,8 +15,9 @@ static int init_error(const struct ibv_qp_init_attr *init)
     const struct ibv_qp_cap *cap = &init->cap;
     if (init->qp_type != IBV_QPT_RC || init->srq)
         return EOPNOTSUPP;
-    if (!init->send_cq || !init->recv_cq || cap->max_send_wr > SOFTNIC_MAX_WR || cap->max_recv_wr > SOFTNIC_MAX_WR ||
-        cap->max_send_sge > SOFTNIC_MAX_SGE || cap->max_recv_sge > SOFTNIC_MAX_SGE || cap->max_inline_data > SOFTNIC_MAX_INLINE)
+    if (!init->send_cq || !init->recv_cq || cap->max_send_wr > SOFTNIC_MAX_WR ||
+        cap->max_recv_wr > SOFTNIC_MAX_WR || cap->max_send_sge > SOFTNIC_MAX_SGE ||
+        cap->max_recv_sge > SOFTNIC_MAX_SGE || cap->max_inline_data > SOFTNIC_MAX_INLINE)
         return EINVAL;
     return 0;
 }
@@ -115,9 +116,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
     const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-                         IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if (attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops)) {
         errno = EOPNOTSUPP;
@@ -139,7 +140,8 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 static void wait_idle(struct softnic_qp *qp)
 {
     while (qp->busy) /* bounded by the one copy that the progress thread is in */
-        pthread_cond_wait(&softnic_context_of(qp->ibv.context)->idle, &softnic_context_of(qp->ibv.context)->lock);
+        pthread_cond_wait(&softnic_context_of(qp->ibv.context)->idle,
+                          &softnic_context_of(qp->ibv.context)->lock);
 }
 
 static void add_counters(struct softnic_counters *to, const struct softnic_counters *from)
@@ -168,7 +170,8 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
     pthread_mutex_unlock(&ctx->lock);
 
     pthread_mutex_lock(&ibv->mutex);
-    bool acknowledged = softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->events_completed, &qp->events_delivered);
+    bool acknowledged =
+        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->events_completed, &qp->events_delivered);
     pthread_mutex_unlock(&ibv->mutex);
     if (acknowledged) { /* else the application still holds events that point at it */
         pthread_mutex_destroy(&ibv->mutex);
@@ -203,8 +206,8 @@ void softnic_qp_to_error(struct softnic_qp *qp)
 static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, int mask)
 {
     struct ibv_qp_attr *to = &qp->attr;
-#define TAKE(bit, field)                                                                                                                   \
-    if (mask & (bit))                                                                                                                      \
+#define TAKE(bit, field)                                                                                     \
+    if (mask & (bit))                                                                                        \
     to->field = from->field
     TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
     TAKE(IBV_QP_PKEY_INDEX, pkey_index);
@@ -226,7 +229,8 @@ static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, i
     to->sq_psn &= SOFTNIC_MESSAGE_MASK;
 }
 
-static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
+static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_qp_state from,
+                  enum ibv_qp_state to)
 {
     qp->ibv.state = qp->attr.qp_state = to;
     if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
@@ -238,7 +242,8 @@ static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_q
     if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
         qp->retries_left = qp->attr.retry_cnt;
         qp->rnr_left = qp->attr.rnr_retry;
-        qp->link = softnic_link_to(ctx, qp->peer_device, qp->peer_context); /* early, so that the first message is not late */
+        qp->link = softnic_link_to(ctx, qp->peer_device,
+                                   qp->peer_context); /* early, so that the first message is not late */
     }
     if (to == IBV_QPS_SQD)
         qp->drained_told = false;
@@ -253,7 +258,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
     pthread_mutex_lock(&ctx->lock);
     enum ibv_qp_state from = qp->ibv.state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
     bool wrong_current = mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from;
-    if (wrong_current || !softnic_qp_transition_valid(from, to, mask) || !softnic_qp_values_valid(ctx, attr, mask)) {
+    if (wrong_current || !softnic_qp_transition_valid(from, to, mask) ||
+        !softnic_qp_values_valid(ctx, attr, mask)) {
         pthread_mutex_unlock(&ctx->lock);
         return EINVAL;
     }

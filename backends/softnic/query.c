@@ -1,7 +1,8 @@
 /* What a device and its port say about themselves, and its addresses.
  *
- * soft<K> has LID K + 1 and two GIDs on every host: link-local from its GUID, and the IPv4-mapped 10.83.K/256.K%256.
- * Nothing has to be exchanged to find a device on the same host: an address is its number.
+ * soft<K> has LID K + 1 and two GIDs on every host: link-local from its GUID, and the
+ * IPv4-mapped 10.83.K/256.K%256. Nothing has to be exchanged to find a device on the same host: an address is
+ * its number.
  */
 #include "nic.h"
 
@@ -79,7 +80,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
                             struct ibv_device_attr_ex *attr, size_t size)
 {
-    struct ibv_device_attr_ex whole = {.completion_timestamp_mask = UINT64_MAX, .hca_core_clock = 1000000, .phys_port_cnt_ex = 1};
+    struct ibv_device_attr_ex whole = {
+        .completion_timestamp_mask = UINT64_MAX, .hca_core_clock = 1000000, .phys_port_cnt_ex = 1};
     if (input && input->comp_mask)
         return EINVAL;
     ibv_query_device(context, &whole.orig_attr);
@@ -104,7 +106,7 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
         .lid = (uint16_t)(roce ? 0 : ctx->device->index + 1),
         .sm_lid = (uint16_t)(roce ? 0 : 1),
         .max_vl_num = 1,
-        .active_width = 2, /* 4x */
+        .active_width = 2,  /* 4x */
         .active_speed = 32, /* EDR */
         .phys_state = 5,    /* link up */
         .link_layer = roce ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND,
@@ -117,10 +119,12 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
     return 0;
 }
 
-/* The call of programs that were built before query_port moved into the context: the structure ended at `flags`. */
+/* The call of programs that were built before query_port moved into the context: the structure ended at
+ * `flags`. */
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
-    return softnic_query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+    return softnic_query_port(context, port, (struct ibv_port_attr *)attr,
+                              offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
 int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
@@ -142,8 +146,8 @@ static void gid_entry(struct softnic_context *ctx, unsigned index, struct ibv_gi
     entry->gid_type = ctx->options.roce ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-                      size_t size)
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+                      uint32_t flags, size_t size)
 {
     struct ibv_gid_entry whole;
     if (port != 1 || flags)
@@ -155,7 +159,8 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
     return 0;
 }
 
-ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max, uint32_t flags, size_t size)
+ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+                             uint32_t flags, size_t size)
 {
     if (flags || size != sizeof(*entries) || max < SOFTNIC_GIDS)
         return -EINVAL;

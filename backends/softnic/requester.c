@@ -1,7 +1,8 @@
 /* The send side of a QP: turns send queue entries into frames, and responses into completions.
  *
- * Messages leave in posting order, each with the next PSN. What is not acknowledged is sent again from the first such
- * message on (go-back-N), after a timeout when the other side could not be reached, or after its RNR timer.
+ * Messages leave in posting order, each with the next PSN. What is not acknowledged is sent again from the
+ * first such message on (go-back-N), after a timeout when the other side could not be reached, or after its
+ * RNR timer.
  */
 #include "nic.h"
 
@@ -9,14 +10,16 @@
 #include <string.h>
 
 enum {
-    COPY_LIMIT = 4096,        /* up to here two copies through a socket cost less than one out of the peer's memory */
-    LINK_LIMIT = 256 << 10,   /* bytes that may wait in a link's buffer before more message data joins them */
-    READ_PIECE = 1 << 20,     /* a READ through the socket asks for this much at a time */
+    COPY_LIMIT =
+        4096, /* up to here two copies through a socket cost less than one out of the peer's memory */
+    LINK_LIMIT = 256 << 10, /* bytes that may wait in a link's buffer before more message data joins them */
+    READ_PIECE = 1 << 20,   /* a READ through the socket asks for this much at a time */
 };
 
 /* IB specification, table "Encoding for RNR NAK timer field", in units of 10 us. */
-static const uint32_t rnr_timer_10us[32] = {65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-                                            256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+static const uint32_t rnr_timer_10us[32] = {
+    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 static struct softnic_context *context_of(struct softnic_qp *qp)
 {
@@ -68,11 +71,13 @@ static void unreachable(struct softnic_qp *qp)
 
 static void complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum ibv_wc_status status)
 {
-    static const uint8_t opcodes[] = {
-        [IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,         [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
-        [IBV_WR_SEND] = IBV_WC_SEND,                     [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
-        [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,           [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
-        [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
+    static const uint8_t opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
+                                      [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+                                      [IBV_WR_SEND] = IBV_WC_SEND,
+                                      [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND,
+                                      [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+                                      [IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP,
+                                      [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD};
     uint64_t release = ++qp->sq_completed;
     if (status == IBV_WC_SUCCESS && !wqe->signaled && !qp->init.sq_sig_all)
         return;
@@ -132,23 +137,26 @@ void softnic_requester_retire(struct softnic_qp *qp)
 
 static struct softnic_frame frame_for(struct softnic_qp *qp, const struct softnic_wqe *wqe)
 {
-    static const uint8_t kinds[] = {
-        [IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,        [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
-        [IBV_WR_SEND] = SOFTNIC_SEND,               [IBV_WR_SEND_WITH_IMM] = SOFTNIC_SEND,
-        [IBV_WR_RDMA_READ] = SOFTNIC_READ,          [IBV_WR_ATOMIC_CMP_AND_SWP] = SOFTNIC_COMPARE_SWAP,
-        [IBV_WR_ATOMIC_FETCH_AND_ADD] = SOFTNIC_FETCH_ADD};
+    static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
+                                    [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
+                                    [IBV_WR_SEND] = SOFTNIC_SEND,
+                                    [IBV_WR_SEND_WITH_IMM] = SOFTNIC_SEND,
+                                    [IBV_WR_RDMA_READ] = SOFTNIC_READ,
+                                    [IBV_WR_ATOMIC_CMP_AND_SWP] = SOFTNIC_COMPARE_SWAP,
+                                    [IBV_WR_ATOMIC_FETCH_AND_ADD] = SOFTNIC_FETCH_ADD};
     bool imm = wqe->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wqe->opcode == IBV_WR_SEND_WITH_IMM;
     bool solicited = wqe->solicited && (imm || wqe->opcode == IBV_WR_SEND);
-    return (struct softnic_frame){.kind = kinds[wqe->opcode],
-                                  .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) | (solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
-                                  .qpn_to = qp->attr.dest_qp_num,
-                                  .qpn_from = qp->ibv.qp_num,
-                                  .psn = (uint32_t)(qp->attr.sq_psn + qp->sq_cursor) & SOFTNIC_MESSAGE_MASK,
-                                  .imm = imm ? wqe->imm : 0,
-                                  .rkey = wqe->rkey,
-                                  .length = wqe->length,
-                                  .address = wqe->remote,
-                                  .operand = {wqe->operand[0], wqe->operand[1]}};
+    return (struct softnic_frame){
+        .kind = kinds[wqe->opcode],
+        .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) | (solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
+        .qpn_to = qp->attr.dest_qp_num,
+        .qpn_from = qp->ibv.qp_num,
+        .psn = (uint32_t)(qp->attr.sq_psn + qp->sq_cursor) & SOFTNIC_MESSAGE_MASK,
+        .imm = imm ? wqe->imm : 0,
+        .rkey = wqe->rkey,
+        .length = wqe->length,
+        .address = wqe->remote,
+        .operand = {wqe->operand[0], wqe->operand[1]}};
 }
 
 enum sent { SENT, BLOCKED, REFUSED };
@@ -167,8 +175,8 @@ static enum sent send_payload(struct softnic_qp *qp, struct softnic_wqe *wqe, st
         head.payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
         head.offset = qp->tx_offset;
         int count = wqe->is_inline ? 0
-                                   : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, head.offset,
-                                                       head.payload, from, NULL);
+                                   : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0,
+                                                       head.offset, head.payload, from, NULL);
         if (count < 0)
             return REFUSED;
         char *to = softnic_link_reserve(link, &head, head.payload);
@@ -191,7 +199,8 @@ static enum sent send_segments(struct softnic_qp *qp, struct softnic_wqe *wqe, s
     struct softnic_frame head = frame_for(qp, wqe);
     struct softnic_segment segment[SOFTNIC_MAX_SEGMENTS];
     struct iovec from[SOFTNIC_MAX_SGE];
-    int count = softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, 0, wqe->length, from, NULL);
+    int count =
+        softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, 0, wqe->length, from, NULL);
     if (count < 0)
         return REFUSED;
     for (int i = 0; i < count; i++)
@@ -209,7 +218,8 @@ static enum sent send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struc
 {
     struct softnic_frame head = frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, wqe->length, to, NULL) < 0)
+    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
+                          wqe->length, to, NULL) < 0)
         return REFUSED;
     if (!qp->tx_offset)
         qp->reads_open++;
@@ -229,7 +239,8 @@ static enum sent send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe, str
 {
     struct softnic_frame head = frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) < 0)
+    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
+                          to, NULL) < 0)
         return REFUSED;
     if (softnic_link_append(link, &head, NULL, 0)) {
         softnic_link_kill(link);
@@ -378,14 +389,16 @@ static void refused(struct softnic_qp *qp, const struct softnic_frame *head)
 }
 
 /* READ data into the entry's buffers. False: the QP has failed or is another one by now. */
-static bool place_read(struct softnic_link *link, struct softnic_qp *qp, struct softnic_wqe *wqe, const struct softnic_message *message)
+static bool place_read(struct softnic_link *link, struct softnic_qp *qp, struct softnic_wqe *wqe,
+                       const struct softnic_message *message)
 {
     struct softnic_context *ctx = link->context;
     const struct softnic_frame *head = &message->head;
     uint32_t bytes = head->segments ? head->length - head->offset : head->payload;
     struct iovec to[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE];
-    int count = softnic_sge_slice(ctx, qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, head->offset, bytes, to, mr);
+    int count = softnic_sge_slice(ctx, qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE,
+                                  head->offset, bytes, to, mr);
     if (count < 0) {
         softnic_qp_fail(qp, IBV_WC_LOC_PROT_ERR);
         return false;
@@ -414,7 +427,8 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
         (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_SQD))
         return; /* it has gone on since; the answer is to a request that nobody waits for */
 
-    uint64_t index = qp->sq_acked + ((head->psn - (uint32_t)(qp->attr.sq_psn + qp->sq_acked)) & SOFTNIC_MESSAGE_MASK);
+    uint64_t index =
+        qp->sq_acked + ((head->psn - (uint32_t)(qp->attr.sq_psn + qp->sq_acked)) & SOFTNIC_MESSAGE_MASK);
     uint64_t sent_end = qp->sq_cursor + (qp->tx_offset ? 1 : 0);
     if (index >= sent_end)
         return; /* an answer to something that has been taken back since */
@@ -435,8 +449,10 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
             finish_response(qp);
     } else {
         struct iovec to[SOFTNIC_MAX_SGE];
-        fits = acknowledge(qp, index) && needs_response(wqe) && wqe->opcode != IBV_WR_RDMA_READ && index < qp->sq_cursor;
-        if (fits && softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
+        fits = acknowledge(qp, index) && needs_response(wqe) && wqe->opcode != IBV_WR_RDMA_READ &&
+               index < qp->sq_cursor;
+        if (fits && softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
+                                      IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
             softnic_copy_in(to[0].iov_base, &head->operand[0], 8);
             qp->counters.received_bytes += 8;
             finish_response(qp);

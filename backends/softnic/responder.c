@@ -1,11 +1,14 @@
-/* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter does, places its data,
- * and answers. Requests execute in PSN order; one that comes again is answered again and not executed again. */
+/* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter does,
+ * places its data, and answers. Requests execute in PSN order; one that comes again is answered again and not
+ * executed again. */
 #include "nic.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { ACK_BYTES = 64 << 10 }; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
+enum {
+    ACK_BYTES = 64 << 10
+}; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
 
 static void reply(struct softnic_link *link, const struct softnic_frame *frame)
 {
@@ -17,8 +20,10 @@ void softnic_responder_flush_acks(struct softnic_link *link)
 {
     if (!link->ack.owed)
         return;
-    struct softnic_frame ack = {
-        .kind = SOFTNIC_ACK, .qpn_to = link->ack.qpn_to, .qpn_from = link->ack.qpn_from, .psn = link->ack.psn};
+    struct softnic_frame ack = {.kind = SOFTNIC_ACK,
+                                .qpn_to = link->ack.qpn_to,
+                                .qpn_from = link->ack.qpn_from,
+                                .psn = link->ack.psn};
     link->ack.owed = false;
     link->ack.bytes = 0;
     reply(link, &ack);
@@ -45,7 +50,8 @@ static void acknowledge(struct softnic_link *link, const struct softnic_frame *r
     }
 }
 
-static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, enum softnic_nak why)
+static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+                   enum softnic_nak why)
 {
     softnic_responder_flush_acks(link);
     struct softnic_frame nak = answer(SOFTNIC_NAK, request);
@@ -59,7 +65,8 @@ static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struc
 }
 
 /* Errors of the requester's making that put the responder's QP into error too. */
-static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, enum softnic_nak why)
+static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp,
+                            const struct softnic_frame *request, enum softnic_nak why)
 {
     refuse(link, qp, request, why);
     softnic_qp_to_error(qp);
@@ -69,7 +76,8 @@ static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp, co
         softnic_event_qp(qp, IBV_EVENT_QP_REQ_ERR);
 }
 
-static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *request, enum ibv_wc_status status)
+static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *request,
+                             enum ibv_wc_status status)
 {
     struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
     bool write = request->kind == SOFTNIC_WRITE, imm = request->flags & SOFTNIC_FLAG_IMM;
@@ -84,22 +92,24 @@ static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *
                               .qp = qp};
     cqe.wc.imm_data = request->imm;
     qp->rq_head++;
-    softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe, request->flags & SOFTNIC_FLAG_SOLICITED || status != IBV_WC_SUCCESS);
+    softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe,
+                    request->flags & SOFTNIC_FLAG_SOLICITED || status != IBV_WC_SUCCESS);
 }
 
-static void fail_receive(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
-                         enum ibv_wc_status status, enum softnic_nak why)
+static void fail_receive(struct softnic_link *link, struct softnic_qp *qp,
+                         const struct softnic_frame *request, enum ibv_wc_status status, enum softnic_nak why)
 {
     refuse(link, qp, request, why);
     complete_receive(qp, request, status);
     softnic_qp_to_error(qp);
 }
 
-static struct softnic_mr *target(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, unsigned access)
+static struct softnic_mr *target(struct softnic_link *link, struct softnic_qp *qp,
+                                 const struct softnic_frame *request, unsigned access)
 {
-    return qp->attr.qp_access_flags & access
-               ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, access, request->address, request->length)
-               : NULL;
+    return qp->attr.qp_access_flags & access ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true,
+                                                               access, request->address, request->length)
+                                             : NULL;
 }
 
 /* WRITE and SEND: this frame's bytes to where they belong. Returns false when the request was refused. */
@@ -124,8 +134,8 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
             fail_receive(link, qp, request, IBV_WC_LOC_LEN_ERR, SOFTNIC_NAK_INVALID);
             return false;
         }
-        count = softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge, IBV_ACCESS_LOCAL_WRITE, request->offset,
-                                  bytes, to, mr);
+        count = softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge,
+                                  IBV_ACCESS_LOCAL_WRITE, request->offset, bytes, to, mr);
         if (count < 0) {
             fail_receive(link, qp, request, IBV_WC_LOC_PROT_ERR, SOFTNIC_NAK_OPERATION);
             return false;
@@ -173,7 +183,8 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         complete_receive(qp, request, IBV_WC_SUCCESS);
 }
 
-static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool again)
+static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+                      bool again)
 {
     uint32_t bytes = (uint32_t)request->operand[0], end = request->offset + bytes;
     struct softnic_mr *mr = request->length ? target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
@@ -210,7 +221,8 @@ static void take_read(struct softnic_link *link, struct softnic_qp *qp, const st
     }
 }
 
-static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool again)
+static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+                        bool again)
 {
     struct softnic_frame result = answer(SOFTNIC_ATOMIC_RESULT, request);
     if (again) {
@@ -236,7 +248,8 @@ static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const 
         result.operand[0] = __atomic_fetch_add(word, request->operand[0], __ATOMIC_ACQ_REL);
     } else {
         result.operand[0] = request->operand[0];
-        __atomic_compare_exchange_n(word, &result.operand[0], request->operand[1], false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+        __atomic_compare_exchange_n(word, &result.operand[0], request->operand[1], false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE);
     }
     unsigned slot = qp->atomic_next++ % SOFTNIC_MAX_RD_ATOMIC;
     qp->atomics[slot].psn = request->psn;
@@ -255,7 +268,8 @@ static struct softnic_qp *addressed(struct softnic_link *link, const struct soft
     if (!qp || qp->attr.dest_qp_num != request->qpn_from || qp->peer_device != link->peer_device ||
         qp->peer_context != link->peer_context)
         return NULL;
-    bool receives = qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_SQD;
+    bool receives =
+        qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_SQD;
     return receives ? qp : NULL;
 }
 
@@ -274,7 +288,8 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         return;
     }
     if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {
-        /* One answer for each attempt: what follows a refused message was on its way before the requester knew. */
+        /* One answer for each attempt: what follows a refused message was on its way before the requester
+         * knew. */
         if (!qp->rx_nak_sent || request->psn == qp->rx_nak_psn)
             refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
         return;

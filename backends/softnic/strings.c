@@ -41,18 +41,24 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 
 const char *ibv_node_type_str(enum ibv_node_type type)
 {
-    static const char *const names[] = {
-        [IBV_NODE_CA] = "InfiniBand channel adapter", [IBV_NODE_SWITCH] = "InfiniBand switch", [IBV_NODE_ROUTER] = "InfiniBand router",
-        [IBV_NODE_RNIC] = "iWARP NIC",                [IBV_NODE_USNIC] = "usNIC",              [IBV_NODE_USNIC_UDP] = "usNIC UDP",
-        [IBV_NODE_UNSPECIFIED] = "unspecified"};
+    static const char *const names[] = {[IBV_NODE_CA] = "InfiniBand channel adapter",
+                                        [IBV_NODE_SWITCH] = "InfiniBand switch",
+                                        [IBV_NODE_ROUTER] = "InfiniBand router",
+                                        [IBV_NODE_RNIC] = "iWARP NIC",
+                                        [IBV_NODE_USNIC] = "usNIC",
+                                        [IBV_NODE_USNIC_UDP] = "usNIC UDP",
+                                        [IBV_NODE_UNSPECIFIED] = "unspecified"};
     return named(names, COUNT(names), (int)type);
 }
 
 const char *ibv_port_state_str(enum ibv_port_state state)
 {
-    static const char *const names[] = {
-        [IBV_PORT_NOP] = "no state change (NOP)", [IBV_PORT_DOWN] = "down",     [IBV_PORT_INIT] = "init",
-        [IBV_PORT_ARMED] = "armed",               [IBV_PORT_ACTIVE] = "active", [IBV_PORT_ACTIVE_DEFER] = "active defer"};
+    static const char *const names[] = {[IBV_PORT_NOP] = "no state change (NOP)",
+                                        [IBV_PORT_DOWN] = "down",
+                                        [IBV_PORT_INIT] = "init",
+                                        [IBV_PORT_ARMED] = "armed",
+                                        [IBV_PORT_ACTIVE] = "active",
+                                        [IBV_PORT_ACTIVE_DEFER] = "active defer"};
     return named(names, COUNT(names), (int)state);
 }
 
@@ -87,14 +93,18 @@ const char *ibv_event_type_str(enum ibv_event_type event)
 static const struct {
     int mult, mbps;
 } rates[] = {
-    [IBV_RATE_2_5_GBPS] = {1, 2500},     [IBV_RATE_5_GBPS] = {2, 5000},       [IBV_RATE_10_GBPS] = {4, 10000},
-    [IBV_RATE_20_GBPS] = {8, 20000},     [IBV_RATE_30_GBPS] = {12, 30000},    [IBV_RATE_40_GBPS] = {16, 40000},
-    [IBV_RATE_60_GBPS] = {24, 60000},    [IBV_RATE_80_GBPS] = {32, 80000},    [IBV_RATE_120_GBPS] = {48, 120000},
-    [IBV_RATE_14_GBPS] = {6, 14062},     [IBV_RATE_56_GBPS] = {22, 56250},    [IBV_RATE_112_GBPS] = {45, 112500},
-    [IBV_RATE_168_GBPS] = {67, 168750},  [IBV_RATE_25_GBPS] = {10, 25781},    [IBV_RATE_100_GBPS] = {41, 103125},
-    [IBV_RATE_200_GBPS] = {82, 206250},  [IBV_RATE_300_GBPS] = {123, 309375}, [IBV_RATE_28_GBPS] = {11, 28125},
-    [IBV_RATE_50_GBPS] = {20, 53125},    [IBV_RATE_400_GBPS] = {170, 425000}, [IBV_RATE_600_GBPS] = {255, 637500},
-    [IBV_RATE_800_GBPS] = {340, 850000}, [IBV_RATE_1200_GBPS] = {510, 1275000},
+    [IBV_RATE_2_5_GBPS] = {1, 2500},       [IBV_RATE_5_GBPS] = {2, 5000},
+    [IBV_RATE_10_GBPS] = {4, 10000},       [IBV_RATE_20_GBPS] = {8, 20000},
+    [IBV_RATE_30_GBPS] = {12, 30000},      [IBV_RATE_40_GBPS] = {16, 40000},
+    [IBV_RATE_60_GBPS] = {24, 60000},      [IBV_RATE_80_GBPS] = {32, 80000},
+    [IBV_RATE_120_GBPS] = {48, 120000},    [IBV_RATE_14_GBPS] = {6, 14062},
+    [IBV_RATE_56_GBPS] = {22, 56250},      [IBV_RATE_112_GBPS] = {45, 112500},
+    [IBV_RATE_168_GBPS] = {67, 168750},    [IBV_RATE_25_GBPS] = {10, 25781},
+    [IBV_RATE_100_GBPS] = {41, 103125},    [IBV_RATE_200_GBPS] = {82, 206250},
+    [IBV_RATE_300_GBPS] = {123, 309375},   [IBV_RATE_28_GBPS] = {11, 28125},
+    [IBV_RATE_50_GBPS] = {20, 53125},      [IBV_RATE_400_GBPS] = {170, 425000},
+    [IBV_RATE_600_GBPS] = {255, 637500},   [IBV_RATE_800_GBPS] = {340, 850000},
+    [IBV_RATE_1200_GBPS] = {510, 1275000},
 };
 
 int ibv_rate_to_mult(enum ibv_rate rate)
