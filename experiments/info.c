@@ -2,13 +2,12 @@
 #include "experiments/commands.h"
 #include "experiments/gpu.h"
 #include "experiments/options.h"
+#include "backends/nic.h"
 
-#include <dirent.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -29,19 +28,6 @@ static void advise(struct advice *a, const char *format, ...)
     va_start(args, format);
     vsnprintf(a->lines[a->count++], sizeof a->lines[0], format, args);
     va_end(args);
-}
-
-/* First line of a file, without its newline; empty where there is none. */
-static void read_line(const char *path, char *out, size_t size)
-{
-    FILE *f = fopen(path, "r");
-    out[0] = 0;
-    if (!f)
-        return;
-    if (!fgets(out, (int)size, f))
-        out[0] = 0;
-    out[strcspn(out, "\n")] = 0;
-    fclose(f);
 }
 
 static void show_machine(void)
@@ -86,86 +72,79 @@ static void show_gpus(struct advice *a)
 #endif
 }
 
-/* RDMA devices as the kernel knows them; works without libibverbs. Returns how many are up. */
-static int show_nics(struct advice *a, int *rxe)
+static void show_nic(const struct nic_info *n)
 {
-    DIR *d = opendir("/sys/class/infiniband");
-    int devices = 0, up = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char path[600], state[64], rate[64], firmware[64], link[64];
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/state", e->d_name);
-        read_line(path, state, sizeof state);
-        snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/rate", e->d_name);
-        read_line(path, rate, sizeof rate);
-        snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/link_layer", e->d_name);
-        read_line(path, link, sizeof link);
-        snprintf(path, sizeof path, "/sys/class/infiniband/%s/fw_ver", e->d_name);
-        read_line(path, firmware, sizeof firmware);
-        int soft = !strncmp(e->d_name, "rxe", 3);
-        printf("NIC       %s: %s, %s, %s%s%s%s\n", e->d_name, *state ? state : "no port", *rate ? rate : "no rate",
-               *link ? link : "no link layer", *firmware ? ", firmware " : "", firmware, soft ? " (soft-RoCE)" : "");
-        devices++;
-        up += strstr(state, "ACTIVE") != NULL;
-        *rxe += soft;
-    }
-    if (d)
-        closedir(d);
-    if (!devices)
-        printf("NIC       no RDMA device; --nic soft needs none\n");
-    else if (!up)
-        advise(a, "ip link set dev NETDEV up            # no RDMA port is active");
-    return up;
+    printf("NIC       %s: %s", n->name, n->soft ? "softnic, always there" : n->state);
+    if (!n->soft && *n->driver)
+        printf(", %s", n->driver);
+    printf(", %s, MTU %u", n->link_layer, n->mtu);
+    if (n->gbit > 0)
+        printf(", %.0f Gbit/s", n->gbit);
+    if (*n->network)
+        printf(", on %s", n->network);
+    if (n->numa_node >= 0)
+        printf(", NUMA node %d", n->numa_node);
+    if (!n->reliable && !n->soft)
+        printf(", no RC");
+    printf("\n");
 }
 
-/* Whether the running kernel has module `name`: 2 loaded (or built in), 1 on disk, 0 not. */
-static int module_state(const char *name)
+static void show_nics(const struct nic_survey *s, struct advice *a)
 {
-    char path[600], line[512];
-    struct utsname u;
-    snprintf(path, sizeof path, "/sys/module/%s", name);
-    if (access(path, F_OK) == 0)
-        return 2;
-    uname(&u);
-    const char *const lists[] = {"modules.dep", "modules.builtin"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "/lib/modules/%s/%s", u.release, lists[i]);
-        FILE *f = fopen(path, "r");
-        int found = 0;
-        snprintf(path, sizeof path, "/%s.ko", name);
-        while (f && !found && fgets(line, sizeof line, f))
-            found = strstr(line, path) != NULL;
-        if (f)
-            fclose(f);
-        if (found)
-            return i + 1;
+    uint32_t real = 0, soft = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        show_nic(&s->nics[i]);
+        real += !s->nics[i].soft;
+        soft += s->nics[i].soft;
+        if (*s->nics[i].problem)
+            advise(a, "(%s: %s)", s->nics[i].name, s->nics[i].problem);
     }
-    return 0;
+    if (!real)
+        printf("NIC       no RDMA device of the kernel%s\n", soft ? "; --nic soft needs none" : "");
+    printf("verbs     %s\n", *s->library ? s->library : *s->library_problem ? s->library_problem : "not in this build");
+    if (!s->verbs_in_build)
+        advise(a, "apt-get install libibverbs-dev && make   # this build is without verbs");
+    if (*s->soft_problem)
+        advise(a, "(softnic: %s)", s->soft_problem);
 }
 
-static void show_soft_roce(struct advice *a, int rxe)
+/* Its cloud kernels leave rdma_rxe to a package of its own. */
+static int is_ubuntu(void)
+{
+    char line[128];
+    int found = 0;
+    FILE *f = fopen("/etc/os-release", "r");
+    while (f && fgets(line, sizeof line, f))
+        found |= !strcmp(line, "ID=ubuntu\n");
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static void show_soft_roce(const struct nic_survey *s, struct advice *a)
 {
     static const char *const words[] = {"not on this machine", "on disk, not loaded", "loaded"};
-    int module = module_state("rdma_rxe");
-    struct rlimit limit = {0, 0};
-    getrlimit(RLIMIT_MEMLOCK, &limit);
-    printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[module], rxe, rxe == 1 ? "" : "s");
-    if (limit.rlim_cur == RLIM_INFINITY)
+    int rxe = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        rxe += !strcmp(s->nics[i].driver, "rdma_rxe");
+    printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[s->rxe_module], rxe, rxe == 1 ? "" : "s");
+    if (s->memlock == UINT64_MAX)
         printf("memlock unlimited\n");
     else
-        printf("memlock %.1f MB\n", (double)limit.rlim_cur / 1e6);
+        printf("memlock %.1f MB\n", (double)s->memlock / 1e6);
     struct utsname u;
     uname(&u);
-    if (module == 0)
+    if (s->rxe_module == 0 && is_ubuntu())
         advise(a, "apt-get install linux-modules-extra-%s   # rdma_rxe, for soft-RoCE", u.release);
-    if (module == 1)
+    else if (s->rxe_module == 0)
+        advise(a, "(kernel %s has no module rdma_rxe: soft-RoCE needs another kernel)", u.release);
+    if (s->rxe_module == 1)
         advise(a, "modprobe crc32_generic; modprobe rdma_rxe   # soft-RoCE");
-    if (!rxe)
+    if (!rxe && s->rxe_module)
         advise(a, "rdma link add rxe0 type rxe netdev DEV   # a soft-RoCE device on network device DEV");
-    if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)1 << 30)
+    if (s->memlock < (uint64_t)1 << 30)
         advise(a, "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little for a real or rxe "
-                  "NIC", (double)limit.rlim_cur / 1e6);
+                  "NIC", (double)s->memlock / 1e6);
 }
 
 static void show_libraries(void)
@@ -184,10 +163,10 @@ int command_info(int argc, char **argv)
 {
     static const struct option_table table = {"info", "What this machine has: GPUs, NICs, soft-RoCE, libraries, and what is "
                                                       "missing. Takes no options.", NULL, 0, "  mkernel info\n"};
+    static struct nic_survey survey;
     struct options_found found;
     struct advice advice = {.count = 0};
     char error[256];
-    int rxe = 0;
     int result = options_parse(&table, argc, argv, NULL, &found, error, sizeof error);
     if (!result && found.word_count) {
         snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
@@ -203,8 +182,9 @@ int command_info(int argc, char **argv)
     }
     show_machine();
     show_gpus(&advice);
-    show_nics(&advice, &rxe);
-    show_soft_roce(&advice, rxe);
+    nic_survey(&survey);
+    show_nics(&survey, &advice);
+    show_soft_roce(&survey, &advice);
     show_libraries();
     printf("\nruns here `mkernel run ag_gemm --exec host --nic soft --check`\n");
     if (advice.count)
