@@ -1,7 +1,9 @@
 /* `mkernel run OP`: all ranks on this host, or one rank under a launcher. */
+#define _GNU_SOURCE
 #include "experiments/run.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
+#include "core/launcher.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -17,13 +19,19 @@ static int say(const struct run_options *o, int status, const char *sentence)
     return status;
 }
 
-/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. */
+void openblas_set_num_threads(int threads) __attribute__((weak)); /* not in every cblas */
+
+/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process, and for what it starts. */
 static void share_cores(uint32_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     char threads[24];
+    if (getenv("OPENBLAS_NUM_THREADS"))
+        return;
     snprintf(threads, sizeof threads, "%ld", cores > ranks ? cores / ranks : 1);
-    setenv("OPENBLAS_NUM_THREADS", threads, 0);
+    setenv("OPENBLAS_NUM_THREADS", threads, 1);
+    if (openblas_set_num_threads)
+        openblas_set_num_threads(atoi(threads));
 }
 
 static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int status)
@@ -128,36 +136,61 @@ static void join_words(int argc, char **argv, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
 }
 
+/* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a sentence. */
+static int identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me, char *error, size_t size)
+{
+    struct launcher l;
+    *me = (struct run_identity){.listen_fd = -1};
+    if (is_spawned) {
+        *me = (struct run_identity){.rank = spawned->rank, .world = spawned->world, .local_world = spawned->world,
+                                    .host = "127.0.0.1", .port = spawned->port, .listen_fd = spawned->listen_fd,
+                                    .launcher = "mkernel"};
+        snprintf(me->token, sizeof me->token, "%s", spawned->token);
+        return 1;
+    }
+    int found = launcher_read(&l, (const char *const *)environ, error, size);
+    if (found <= 0)
+        return found;
+    me->rank = l.rank;
+    me->world = l.world;
+    me->local_world = l.local_world;
+    me->port = l.port;
+    me->launcher = l.name;
+    memcpy(me->host, l.host, sizeof me->host);
+    memcpy(me->token, l.token, sizeof me->token);
+    return 1;
+}
+
 static int run_op(int argc, char **argv, int bench)
 {
     struct run_options options;
     struct run_job job;
     struct spawn_identity spawned;
-    struct run_identity identity = {.listen_fd = -1};
+    struct run_identity me;
     char sentence[SPAWN_SENTENCE] = "";
     const char *name = bench ? "bench" : "run";
 
-    int is_spawned = spawn_identity(&spawned);
+    int is_spawned = spawn_identity(&spawned), is_rank = 0;
     int result = run_options_parse(argc, argv, bench, &options, sentence, sizeof sentence);
     if (result > 0)
         return STATUS_DONE;
-    if (!result && is_spawned) {
-        identity = (struct run_identity){.rank = spawned.rank, .world = spawned.world, .local_world = spawned.world,
-                                         .host = "127.0.0.1", .port = spawned.port, .listen_fd = spawned.listen_fd,
-                                         .launcher = "mkernel"};
-        snprintf(identity.token, sizeof identity.token, "%s", spawned.token);
-    }
     if (!result)
-        result = run_job_prepare(&job, &options, is_spawned ? &identity : NULL, sentence, sizeof sentence);
+        is_rank = result = identify(&spawned, is_spawned, &me, sentence, sizeof sentence);
+    if (result >= 0)
+        result = run_job_prepare(&job, &options, is_rank ? &me : NULL, sentence, sizeof sentence);
     if (result) {
         fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", name, sentence, name);
         return STATUS_USAGE;
     }
     join_words(argc, argv, job.command, sizeof job.command);
-    if (!is_spawned)
+    if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
+    share_cores(me.local_world);
     int status = run_rank(&job, sentence, sizeof sentence);
-    spawn_report(&spawned, status, sentence);
+    if (is_spawned)
+        spawn_report(&spawned, status, sentence);
+    else if (status == STATUS_FAILED || me.rank == 0) /* what went well, or wrong, is the same on every rank */
+        say(&options, status, sentence);
     return status;
 }
 

@@ -46,6 +46,7 @@ struct run_job {
     struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
     uint64_t burst;            /* launches in flight before a wait */
     char command[512];         /* as it was typed */
+    char nic[64];              /* the device of local rank 0; empty on one node */
 };
 
 /* What one rank has to say; exchanged as bytes. */

@@ -2,6 +2,7 @@
 #include "experiments/gpu.h"
 #include "experiments/nearest.h"
 #include "experiments/options.h"
+#include "backends/nic.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -216,6 +217,22 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
     return 0;
 }
 
+/* A fabric or NIC that is not there is told before anything starts. */
+static int choose_nic(struct run_job *job, char *error, size_t size)
+{
+    struct nic_choice choice;
+    if (job->options.nodes == 1)
+        return 0;
+    if (job->options.fabric != 0) {
+        snprintf(error, size, "--fabric %s is not in this build; --fabric verbs is", fabrics[job->options.fabric]);
+        return -EINVAL;
+    }
+    int result = nic_choose(&choice, job->options.nic ? job->options.nic : "", 0, error, size);
+    if (!result)
+        snprintf(job->nic, sizeof job->nic, "%s", choice.device);
+    return result;
+}
+
 static void choose_shape(struct run_job *job)
 {
     uint64_t *shape = job->options.shape, world = job->options.nodes * job->options.gpus;
@@ -250,6 +267,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
     int result = choose_exec(job, &gpus, error, error_size);
     if (!result)
         result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+    if (!result)
+        result = choose_nic(job, error, error_size);
     if (!result && job->identity.rank == 0) {
         result = check_writable("trace", o->trace, error, error_size);
         if (!result)

@@ -196,8 +196,8 @@ static int report(struct rank *r, char *sentence, size_t size)
     summary.trace_lost = r->trace_lost;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
-        snprintf(sentence, size, "%llu launches on %u rank%s done%s", (unsigned long long)job->options.iters,
-                 job->identity.world, job->identity.world > 1 ? "s" : "", summary.checked ? ", all right" : ", not checked");
+        snprintf(sentence, size, "%llu launch%s on %u rank%s done%s", (unsigned long long)job->options.iters,
+                 job->options.iters > 1 ? "es" : "", job->identity.world, job->identity.world > 1 ? "s" : "", summary.checked ? ", all right" : ", not checked");
     else
         snprintf(sentence, size, "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and should be %g",
                  (unsigned long long)summary.check.wrong, (unsigned long long)summary.check.elements,

@@ -32,8 +32,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
     if (s->wrong_rank != UINT32_MAX)
         s->right = 0;
     if (job->options.nodes > 1)
-        snprintf(s->fabric, sizeof s->fabric, "%s over %s", job->options.fabric ? "efa" : "verbs",
-                 job->options.nic ? job->options.nic : "the NIC that was found");
+        snprintf(s->fabric, sizeof s->fabric, "%s over %s", job->options.fabric ? "efa" : "verbs", job->nic);
 }
 
 static double gflops(const struct run_summary *s, double flop)
@@ -66,8 +65,9 @@ static void print_speed(const struct run_summary *s, double flop)
         printf("time      not shown: the result is wrong\n");
         return;
     }
-    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launches%s\n", r->ms_median,
-           r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches, s->job->options.check ? ", each checked" : "");
+    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s%s\n", r->ms_median,
+           r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
+           r->launches > 1 ? "es" : "", s->job->options.check ? ", each checked" : "");
     printf("speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
     if (r->blas_ms > 0)
         printf("vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n", r->blas_ms,

@@ -34,7 +34,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
     struct trace_run run = {
         .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
-        .nic = o->nodes > 1 ? o->nic : NULL,
+        .nic = o->nodes > 1 ? job->nic : NULL,
         .command = job->command,
         .version = MK_VERSION,
         .seed = &seed,

@@ -62,6 +62,7 @@ static void test_values(void **state)
     expect("run ag_gemm --timeout 1e9", 2, "--timeout 1e9");
     expect("run ag_gemm --exec gpu", 2, "host|cuda");
     expect("run ag_gemm --fabric verb", 2, "did you mean verbs?");
+    expect("run ag_gemm --exec host --nodes 2 --nic nosuch0", 2, "no NIC nosuch0");
     expect("run ag_gemm --roles compute", 2, "roles are written");
     expect("run ag_gemm --roles intracomm=1", 2, "did you mean intra_comm?");
     expect("run ag_gemm --csv x", 2, "no option --csv");

@@ -1,0 +1,158 @@
+/* Under torchrun, mpirun or srun each process is one rank, known from its environment; a job whose ranks cannot meet ends on
+ * every rank with status 3 and a sentence. */
+#include "tests/helpers/command.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <cmocka.h>
+
+#define WORLD 4
+#define RUN "run ag_gemm --exec host --nic soft --shape 256,64,64 --iters 3 --check --timeout 4"
+
+static struct command_run ranks[WORLD];
+
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &length), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+/* Starts rank `rank` as torchrun would, under the token. */
+static void start_torchrun(int slot, int rank, int port, const char *options, const char *token)
+{
+    char line[512], text[7][64];
+    snprintf(line, sizeof line, RUN " %s", options);
+    snprintf(text[0], 64, "RANK=%d", rank);
+    snprintf(text[1], 64, "LOCAL_RANK=%d", rank);
+    snprintf(text[2], 64, "WORLD_SIZE=%d", WORLD);
+    snprintf(text[3], 64, "LOCAL_WORLD_SIZE=%d", WORLD);
+    snprintf(text[4], 64, "MASTER_PORT=%d", port - 1);
+    snprintf(text[5], 64, "MKERNEL_PORT=%d", port);
+    snprintf(text[6], 64, "MKERNEL_TOKEN=%s", token);
+    command_start(&ranks[slot], line, "MASTER_ADDR=127.0.0.1", text[0], text[1], text[2], text[3], text[4], text[5], text[6],
+                  NULL);
+}
+
+static void expect(int slot, int status, const char *says)
+{
+    struct command_run *r = &ranks[slot];
+    command_finish(r, 30);
+    if (r->status != status || (says && !strstr(r->err_text, says)))
+        fail_msg("rank %d: status %d (want %d), \"%s\" lacks \"%s\"", slot, r->status, status, r->err_text,
+                 says ? says : "");
+}
+
+static void expect_all_right(void)
+{
+    expect(0, 0, "all right");
+    assert_non_null(strstr(ranks[0].out_text, "verdict   right"));
+    for (int i = 1; i < WORLD; i++) {
+        expect(i, 0, NULL);
+        assert_int_equal(ranks[i].out_used + ranks[i].err_used, 0);
+    }
+}
+
+static void test_torchrun(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        start_torchrun(i, i, port, "", "secret");
+    expect_all_right();
+    assert_non_null(strstr(ranks[0].out_text, "1 node of 4"));
+}
+
+/* One host may stand for two nodes. */
+static void test_emulated_nodes(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        start_torchrun(i, i, port, "--nodes 2", "secret");
+    expect_all_right();
+    assert_non_null(strstr(ranks[0].out_text, "2 nodes of 2"));
+}
+
+static void test_mpirun(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++) {
+        char text[5][64];
+        snprintf(text[0], 64, "OMPI_COMM_WORLD_RANK=%d", i);
+        snprintf(text[1], 64, "OMPI_COMM_WORLD_SIZE=%d", WORLD);
+        snprintf(text[2], 64, "OMPI_COMM_WORLD_LOCAL_RANK=%d", i);
+        snprintf(text[3], 64, "OMPI_COMM_WORLD_LOCAL_SIZE=%d", WORLD);
+        snprintf(text[4], 64, "MKERNEL_PORT=%d", port);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], text[3], text[4], "MKERNEL_TOKEN=secret", NULL);
+    }
+    expect_all_right();
+}
+
+static void test_srun(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++) {
+        char text[3][64];
+        snprintf(text[0], 64, "SLURM_PROCID=%d", i);
+        snprintf(text[1], 64, "SLURM_LOCALID=%d", i);
+        snprintf(text[2], 64, "MKERNEL_PORT=%d", port);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4", "SLURM_NODEID=0",
+                      "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0",
+                      "MKERNEL_TOKEN=secret", NULL);
+    }
+    expect_all_right();
+}
+
+static void test_missing_rank(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD - 1; i++)
+        start_torchrun(i, i, port, "", "secret");
+    for (int i = 0; i < WORLD - 1; i++) {
+        expect(i, 3, "rank 3");
+        assert_true(ranks[i].seconds <= 4 + 2);
+        assert_int_equal(command_lines(ranks[i].err_text), 1);
+    }
+}
+
+static void test_wrong_token(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        start_torchrun(i, i, port, "", i == 2 ? "another" : "secret");
+    for (int i = 0; i < WORLD; i++)
+        expect(i, 3, i == 2 ? "token" : "rank 2");
+}
+
+static void test_duplicate_rank(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++)
+        start_torchrun(i, i == 3 ? 2 : i, port, "", "secret");
+    for (int i = 0; i < WORLD; i++)
+        expect(i, 3, "rank 2");
+}
+
+static void test_wrong_topology(void **state)
+{
+    start_torchrun(0, 0, free_port(), "--nodes 3", "secret");
+    expect(0, 2, "torchrun");
+    command_start(&ranks[0], RUN, "RANK=9", "WORLD_SIZE=4", NULL);
+    expect(0, 2, "RANK");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_torchrun),     cmocka_unit_test(test_emulated_nodes), cmocka_unit_test(test_mpirun),
+        cmocka_unit_test(test_srun),         cmocka_unit_test(test_missing_rank),   cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_duplicate_rank), cmocka_unit_test(test_wrong_topology),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
