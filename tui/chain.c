@@ -12,6 +12,7 @@
 struct stages {
     int64_t id, command_event, arrival_event;
     int rank, peer;
+    int64_t flag; /* at the peer */
     double bytes, commanded, seen, posted, completed, arrived;
     int waited;
 };
@@ -112,6 +113,12 @@ static int flag_text(struct source *s, int64_t plan, int64_t flag, int rank, cha
     return found;
 }
 
+/* A wait for the completion of the CTA's own puts names no flag. */
+static int is_drain(const struct source_event *e)
+{
+    return e->kind == MK_EV_WAIT && e->cause == MK_CAUSE_NETWORK && e->argument == 0xffffff;
+}
+
 static void tile_text(struct source *s, const struct source_event *e, char *out, int size)
 {
     sqlite3_stmt *q =
@@ -149,10 +156,51 @@ static void chunk_text(struct source *s, const struct source_event *e, const cha
     sqlite3_finalize(q);
 }
 
+static double stage(sqlite3_stmt *q, int column)
+{
+    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : (double)sqlite3_column_int64(q, column);
+}
+
+/* One message by a condition on one number. */
+static int read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
+{
+    char sql[640];
+    snprintf(
+        sql, sizeof sql,
+        "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, completed, "
+        "arrived, waited, flag FROM message WHERE %s LIMIT 1",
+        condition);
+    sqlite3_stmt *q = source_prepare(s, sql);
+    int found = 0;
+    if (q) {
+        sqlite3_bind_int64(q, 1, a);
+        if (sqlite3_bind_parameter_count(q) > 1)
+            sqlite3_bind_int64(q, 2, b);
+        found = sqlite3_step(q) == SQLITE_ROW;
+    }
+    if (found)
+        *m = (struct stages){.id = sqlite3_column_int64(q, 0),
+                             .command_event = sqlite3_column_int64(q, 1),
+                             .arrival_event = sqlite3_column_int64(q, 2),
+                             .rank = sqlite3_column_int(q, 3),
+                             .peer = sqlite3_column_int(q, 4),
+                             .bytes = (double)sqlite3_column_int64(q, 5),
+                             .commanded = stage(q, 6),
+                             .seen = stage(q, 7),
+                             .posted = stage(q, 8),
+                             .completed = stage(q, 9),
+                             .arrived = stage(q, 10),
+                             .waited = sqlite3_column_int(q, 11),
+                             .flag = sqlite3_column_int64(q, 12)};
+    sqlite3_finalize(q);
+    return found;
+}
+
 void chain_describe(struct source *s, const struct source_event *e, char *out, int size)
 {
     char text[96];
     int producer;
+    struct stages m;
     switch (e->kind) {
     case MK_EV_TILE:
         tile_text(s, e, out, size);
@@ -160,6 +208,10 @@ void chain_describe(struct source *s, const struct source_event *e, char *out, i
     case MK_EV_WAIT:
         if (e->cause == MK_CAUSE_BACKPRESSURE) {
             snprintf(out, (size_t)size, "wait for room in the command ring");
+            break;
+        }
+        if (is_drain(e)) {
+            snprintf(out, (size_t)size, "wait network: its own puts, until they have left");
             break;
         }
         flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text, &producer);
@@ -180,10 +232,13 @@ void chain_describe(struct source *s, const struct source_event *e, char *out, i
         chunk_text(s, e, "reduce", out, size);
         break;
     case MK_EV_COMMAND:
-        if (e->peer >= 0)
-            snprintf(out, (size_t)size, "command %lld: put to rank %d", (long long)e->argument, e->peer);
-        else
-            snprintf(out, (size_t)size, "command %lld", (long long)e->argument);
+        if (read_message(s, "command_event = ?", e->id, 0, &m)) {
+            flag_text(s, e->plan, m.flag, m.peer, text, sizeof text, &producer);
+            snprintf(out, (size_t)size, "put to rank %d: %s", m.peer, text);
+        } else {
+            snprintf(out, (size_t)size, "command %lld, whose message is not in the trace",
+                     (long long)e->argument);
+        }
         break;
     case MK_EV_LAUNCH:
         snprintf(out, (size_t)size, "launch, epoch %lld", (long long)e->argument);
@@ -192,45 +247,6 @@ void chain_describe(struct source *s, const struct source_event *e, char *out, i
         snprintf(out, (size_t)size, "an event of unknown kind %d", e->kind);
     }
     cells_clean(out);
-}
-
-static double stage(sqlite3_stmt *q, int column)
-{
-    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : (double)sqlite3_column_int64(q, column);
-}
-
-/* One message by a condition on one number. */
-static int read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
-{
-    char sql[384];
-    snprintf(
-        sql, sizeof sql,
-        "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, completed, "
-        "arrived, waited FROM message WHERE %s LIMIT 1",
-        condition);
-    sqlite3_stmt *q = source_prepare(s, sql);
-    int found = 0;
-    if (q) {
-        sqlite3_bind_int64(q, 1, a);
-        if (sqlite3_bind_parameter_count(q) > 1)
-            sqlite3_bind_int64(q, 2, b);
-        found = sqlite3_step(q) == SQLITE_ROW;
-    }
-    if (found)
-        *m = (struct stages){sqlite3_column_int64(q, 0),
-                             sqlite3_column_int64(q, 1),
-                             sqlite3_column_int64(q, 2),
-                             sqlite3_column_int(q, 3),
-                             sqlite3_column_int(q, 4),
-                             (double)sqlite3_column_int64(q, 5),
-                             stage(q, 6),
-                             stage(q, 7),
-                             stage(q, 8),
-                             stage(q, 9),
-                             stage(q, 10),
-                             sqlite3_column_int(q, 11)};
-    sqlite3_finalize(q);
-    return found;
 }
 
 static struct chain_step *add_event(struct source *s, struct chain *c, const char *name,
@@ -370,7 +386,10 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
         return;
     }
     flag_text(s, e->plan, e->argument, rank, text, sizeof text, &producer_rank);
-    if (producer_rank >= 0)
+    if (is_drain(e))
+        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
+            "none: it drains, until the last of its puts has completed");
+    else if (producer_rank >= 0)
         say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d", (long long)e->argument,
             text, producer_rank);
     else

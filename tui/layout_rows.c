@@ -55,6 +55,8 @@ static void draw_marks(struct cells *c, const struct model *m, const struct geom
             int x = layout_column(m, g, l[i].start + m->shift[file]);
             if (x < 0 || x <= taken) /* where they lie closer than their labels, the first stands for all */
                 continue;
+            if (g->ruler_rows == 1 && c->cell[y * c->width + x].glyph != ' ')
+                continue; /* on one line the times come first */
             cells_put(c, x, y, 0x25bc, COLOUR_MARK, ATTR_BOLD);
             taken = x;
             if (g->ruler_rows > 1)
@@ -192,14 +194,16 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
                 draw_cell(c, m, row, k, x, y, attr);
         }
     }
-    if (m->row_count > 0)
+    const char *why = NULL;
+    if (m->row_count == 0)
+        why = m->filtering ? "No row fits this filter:" : "This trace has no tracks.";
+    else if (source_info(m->source[0])->events == 0)
+        why = "This trace has no events: the run recorded nothing.";
+    if (!why)
         return;
-    const char *why = m->filtering ? "No row fits this filter:"
-                      : source_info(m->source[0])->tracks
-                          ? "No rows."
-                          : "This trace has no tracks: the run recorded no events.";
-    cells_text(c, 2, g->rows_top, m->width, COLOUR_ERROR, ATTR_BOLD, why);
-    if (m->filtering && g->rows_height > 1)
+    int y = m->row_count ? g->rows_top + g->rows_height / 2 : g->rows_top;
+    cells_text(c, m->row_count ? g->label + 1 : 2, y, m->width, COLOUR_ERROR, ATTR_BOLD, why);
+    if (m->row_count == 0 && m->filtering && g->rows_height > 1)
         cells_print(c, 4, g->rows_top + 1, m->width, COLOUR_TEXT, 0, "%s    (\\ and Enter clear it)",
                     m->filter.text);
 }

@@ -288,7 +288,7 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
         if (sqlite3_column_type(q, 3) != SQLITE_NULL)
             snprintf(cta, sizeof cta, "CTA %d", sqlite3_column_int(q, 3));
         panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN, here ? "▶" : " ",
-                  sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 1000),
+                  sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 10),
                   words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1), column_text(q, 2, text[0]),
                   cta, column_text(q, 4, text[1]), column_text(q, 7, text[2]));
     }

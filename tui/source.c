@@ -128,13 +128,16 @@ static int read_tracks(struct source *s)
     s->rate = calloc((size_t)count + 1, sizeof *s->rate);
     if (!s->tracks || !s->longest || !s->rate)
         return -ENOMEM;
-    sqlite3_stmt *q = source_prepare(s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
-                                        "coalesce(warp, -1), leaves FROM track");
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
+           "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id) FROM track t");
     int n = 0;
     while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
         const char *kind = (const char *)sqlite3_column_text(q, 1);
         struct source_track t = {sqlite3_column_int(q, 2), sqlite3_column_int(q, 3), sqlite3_column_int(q, 4),
                                  sqlite3_column_int(q, 5), sqlite3_column_int64(q, 0)};
+        if (kind && strcmp(kind, "warp"))
+            t.warp = -1; /* the CTA has this track alone */
         if (!kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
             continue;
         if (!strcmp(kind, "rank")) {
@@ -143,7 +146,7 @@ static int read_tracks(struct source *s)
         } else if (!strcmp(kind, "role") && t.role >= 0) {
             s->role_track[t.rank * ROLES + t.role] = t.id;
             s->leaves[s->info.ranks + t.rank * ROLES + t.role] = sqlite3_column_int(q, 6);
-        } else if (t.role >= 0 && (!strcmp(kind, "warp") || sqlite3_column_int(q, 6) == 1)) {
+        } else if (t.role >= 0 && !sqlite3_column_int(q, 7)) {
             s->tracks[n++] = t;
         }
     }

@@ -1,0 +1,100 @@
+/* Known traces and keys give the screens in tests/golden, cell by cell, in UTF-8 with colours and in ASCII.
+ * After a change that is meant to show: MK_GOLDEN=write build/tests/test_tui_golden, and look at git diff. */
+#include "tests/helpers/tui_stage.h"
+
+struct scene {
+    const char *name, *keys;
+    int first, second;
+};
+
+static const struct scene everywhere[] = {
+    {"start", "", 0, -1},
+    {"chain", "w\nEnter\nEnter\n", 0, -1},
+};
+
+/* Where the size adds nothing: at 120x40. */
+static const struct scene once[] = {
+    {"overlap", "2\n", 0, -1},
+    {"roles", "3\n", 0, -1},
+    {"stalls", "4\n", 0, -1},
+    {"slowest", "5\n", 0, -1},
+    {"critical", "6\nRight*20\n", 0, -1},
+    {"range", "Right*4\n[\nRight*20\n]\n", 0, -1},
+    {"ctas", "Down Space\n+ + +\nDown*2\n", 0, -1},
+    {"search", "/\ntype tile 9\nEnter\n", 0, -1},
+    {"filter", "\\\ntype rank 7\nEnter\n", 0, -1},
+    {"links", "Down*5\nRight*6\n", 0, -1},
+    {"help", "?\n", 0, -1},
+    {"empty", "", 2, -1},
+    {"compare", "", 0, 1},
+    {"compare-roles", "3\nDown*2\nSpace\n", 0, 1},
+};
+
+static char *read_all(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 18);
+    assert_non_null(text);
+    if (f) {
+        size_t n = fread(text, 1, (1 << 18) - 1, f);
+        text[n] = 0;
+        fclose(f);
+    }
+    return text;
+}
+
+/* Compares with the golden file, or writes it where that is asked for. Returns whether they are the same. */
+static int check(const struct scene *scene, int width, int height, int ascii)
+{
+    char path[160];
+    struct stage s;
+    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height, ascii ? "ascii" : "utf8");
+    stage_open(&s, scene->first, scene->second, width, height, ascii);
+    stage_play(&s, scene->keys);
+    char *text = stage_text(&s, !ascii), *golden = read_all(path);
+    int same = !strcmp(text, golden);
+    const char *mode = getenv("MK_GOLDEN");
+    if (mode && !strcmp(mode, "write")) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(text, f);
+        fclose(f);
+        same = 1;
+    } else if (!same) {
+        fprintf(stderr, "%s differs; the screen is now:\n%s", path, text);
+    }
+    for (const char *c = text; ascii && *c; c++)
+        assert_true((unsigned char)*c < 0x80);
+    free(text);
+    free(golden);
+    stage_close(&s);
+    return same;
+}
+
+static void screens_at_every_size(void **state)
+{
+    static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
+        for (size_t k = 0; k < sizeof size / sizeof *size; k++)
+            for (int ascii = 0; ascii < 2; ascii++)
+                wrong += !check(&everywhere[i], size[k][0], size[k][1], ascii);
+    assert_int_equal(wrong, 0);
+}
+
+static void every_panel_and_state(void **state)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++)
+        wrong += !check(&once[i], 120, 40, 0);
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(screens_at_every_size),
+        cmocka_unit_test(every_panel_and_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, stage_clean);
+}
