@@ -150,7 +150,11 @@ $(BUILD)/fuzz/%.o: %.c
 	@mkdir -p $(@D)
 	$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(FUZZ_O)
+# An archive, so that a fuzzer links what it calls and not the kernels' host side, which needs CUDA objects.
+$(BUILD)/fuzz/library.a: $(FUZZ_O)
+	rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(BUILD)/fuzz/library.a
 	$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
 	@printf '#!/bin/sh\nexec sh tests/fuzz.sh $@\n' > $@.sh && chmod +x $@.sh
 
