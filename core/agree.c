@@ -48,8 +48,14 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb, 
           uint32_t count, int result, char *error, size_t error_size)
 {
     struct ballot *all = calloc(world + 1, sizeof *all), *mine = all + world;
-    if (!all) {
-        snprintf(error, error_size, "out of memory");
+    if (!all) { /* the others would wait for this rank */
+        struct mk_failure f;
+        memset(&f, 0, sizeof f);
+        f.kind = MK_FAIL_SETUP;
+        f.rank = f.producer = rank;
+        f.op = f.cta = f.role = f.flag = f.chunk = UINT32_MAX;
+        snprintf(f.detail, sizeof f.detail, "out of memory");
+        bootstrap_fail(b, &f);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < count && i < AGREE_FIELDS; i++)

@@ -131,11 +131,11 @@ static int collect(struct bootstrap *b, enum wire_collective kind, uint32_t sequ
                    uint64_t deadline)
 {
     for (int late = 0;; late = wait_until(b, deadline) == ETIMEDOUT) {
-        if (b->failed)
-            return failed_result(b);
         /* One rank alone: others may be ahead, with their part of the next collective here already. */
         if (last - first == 1 ? b->slots[first].full : b->full_slots == last - first)
             break;
+        if (b->failed)
+            return failed_result(b);
         uint32_t missing = 0, someone = 0;
         for (uint32_t r = first; (b->departed || late) && r < last; r++) {
             if (b->slots[r].full)
@@ -175,10 +175,10 @@ static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence
         return fail_memory(b);
     bootstrap_wake(b); /* what the socket did not take yet is the watcher's to write */
     for (int late = 0;; late = wait_until(b, deadline) == ETIMEDOUT) {
+        if (b->slots[0].full)
+            break; /* what was done before the failure is done */
         if (b->failed)
             return failed_result(b);
-        if (b->slots[0].full)
-            break;
         if (b->peers[0].left)
             return fail_departed(b, kind, 0);
         if (late)

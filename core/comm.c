@@ -105,12 +105,12 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
         c->flag_bytes = cuda ? (uint64_t)16 << 20 : (uint64_t)1 << 20;
     if (!c->timeout_ns)
         c->timeout_ns = MK_TIMEOUT_NS;
-    c->heap_bytes = mk_round_up(c->heap_bytes, PAGE);
-    c->flag_bytes = mk_round_up(c->flag_bytes, PAGE);
-    if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull || c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes)
+    if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull || c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * PAGE)
         return refuse(comm, -EINVAL, "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
                       (unsigned long long)c->flag_bytes, (unsigned long long)c->heap_bytes, MK_CMD_MAX_FLAG,
                       (unsigned long long)MK_CMD_MAX_OFFSET);
+    c->heap_bytes = mk_round_up(c->heap_bytes, PAGE);
+    c->flag_bytes = mk_round_up(c->flag_bytes, PAGE);
     comm->topo = (struct mk_topo){c->nodes, c->gpus, c->rank};
     comm->heap.memory = cuda ? MK_MEMORY_CUDA : MK_MEMORY_HOST;
     comm->heap.flag_bytes = comm->heap.next_data = c->flag_bytes;
@@ -139,7 +139,9 @@ static int join(struct mk_comm *comm)
     };
     result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields, sizeof fields / sizeof *fields, 0,
                    comm->error, sizeof comm->error);
-    return result ? give_up(comm, result) : 0;
+    if (comm_failed(comm))
+        tell_failure(comm); /* what differs is known to all; a failure has a sentence of its own */
+    return result;
 }
 
 static int open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec, const struct mk_net_ops *net)

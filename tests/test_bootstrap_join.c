@@ -185,6 +185,7 @@ static void garbage_after_the_token_ends_the_job(void **state)
     for (uint32_t r = 0; r < 3; r += 2) {
         c = job_config(&j, r);
         job_start(&j, r, &c, join, NULL);
+        job_sleep(0.1); /* so that it is found before all have joined; afterwards it is the watcher's to find */
     }
     job_finish(&j, LATEST + 1);
     for (uint32_t r = 0; r < 3; r++)

@@ -1,0 +1,89 @@
+/* For tests of the communicator: an executor and a network that do nothing but note what was asked of them. */
+#ifndef TESTS_FAKE_PARTS_H
+#define TESTS_FAKE_PARTS_H
+
+#include "core/comm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake {
+    char log[256];    /* one letter a call: o p l w c of the executor, O C of the network */
+    int open_result, plan_result, wait_result, net_result;
+    void *arguments[MK_SPACES - 1];
+    void (*on_wait)(struct mk_comm *comm); /* what happens in the launch */
+};
+
+static struct fake fake;
+
+static void fake_note(char letter)
+{
+    size_t n = strlen(fake.log);
+    if (n + 1 < sizeof fake.log)
+        fake.log[n] = letter;
+}
+
+static int fake_says(struct mk_comm *comm, int result, const char *text)
+{
+    if (result)
+        snprintf(comm->error, sizeof comm->error, "%s", text);
+    return result;
+}
+
+static uint32_t fake_sms(struct mk_comm *comm)
+{
+    return 0;
+}
+
+static int fake_open(struct mk_comm *comm)
+{
+    fake_note('o');
+    comm->heap.base = aligned_alloc(4096, comm->heap.bytes);
+    return fake_says(comm, fake.open_result, "no GPU number 7");
+}
+
+static int fake_plan(struct mk_comm *comm, struct mk_plan *plan)
+{
+    fake_note('p');
+    return fake_says(comm, fake.plan_result, "the GPU has no room for the plan");
+}
+
+static int fake_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream)
+{
+    fake_note('l');
+    memcpy(fake.arguments, arguments, sizeof fake.arguments);
+    return 0;
+}
+
+static int fake_wait(struct mk_comm *comm)
+{
+    fake_note('w');
+    if (fake.on_wait)
+        fake.on_wait(comm);
+    return fake_says(comm, fake.wait_result, "an illegal address");
+}
+
+static void fake_close(struct mk_comm *comm)
+{
+    fake_note('c');
+    free(comm->heap.base);
+    comm->heap.base = NULL;
+}
+
+static int fake_net_open(struct mk_comm *comm)
+{
+    fake_note('O');
+    return fake_says(comm, fake.net_result, "no NIC is up");
+}
+
+static void fake_net_close(struct mk_comm *comm)
+{
+    fake_note('C');
+}
+
+static const struct mk_exec_ops fake_exec = {"fake", fake_sms, fake_open, fake_plan, fake_launch, fake_wait, fake_close};
+static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
+
+#endif

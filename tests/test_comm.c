@@ -1,0 +1,494 @@
+/* A communicator opens its parts in order and closes them in reverse, whatever failed; what ranks disagree about is named
+ * before it hurts; and a failure has the same sentence on every rank. */
+#include "core/agree.h"
+#include "tests/helpers/fake_parts.h"
+#include "tests/helpers/job.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* A test's part that runs in each rank once its communicator is open. Returns what the rank reports. */
+typedef int (*scene)(struct mk_comm *comm, uint32_t rank, char *text, size_t size);
+
+struct setup {
+    scene play;
+    uint32_t nodes;
+    void (*prepare)(uint32_t rank, struct mk_config *config); /* before opening; NULL: nothing */
+    const char *log; /* what the parts were asked, in order; NULL: not checked */
+};
+
+static uint32_t entries(const char *path)
+{
+    DIR *d = opendir(path);
+    uint32_t n = 0;
+    while (d && readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* A thread that was joined may be seen for a moment longer. */
+static int threads_stay(uint32_t before)
+{
+#ifdef __SANITIZE_THREAD__
+    before++; /* its own, made with the first of ours */
+#endif
+    double end = job_now() + 1;
+    while (entries("/proc/self/task") > before && job_now() < end)
+        job_sleep(0.001);
+    return entries("/proc/self/task") > before;
+}
+
+static struct mk_config config_of(const struct bootstrap_config *c, uint32_t nodes)
+{
+    struct mk_config m = {.exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
+    m.port = c->port;
+    m.listen_fd = c->listen_fd;
+    m.heap_bytes = 1 << 20;
+    m.timeout_ns = c->timeout_ns;
+    memcpy(m.host, c->host, sizeof m.host);
+    memcpy(m.token, c->token, sizeof m.token);
+    return m;
+}
+
+static int run_rank(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    const struct setup *s = argument;
+    struct mk_config config = config_of(c, s->nodes ? s->nodes : 1);
+    struct mk_comm *comm;
+    uint32_t fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    memset(&fake, 0, sizeof fake);
+    if (s->prepare)
+        s->prepare(c->rank, &config);
+    int result = comm_open_with(&comm, &config, &fake_exec, &fake_net);
+    if (result)
+        snprintf(text, size, "%s", mk_error(comm));
+    else
+        result = s->play ? s->play(comm, c->rank, text, size) : 0;
+    double start = job_now();
+    int failed = comm_failed(comm);
+    mk_comm_close(comm);
+    if (failed && job_now() - start > 1.0)
+        snprintf(text, size, "closing after a failure took %.2f s", job_now() - start);
+    else if (s->log && strcmp(s->log, fake.log))
+        snprintf(text, size, "the parts were asked %s", fake.log);
+    else if (entries("/proc/self/fd") + (c->listen_fd >= 0) != fds || threads_stay(threads))
+        snprintf(text, size, "descriptors or threads stay behind");
+    else
+        return result;
+    return 1000;
+}
+
+/* Runs the scene on `world` ranks; every rank must report `result` and a text that contains `says`. */
+static void all(uint32_t world, struct setup s, int result, const char *says)
+{
+    struct job j;
+    job_init(&j, world, 5);
+    job_start_all(&j, run_rank, &s);
+    job_finish(&j, 8);
+    for (uint32_t r = 0; r < world; r++) {
+        const struct job_report *p = &j.reports[r];
+        if (!p->came || p->result != result || !strstr(p->text, says))
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds, p->text);
+        assert_true(p->came);
+        assert_int_equal(p->result, result);
+        assert_non_null(strstr(p->text, says));
+        assert_true(p->seconds < 3);
+    }
+}
+
+static struct mk_problem problem(void)
+{
+    return (struct mk_problem){.op = MK_OP_AG_GEMM, .m = 96, .n = 64, .k = 64};
+}
+
+static uint16_t memory[4096] __attribute__((aligned(16)));
+
+/* ---- the way it should go ---- */
+
+static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    int result = mk_plan_create(&p, comm, &q);
+    for (int i = 0; i < 2 && !result; i++)
+        result = mk_ag_gemm(p, memory, memory + 8, memory + 16, NULL);
+    if (!result)
+        result = mk_wait(comm);
+    if (fake.arguments[0] != memory || fake.arguments[1] != memory + 8 || fake.arguments[2] != memory + 16)
+        return -1;
+    if (comm_plan(comm, p->id) != p || comm_plan(comm, 0) || comm_plan(comm, 2))
+        return -2;
+    if (p->problem.topo.rank != rank || p->problem.timeout_ns != comm->config.timeout_ns)
+        return -3;
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void parts_open_in_order_and_close_in_reverse(void **state)
+{
+    all(3, (struct setup){launch_twice, 1, NULL, "opllwc"}, 0, "");
+    all(4, (struct setup){launch_twice, 2, NULL, "oOpllwCc"}, 0, "");
+    all(1, (struct setup){launch_twice, 1, NULL, "opllwc"}, 0, "");
+}
+
+static int close_rank(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct mk_config config = config_of(c, 1);
+    struct mk_comm *comm;
+    int result = comm_open_with(&comm, &config, &fake_exec, &fake_net);
+    double start = job_now();
+    if (c->rank == 1)
+        job_sleep(0.4);
+    mk_comm_close(comm);
+    return result ? result : job_now() - start < 0.35 ? -1 : 0;
+}
+
+static void closing_waits_for_the_last_rank(void **state)
+{
+    struct job j;
+    job_init(&j, 3, 5);
+    job_start_all(&j, close_rank, NULL);
+    job_finish(&j, 8);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_true(j.reports[r].came);
+        assert_int_equal(j.reports[r].result, 0);
+        assert_true(j.reports[r].seconds < 1.5);
+    }
+}
+
+/* ---- heap and plans ---- */
+
+static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    uint64_t a, b, c;
+    uint8_t *x = mk_heap_alloc(comm, 100, &a), *y = mk_heap_alloc(comm, 1, &b);
+    if (!x || !y || a != comm->heap.flag_bytes || b != a + 128 || y - x != 128 || (uintptr_t)x % 128)
+        return -1;
+    struct mk_problem q = problem();
+    struct mk_plan *p, *second;
+    if (mk_plan_create(&p, comm, &q) || p->heap_base != b + 128 || p->flag_base)
+        return -2;
+    if (mk_plan_create(&second, comm, &q) || second->flag_base != p->flags || second->id != 2 ||
+        second->heap_base < p->heap_base + p->heap_bytes)
+        return -3;
+    uint64_t rest = comm->heap.bytes - mk_round_up(comm->heap.next_data, 128);
+    if (mk_heap_alloc(comm, rest + 1, &c) || !strstr(mk_error(comm), "open it with more heap_bytes"))
+        return -4;
+    if (!mk_heap_alloc(comm, rest, &c) || mk_heap_alloc(comm, 1, &c) || mk_heap_alloc(comm, UINT64_MAX, &c))
+        return -5;
+    return 0;
+}
+
+static void the_heap_is_handed_out_once(void **state)
+{
+    all(3, (struct setup){use_heap, 1, NULL, NULL}, 0, "");
+}
+
+static int too_large(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem(), small = problem();
+    struct mk_plan *p;
+    q.m = 96 << 10;
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    unsigned long long bytes = 0;
+    const char *at = strstr(text, "heap_bytes of at least ");
+    if (result != -ENOSPC || p || !at || sscanf(at, "heap_bytes of at least %llu", &bytes) != 1 ||
+        bytes != mk_round_up(2ull * (96 << 10) * 64 * 2, 4096))
+        return -1;
+    return mk_plan_create(&p, comm, &small); /* it is still open */
+}
+
+static int too_many_flags(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    q.m = 3 * 8 * 1024;
+    q.k = 8;
+    q.tuning.tile_m = q.tuning.chunk_rows = 8;
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void few_flags(uint32_t rank, struct mk_config *config)
+{
+    config->flag_bytes = 4096;
+}
+
+static int many_plans(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 3, .n = 8, .k = 8};
+    struct mk_plan *p;
+    for (int i = 0; i < 64; i++)
+        if (mk_plan_create(&p, comm, &q))
+            return -1;
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void a_plan_that_does_not_fit_says_what_it_needs(void **state)
+{
+    all(3, (struct setup){too_large, 1, NULL, NULL}, 0, "");
+    all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -ENOSPC,
+        "ag_gemm needs 3076 flags and 512 of 512 are free: open the communicator with flag_bytes of at least 28672");
+    all(3, (struct setup){many_plans, 1, NULL, NULL}, -ENOSPC, "at most 64 plans");
+}
+
+static int refused_shape(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    q.m = 97;
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    q.m = 99;
+    return mk_plan_create(&p, comm, &q) ? -1 : result;
+}
+
+static int one_differs(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    q.n += rank == 2 ? 8 : 0;
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    q = problem();
+    return mk_plan_create(&p, comm, &q) ? -1 : result; /* nothing is lost by it */
+}
+
+static int other_order(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    uint64_t at;
+    if (rank == 1)
+        mk_heap_alloc(comm, 256, &at);
+    int result = mk_plan_create(&p, comm, &q);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static int only_one_refuses(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    if (rank == 1)
+        comm->plan_count = 64; /* as if */
+    int result = mk_plan_create(&p, comm, &q);
+    comm->plan_count = 0;
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void ranks_that_disagree_are_named(void **state)
+{
+    all(3, (struct setup){refused_shape, 1, NULL, NULL}, -EINVAL,
+        "M = 97 does not divide by 3 ranks; the next that does is 99");
+    all(3, (struct setup){one_differs, 1, NULL, NULL}, -EINVAL, "rank 2 plans N = 72 where rank 0 has 64");
+    all(3, (struct setup){other_order, 1, NULL, NULL}, -EINVAL, "rank 1 plans first heap byte (allocations must be made");
+    all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC, "a communicator has at most 64 plans");
+}
+
+static void other_heap(uint32_t rank, struct mk_config *config)
+{
+    config->heap_bytes += rank == 1 ? 8192 : 0;
+}
+
+static void other_fabric(uint32_t rank, struct mk_config *config)
+{
+    snprintf(config->fabric, sizeof config->fabric, rank == 2 ? "efa" : "verbs");
+}
+
+static void ranks_started_differently_are_named(void **state)
+{
+    all(3, (struct setup){NULL, 1, other_heap, ""}, -EINVAL,
+        "rank 1 was started with heap bytes = 1056768 where rank 0 has 1048576");
+    all(3, (struct setup){NULL, 1, other_fabric, ""}, -EINVAL, "rank 2 was started with another fabric than rank 0");
+}
+
+/* ---- failures ---- */
+
+static void no_gpu(uint32_t rank, struct mk_config *config)
+{
+    fake.open_result = rank == 2 ? -ENODEV : 0;
+}
+
+static void no_nic(uint32_t rank, struct mk_config *config)
+{
+    fake.net_result = rank == 1 ? -ENODEV : 0;
+}
+
+/* The rank itself returns its own error; the others learn its words. */
+static void a_part_that_cannot_open_ends_every_rank(void **state)
+{
+    struct setup gpu = {NULL, 1, no_gpu, "oc"}, nic = {NULL, 2, no_nic, "oOCc"};
+    for (int net = 0; net < 2; net++) {
+        struct job j;
+        uint32_t guilty = net ? 1 : 2;
+        job_init(&j, 4, 5);
+        job_start_all(&j, run_rank, net ? &nic : &gpu);
+        job_finish(&j, 8);
+        for (uint32_t r = 0; r < 4; r++) {
+            const struct job_report *p = &j.reports[r];
+            char says[80];
+            snprintf(says, sizeof says, "rank %u could not go on: %s", guilty, net ? "no NIC is up" : "no GPU number 7");
+            if (r == guilty)
+                snprintf(says, sizeof says, "%s", net ? "no NIC is up" : "no GPU number 7");
+            if (!strstr(p->text, says) || !p->result)
+                print_message("rank %u: result %d: %s\n", r, p->result, p->text);
+            assert_true(p->came && p->seconds < 2);
+            assert_non_null(strstr(p->text, says));
+            assert_int_equal(p->result, r == guilty ? -ENODEV : -EIO);
+        }
+    }
+}
+
+static int plan_fails_on_one(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    fake.plan_result = rank == 1 ? -ENOMEM : 0;
+    int result = mk_plan_create(&p, comm, &q);
+    if (rank == 1 && result != -ENOMEM)
+        return -1;
+    while (!comm_failed(comm))
+        job_sleep(0.001);
+    result = mk_wait(comm);
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void timeout_in_launch(struct mk_comm *comm)
+{
+    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = comm->topo.rank, .cta = 3, .role = MK_INTRA_COMM};
+    f.flag = 1, f.chunk = 0, f.producer = 1, f.wanted = f.epoch = 2, f.seen = 1;
+    f.waited_ns = 5000000000;
+    snprintf(f.what, sizeof f.what, "chunk 0 of rank 1's A");
+    if (comm->topo.rank == 2)
+        comm_fail(comm, &f);
+    while (!comm_failed(comm))
+        job_sleep(0.001);
+}
+
+static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    fake.on_wait = timeout_in_launch;
+    int result = mk_plan_create(&p, comm, &q);
+    if (!result)
+        result = mk_ag_gemm(p, memory, memory, memory, NULL);
+    if (result)
+        return -1;
+    result = mk_wait(comm);
+    snprintf(text, size, "%s", mk_error(comm));
+    if (comm->failure.kind != MK_FAIL_TIMEOUT || comm->failure.rank != 2)
+        return -2;
+    /* From now on every call says the same. */
+    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO || mk_plan_create(&p, comm, &q) != -EIO ||
+        strcmp(text, mk_error(comm)))
+        return -3;
+    return result;
+}
+
+static int device_fails(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    fake.wait_result = rank == 1 ? -EFAULT : 0;
+    int result = mk_wait(comm);
+    if (rank != 1 && !result) { /* they had nothing to wait for; the next call tells them */
+        while (!comm_failed(comm))
+            job_sleep(0.001);
+        result = mk_wait(comm);
+    }
+    snprintf(text, size, "%s", mk_error(comm));
+    return result;
+}
+
+static void a_failure_has_one_sentence_on_every_rank(void **state)
+{
+    all(4, (struct setup){fail_in_launch, 1, NULL, "oplwc"}, -EIO,
+        "ag_gemm: rank 2 CTA 3 (intra_comm) waited 5.0 s for chunk 0 of rank 1's A in epoch 2 (flag 1 saw 1, wants 2); "
+        "rank 1 should have produced it");
+    all(3, (struct setup){plan_fails_on_one, 1, NULL, NULL}, -EIO,
+        "rank 1 could not go on: the GPU has no room for the plan");
+    all(3, (struct setup){device_fails, 1, NULL, NULL}, -EIO, "rank 1 could not go on: an illegal address");
+}
+
+/* ---- arguments ---- */
+
+static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
+{
+    struct mk_problem q = problem();
+    struct mk_plan *p;
+    uint64_t at;
+    if (mk_plan_create(&p, comm, &q))
+        return -1;
+    if (mk_ag_gemm(p, NULL, memory, memory, NULL) != -EINVAL || mk_ag_gemm(p, memory, memory + 1, memory, NULL) != -EINVAL)
+        return -2;
+    if (!strstr(mk_error(comm), "16-byte aligned"))
+        return -3;
+    q.a_in_heap = 1;
+    q.a_offset = 64;
+    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
+        return -4;
+    void *a = mk_heap_alloc(comm, 4096, &at);
+    q.a_offset = at;
+    if (mk_plan_create(&p, comm, &q))
+        return -5;
+    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "symmetric heap"))
+        return -6;
+    return mk_ag_gemm(p, a, memory, memory, NULL);
+}
+
+static void arguments_are_checked(void **state)
+{
+    all(2, (struct setup){bad_arguments, 1, NULL, NULL}, 0, "");
+    struct mk_config bad[] = {
+        {.nodes = 0, .gpus = 1, .token = "t"},
+        {.nodes = 1, .gpus = 17, .token = "t"},
+        {.nodes = 1, .gpus = 2, .rank = 2, .token = "t"},
+        {.nodes = 1, .gpus = 2},
+        {.nodes = 1, .gpus = 1, .exec = (enum mk_exec)9},
+        {.nodes = 1, .gpus = 1, .heap_bytes = UINT64_MAX - 10},
+        {.nodes = 1, .gpus = 1, .flag_bytes = (uint64_t)1 << 40},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mk_comm *comm;
+        bad[i].listen_fd = -1;
+        assert_int_equal(comm_open_with(&comm, &bad[i], &fake_exec, &fake_net), -EINVAL);
+        assert_true(strlen(mk_error(comm)) > 10);
+        assert_int_equal(mk_wait(comm), -EINVAL);
+        mk_comm_close(comm);
+    }
+    struct mk_config two = {.nodes = 2, .gpus = 1, .token = "t", .listen_fd = -1};
+    struct mk_comm *comm;
+    assert_int_equal(comm_open_with(&comm, &two, &fake_exec, NULL), -ENODEV);
+    assert_non_null(strstr(mk_error(comm), "no network"));
+    mk_comm_close(comm);
+    assert_int_equal(comm_open_with(&comm, &two, NULL, NULL), -ENODEV);
+    mk_comm_close(comm);
+    mk_comm_close(NULL);
+    assert_string_equal(mk_error(NULL), "out of memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_open_in_order_and_close_in_reverse),
+        cmocka_unit_test(closing_waits_for_the_last_rank),
+        cmocka_unit_test(the_heap_is_handed_out_once),
+        cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),
+        cmocka_unit_test(ranks_that_disagree_are_named),
+        cmocka_unit_test(ranks_started_differently_are_named),
+        cmocka_unit_test(a_part_that_cannot_open_ends_every_rank),
+        cmocka_unit_test(a_failure_has_one_sentence_on_every_rank),
+        cmocka_unit_test(arguments_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
