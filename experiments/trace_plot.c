@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COLUMNS 400 /* of a timeline, at least: the level is chosen by it */
+#define COLUMNS 500 /* of a timeline */
 
 /* Colours that also differ in grey and for colour-blind readers (Okabe and Ito, 2008). */
 static const struct {
@@ -53,66 +53,130 @@ static void head(FILE *out, sqlite3 *db, const char *path, const char *title, in
     fputs(" noenhanced\n", out);
 }
 
-/* Rows are (rank, role); a bucket is a column of boxes whose heights are the states' shares of the role's
- * CTAs. */
+/* What a role's CTAs did from .. to, in COLUMNS columns: ns by state. */
+typedef double columns[COLUMNS][TRACE_STATES];
+
+static void add(columns c, int64_t from, int64_t to, int64_t start, int64_t end, int state, double ns_per_ns)
+{
+    double width = (double)(to - from) / COLUMNS;
+    start = start < from ? from : start, end = end > to ? to : end;
+    while (start < end) {
+        int column = (int)((double)(start - from) / width);
+        column = column < COLUMNS ? column : COLUMNS - 1;
+        int64_t next = from + (int64_t)(width * (column + 1)) + 1, stop = next < end ? next : end;
+        c[column][state] += (double)(stop - start) * ns_per_ns;
+        start = stop;
+    }
+}
+
+/* From the coarsest level that is still finer than a column. Returns 0 where there is none: a short piece of
+ * a long run. */
+static int fill_from_level(sqlite3 *db, int64_t role, int64_t from, int64_t to, columns c)
+{
+    sqlite3_stmt *z = trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
+                                  (to - from) / COLUMNS, 0);
+    int found = sqlite3_step(z) == SQLITE_ROW;
+    int64_t level = found ? sqlite3_column_int64(z, 0) : 0, ns = found ? sqlite3_column_int64(z, 1) : 1;
+    sqlite3_finalize(z);
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT bucket, tile, copy, command, reduce, wait_data, wait_backpressure, wait_credit, wait_network"
+        " FROM level WHERE level = ?1 AND track = ?2",
+        level, role);
+    while (found && sqlite3_step(q) == SQLITE_ROW) {
+        int64_t at = sqlite3_column_int64(q, 0) * ns;
+        for (int s = 1; s < TRACE_STATES; s++)
+            if (sqlite3_column_int64(q, s))
+                add(c, from, to, at, at + ns, s, sqlite3_column_double(q, s) / (double)ns);
+    }
+    sqlite3_finalize(q);
+    return found;
+}
+
+/* From the events themselves, which for a short piece are few. */
+static void fill_from_events(sqlite3 *db, int64_t role, int64_t from, int64_t to, columns c)
+{
+    sqlite3_stmt *q = NULL;
+    sqlite3_prepare_v2(db,
+                       "WITH leaf AS (SELECT id, longest_ns FROM track WHERE first_event IS NOT NULL AND (id "
+                       "= ?1 OR parent = ?1 OR"
+                       " parent IN (SELECT id FROM track WHERE parent = ?1))) SELECT e.start, e.start + "
+                       "e.ns, e.kind, e.cause FROM leaf"
+                       " CROSS JOIN event e ON e.track = leaf.id AND e.start BETWEEN ?2 - leaf.longest_ns "
+                       "AND ?3 WHERE e.ns > 0",
+                       -1, &q, NULL);
+    sqlite3_bind_int64(q, 1, role);
+    sqlite3_bind_int64(q, 2, from);
+    sqlite3_bind_int64(q, 3, to);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        int state = trace_state_of((uint32_t)sqlite3_column_int(q, 2), (uint32_t)sqlite3_column_int(q, 3));
+        if (state != TRACE_IDLE)
+            add(c, from, to, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state, 1);
+    }
+    sqlite3_finalize(q);
+}
+
+/* One row's boxes: state, begin, end (us), bottom, top. Rows are numbered from the top. */
+static void put_boxes(FILE *out, columns c, int64_t from, int64_t to, double row, double leaves)
+{
+    double width = (double)(to - from) / COLUMNS;
+    for (int column = 0; column < COLUMNS; column++) {
+        double y = row + 0.95, at = (double)from + column * width;
+        for (int s = 1; s < TRACE_STATES; s++) {
+            double share = 0.9 * c[column][s] / (width * leaves);
+            if (share > 1e-4)
+                fprintf(out, "%d %.4f %.4f %.4f %.4f\n", s, at / 1e3, (at + width) / 1e3, y, y - share);
+            y -= share;
+        }
+    }
+}
+
+/* The piece of time to draw. -ERANGE: there is no such launch. */
+static int piece(sqlite3 *db, uint64_t launch, int64_t *from, int64_t *to)
+{
+    *from = 0, *to = trace_integer(db, "SELECT duration_ns FROM run", 0) + 1;
+    if (!launch)
+        return 0;
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT start, end + 1 FROM launches WHERE launch = ?1", (int64_t)launch, 0);
+    int found = sqlite3_step(q) == SQLITE_ROW;
+    if (found)
+        *from = sqlite3_column_int64(q, 0), *to = sqlite3_column_int64(q, 1);
+    sqlite3_finalize(q);
+    return found ? 0 : -ERANGE;
+}
+
+/* Rows are (rank, role); a column is a stack whose heights are the states' shares of the role's CTAs. */
 static int timeline(sqlite3 *db, uint64_t launch, const char *path, FILE *out)
 {
-    int64_t from = 0, to = trace_integer(db, "SELECT duration_ns FROM run", 0) + 1;
-    if (launch) {
-        sqlite3_stmt *q =
-            trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
-        int found = sqlite3_step(q) == SQLITE_ROW;
-        from = found ? sqlite3_column_int64(q, 0) : 0, to = found ? sqlite3_column_int64(q, 1) + 1 : 0;
-        sqlite3_finalize(q);
-        if (!found)
-            return -ERANGE;
+    int64_t from, to, rows = trace_integer(db, "SELECT count(*) FROM track WHERE kind = 'role'", 0);
+    columns *c = malloc(sizeof *c);
+    int rc = !c ? -ENOMEM : !rows ? -ENODATA : piece(db, launch, &from, &to);
+    if (rc) {
+        free(c);
+        return rc;
     }
-    sqlite3_stmt *z =
-        trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= max(1, ?1) ORDER BY level DESC LIMIT 1",
-                    (to - from) / COLUMNS, 0);
-    int64_t level = 0, ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1);
-    if (sqlite3_step(z) == SQLITE_ROW)
-        level = sqlite3_column_int64(z, 0), ns = sqlite3_column_int64(z, 1);
-    sqlite3_finalize(z);
-    int64_t rows = trace_integer(db, "SELECT count(*) FROM track WHERE kind = 'role'", 0), row = 0;
-    if (!rows)
-        return -ENODATA;
     head(out, db, path, "CTA roles over time", (int)(160 + (rows < 60 ? rows : 60) * 36));
     fprintf(out,
             "set xlabel 'time, us'\nset xrange [%.3f:%.3f]\nset yrange [%lld:0]\nset style fill solid "
-            "noborder\nset key below\nset ytics (",
+            "noborder\nset key below\n"
+            "set ytics (",
             (double)from / 1e3, (double)to / 1e3, (long long)rows);
     sqlite3_stmt *t =
         trace_query(db, "SELECT id, rank, name, leaves FROM track WHERE kind = 'role' ORDER BY id", 0, 0);
-    for (row = 0; sqlite3_step(t) == SQLITE_ROW; row++)
+    for (int row = 0; sqlite3_step(t) == SQLITE_ROW; row++)
         fprintf(out, "%s'rank %d %s' %g", row ? "," : "", sqlite3_column_int(t, 1),
-                (const char *)sqlite3_column_text(t, 2), (double)row + 0.5);
-    fputs(") noenhanced\n", out);
+                (const char *)sqlite3_column_text(t, 2), row + 0.5);
+    fputs(") noenhanced\n$data << END\n", out);
     sqlite3_reset(t);
-    fputs("$data << END\n", out);
-    for (row = 0; sqlite3_step(t) == SQLITE_ROW; row++) {
-        double width = (double)ns * sqlite3_column_double(t, 3);
-        sqlite3_stmt *q = trace_query(db,
-                                      "SELECT bucket, tile, copy, command, reduce, wait_data, "
-                                      "wait_backpressure, wait_credit, wait_network"
-                                      " FROM level WHERE level = ?1 AND track = ?2",
-                                      level, sqlite3_column_int64(t, 0));
-        while (sqlite3_step(q) == SQLITE_ROW) {
-            int64_t at = sqlite3_column_int64(q, 0) * ns;
-            double y = (double)row + 0.95;
-            if (at + ns <= from || at >= to)
-                continue;
-            for (int s = 1; s < TRACE_STATES; s++) {
-                double share = 0.9 * sqlite3_column_double(q, s) / width;
-                if (share > 0)
-                    fprintf(out, "%d %.3f %.3f %.4f %.4f\n", s, (double)at / 1e3, (double)(at + ns) / 1e3, y,
-                            y - share);
-                y -= share;
-            }
-        }
-        sqlite3_finalize(q);
+    for (int row = 0; sqlite3_step(t) == SQLITE_ROW; row++) {
+        memset(c, 0, sizeof *c);
+        if (!fill_from_level(db, sqlite3_column_int64(t, 0), from, to, *c))
+            fill_from_events(db, sqlite3_column_int64(t, 0), from, to, *c);
+        put_boxes(out, *c, from, to, row, sqlite3_column_double(t, 3));
     }
     sqlite3_finalize(t);
+    free(c);
     fputs("END\nplot ", out);
     for (int s = 1; s < TRACE_STATES; s++)
         fprintf(
@@ -165,6 +229,8 @@ int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, c
     if (rc == -ERANGE)
         snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
                  (unsigned long long)launch, (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
+    else if (rc == -ENOMEM)
+        snprintf(error, size, "out of memory");
     else if (rc)
         snprintf(error, size, "the trace has nothing to plot: no launches were recorded");
     return rc;
