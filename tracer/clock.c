@@ -72,6 +72,42 @@ static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, 
     c->offset = (int64_t)llround(base + (wy - c->drift * wx) / w);
 }
 
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A first line that a minority of false samples cannot move: the median of the slopes between samples, then of the offsets
+ * (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
+static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count, const uint8_t *used)
+{
+    size_t n = 0, pairs = (size_t)c->used * c->used / 2 + c->used + 1;
+    double *values = malloc(pairs * sizeof *values), base = 0;
+    if (!values)
+        return -ENOMEM;
+    uint64_t far = (c->last - c->first) / 8; /* neighbours' slopes are all noise */
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = i + 1; used[i] && k < count; k++) {
+            uint64_t apart = s[k].local > s[i].local ? s[k].local - s[i].local : s[i].local - s[k].local;
+            if (used[k] && apart > far)
+                values[n++] = (offset_of(&s[k]) - offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
+        }
+    qsort(values, n, sizeof *values, compare_double);
+    c->drift = n && c->drift_error < TRACE_DRIFT_UNKNOWN ? values[n / 2] : 0;
+    n = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!used[i])
+            continue;
+        base = n ? base : offset_of(&s[i]);
+        values[n++] = offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
+    }
+    qsort(values, n, sizeof *values, compare_double);
+    c->offset = (int64_t)llround(base + values[n / 2]);
+    free(values);
+    return 0;
+}
+
 static double error_of(const struct trace_clock *c, const struct trace_clock_sample *s)
 {
     return fabs((double)((int64_t)s->remote - clock_map(c, s->local)));
@@ -130,6 +166,11 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint3
     if (rc)
         goto out;
     out->reference = s[0].local;
+    measure(out, s, count, used);
+    rc = fit_median(out, s, count, used);
+    if (rc)
+        goto out;
+    drop_outliers(out, s, count, used, scratch);
     measure(out, s, count, used);
     fit_line(out, s, count, used);
     for (int round = 0; round < 8 && drop_outliers(out, s, count, used, scratch); round++) {
