@@ -1,5 +1,5 @@
-/* A rank's part of a trace survives the way to rank 0 whole, and a blob that was cut or changed anywhere is refused or
- * gives a part that can still be merged and stored. */
+/* A rank's part of a trace survives the way to rank 0 whole, and a blob that was cut or changed anywhere is
+ * refused or gives a part that can still be merged and stored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,8 @@ static void assert_same_part(const struct trace_part *a, const struct trace_part
     for (uint32_t i = 0; i < a->track_count; i++) {
         assert_int_equal(a->tracks[i].count, b->tracks[i].count);
         assert_int_equal(a->tracks[i].dropped, b->tracks[i].dropped);
-        assert_memory_equal(a->tracks[i].events, b->tracks[i].events, a->tracks[i].count * sizeof(struct mk_event));
+        assert_memory_equal(a->tracks[i].events, b->tracks[i].events,
+                            a->tracks[i].count * sizeof(struct mk_event));
     }
     assert_int_equal(a->message_count, b->message_count);
     assert_int_equal(a->messages_dropped, b->messages_dropped);

@@ -1,5 +1,5 @@
-/* The line fitted through bracketed clock samples is off by no more than the residual that it claims, whatever skew, drift,
- * queueing and outliers the samples have. */
+/* The line fitted through bracketed clock samples is off by no more than the residual that it claims,
+ * whatever skew, drift, queueing and outliers the samples have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,10 +35,12 @@ static int64_t truth(const struct world *w, uint64_t local)
 static struct trace_clock_sample sample(const struct world *w, uint64_t at, double bracket)
 {
     double lean = (uniform() - 0.5) * bracket;
-    return (struct trace_clock_sample){at, (uint64_t)truth(w, (uint64_t)((double)at + lean)), (uint64_t)bracket};
+    return (struct trace_clock_sample){at, (uint64_t)truth(w, (uint64_t)((double)at + lean)),
+                                       (uint64_t)bracket};
 }
 
-static uint32_t make(struct trace_clock_sample *s, const struct world *w, uint64_t first, uint64_t last, uint32_t count)
+static uint32_t make(struct trace_clock_sample *s, const struct world *w, uint64_t first, uint64_t last,
+                     uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         double queue = uniform() < 0.3 ? 200000 * uniform() : 0; /* three in ten meet traffic */
@@ -65,7 +67,8 @@ static void test_skew_and_drift(void **state)
     static struct trace_clock_sample s[512];
     for (int round = 0; round < 200; round++) {
         struct world w = {(uniform() - 0.3) * 1e15, (uniform() - 0.5) * 2e-4};
-        uint64_t begin = 5 * SECOND + (uint64_t)(uniform() * 1e15), end = begin + (uint64_t)(uniform() * 60e9) + SECOND;
+        uint64_t begin = 5 * SECOND + (uint64_t)(uniform() * 1e15),
+                 end = begin + (uint64_t)(uniform() * 60e9) + SECOND;
         w.offset -= w.offset + (double)begin < 0 ? w.offset : 0; /* clocks do not go below 0 */
         uint32_t n = make(s, &w, begin, begin + SECOND / 100, 64);
         n += make(s + n, &w, end, end + SECOND / 100, 64);
@@ -75,7 +78,8 @@ static void test_skew_and_drift(void **state)
         if (miss > (double)c.residual + 2)
             fail_msg("round %d: off by %.0f ns, claims %llu", round, miss, (unsigned long long)c.residual);
         if (c.residual > 20000)
-            fail_msg("round %d: brackets of 2 to 5 us give a residual of %llu ns", round, (unsigned long long)c.residual);
+            fail_msg("round %d: brackets of 2 to 5 us give a residual of %llu ns", round,
+                     (unsigned long long)c.residual);
         if (c.drift - w.drift > 2e-5 || w.drift - c.drift > 2e-5)
             fail_msg("round %d: drift %g, truly %g", round, c.drift, w.drift);
     }
