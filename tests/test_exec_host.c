@@ -173,7 +173,9 @@ static int scene_ring(const struct ranks_identity *id)
         for (uint32_t j = 0; j < comm->tracks[i].count; j++)
             full += mk_event_kind_of(&comm->tracks[i].events[j]) == MK_EV_WAIT &&
                     mk_event_cause_of(&comm->tracks[i].events[j]) == MK_CAUSE_BACKPRESSURE;
+#ifndef __SANITIZE_THREAD__ /* which slows the CTAs more than the network */
     REQUIRE(full > 0);
+#endif
     operands_free(&o);
     mk_comm_close(comm);
     return 0;
@@ -310,7 +312,7 @@ static void test_nodes(void **state)
 static void test_full_ring(void **state)
 {
     skip_without_softnic();
-    setenv("SOFTNIC", "latency=2ms",
+    setenv("SOFTNIC", "latency=10ms",
            1); /* so that the ring fills: the proxy has a bounded number of puts under way */
     all_end_well("ring", 2, 1, 60);
     unsetenv("SOFTNIC");

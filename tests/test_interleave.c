@@ -21,6 +21,13 @@ static const struct form forms[] = {
     {4, 2, 120, 8 * 33, 40, 72},  {1, 2, 160, 2 * 130, 40, 72}, {3, 3, 60, 9 * 17, 24, 40},
 };
 
+/* One thread: the thread sanitizer has nothing to find in the orders, only in the switching of stacks. */
+#ifdef __SANITIZE_THREAD__
+#define PART 20
+#else
+#define PART 1
+#endif
+
 static uint64_t explored;
 
 static void explore(const struct form *f)
@@ -28,7 +35,7 @@ static void explore(const struct form *f)
     struct coroutine_pool *pool;
     struct sim_world_result result;
     assert_int_equal(coroutine_pool_create(&pool, 0), 0);
-    for (uint64_t seed = 0; seed < f->seeds; seed++) {
+    for (uint64_t seed = 0; seed < f->seeds / PART; seed++) {
         struct sim_world_config config = world_config(f->nodes, f->gpus, f->m, f->n, f->k);
         config.seed = seed;
         sim_world_vary(&config);
@@ -46,7 +53,7 @@ static void test_forms(void **state)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         explore(&forms[i]);
-    assert_true(explored >= 1000);
+    assert_true(explored >= 1000 / PART);
 }
 
 int main(void)
