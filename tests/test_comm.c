@@ -384,7 +384,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     int result = mk_plan_create(&p, comm, &q);
     if (!result)
         result = mk_ag_gemm(p, memory, memory, memory, NULL);
-    if (result)
+    if (result || bootstrap_barrier(comm->bootstrap)) /* nobody fails before all have launched */
         return -1;
     result = mk_wait(comm);
     snprintf(text, size, "%s", mk_error(comm));
