@@ -48,7 +48,8 @@ static int check(const struct scene *scene, int width, int height, int ascii)
 {
     char path[160];
     struct stage s;
-    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height, ascii ? "ascii" : "utf8");
+    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height,
+             ascii ? "ascii" : "utf8");
     stage_open(&s, scene->first, scene->second, width, height, ascii);
     stage_play(&s, scene->keys);
     char *text = stage_text(&s, !ascii), *golden = read_all(path);

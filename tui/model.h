@@ -146,6 +146,7 @@ void model_return(struct model *m, const struct place *p);
 void model_bookmark(struct model *m, int letter, int set);
 void model_enter(struct model *m);
 void model_worst(struct model *m, int direction);   /* through the longest waits of the run */
+double model_least(const struct model *m);          /* the shortest span: one ns per column */
 double model_column(const struct model *m);         /* ns of one column */
 const struct row *model_row(const struct model *m); /* under the cursor; NULL where there are no rows */
 struct source_group row_group(const struct row *row);

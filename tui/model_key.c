@@ -101,7 +101,7 @@ static void fit_here(struct model *m)
         model_fit(m);
         return;
     }
-    double least = model_geometry(m).columns;
+    double least = model_least(m);
     if (b - a < least) { /* one ns per column is the closest */
         double middle = (a + b) / 2;
         a = middle - least / 2;

@@ -10,6 +10,12 @@ double model_column(const struct model *m)
     return (m->t1 - m->t0) / (columns > 0 ? columns : 1);
 }
 
+double model_least(const struct model *m)
+{
+    int columns = model_geometry(m).columns;
+    return columns > 0 ? columns : MIN_WIDTH;
+}
+
 void model_fit(struct model *m)
 {
     m->t0 = m->begin;
@@ -21,8 +27,7 @@ void model_fit(struct model *m)
  * smallest. */
 void model_zoom(struct model *m, double factor, double about)
 {
-    double whole = m->end - m->begin, span = (m->t1 - m->t0) * factor;
-    double least = model_geometry(m).columns;
+    double whole = m->end - m->begin, span = (m->t1 - m->t0) * factor, least = model_least(m);
     if (factor < 1 && span < least) {
         model_say(m, 0, "one column is one ns: no closer");
         return;
@@ -55,6 +60,9 @@ void model_go(struct model *m, double time)
 static void keep_cursor_in_view(struct model *m)
 {
     struct geometry g = model_geometry(m);
+    if (m->row_count == 0)
+        m->row = 0;
+    m->row = m->row < 0 ? 0 : m->row >= m->row_count && m->row_count ? m->row_count - 1 : m->row;
     if (g.too_small)
         return;
     double column = model_column(m), span = m->t1 - m->t0;
@@ -67,9 +75,6 @@ static void keep_cursor_in_view(struct model *m)
             m->t0 = left ? m->cursor : m->cursor - span + column;
         m->t1 = m->t0 + span;
     }
-    if (m->row_count == 0)
-        m->row = 0;
-    m->row = m->row < 0 ? 0 : m->row >= m->row_count && m->row_count ? m->row_count - 1 : m->row;
     if (m->row < m->top)
         m->top = m->row;
     if (m->row >= m->top + g.rows_height && g.rows_height > 0)

@@ -61,7 +61,7 @@ static void stage_draw(struct stage *s)
 }
 
 /* second -1: one file. */
-static void stage_open(struct stage *s, int first, int second, int width, int height, int ascii)
+static inline void stage_open(struct stage *s, int first, int second, int width, int height, int ascii)
 {
     char error[256];
     memset(s, 0, sizeof *s);

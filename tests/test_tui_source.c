@@ -1,0 +1,238 @@
+/* What rows show is what the events say: every window at every zoom adds up to the sums over single events,
+ * and figures of the panels are those of the views. */
+#include <math.h>
+
+#include "tests/helpers/tui_stage.h"
+#include "tracer/generate.h"
+
+static char big[96]; /* a made-up run with more events than the windows that are read exactly */
+
+static int make_big(void **state)
+{
+    const struct generate_config config = {.events = 60000, .nodes = 2, .gpus = 2, .seed = 3};
+    char error[256] = "";
+    snprintf(big, sizeof big, "/tmp/mk_tui_source_%d.db", (int)getpid());
+    int rc = trace_generate(&config, big, error, sizeof error);
+    if (rc)
+        fprintf(stderr, "no trace: %s\n", error);
+    return rc;
+}
+
+static int clean(void **state)
+{
+    unlink(big);
+    return stage_clean(state);
+}
+
+static double sum_events(sqlite3 *db, int rank, int role, int cta, int state, double a, double b)
+{
+    sqlite3_stmt *q;
+    double sum = 0;
+    sqlite3_prepare_v2(
+        db,
+        "SELECT e.start, e.start + e.ns, e.kind, e.cause FROM event e JOIN track t ON t.id = e.track WHERE "
+        "t.rank = ? AND t.role = ? AND (?3 < 0 OR t.cta = ?3)",
+        -1, &q, NULL);
+    sqlite3_bind_int(q, 1, rank);
+    sqlite3_bind_int(q, 2, role);
+    sqlite3_bind_int(q, 3, cta);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        double x = fmax(a, sqlite3_column_double(q, 0)), y = fmin(b, sqlite3_column_double(q, 1));
+        if (y > x && span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3)) == state)
+            sum += y - x;
+    }
+    sqlite3_finalize(q);
+    return sum;
+}
+
+/* The whole run at any number of columns; and windows on the grid of the finest level, where nothing is
+ * spread. */
+static void occupancy_is_the_sum_of_events(void **state)
+{
+    struct source *s;
+    char error[256];
+    float out[400 * SPAN_CLASSES];
+    sqlite3 *db;
+    assert_int_equal(source_open(&s, big, error, sizeof error), 0);
+    assert_int_equal(sqlite3_open_v2(big, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    double end = source_info(s)->end;
+    static const int columns[] = {1, 7, 60, 175, 400};
+    for (int what = 0; what < 4; what++) {
+        int role = what % 3, track = -1, leaves = 0;
+        for (int i = 0; i < source_info(s)->tracks; i++) {
+            const struct source_track *t = &source_tracks(s)[i];
+            leaves += t->rank == 1 && t->role == role;
+            if (what == 3 && t->rank == 1 && t->role == 0 && track < 0)
+                track = i;
+        }
+        leaves = track >= 0 ? 1 : leaves;
+        for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) {
+            double step = end / columns[k];
+            assert_int_equal(
+                source_occupancy(s, (struct source_group){1, role, track}, 0, step, columns[k], out), 0);
+            for (int c = 1; c < SPAN_CLASSES; c++) {
+                double shown = 0, real = sum_events(db, 1, role, track < 0 ? -1 : source_tracks(s)[track].cta,
+                                                    c, 0, end);
+                for (int i = 0; i < columns[k]; i++)
+                    shown += (double)out[i * SPAN_CLASSES + c] * step * leaves;
+                assert_true(fabs(shown - real) <= 1e-4 * real + 1);
+            }
+        }
+    }
+    sqlite3_close(db);
+    source_close(s);
+}
+
+/* Zoomed in below the levels, a row is read from its events: exact for any window. */
+static void deep_windows_are_exact(void **state)
+{
+    struct source *s;
+    char error[256];
+    float out[100 * SPAN_CLASSES];
+    sqlite3 *db;
+    assert_int_equal(source_open(&s, big, error, sizeof error), 0);
+    assert_int_equal(sqlite3_open_v2(big, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    srand(4);
+    for (int i = 0; i < 60; i++) {
+        int track = rand() % source_info(s)->tracks;
+        const struct source_track *t = &source_tracks(s)[track];
+        double span = 100 * (1 + rand() % 20), t0 = (double)(rand() % (int)source_info(s)->end);
+        assert_int_equal(
+            source_occupancy(s, (struct source_group){t->rank, t->role, track}, t0, span / 100, 100, out), 0);
+        for (int c = 1; c < SPAN_CLASSES; c++) {
+            double shown = 0;
+            for (int k = 0; k < 100; k++)
+                shown += (double)out[k * SPAN_CLASSES + c] * span / 100;
+            assert_true(fabs(shown - sum_events(db, t->rank, t->role, t->cta, c, t0, t0 + span)) < 1);
+        }
+    }
+    sqlite3_close(db);
+    source_close(s);
+}
+
+static void overlap_over_time_adds_up_to_the_view(void **state)
+{
+    struct source *s;
+    char error[256];
+    float out[123 * OVERLAP_CLASSES];
+    sqlite3 *db;
+    sqlite3_stmt *q;
+    assert_int_equal(source_open(&s, stage_trace(0), error, sizeof error), 0);
+    assert_int_equal(sqlite3_open_v2(stage_trace(0), &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    sqlite3_prepare_v2(db, "SELECT compute_only_ns, comm_only_ns, both_ns FROM overlap ORDER BY rank", -1, &q,
+                       NULL);
+    for (int rank = 0; rank < source_info(s)->ranks; rank++) {
+        assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+        double step = source_info(s)->end / 123, sum[OVERLAP_CLASSES] = {0};
+        assert_int_equal(source_overlap(s, rank, 0, step, 123, out), 0);
+        for (int i = 0; i < 123 * OVERLAP_CLASSES; i++)
+            sum[i % OVERLAP_CLASSES] += (double)out[i] * step;
+        for (int c = OVERLAP_COMPUTE; c <= OVERLAP_BOTH; c++)
+            assert_true(fabs(sum[c] - sqlite3_column_double(q, c - 1)) <=
+                        0.001 * sum[c] + 600); /* launches end before their
+                                                * last flag is seen */
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    source_close(s);
+}
+
+/* Bytes in flight, integrated over time, over the time that one transfer takes: all bytes that went out. */
+static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
+{
+    struct source *s;
+    char error[256];
+    float out[2000], peak, most = 0;
+    assert_int_equal(source_open(&s, stage_trace(0), error, sizeof error), 0);
+    for (int link = LINK_NVLINK; link <= LINK_NIC; link++) {
+        most = 0;
+        assert_int_equal(
+            source_bytes(s, 0, (enum source_link)link, 0, source_info(s)->end / 2000, 2000, out, &peak), 0);
+        for (int i = 0; i < 2000; i++)
+            most = out[i] > most ? out[i] : most;
+        /* one copy at a time over NVLink, two puts at a time over the network, 256 KiB each */
+        assert_true(peak == (link == LINK_NIC ? 524288.f : 262144.f));
+        assert_true(most <= peak * 1.001f && most > peak * 0.95f);
+    }
+    source_close(s);
+}
+
+static void foreign_files_get_a_sentence(void **state)
+{
+    static const char *const content[] = {"", "not a trace at all, but long enough to look like a file",
+                                          "SQLite format 3"};
+    char path[] = "/tmp/mk_tui_foreign_XXXXXX", error[256];
+    struct source *s;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, content[i], strlen(content[i]), 0), (ssize_t)strlen(content[i]));
+        error[0] = 0;
+        assert_true(source_open(&s, path, error, sizeof error) < 0 && !s && strlen(error) > 10);
+    }
+    close(fd);
+    unlink(path);
+    assert_true(source_open(&s, "/nonexistent", error, sizeof error) < 0 && !s);
+}
+
+/* A trace whose tables were spoilt after it was written: no crash, whatever the numbers. */
+static void spoilt_tables_do_no_harm(void **state)
+{
+    static const char *const spoil[] = {
+        "UPDATE track SET rank = 99999",
+        "UPDATE track SET role = 77",
+        "UPDATE track SET cta = -5, parent = id",
+        "UPDATE event SET kind = 99, cause = 99",
+        "UPDATE event SET start = start * 1000003, ns = -5",
+        "UPDATE message SET posted = NULL, arrived = -1, command_event = 424242",
+        "UPDATE level SET tile = -7, bucket = bucket + 1000000",
+        "UPDATE overlap_level SET both = 1000000000000000",
+        "UPDATE zoom SET ns = 1",
+        "UPDATE launch_rank SET start = end + 5",
+        "DELETE FROM launch",
+        "DELETE FROM flag",
+        "UPDATE edge SET producer = event, message = 1",
+        "UPDATE link SET rank = -3, peak_bytes = 0",
+        "DELETE FROM role",
+        "UPDATE run SET duration_ns = -1, residual_ns = -4",
+        "DELETE FROM rank WHERE id > 0",
+        "UPDATE rank SET id = id + 4000",
+        "UPDATE run SET op = char(27, 91, 50, 74), shape = NULL",
+        "UPDATE run SET duration_ns = 9000000000000000000",
+    };
+    char path[96], command[256], error[256];
+    snprintf(path, sizeof path, "%s.spoilt", stage_trace(0));
+    for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
+        snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
+        assert_int_equal(system(command), 0);
+        sqlite3 *db;
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        sqlite3_exec(db, spoil[i], NULL, NULL, NULL);
+        sqlite3_close(db);
+        struct stage s = {0};
+        if (source_open(&s.source[0], path, error, sizeof error) == 0) {
+            assert_int_equal(model_open(&s.m, s.source[0], NULL, 120, 40), 0);
+            stage_draw(&s);
+            stage_play(&s, "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\n[ L "
+                           "]\nEnd G\n/\ntype wait\nEnter\n");
+            for (int k = 0; k < s.m.width * s.m.height; k++)
+                assert_true(s.cells.cell[k].glyph >= 0x20);
+            stage_close(&s);
+        }
+    }
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(occupancy_is_the_sum_of_events),
+        cmocka_unit_test(deep_windows_are_exact),
+        cmocka_unit_test(overlap_over_time_adds_up_to_the_view),
+        cmocka_unit_test(bytes_in_flight_reach_their_peak_and_no_more),
+        cmocka_unit_test(foreign_files_get_a_sentence),
+        cmocka_unit_test(spoilt_tables_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, make_big, clean);
+}
