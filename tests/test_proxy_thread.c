@@ -160,6 +160,33 @@ static void test_wakes_from_idle(void **state)
     free(ring);
 }
 
+static void *let_go(void *argument)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    __atomic_store_n(&((struct fake_fabric *)argument)->automatic, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void test_stop_waits_for_what_is_under_way(void **state)
+{
+    static struct counting_fabric fabric;
+    memset(&fabric, 0, sizeof fabric);
+    fabric.fake.fabric.ops = &counting_ops;
+    struct mk_ring *ring = ring_create();
+    struct proxy *p = start(&fabric.fake.fabric, &ring, 1);
+    struct producer producer = {ring, 1, 8};
+    pthread_t thread;
+    assert_null(produce(&producer));
+    assert_int_equal(pthread_create(&thread, NULL, let_go, &fabric.fake), 0);
+    proxy_stop(p);
+    assert_int_equal(proxy_in_flight(p), 0);
+    assert_int_equal(ring->completed, 9);
+    assert_int_equal(failures, 0);
+    pthread_join(thread, NULL);
+    proxy_destroy(p);
+    free(ring);
+}
+
 static void test_stop_with_a_dead_peer(void **state)
 {
     static struct counting_fabric fabric;
@@ -187,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_producers),
         cmocka_unit_test(test_wakes_from_idle),
+        cmocka_unit_test(test_stop_waits_for_what_is_under_way),
         cmocka_unit_test(test_stop_with_a_dead_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

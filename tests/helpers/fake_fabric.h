@@ -51,10 +51,10 @@ static int fake_flush(struct fabric *fabric)
 static int fake_poll(struct fabric *fabric, struct fabric_completion *out, int max)
 {
     struct fake_fabric *f = (struct fake_fabric *)fabric;
-    int n = 0;
+    int n = 0, automatic = __atomic_load_n(&f->automatic, __ATOMIC_RELAXED);
     for (int i = 0; i < FAKE_PEERS; i++) {
         struct fake_peer *p = &f->peers[i];
-        while (n < max && p->completed < p->posted && (f->automatic || p->completed < p->may_complete)) {
+        while (n < max && p->completed < p->posted && (automatic || p->completed < p->may_complete)) {
             uint64_t at = p->completed++ % FAKE_QUEUE;
             out[n].cookie = p->queue[at].cookie;
             out[n].status = p->status[at];
