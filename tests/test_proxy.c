@@ -213,6 +213,24 @@ static void test_laps(void **state)
     bench_close(b);
 }
 
+/* An empty ring stays empty on every lap: what an earlier lap left in a slot is never read again. */
+static void test_lap_parity(void **state)
+{
+    struct bench *b = bench_open(0, 1u << 30);
+    b->fabric.automatic = 1;
+    begin(b, 0, 1);
+    for (uint32_t i = 0; i < 5 * CAPACITY; i++) {
+        put(b, 0, 1, i);
+        step(b, 3);
+        assert_int_equal(b->fabric.puts, i + 1);
+        assert_int_equal(b->fabric.peers[1].queue[i].flag, i);
+        assert_int_equal(b->rings[0]->seen, b->rings[0]->posted);
+        assert_int_equal(b->rings[0]->completed, b->rings[0]->posted);
+    }
+    assert_int_equal(b->failures, 0);
+    bench_close(b);
+}
+
 static void test_full_ring_and_bounded_flight(void **state)
 {
     struct bench *b = bench_open(4, 1u << 30);
@@ -467,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_every_field_arrives),
         cmocka_unit_test(test_completed_counts_in_ring_order),
         cmocka_unit_test(test_laps),
+        cmocka_unit_test(test_lap_parity),
         cmocka_unit_test(test_full_ring_and_bounded_flight),
         cmocka_unit_test(test_full_peer_does_not_stop_other_rings),
         cmocka_unit_test(test_message_stages),
