@@ -144,7 +144,7 @@ help: ## this list
 # ---- fuzzers: the library once more, built by clang with coverage ----
 
 FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
-FUZZ_O := $(LIB_C:%.c=$(BUILD)/fuzz/%.o) $(NIC_C:%.c=$(BUILD)/fuzz/%.o)
+FUZZ_O := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(filter-out kernels/%,$(LIB_C)) $(NIC_C))
 
 $(BUILD)/fuzz/%.o: %.c
 	@mkdir -p $(@D)

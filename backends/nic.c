@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -11,7 +12,6 @@
 #include "backends/verbs/verbs_device.h"
 
 #include <arpa/inet.h>
-#include <stdlib.h>
 
 static void read_line(const char *path, char *out, size_t size)
 {
@@ -176,29 +176,39 @@ static int list_devices(struct nic_survey *s, const struct verbs_api *api, int s
     return list ? 0 : why;
 }
 
-static void survey_devices(struct nic_survey *s)
+static void survey_system(struct nic_survey *s)
 {
     struct verbs_api api;
     s->verbs_in_build = 1;
-    if (!verbs_api_open(&api, VERBS_SYSTEM, s->library_problem, sizeof s->library_problem)) {
-        memcpy(s->library, api.path, sizeof s->library);
-        int why = list_devices(s, &api, 0);
-        if (why && why != ENOSYS && why != ENOENT) /* those two: the kernel has no RDMA at all */
-            snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s", strerror(why));
-    }
-    if (!verbs_api_open(&api, VERBS_SOFT, s->soft_problem, sizeof s->soft_problem)) {
-        int why = list_devices(s, &api, 1);
-        if (why)
-            snprintf(s->soft_problem, sizeof s->soft_problem, "cannot list devices: %s%s", strerror(why),
-                     why == EINVAL ? " (the options in SOFTNIC)" : "");
-    }
+    if (verbs_api_open(&api, VERBS_SYSTEM, s->library_problem, sizeof s->library_problem))
+        return;
+    memcpy(s->library, api.path, sizeof s->library);
+    int why = list_devices(s, &api, 0);
+    if (why && why != ENOSYS && why != ENOENT) /* those two: the kernel has no RDMA at all */
+        snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s", strerror(why));
+}
+
+static void survey_soft(struct nic_survey *s)
+{
+    struct verbs_api api;
+    if (verbs_api_open(&api, VERBS_SOFT, s->soft_problem, sizeof s->soft_problem))
+        return;
+    int why = list_devices(s, &api, 1);
+    if (why)
+        snprintf(s->soft_problem, sizeof s->soft_problem, "cannot list devices: %s%s", strerror(why),
+                 why == EINVAL ? " (the options in SOFTNIC)" : "");
 }
 #else
-static void survey_devices(struct nic_survey *s)
+static const char without[] = "this build is without verbs: install libibverbs-dev, build again";
+
+static void survey_system(struct nic_survey *s)
 {
-    snprintf(s->library_problem, sizeof s->library_problem,
-             "this build is without verbs: install libibverbs-dev, build again");
-    memcpy(s->soft_problem, s->library_problem, sizeof s->soft_problem);
+    memcpy(s->library_problem, without, sizeof without);
+}
+
+static void survey_soft(struct nic_survey *s)
+{
+    memcpy(s->soft_problem, without, sizeof without);
 }
 #endif
 
@@ -229,7 +239,8 @@ void nic_survey(struct nic_survey *out)
 {
     struct rlimit limit;
     memset(out, 0, sizeof *out);
-    survey_devices(out);
+    survey_system(out);
+    survey_soft(out);
     out->memlock = getrlimit(RLIMIT_MEMLOCK, &limit) ? 0
                    : limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX
                                                      : limit.rlim_cur;
@@ -257,30 +268,50 @@ static const struct nic_info *turn(const struct nic_survey *s, int soft, uint32_
     return count ? usable[local_rank % count] : NULL;
 }
 
-int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, char *error, size_t error_size)
+static int by_name(struct nic_choice *out, const struct nic_survey *s, const char *name, char *error,
+                   size_t error_size)
 {
-    static struct nic_survey s; /* 30 KB; opened by one thread at a time, as nic_survey asks */
-    memset(out, 0, sizeof *out);
-    nic_survey(&s);
-    int soft = !strcmp(name, "soft");
-    if (name[0] && !soft) {
-        for (uint32_t i = 0; i < s.count; i++)
-            if (!strcmp(s.nics[i].name, name)) {
-                if (!s.nics[i].problem[0])
-                    return take(out, &s.nics[i]);
-                snprintf(error, error_size, "NIC %s: %s", name, s.nics[i].problem);
-                return -ENODEV;
-            }
-        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
-                 name);
-        return -ENODEV;
-    }
-    const struct nic_info *n = soft ? NULL : turn(&s, 0, local_rank);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (!strcmp(s->nics[i].name, name)) {
+            if (!s->nics[i].problem[0])
+                return take(out, &s->nics[i]);
+            snprintf(error, error_size, "NIC %s: %s", name, s->nics[i].problem);
+            return -ENODEV;
+        }
+    snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
+             name);
+    return -ENODEV;
+}
+
+static int by_turn(struct nic_choice *out, const struct nic_survey *s, uint32_t local_rank, char *error,
+                   size_t error_size)
+{
+    const struct nic_info *n = turn(s, 0, local_rank);
     if (!n)
-        n = turn(&s, 1, local_rank);
+        n = turn(s, 1, local_rank);
     if (n)
         return take(out, n);
     snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
-             s.soft_problem[0] ? s.soft_problem : "it has no device");
+             s->soft_problem[0] ? s->soft_problem : "it has no device");
     return -ENODEV;
+}
+
+int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, char *error, size_t error_size)
+{
+    struct nic_survey *s = calloc(1, sizeof *s);
+    memset(out, 0, sizeof *out);
+    if (!s) {
+        snprintf(error, error_size, "no memory to list NICs");
+        return -ENOMEM;
+    }
+    /* Opening devices takes time: only those that may be meant. */
+    int soft = !strncmp(name, "soft", 4);
+    if (!soft)
+        survey_system(s);
+    if (soft || (!name[0] && !turn(s, 0, local_rank)))
+        survey_soft(s);
+    int by = name[0] && strcmp(name, "soft");
+    int rc = by ? by_name(out, s, name, error, error_size) : by_turn(out, s, local_rank, error, error_size);
+    free(s);
+    return rc;
 }
