@@ -117,8 +117,9 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
 {
     const char *what = "SELECT op || ' ' || shape || ' on ' || nodes || ' x ' || gpus FROM run";
     sqlite3_stmt *p = trace_query(a, what, 0, 0), *q = trace_query(b, what, 0, 0);
-    int same = sqlite3_step(p) == SQLITE_ROW && sqlite3_step(q) == SQLITE_ROW &&
-               !strcmp((const char *)sqlite3_column_text(p, 0), (const char *)sqlite3_column_text(q, 0));
+    const char *one = sqlite3_step(p) == SQLITE_ROW ? (const char *)sqlite3_column_text(p, 0) : NULL;
+    const char *two = sqlite3_step(q) == SQLITE_ROW ? (const char *)sqlite3_column_text(q, 0) : NULL;
+    int same = one && two && !strcmp(one, two);
     sqlite3_finalize(p);
     sqlite3_finalize(q);
     print_run(out, "A", a);

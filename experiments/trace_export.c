@@ -41,7 +41,8 @@ static void put_us(struct writer *w, const char *name, int64_t ns)
 
 static const char *text_of(sqlite3_stmt *q, int column)
 {
-    return (const char *)sqlite3_column_text(q, column);
+    const char *text = (const char *)sqlite3_column_text(q, column); /* NULL in a damaged file too */
+    return text ? text : "";
 }
 
 static void write_names(struct writer *w, sqlite3 *db, const struct trace_export *what)
@@ -87,7 +88,7 @@ static void write_event(struct writer *w, sqlite3_stmt *q, int64_t rank, int64_t
     fprintf(w->out, ",\"cat\":\"%s\",\"name\":", names[kind & 7]);
     if (kind == 3) {
         char name[64];
-        snprintf(name, sizeof name, "wait %s", text_of(q, 3) ? text_of(q, 3) : "");
+        snprintf(name, sizeof name, "wait %s", text_of(q, 3));
         put_string(w->out, name);
     } else {
         put_string(w->out, names[kind & 7]);
@@ -101,7 +102,7 @@ static void write_event(struct writer *w, sqlite3_stmt *q, int64_t rank, int64_t
             (long long)sqlite3_column_int64(q, 4));
     if (sqlite3_column_type(q, 5) != SQLITE_NULL)
         fprintf(w->out, ",\"peer\":%lld", (long long)sqlite3_column_int64(q, 5));
-    if (text_of(q, 6)) {
+    if (*text_of(q, 6)) {
         fputs(",\"for\":", w->out);
         put_string(w->out, text_of(q, 6));
     }

@@ -1,0 +1,293 @@
+/* What the trace commands print is what the trace holds: the export is JSON that keeps the Trace Event
+ * Format's rules, the summary and the comparison show the figures of the views, gnuplot draws its script, and
+ * bad arguments end in one sentence. */
+#include "tests/helpers/command.h"
+#include "tests/helpers/json.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "experiments/trace_cli.h"
+#include "tests/helpers/trace_parts.h"
+
+static sqlite3 *db;
+
+static int open_trace(void **state)
+{
+    static struct parts p;
+    parts_make(&p);
+    snprintf(p.part[1].host, sizeof p.part[1].host, "odd \"name\"\t\\ \xff");
+    parts_store(&p, db);
+    return 0;
+}
+
+static int close_trace(void **state)
+{
+    sqlite3_close(db);
+    return parts_clean(state);
+}
+
+static char *export(const struct trace_export *what)
+{
+    char *text = NULL, error[512];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(trace_export_chrome(db, what, out, error, sizeof error), 0);
+    fclose(out);
+    return text;
+}
+
+static double number(const struct json *e, const char *key)
+{
+    const struct json *m = json_get(e, key);
+    if (!m || m->type != JSON_NUMBER)
+        fail_msg("an event lacks the number %s", key);
+    return m->number;
+}
+
+static const char *string(const struct json *e, const char *key)
+{
+    const struct json *m = json_get(e, key);
+    if (!m || m->type != JSON_STRING)
+        fail_msg("an event lacks the string %s", key);
+    return m->string;
+}
+
+/* What the format asks of each phase. */
+static void check_event(const struct json *e)
+{
+    assert_int_equal(e->type, JSON_OBJECT);
+    const char *phase = string(e, "ph");
+    assert_int_equal(strlen(phase), 1);
+    string(e, "name");
+    assert_true(number(e, "pid") >= 0 && number(e, "tid") >= 0);
+    if (*phase != 'M')
+        assert_true(number(e, "ts") >= 0);
+    switch (*phase) {
+    case 'X':
+        assert_true(number(e, "dur") >= 0);
+        break;
+    case 'i':
+        assert_string_equal(string(e, "s"), "t");
+        break;
+    case 's':
+    case 'f':
+        number(e, "id");
+        string(e, "cat");
+        break;
+    case 'M':
+    case 'C':
+        assert_non_null(json_get(e, "args"));
+        assert_int_equal(json_get(e, "args")->type, JSON_OBJECT);
+        break;
+    default:
+        fail_msg("phase %s", phase);
+    }
+}
+
+static int count(const struct json *events, char phase, const char *name)
+{
+    int n = 0;
+    for (const struct json *e = events->first; e; e = e->next)
+        n += *string(e, "ph") == phase && (!name || !strcmp(string(e, "name"), name));
+    return n;
+}
+
+static void test_export(void **state)
+{
+    const struct trace_export everything = {0, UINT64_MAX, -1};
+    char *text = export(&everything);
+    struct json *j = json_read(text);
+    assert_non_null(j);
+    const struct json *events = json_get(j, "traceEvents");
+    assert_non_null(events);
+    assert_int_equal(events->type, JSON_ARRAY);
+    for (const struct json *e = events->first; e; e = e->next)
+        check_event(e);
+    assert_int_equal(count(events, 'M', "process_name"), 4);
+    assert_int_equal(count(events, 'M', "thread_name"), 12);
+    assert_int_equal(count(events, 'X', "tile"), 6);
+    assert_int_equal(count(events, 'X', "wait data"), 2);
+    assert_int_equal(count(events, 'X', "wait network"), 1);
+    assert_int_equal(count(events, 'X', "command"), 1);
+    assert_int_equal(count(events, 'i', "launch"), 12);
+    assert_int_equal(count(events, 'i', "signal"), 2);
+    assert_int_equal(count(events, 's', NULL), 3);
+    assert_int_equal(count(events, 'f', NULL), 3);
+    assert_true(count(events, 'C', "network out") > 0);
+    for (const struct json *e = events->first; e; e = e->next)
+        if (!strcmp(string(e, "name"), "tile") && number(json_get(e, "args"), "tile") == 2) {
+            assert_true(number(e, "pid") == 1 && number(e, "ts") == 0.07 && number(e, "dur") == 0.1);
+        }
+    json_free(j);
+    free(text);
+}
+
+static void test_export_part(void **state)
+{
+    const struct trace_export part = {160, 175, 1};
+    char *text = export(&part);
+    struct json *j = json_read(text);
+    assert_non_null(j);
+    const struct json *events = json_get(j, "traceEvents");
+    assert_int_equal(count(events, 'X', NULL), 1); /* rank 1's tile lasts from 70 to 170 */
+    assert_int_equal(count(events, 'M', "process_name"), 1);
+    json_free(j);
+    free(text);
+}
+
+static void test_json_reader(void **state)
+{
+    static const char *const bad[] = {"",   "{",  "{\"a\":1,}", "[1 2]",   "{\"a\" 1}", "\"\n\"",
+                                      "01", "1.", "[1]x",       "\"\\q\"", "nul",       "\"\\u12g4\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_null(json_read(bad[i]));
+    struct json *j = json_read(" {\"a\": [1, -2.5e3, \"x\\\"y\", true, null], \"b\": {}} ");
+    assert_non_null(j);
+    json_free(j);
+}
+
+static char *report(int diff)
+{
+    char *text = NULL, error[512];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    assert_int_equal(diff ? trace_report_diff(db, db, out, error, sizeof error)
+                          : trace_report_summary(db, out, error, sizeof error),
+                     0);
+    fclose(out);
+    return text;
+}
+
+static void assert_lines(const char *text, const char *const *lines, size_t n, int most)
+{
+    int count_lines = 0;
+    for (const char *c = text; *c; c++)
+        count_lines += *c == '\n';
+    if (count_lines > most)
+        fail_msg("%d lines, more than a screen of %d:\n%s", count_lines, most, text);
+    for (size_t i = 0; i < n; i++)
+        if (!strstr(text, lines[i]))
+            fail_msg("\"%s\" is not in\n%s", lines[i], text);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1)
+        if (strchr(line, '\n') - line > 120)
+            fail_msg("a line of %d columns", (int)(strchr(line, '\n') - line));
+}
+
+static void test_summary(void **state)
+{
+    static const char *const lines[] = {
+        "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks",
+        "1 launches, 26 events, 1 messages in 300 ns; nothing dropped",
+        "     0          28.0   52.0       20.0    0.0  |#########",
+        "exposed communication: 53.2 % of it, on the worst rank 86.7 %",
+        "compute       network                1      130 ns     130 ns",
+        "130 ns at     50 ns  rank 2 CTA 0 (compute) for chunk 0 of rank 0's A, message 1",
+        "critical path: 56.7 % message (compute), 40.0 % tile (compute), 3.3 % command (inter_send)",
+        "busiest link: network out of rank 0",
+    };
+    char *text = report(0);
+    assert_lines(text, lines, sizeof lines / sizeof *lines, 50);
+    free(text);
+}
+
+static void test_diff(void **state)
+{
+    static const char *const lines[] = {
+        "launch, median                             300 ns       300 ns       +0.0 %",
+        "median 1.000, from 1.000 to 1.000 over 1 launches"};
+    char *text = report(1);
+    assert_lines(text, lines, sizeof lines / sizeof *lines, 60);
+    assert_null(strstr(text, "note:"));
+    free(text);
+}
+
+static void test_plot(void **state)
+{
+    char error[512];
+    for (int kind = 0; kind < 2; kind++)
+        for (int svg = 0; svg < 2; svg++) {
+            const char *path = parts_path(svg ? "it's.svg" : "it's.png");
+            int rc = trace_plot(db, kind, (uint64_t)svg, path, error, sizeof error);
+            if (rc == -ENOENT) {
+                printf("gnuplot is not installed\n");
+                skip();
+            }
+            assert_int_equal(rc, 0);
+            char head[64] = "";
+            FILE *f = fopen(path, "rb");
+            assert_non_null(f);
+            assert_true(fread(head, 1, sizeof head - 1, f) > 8);
+            fclose(f);
+            assert_non_null(svg ? strstr(head, "<?xml") : strstr(head, "PNG"));
+            remove(path);
+        }
+    assert_int_equal(trace_plot(db, TRACE_PLOT_TIMELINE, 9, parts_path("x.png"), error, sizeof error),
+                     -ERANGE);
+    assert_non_null(strstr(error, "no launch 9"));
+}
+
+static struct command_run r;
+
+static void expect(const char *line, int status, const char *says)
+{
+    command_start(&r, line, NULL);
+    command_finish(&r, 20);
+    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
+        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status, status,
+                 r.out_text, r.err_text, says);
+    if (status && (command_lines(r.err_text) != 1 || r.out_used))
+        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
+}
+
+static void test_commands(void **state)
+{
+    char line[512];
+    const char *file = parts_path("t.db");
+    expect("trace", 2, "which report?");
+    expect("trace --help", 0, "examples");
+    expect("trace sumary x", 2, "did you mean summary?");
+    expect("trace summary", 2, "one trace file");
+    expect("trace summary a b", 2, "one trace file");
+    expect("trace summary --bogus", 2, "--bogus");
+    expect("trace summary /none", 2, "No such file");
+    expect("trace diff /none", 2, "two trace files");
+    expect("trace export --help", 0, "--chrome");
+    expect("trace generate x --events 0", 2, "events");
+    expect("trace generate /none/x.db --events 10 --nodes 1 --gpus 2 --ctas 12", 3, "No such file");
+    snprintf(line, sizeof line, "trace summary %s", file);
+    expect(line, 0, "overlap");
+    snprintf(line, sizeof line, "trace diff %s %s", file, file);
+    expect(line, 0, "launch, median");
+    snprintf(line, sizeof line, "trace export %s --rank 2", file);
+    expect(line, 0, "traceEvents");
+    snprintf(line, sizeof line, "trace export %s --from 2ms --to 1ms", file);
+    expect(line, 2, "--to lies before --from");
+    snprintf(line, sizeof line, "trace plot %s --out x.gif", file);
+    expect(line, 2, ".png or .svg");
+    snprintf(line, sizeof line, "trace plot %s --launch 77", file);
+    expect(line, 2, "no launch 77");
+    snprintf(line, sizeof line, "trace sql %s", file);
+    expect(line, 0, "worst_stalls");
+    snprintf(line, sizeof line, "trace sql %s SELECT(1)+41", file);
+    expect(line, 0, "42");
+    snprintf(line, sizeof line, "trace sql %s SELEKT", file);
+    expect(line, 2, "syntax error");
+    snprintf(line, sizeof line, "trace generate %s --events 500 --nodes 1 --gpus 2 --ctas 12",
+             parts_path("made.db"));
+    expect(line, 0, "");
+    snprintf(line, sizeof line, "trace summary %s", parts_path("made.db"));
+    expect(line, 0, "synthetic");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export), cmocka_unit_test(test_export_part),
+        cmocka_unit_test(test_summary),     cmocka_unit_test(test_diff),   cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_commands),
+    };
+    return cmocka_run_group_tests(tests, open_trace, close_trace);
+}
