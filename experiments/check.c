@@ -105,11 +105,12 @@ static void norms(const struct check_gemm *g, const struct panel *p, uint64_t fi
         p->col_norm[j] = sqrt(p->col_norm[j]);
 }
 
-int check_gemm(const struct check_gemm *g, struct check_result *result)
+int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result)
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
     struct check_result mine = {0};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS, size = p.wide ? sizeof(double) : sizeof(float);
+    double work = 0;
     int status = -ENOMEM;
     p.a = malloc(panel_rows * g->k * size);
     p.b = malloc(g->k * g->n * size);
@@ -127,6 +128,13 @@ int check_gemm(const struct check_gemm *g, struct check_result *result)
         for (uint64_t i = 0; i < rows; i++)
             for (uint64_t j = 0; j < g->n; j++)
                 check_element(g, &p, first + i, i, j, at(p.c, i * g->n + j, p.wide), &mine);
+        work += 2.0 * (double)rows * (double)g->n * (double)g->k;
+        if (pace && work >= pace->flop) {
+            work = 0;
+            status = pace->meet(pace->context);
+            if (status)
+                goto out;
+        }
     }
     check_join(result, &mine);
     status = 0;

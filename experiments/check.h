@@ -33,8 +33,15 @@ struct check_result {
     double worst_value, worst_reference;
 };
 
-/* Checks and adds to *result (zeroed by the caller at first). 0 or -ENOMEM. */
-int check_gemm(const struct check_gemm *g, struct check_result *result);
+/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer than a job's timeout. */
+struct check_pace {
+    double flop;                /* meet after as much work, the same number of times on every rank */
+    int (*meet)(void *context); /* 0 or -errno, which ends the check */
+    void *context;
+};
+
+/* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or what meet returned. */
+int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result);
 
 /* Adds `other` to `result`. */
 void check_join(struct check_result *result, const struct check_result *other);

@@ -95,7 +95,8 @@ struct run_data {
 
 int run_data_open(struct run_data *d, const struct run_job *job);
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */
-int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct check_result *result);
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
+                   struct check_result *result);
 
 /* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only. 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
@@ -109,7 +110,8 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
                    char *lost, size_t lost_size);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
-void run_print(const struct run_summary *s);
+/* The table, on stdout. 0 or -errno. */
+int run_print(const struct run_summary *s);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */
 int run_write_files(const struct run_summary *s, const char **path);

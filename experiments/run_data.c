@@ -110,7 +110,8 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
     return device_copy(d->c[slot], c, d->c_count * 2);
 }
 
-int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct check_result *result)
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
+                   struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
     const uint16_t *b = d->b[slot], *c = d->c[slot];
@@ -123,7 +124,7 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, struct ch
     }
     inputs_fill(d->all_a, key_a(d, launch), 0, q->m * q->k);
     struct check_gemm g = {q->m, q->n, q->k, d->all_a, b, c, q->b_transposed};
-    return check_gemm(&g, result);
+    return check_gemm(&g, pace, result);
 }
 
 double run_data_blas(struct run_data *d, uint64_t slot)

@@ -74,7 +74,7 @@ static void print_speed(const struct run_summary *s, double flop)
                r->blas_ms / r->ms_median);
 }
 
-void run_print(const struct run_summary *s)
+int run_print(const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
@@ -103,7 +103,7 @@ void run_print(const struct run_summary *s)
     else if (s->job->options.trace)
         printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace, s->job->options.trace);
     printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
-    fflush(stdout);
+    return fflush(stdout) || ferror(stdout) ? -errno : 0;
 }
 
 /* JSON has no infinity. */

@@ -41,7 +41,7 @@ static struct check_result check(const uint16_t *right, int transposed)
 {
     struct check_gemm g = {M, N, K, a, right, c, transposed};
     struct check_result r = {0};
-    assert_int_equal(check_gemm(&g, &r), 0);
+    assert_int_equal(check_gemm(&g, NULL, &r), 0);
     return r;
 }
 
@@ -105,7 +105,7 @@ static void test_few_elements(void **state)
             z[i] = mk_bf16_from_float((float)sum);
         }
         struct check_gemm g = {4, 8, 8, x, y, z, 0};
-        assert_int_equal(check_gemm(&g, &r), 0);
+        assert_int_equal(check_gemm(&g, NULL, &r), 0);
         assert_true(check_right(&r));
     }
 }
@@ -117,6 +117,26 @@ static void test_poison_is_wrong(void **state)
     assert_int_equal(r.wrong, M * N);
     assert_false(check_right(&r));
     multiply();
+}
+
+static int count_meetings(void *context)
+{
+    return ++*(int *)context < 3 ? 0 : -5;
+}
+
+/* Every rank meets equally often, and a meeting that fails ends the check. */
+static void test_pace(void **state)
+{
+    struct check_gemm g = {M, N, K, a, b, c, 0};
+    struct check_result r = {0};
+    int meetings = 0;
+    struct check_pace pace = {1, count_meetings, &meetings};
+    assert_int_equal(check_gemm(&g, &pace, &r), 0);
+    assert_int_equal(meetings, (M + 255) / 256);
+    assert_int_equal(check_gemm(&g, &pace, &r), -5);
+    pace.flop = 1e18;
+    assert_int_equal(check_gemm(&g, &pace, &r), 0);
+    assert_int_equal(meetings, 3);
 }
 
 static void test_join(void **state)
@@ -173,7 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_right), cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_norm), cmocka_unit_test(test_few_elements),
-        cmocka_unit_test(test_poison_is_wrong), cmocka_unit_test(test_join), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_poison_is_wrong), cmocka_unit_test(test_join), cmocka_unit_test(test_pace), cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -193,6 +193,18 @@ static void test_full_disk(void **state)
     assert_null(strstr(r.out_text, "LEFTOVERS"));
 }
 
+static void test_full_disk_under_the_table(void **state)
+{
+    char path[4096], script[8192];
+    command_path(path, sizeof path);
+    snprintf(script, sizeof script, "%s " SHORT " > /dev/full", path);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 3);
+    assert_int_equal(command_lines(r.err_text), 1);
+    expect_says("all right; but the table could not be written: No space left on device");
+}
+
 /* A folder that cannot be written is no place to start a run in whose results go there; any other run does not mind. */
 static void test_read_only_folder(void **state)
 {
@@ -212,7 +224,7 @@ int main(void)
         cmocka_unit_test(test_rank_killed), cmocka_unit_test(test_rank_0_killed),
         cmocka_unit_test(test_rank_stopped), cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_parent_killed), cmocka_unit_test(test_failed_work_request),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_full_disk_under_the_table),
         cmocka_unit_test(test_read_only_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
