@@ -40,12 +40,13 @@ static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
-        sum += fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(b_at(g, k, col)));
+        sum +=
+            fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(b_at(g, k, col)));
     return sum;
 }
 
-/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone does not decide and
- * Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out. */
+/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone does not
+ * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row, uint64_t panel_row,
                           uint64_t col, double reference, struct check_result *r)
 {
@@ -109,7 +110,8 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
     struct check_result mine = {0};
-    uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS, size = p.wide ? sizeof(double) : sizeof(float);
+    uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
+             size = p.wide ? sizeof(double) : sizeof(float);
     double work = 0;
     int status = -ENOMEM;
     p.a = malloc(panel_rows * g->k * size);

@@ -1,12 +1,12 @@
-/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take too long), never by the
- * executor's own tiles.
+/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take too long),
+ * never by the executor's own tiles.
  *
  * Two bounds. Every element is within
  *   |c - ref| <= 2^-8 |ref| + K 2^-23 sum |a||b|
- * the rounding of the result to bf16 (8 significant bits) and twice the error of K fp32 additions in any order (Higham
- * 2002, section 3.1). The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes 1.66e-3 on
- * average. Few elements stray from the average, so below CHECK_MANY of them it is the worst case, 2^-8. An element that
- * is NaN or infinite is wrong. */
+ * the rounding of the result to bf16 (8 significant bits) and twice the error of K fp32 additions in any
+ * order (Higham 2002, section 3.1). The relative Frobenius error of the whole is at most CHECK_FROBENIUS:
+ * rounding alone makes 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them
+ * it is the worst case, 2^-8. An element that is NaN or infinite is wrong. */
 #ifndef MK_CHECK_H
 #define MK_CHECK_H
 
@@ -17,7 +17,7 @@
 
 /* A product to check: bf16, row-major. */
 struct check_gemm {
-    uint64_t m, n, k; /* elements */
+    uint64_t m, n, k;  /* elements */
     const uint16_t *a; /* [m, k] */
     const uint16_t *b; /* [k, n], or [n, k] where b_transposed */
     const uint16_t *c; /* [m, n] */
@@ -26,21 +26,23 @@ struct check_gemm {
 
 /* What was found; one add-up-able record, so that launches can be joined (check_join). */
 struct check_result {
-    uint64_t elements, wrong; /* wrong: outside the element bound */
+    uint64_t elements, wrong;       /* wrong: outside the element bound */
     double difference2, reference2; /* sums of squares */
-    double worst;         /* the largest |c - ref| over its bound; above 1 is wrong; infinite for NaN */
+    double worst; /* the largest |c - ref| over its bound; above 1 is wrong; infinite for NaN */
     uint64_t worst_row, worst_col;
     double worst_value, worst_reference;
 };
 
-/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer than a job's timeout. */
+/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer than a job's
+ * timeout. */
 struct check_pace {
     double flop;                /* meet after as much work, the same number of times on every rank */
     int (*meet)(void *context); /* 0 or -errno, which ends the check */
     void *context;
 };
 
-/* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or what meet returned. */
+/* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or what meet
+ * returned. */
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result);
 
 /* Adds `other` to `result`. */

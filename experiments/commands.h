@@ -1,5 +1,6 @@
-/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are its own arguments.
- * Each returns the exit status and has printed one sentence on stderr where that is not STATUS_DONE.
+/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are its own
+ * arguments. Each returns the exit status and has printed one sentence on stderr where that is not
+ * STATUS_DONE.
  *
  * A weak command may be absent from a build: main answers for it. */
 #ifndef MK_COMMANDS_H

@@ -15,8 +15,8 @@ struct gpu_device {
 };
 
 struct gpu_list {
-    int driver;      /* libcuda's CUDA version, 13000 for 13.0; 0: there is none */
-    uint32_t count;  /* at most GPU_MAX are described */
+    int driver;     /* libcuda's CUDA version, 13000 for 13.0; 0: there is none */
+    uint32_t count; /* at most GPU_MAX are described */
     struct gpu_device devices[GPU_MAX];
     char missing[128]; /* why there is none */
 };

@@ -1,4 +1,5 @@
-/* `mkernel info`: what this machine has for mkernel, what is missing, and the command that would help. Never fails. */
+/* `mkernel info`: what this machine has for mkernel, what is missing, and the command that would help. Never
+ * fails. */
 #include "experiments/commands.h"
 #include "experiments/gpu.h"
 #include "experiments/options.h"
@@ -50,18 +51,19 @@ static void show_machine(void)
            (double)pages * (double)page / 1e9, u.sysname, u.release);
 }
 
-static void show_gpus(struct advice *a)
+/* Returns how many GPUs can run the kernels. */
+static uint32_t show_gpus(struct advice *a)
 {
     static struct gpu_list list;
     gpu_probe(&list);
     if (!list.count) {
         printf("GPU       none: %s; --exec host needs none\n", list.missing);
-        return;
+        return 0;
     }
     for (uint32_t i = 0; i < list.count; i++) {
         const struct gpu_device *g = &list.devices[i];
-        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major, g->minor, g->sms,
-               (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
+        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major, g->minor,
+               g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
     }
     printf("driver    CUDA %d.%d\n", list.driver / 1000, list.driver % 1000 / 10);
     if (!gpu_hoppers(&list))
@@ -70,6 +72,7 @@ static void show_gpus(struct advice *a)
     else
         advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");
 #endif
+    return gpu_hoppers(&list);
 }
 
 static void show_nic(const struct nic_info *n)
@@ -89,6 +92,23 @@ static void show_nic(const struct nic_info *n)
     printf("\n");
 }
 
+/* Which device the ranks of a node take: those of the GPUs, or two where the host executor stands in. */
+static void show_rails(uint32_t gpus)
+{
+    struct nic_choice choice;
+    char error[256];
+    uint32_t ranks = gpus ? gpus : 2;
+    printf("rails    ");
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (nic_choose(&choice, "", i, error, sizeof error)) {
+            printf(" none: %s", error);
+            break;
+        }
+        printf("%s local rank %u on %s", i ? "," : "", i, choice.device);
+    }
+    printf("\n");
+}
+
 static void show_nics(const struct nic_survey *s, struct advice *a)
 {
     uint32_t real = 0, soft = 0;
@@ -101,7 +121,9 @@ static void show_nics(const struct nic_survey *s, struct advice *a)
     }
     if (!real)
         printf("NIC       no RDMA device of the kernel%s\n", soft ? "; --nic soft needs none" : "");
-    printf("verbs     %s\n", *s->library ? s->library : *s->library_problem ? s->library_problem : "not in this build");
+    printf("verbs     %s\n", *s->library           ? s->library
+                             : *s->library_problem ? s->library_problem
+                                                   : "not in this build");
     if (!s->verbs_in_build)
         advise(a, "apt-get install libibverbs-dev && make   # this build is without verbs");
     if (*s->soft_problem)
@@ -143,8 +165,11 @@ static void show_soft_roce(const struct nic_survey *s, struct advice *a)
     if (!rxe && s->rxe_module)
         advise(a, "rdma link add rxe0 type rxe netdev DEV   # a soft-RoCE device on network device DEV");
     if (s->memlock < (uint64_t)1 << 30)
-        advise(a, "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little for a real or rxe "
-                  "NIC", (double)s->memlock / 1e6);
+        advise(a,
+               "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little "
+               "for a real or rxe "
+               "NIC",
+               (double)s->memlock / 1e6);
 }
 
 static void show_libraries(void)
@@ -161,8 +186,11 @@ static void show_libraries(void)
 
 int command_info(int argc, char **argv)
 {
-    static const struct option_table table = {"info", "What this machine has: GPUs, NICs, soft-RoCE, libraries, and what is "
-                                                      "missing. Takes no options.", NULL, 0, "  mkernel info\n"};
+    static const struct option_table table = {
+        "info",
+        "What this machine has: GPUs, NICs, soft-RoCE, libraries, and what is "
+        "missing. Takes no options.",
+        NULL, 0, "  mkernel info\n"};
     static struct nic_survey survey;
     struct options_found found;
     struct advice advice = {.count = 0};
@@ -181,9 +209,10 @@ int command_info(int argc, char **argv)
         return STATUS_DONE;
     }
     show_machine();
-    show_gpus(&advice);
+    uint32_t gpus = show_gpus(&advice);
     nic_survey(&survey);
     show_nics(&survey, &advice);
+    show_rails(gpus);
     show_soft_roce(&survey, &advice);
     show_libraries();
     printf("\nruns here `mkernel run ag_gemm --exec host --nic soft --check`\n");

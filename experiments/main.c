@@ -66,7 +66,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], all[i].name))
             continue;
         if (!all[i].run) {
-            fprintf(stderr, "mkernel: %s is not in this build; `mkernel --help` lists what is\n", all[i].name);
+            fprintf(stderr, "mkernel: %s is not in this build; `mkernel --help` lists what is\n",
+                    all[i].name);
             return STATUS_USAGE;
         }
         return all[i].run(argc - 1, argv + 1);

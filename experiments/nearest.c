@@ -38,7 +38,8 @@ const char *nearest_word(const char *typed, const char *const *words, size_t cou
         size_t other = strlen(words[i]);
         if (other > LONGEST)
             continue;
-        size_t d = length >= 2 && !strncmp(typed, words[i], length) ? 1 : edits(typed, length, words[i], other);
+        size_t d =
+            length >= 2 && !strncmp(typed, words[i], length) ? 1 : edits(typed, length, words[i], other);
         if (d < best && d <= 1 + (length > other ? length : other) / 3) {
             best = d;
             nearest = words[i];

@@ -23,7 +23,8 @@ static int read_digits(const char *text, const char **end, uint64_t *out)
     const char *c = text;
     int overflow = 0;
     for (; *c >= '0' && *c <= '9'; c++)
-        overflow |= __builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value);
+        overflow |= __builtin_mul_overflow(value, 10, &value) ||
+                    __builtin_add_overflow(value, (uint64_t)(*c - '0'), &value);
     *end = c;
     *out = value;
     return c == text ? -EINVAL : overflow ? -ERANGE : 0;
@@ -131,7 +132,8 @@ static int parse_roles(const char *text, struct mk_role_split *out, char *error,
             role++;
         if (role == MK_ROLES) {
             const char *near = nearest_word(name, names, MK_ROLES);
-            return refuse(error, size, "--roles: there is no role %s%s%s%s", name, near ? " (did you mean " : " (roles are ",
+            return refuse(error, size, "--roles: there is no role %s%s%s%s", name,
+                          near ? " (did you mean " : " (roles are ",
                           near ? near : "compute, intra_comm, inter_send, inter_reduce", near ? "?)" : ")");
         }
         if (named >> role & 1)
@@ -205,7 +207,8 @@ static int parse_value(const struct option_spec *s, const char *text, char *base
     say_range(s, range, sizeof range);
     if (result == -ERANGE)
         return refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text, range);
-    return refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name, text, s->value, range);
+    return refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name, text, s->value,
+                  range);
 }
 
 static const struct option_spec *find(const struct option_table *table, const char *name, size_t length)
@@ -225,12 +228,12 @@ static int unknown(const struct option_table *table, const char *argument, char 
         names[i] = table->specs[i].name;
     names[table->count] = "help";
     const char *near = nearest_word(name + strspn(name, "-"), names, table->count + 1);
-    return refuse(error, size, "there is no option %s%s%s%s", name, near ? " (did you mean --" : "", near ? near : "",
-                  near ? "?)" : "");
+    return refuse(error, size, "there is no option %s%s%s%s", name, near ? " (did you mean --" : "",
+                  near ? near : "", near ? "?)" : "");
 }
 
-int options_parse(const struct option_table *table, int argc, char **argv, void *values, struct options_found *found,
-                  char *error, size_t error_size)
+int options_parse(const struct option_table *table, int argc, char **argv, void *values,
+                  struct options_found *found, char *error, size_t error_size)
 {
     memset(found, 0, sizeof *found);
     for (int i = 1; i < argc; i++) {

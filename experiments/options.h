@@ -1,8 +1,8 @@
-/* Command-line options from a table: parsed, checked and explained by it. Pure: nothing here prints but options_help,
- * and nothing exits.
+/* Command-line options from a table: parsed, checked and explained by it. Pure: nothing here prints but
+ * options_help, and nothing exits.
  *
- * Values: --name VALUE or --name=VALUE, each option at most once. Units: seconds are 10, 0.5, 10s, 500ms or 20us; sizes are
- * 4096, 256KB, 1GB with 1 KB = 1024 bytes. Numbers are decimal, whole, without sign. */
+ * Values: --name VALUE or --name=VALUE, each option at most once. Units: seconds are 10, 0.5, 10s, 500ms or
+ * 20us; sizes are 4096, 256KB, 1GB with 1 KB = 1024 bytes. Numbers are decimal, whole, without sign. */
 #ifndef MK_OPTIONS_H
 #define MK_OPTIONS_H
 
@@ -23,12 +23,12 @@ enum option_type {
 struct option_spec {
     const char *name; /* without the dashes */
     enum option_type type;
-    size_t offset; /* of the value in the caller's struct */
+    size_t offset;     /* of the value in the caller's struct */
     const char *value; /* what help calls the value: "M,N,K" */
     const char *help;
     uint64_t min, max;
-    unsigned parts;                    /* OPTION_NUMBERS: 0 stands for 1 */
-    const char *const *words;          /* OPTION_WORD */
+    unsigned parts;           /* OPTION_NUMBERS: 0 stands for 1 */
+    const char *const *words; /* OPTION_WORD */
     unsigned word_count;
     uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */
 };
@@ -42,18 +42,19 @@ struct option_table {
 };
 
 struct options_found {
-    uint64_t given; /* bit i: option i of the table was there */
+    uint64_t given;       /* bit i: option i of the table was there */
     const char *words[8]; /* what is not an option, in order */
     int word_count;
     int help; /* --help or -h was there: the caller prints the help and ends */
 };
 
-/* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in defaults first). Returns 0,
- * or -EINVAL with one sentence in `error`, without a full stop. */
-int options_parse(const struct option_table *table, int argc, char **argv, void *values, struct options_found *found,
-                  char *error, size_t error_size);
+/* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in defaults
+ * first). Returns 0, or -EINVAL with one sentence in `error`, without a full stop. */
+int options_parse(const struct option_table *table, int argc, char **argv, void *values,
+                  struct options_found *found, char *error, size_t error_size);
 
-/* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL with a sentence. */
+/* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL with a
+ * sentence. */
 int options_check(const struct option_table *table, const struct options_found *found, uint32_t context,
                   const char *name, char *error, size_t error_size);
 
@@ -62,7 +63,8 @@ int options_given(const struct option_table *table, const struct options_found *
 
 void options_help(const struct option_table *table, FILE *out);
 
-/* The parsers of single values, for who reads them elsewhere. 0, or -EINVAL (not one) or -ERANGE (outside min .. max). */
+/* The parsers of single values, for who reads them elsewhere. 0, or -EINVAL (not one) or -ERANGE (outside min
+ * .. max). */
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns);
 int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes);
 

@@ -21,7 +21,8 @@ static int say(const struct run_options *o, int status, const char *sentence)
 
 void openblas_set_num_threads(int threads) __attribute__((weak)); /* not in every cblas */
 
-/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process, and for what it starts. */
+/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process, and for
+ * what it starts. */
 static void share_cores(uint32_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -42,16 +43,18 @@ static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int s
     return count;
 }
 
-/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3". */
-static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t grace_ns, char *text, size_t size)
+/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3".
+ */
+static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t grace_ns, char *text,
+                       size_t size)
 {
     for (uint32_t i = 0; i < world; i++) {
         size_t used = strlen(text);
         if (!ends[i].signal)
             continue;
         if (ends[i].overdue)
-            snprintf(text + used, size - used, "%srank %u did not end within %.1f s and was killed", used ? "; " : "", i,
-                     (double)grace_ns / 1e9);
+            snprintf(text + used, size - used, "%srank %u did not end within %.1f s and was killed",
+                     used ? "; " : "", i, (double)grace_ns / 1e9);
         else
             snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", used ? "; " : "", i,
                      ends[i].signal, strsignal(ends[i].signal));
@@ -63,7 +66,8 @@ static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t gr
 }
 
 /* One status and one sentence for all ranks. */
-static int join_ends(const struct run_job *job, const struct spawn_end *ends, uint64_t grace_ns, int interrupted)
+static int join_ends(const struct run_job *job, const struct spawn_end *ends, uint64_t grace_ns,
+                     int interrupted)
 {
     uint32_t world = job->identity.world, worst = UINT32_MAX;
     char text[SPAWN_SENTENCE + 512] = "";
@@ -76,7 +80,8 @@ static int join_ends(const struct run_job *job, const struct spawn_end *ends, ui
     int killed = 0;
     for (uint32_t i = 0; i < world; i++) {
         killed |= ends[i].signal != 0;
-        if (ends[i].reported && !ends[i].signal && (worst == UINT32_MAX || ends[i].status > ends[worst].status))
+        if (ends[i].reported && !ends[i].signal &&
+            (worst == UINT32_MAX || ends[i].status > ends[worst].status))
             worst = i;
     }
     int status = worst == UINT32_MAX ? STATUS_FAILED : ends[worst].status;
@@ -104,13 +109,14 @@ static int run_here(struct run_job *job, char **argv)
     char torch[] = "/tmp/mkernel-torch-XXXXXX";
     int torch_fd = -1;
     share_cores(world);
-    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && job->options.vs && !strcmp(job->options.vs, "torch") &&
-        bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
+    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
+        !strcmp(job->options.vs, "torch") && bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
         const struct mk_problem *q = &job->problem;
         snprintf(text, sizeof text, "%llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
                  (unsigned long long)q->k);
         if (bench_torch(job, job->options.shapes ? job->options.shapes : text, torch))
-            fprintf(stderr, "mkernel bench: PyTorch's fused operator did not run here; its column stays empty\n");
+            fprintf(stderr,
+                    "mkernel bench: PyTorch's fused operator did not run here; its column stays empty\n");
         setenv("MKERNEL_BENCH_TORCH", torch, 1);
     }
     int result = ends ? spawn_ranks(argv, world, grace_ns, ends, &interrupted) : -ENOMEM;
@@ -137,13 +143,18 @@ static void join_words(int argc, char **argv, char *out, size_t size)
 }
 
 /* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a sentence. */
-static int identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me, char *error, size_t size)
+static int identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me,
+                    char *error, size_t size)
 {
     struct launcher l;
     *me = (struct run_identity){.listen_fd = -1};
     if (is_spawned) {
-        *me = (struct run_identity){.rank = spawned->rank, .world = spawned->world, .local_world = spawned->world,
-                                    .host = "127.0.0.1", .port = spawned->port, .listen_fd = spawned->listen_fd,
+        *me = (struct run_identity){.rank = spawned->rank,
+                                    .world = spawned->world,
+                                    .local_world = spawned->world,
+                                    .host = "127.0.0.1",
+                                    .port = spawned->port,
+                                    .listen_fd = spawned->listen_fd,
                                     .launcher = "mkernel"};
         snprintf(me->token, sizeof me->token, "%s", spawned->token);
         return 1;
@@ -189,7 +200,8 @@ static int run_op(int argc, char **argv, int bench)
     int status = run_rank(&job, sentence, sizeof sentence);
     if (is_spawned)
         spawn_report(&spawned, status, sentence);
-    else if (status == STATUS_FAILED || me.rank == 0) /* what went well, or wrong, is the same on every rank */
+    else if (status == STATUS_FAILED ||
+             me.rank == 0) /* what went well, or wrong, is the same on every rank */
         say(&options, status, sentence);
     return status;
 }

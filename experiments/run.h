@@ -16,9 +16,9 @@
 struct run_options {
     int bench; /* 1: `bench OP` */
     enum mk_op op;
-    int exec;  /* enum mk_exec, -1: choose */
+    int exec; /* enum mk_exec, -1: choose */
     int fabric, check, deterministic, b_transposed;
-    uint64_t shape[3]; /* M, N, K; 0: choose */
+    uint64_t shape[3];    /* M, N, K; 0: choose */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces;
@@ -52,8 +52,8 @@ struct run_job {
 /* What one rank has to say; exchanged as bytes. */
 struct run_result {
     double ms_median, ms_min, ms_max; /* per launch */
-    double blas_ms;                   /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
-    uint64_t launches, first_wrong;   /* first_wrong: number of the launch, from 1; 0: none */
+    double blas_ms;                 /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
+    uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
     struct check_result check;
 };
 
@@ -62,22 +62,24 @@ struct run_summary {
     const struct run_job *job;
     const struct run_result *ranks; /* [world] */
     struct check_result check;
-    uint32_t slowest;     /* rank of the largest median */
-    uint32_t wrong_rank;  /* of the first wrong launch; UINT32_MAX: none */
+    uint32_t slowest;    /* rank of the largest median */
+    uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
-    char fabric[96];      /* "verbs over soft"; empty on one node */
+    char fabric[96];        /* "verbs over soft"; empty on one node */
     const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
 };
 
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
-int run_options_parse(int argc, char **argv, int bench, struct run_options *o, char *error, size_t error_size);
+int run_options_parse(int argc, char **argv, int bench, struct run_options *o, char *error,
+                      size_t error_size);
 
-/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL for none. 0, or -EINVAL
- * with a sentence. */
-int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched, char *error,
-                    size_t error_size);
+/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL for none. 0,
+ * or -EINVAL with a sentence. */
+int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
+                    char *error, size_t error_size);
 
-/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its sentence. */
+/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its sentence.
+ */
 int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 
 /* The communicator that a job asks for. */
@@ -88,9 +90,9 @@ struct run_data {
     const struct run_job *job;
     int cuda;
     uint64_t a_count, b_count, c_count; /* elements per launch */
-    uint16_t **a, **b, **c; /* [burst], where the launch wants them */
+    uint16_t **a, **b, **c;             /* [burst], where the launch wants them */
     uint16_t *host_a, *host_b, *host_c; /* staging of one launch on a GPU; else NULL */
-    uint16_t *all_a; /* [M, K], for checks; NULL without */
+    uint16_t *all_a;                    /* [M, K], for checks; NULL without */
 };
 
 int run_data_open(struct run_data *d, const struct run_job *job);
@@ -98,16 +100,18 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh 
 int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
                    struct check_result *result);
 
-/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only. 0: no memory. */
+/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only.
+ * 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
 
-/* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace. Every rank calls
- * both; the caller frees *out. `lost`: one sentence where the trace could not be kept, else empty; the run stands. */
+/* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace.
+ * Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could not be kept, else
+ * empty; the run stands. */
 struct run_trace;
 int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
-void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm, const struct run_result *result,
-                   char *lost, size_t lost_size);
+void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
+                   const struct run_result *result, char *lost, size_t lost_size);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
 /* The table, on stdout. 0 or -errno. */

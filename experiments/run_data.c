@@ -133,15 +133,16 @@ double run_data_blas(struct run_data *d, uint64_t slot)
     int m = (int)q->m, n = (int)q->n, k = (int)q->k;
     struct timespec start, end;
     double ms = 0;
-    float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(d->b_count * sizeof *b), *c = malloc(d->c_count * sizeof *c);
+    float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(d->b_count * sizeof *b),
+          *c = malloc(d->c_count * sizeof *c);
     if (a && b && c) {
         for (uint64_t i = 0; i < q->m * q->k; i++)
             a[i] = mk_bf16_to_float(d->a[slot][i % d->a_count]);
         for (uint64_t i = 0; i < d->b_count; i++)
             b[i] = mk_bf16_to_float(d->b[slot][i]);
         clock_gettime(CLOCK_MONOTONIC, &start);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, k, b,
-                    q->b_transposed ? k : n, 0.0f, c, n);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
+                    a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
         clock_gettime(CLOCK_MONOTONIC, &end);
         ms = (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6;
     }

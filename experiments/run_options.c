@@ -25,63 +25,130 @@ struct parsed {
     int exec, fabric, layout, vs;
 };
 
+/* clang-format off: a table reads by rows */
 #define AT(field) .offset = offsetof(struct parsed, field)
-#define COMMON_SPECS                                                                                                   \
-    {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                    \
-     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that suits the "     \
-     "executor",                                                                                                       \
-     1, UINT32_MAX, 3, .contexts = GEMMS},                                                                             \
-        {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
-        {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",  \
-         1, MK_MAX_LOCAL},                                                                                             \
-        {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",  \
-         .words = execs, .word_count = 2},                                                                             \
-        {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs",                    \
-         .words = fabrics, .word_count = 2},                                                                           \
-        {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME",                                                                   \
-         "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},           \
-        {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                         \
-         "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                          \
-        {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS},     \
-        {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,       \
-         1 << 24, .contexts = GEMMS},                                                                                  \
-        {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,  \
-         .contexts = GEMMS},                                                                                           \
-        {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",   \
-         .words = layouts, .word_count = 2, .contexts = GEMMS},                                                        \
-        {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1, \
-         1000000},                                                                                                     \
-        {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                    \
-         "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096},    \
-        {"warmup", OPTION_NUMBERS, AT(o.warmup), "N", "launches before those that are timed. Default 1 (run), 5 "      \
-                                                      "(bench)", 0, 1000000},                                          \
-        {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},                   \
-        {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},                       \
-        {"timeout", OPTION_SECONDS, AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10", 10000000,          \
-         3600000000000ull},                                                                                            \
-        {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095}
+#define COMMON_SPECS                                                                                           \
+    {"shape",                                                                                                  \
+     OPTION_NUMBERS,                                                                                           \
+     AT(o.shape),                                                                                              \
+     "M,N,K",                                                                                                  \
+     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that "       \
+     "suits the "                                                                                              \
+     "executor",                                                                                               \
+     1,                                                                                                        \
+     UINT32_MAX,                                                                                               \
+     3,                                                                                                        \
+     .contexts = GEMMS},                                                                                       \
+        {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1",         \
+         1,       MK_MAX_RANKS},                                                                               \
+        {"gpus",                                                                                               \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.gpus),                                                                                           \
+         "G",                                                                                                  \
+         "ranks per node. Default: every Hopper GPU here, or 2 on the host",                                   \
+         1,                                                                                                    \
+         MK_MAX_LOCAL},                                                                                        \
+        {"exec",                                                                                               \
+         OPTION_WORD,                                                                                          \
+         AT(exec),                                                                                             \
+         "host|cuda",                                                                                          \
+         "what runs the CTAs. Default: cuda where a Hopper GPU is found",                                      \
+         .words = execs,                                                                                       \
+         .word_count = 2},                                                                                     \
+        {"fabric",         OPTION_WORD,    AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs", \
+         .words = fabrics, .word_count = 2},                                                                   \
+        {"nic",                                                                                                \
+         OPTION_TEXT,                                                                                          \
+         AT(o.nic),                                                                                            \
+         "soft|NAME",                                                                                          \
+         "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)",               \
+         .max = 63},                                                                                           \
+        {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                 \
+         "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                  \
+        {"tile", OPTION_NUMBERS,   AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536,                  \
+         2,      .contexts = GEMMS},                                                                           \
+        {"chunk-rows",                                                                                         \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.chunk_rows),                                                                                     \
+         "ROWS",                                                                                               \
+         "rows of a chunk, a multiple of the tile's",                                                          \
+         8,                                                                                                    \
+         1 << 24,                                                                                              \
+         .contexts = GEMMS},                                                                                   \
+        {"pieces",                                                                                             \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.pieces),                                                                                         \
+         "N",                                                                                                  \
+         "parts of a chunk that different CTAs push over NVLink",                                              \
+         1,                                                                                                    \
+         64,                                                                                                   \
+         .contexts = GEMMS},                                                                                   \
+        {"b-layout",                                                                                           \
+         OPTION_WORD,                                                                                          \
+         AT(layout),                                                                                           \
+         "kn|nk",                                                                                              \
+         "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",                                         \
+         .words = layouts,                                                                                     \
+         .word_count = 2,                                                                                      \
+         .contexts = GEMMS},                                                                                   \
+        {"iters",                                                                                              \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.iters),                                                                                          \
+         "N",                                                                                                  \
+         "launches, each with new inputs. Default 10 (run), 50 (bench)",                                       \
+         1,                                                                                                    \
+         1000000},                                                                                             \
+        {"burst",                                                                                              \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.burst),                                                                                          \
+         "N",                                                                                                  \
+         "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)",      \
+         1,                                                                                                    \
+         4096},                                                                                                \
+        {"warmup",                                                                                             \
+         OPTION_NUMBERS,                                                                                       \
+         AT(o.warmup),                                                                                         \
+         "N",                                                                                                  \
+         "launches before those that are timed. Default 1 (run), 5 "                                           \
+         "(bench)",                                                                                            \
+         0,                                                                                                    \
+         1000000},                                                                                             \
+        {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},           \
+        {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},               \
+        {"timeout", OPTION_SECONDS,  AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10",           \
+         10000000,  3600000000000ull},                                                                         \
+    {                                                                                                          \
+        "json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095                       \
+    }
 
 static const struct option_spec run_specs[] = {
     COMMON_SPECS,
-    {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1"},
-    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095},
+    {"check", OPTION_FLAG, AT(o.check), NULL,
+     "check every launch against OpenBLAS; a wrong result is exit status 1"},
+    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file",
+     .max = 4095},
 };
 
 static const struct option_spec bench_specs[] = {
     COMMON_SPECS,
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
+     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused "
+     "operator, where python3 "
      "has it. cuBLAS and NCCL are always beside a cuda bench",
      .words = peers, .word_count = 2},
-    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
-     .max = 1023, .contexts = GEMMS},
+    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K",
+     "several shapes, one after the other in one job (cuda)", .max = 1023, .contexts = GEMMS},
     {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095},
 };
 
+/* clang-format on */
+
 static const struct option_table run_table = {
     "run OP [OPTIONS]",
-    "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this host; under torchrun, srun "
-    "or\nmpirun this process is one of them. OP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention",
+    "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this host; under "
+    "torchrun, srun "
+    "or\nmpirun this process is one of them. OP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn "
+    "ring_attention",
     run_specs, sizeof run_specs / sizeof *run_specs,
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
@@ -90,7 +157,8 @@ static const struct option_table run_table = {
 
 static const struct option_table bench_table = {
     "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
-    "Times an op: a barrier before every launch, new inputs each time, every result checked, median of each rank, then the\n"
+    "Times an op: a barrier before every launch, new inputs each time, every result checked, median of each "
+    "rank, then the\n"
     "slowest rank. A wrong result prints no speed. OP as for `mkernel run`.",
     bench_specs, sizeof bench_specs / sizeof *bench_specs,
     "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"
@@ -113,7 +181,8 @@ static int find_op(const struct options_found *found, enum mk_op *op, char *erro
     int found_op = plan_op_by_name(found->words[0]);
     if (found_op < 0) {
         const char *near = nearest_word(found->words[0], names, MK_OPS);
-        snprintf(error, size, "there is no op %s (%s%s%s", found->words[0], near ? "did you mean " : "ops are ",
+        snprintf(error, size, "there is no op %s (%s%s%s", found->words[0],
+                 near ? "did you mean " : "ops are ",
                  near ? near : "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention",
                  near ? "?)" : ")");
         return -EINVAL;
@@ -152,7 +221,8 @@ int run_options_parse(int argc, char **argv, int bench, struct run_options *o, c
     return result;
 }
 
-/* Whether a result file could be written, tried before anything starts: nobody should lose a run to a typing error. */
+/* Whether a result file could be written, tried before anything starts: nobody should lose a run to a typing
+ * error. */
 static int check_writable(const char *option, const char *path, char *error, size_t size)
 {
     if (!path || (access(path, F_OK) == 0 && access(path, W_OK) == 0))
@@ -187,8 +257,8 @@ static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *e
     return built && hoppers ? 0 : -EINVAL;
 }
 
-static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers, char *error,
-                           size_t size)
+static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,
+                           char *error, size_t size)
 {
     struct run_options *o = &job->options;
     if (launched) {
@@ -209,9 +279,10 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
         o->nodes = 1;
     if (!o->gpus)
         o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
-    if (o->nodes * o->gpus > SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
-        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %d", (unsigned long long)o->nodes,
-                 (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
+    if (o->nodes * o->gpus >
+        SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
+        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %d",
+                 (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
         return -EINVAL;
     }
     return 0;
@@ -224,7 +295,8 @@ static int choose_nic(struct run_job *job, char *error, size_t size)
     if (job->options.nodes == 1)
         return 0;
     if (job->options.fabric != 0) {
-        snprintf(error, size, "--fabric %s is not in this build; --fabric verbs is", fabrics[job->options.fabric]);
+        snprintf(error, size, "--fabric %s is not in this build; --fabric verbs is",
+                 fabrics[job->options.fabric]);
         return -EINVAL;
     }
     int result = nic_choose(&choice, job->options.nic ? job->options.nic : "", 0, error, size);
@@ -254,8 +326,8 @@ static uint64_t operand_bytes(const struct mk_problem *q)
     return 2 * (q->m / mk_world(&q->topo) * q->k + q->k * q->n + q->m * q->n);
 }
 
-int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched, char *error,
-                    size_t error_size)
+int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
+                    char *error, size_t error_size)
 {
     static struct gpu_list gpus;
     memset(job, 0, sizeof *job);

@@ -1,4 +1,5 @@
-/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks, reports. */
+/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks,
+ * reports. */
 #include "experiments/run.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
@@ -12,7 +13,7 @@
 #include <unistd.h>
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
-#define PACE_FLOP 5e9                /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
+#define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
 
 /* What one rank holds while it runs. */
 struct rank {
@@ -36,8 +37,8 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per tile that it
- * computes, or per piece that it moves. */
+/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per
+ * tile that it computes, or per piece that it moves. */
 static uint32_t trace_events(const struct run_job *job)
 {
     const struct mk_plan *p = &job->plan;
@@ -81,8 +82,8 @@ static void show_progress(struct rank *r, uint64_t done, uint64_t all)
         return;
     r->progress_at = now + 200000000;
     r->progress_shown = 1;
-    fprintf(stderr, "\r\033[K%s: launch %llu of %llu%s", plan_op_name(r->job->problem.op), (unsigned long long)done,
-            (unsigned long long)all, r->result.check.wrong ? ", WRONG" : "");
+    fprintf(stderr, "\r\033[K%s: launch %llu of %llu%s", plan_op_name(r->job->problem.op),
+            (unsigned long long)done, (unsigned long long)all, r->result.check.wrong ? ", WRONG" : "");
     fflush(stderr);
 }
 
@@ -99,8 +100,8 @@ static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
     const char *text = getenv("MKERNEL_TEST_SPOIL");
     unsigned rank;
     unsigned long long which;
-    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank &&
-        which == launch)
+    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 &&
+        rank == r->job->identity.rank && which == launch)
         r->data.c[slot][r->data.c_count - 1] ^= 0x4000;
 }
 
@@ -118,7 +119,8 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
         return result;
-    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last. */
+    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last.
+     */
     result = bootstrap_barrier(r->comm->bootstrap);
     uint64_t start = now_ns();
     for (uint64_t i = 0; i < count && !result; i++)
@@ -204,9 +206,12 @@ static int report(struct rank *r, char *sentence, size_t size)
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
         snprintf(sentence, size, "%llu launch%s on %u rank%s done%s", (unsigned long long)job->options.iters,
-                 job->options.iters > 1 ? "es" : "", job->identity.world, job->identity.world > 1 ? "s" : "", summary.checked ? ", all right" : ", not checked");
+                 job->options.iters > 1 ? "es" : "", job->identity.world, job->identity.world > 1 ? "s" : "",
+                 summary.checked ? ", all right" : ", not checked");
     else
-        snprintf(sentence, size, "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and should be %g",
+        snprintf(sentence, size,
+                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and "
+                 "should be %g",
                  (unsigned long long)summary.check.wrong, (unsigned long long)summary.check.elements,
                  (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
                  (unsigned long long)summary.check.worst_row, (unsigned long long)summary.check.worst_col,
@@ -223,7 +228,8 @@ static int report(struct rank *r, char *sentence, size_t size)
             result = run_write_files(&summary, &path);
         if (result) {
             size_t used = strlen(sentence);
-            snprintf(sentence + used, size - used, "; but %s could not be written: %s", path, strerror(-result));
+            snprintf(sentence + used, size - used, "; but %s could not be written: %s", path,
+                     strerror(-result));
             status = status == STATUS_DONE ? STATUS_FAILED : status;
         }
     }
@@ -232,8 +238,9 @@ out:
     return status;
 }
 
-/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes missing while nobody
- * waits for its data (between launches, or after its last chunk) leaves no such word: then what will be missing is said. */
+/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes
+ * missing while nobody waits for its data (between launches, or after its last chunk) leaves no such word:
+ * then what will be missing is said. */
 static void say_failure(struct rank *r, int result, char *sentence, size_t size)
 {
     struct mk_failure f;
@@ -244,7 +251,8 @@ static void say_failure(struct rank *r, int result, char *sentence, size_t size)
         return;
     }
     failure_sentence(&f, sentence, size);
-    if (f.chunk != UINT32_MAX || (f.kind != MK_FAIL_PEER_LOST && f.flag != UINT32_MAX) || f.producer == f.rank)
+    if (f.chunk != UINT32_MAX || (f.kind != MK_FAIL_PEER_LOST && f.flag != UINT32_MAX) ||
+        f.producer == f.rank)
         return;
     for (uint32_t flag = r->plan->flag_base; flag < r->plan->flag_base + r->plan->flags; flag++) {
         plan_describe_flag(r->plan, flag, &owed);
@@ -275,9 +283,9 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     r.bursts = calloc(job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
     if (result) {
-        snprintf(sentence, size, "rank %u has no memory for %llu launches of M,N,K = %llu,%llu,%llu", job->identity.rank,
-                 (unsigned long long)job->burst, (unsigned long long)job->problem.m, (unsigned long long)job->problem.n,
-                 (unsigned long long)job->problem.k);
+        snprintf(sentence, size, "rank %u has no memory for %llu launches of M,N,K = %llu,%llu,%llu",
+                 job->identity.rank, (unsigned long long)job->burst, (unsigned long long)job->problem.m,
+                 (unsigned long long)job->problem.n, (unsigned long long)job->problem.k);
         goto out;
     }
     result = run_launches(&r);

@@ -65,8 +65,8 @@ static void print_speed(const struct run_summary *s, double flop)
         printf("time      not shown: the result is wrong\n");
         return;
     }
-    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s%s\n", r->ms_median,
-           r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
+    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s%s\n",
+           r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
            r->launches > 1 ? "es" : "", s->job->options.check ? ", each checked" : "");
     printf("speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
     if (r->blas_ms > 0)
@@ -80,14 +80,15 @@ int run_print(const struct run_summary *s)
     uint64_t nvlink, network;
     double flop;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    printf("op        %s  M,N,K %llu,%llu,%llu  bf16, seed %llu\n", plan_op_name(q->op), (unsigned long long)q->m,
-           (unsigned long long)q->n, (unsigned long long)q->k, (unsigned long long)s->job->options.seed);
-    printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "", q->topo.gpus,
-           exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
+    printf("op        %s  M,N,K %llu,%llu,%llu  bf16, seed %llu\n", plan_op_name(q->op),
+           (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
+           (unsigned long long)s->job->options.seed);
+    printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
+           q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     printf("plan      roles ");
     print_roles(stdout, &q->tuning.split);
-    printf("; tiles %u x %u; chunks of %u rows, %u piece%s\n", q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows,
-           q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    printf("; tiles %u x %u; chunks of %u rows, %u piece%s\n", q->tuning.tile_m, q->tuning.tile_n,
+           q->tuning.chunk_rows, q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
     print_speed(s, flop);
     printf("moved     ");
     print_bytes(stdout, nvlink);
@@ -95,13 +96,15 @@ int run_print(const struct run_summary *s)
     print_bytes(stdout, network);
     printf(" over the network, into each rank in each launch\n");
     if (s->checked)
-        printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu wrong\n",
-               check_error(&s->check), check_bound(&s->check), s->check.worst, (unsigned long long)s->check.wrong,
-               (unsigned long long)s->check.elements);
+        printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu "
+               "wrong\n",
+               check_error(&s->check), check_bound(&s->check), s->check.worst,
+               (unsigned long long)s->check.wrong, (unsigned long long)s->check.elements);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)
         printf("trace     LOST: %s\n", s->trace_lost);
     else if (s->job->options.trace)
-        printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace, s->job->options.trace);
+        printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace,
+               s->job->options.trace);
     printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
     return fflush(stdout) || ferror(stdout) ? -errno : 0;
 }
@@ -147,17 +150,19 @@ static void write_json(FILE *f, const struct run_summary *s)
     json_text(f, "date", date);
     json_text(f, "host", host);
     json_text(f, "op", plan_op_name(q->op));
-    fprintf(f, "  \"shape\": [%llu, %llu, %llu],\n  \"nodes\": %u,\n  \"gpus\": %u,\n", (unsigned long long)q->m,
-            (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus);
+    fprintf(f, "  \"shape\": [%llu, %llu, %llu],\n  \"nodes\": %u,\n  \"gpus\": %u,\n",
+            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes,
+            q->topo.gpus);
     json_text(f, "exec", exec_names[q->exec]);
     json_text(f, "fabric", s->fabric);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), q->tuning.split.ctas[i]);
-    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"pieces\": %u,\n  \"seed\": %llu,\n", q->tuning.tile_m,
-            q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.pieces, (unsigned long long)o->seed);
-    fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n", (unsigned long long)r->launches,
-            (unsigned long long)s->job->burst, flop);
+    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"pieces\": %u,\n  \"seed\": %llu,\n",
+            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.pieces,
+            (unsigned long long)o->seed);
+    fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
+            (unsigned long long)r->launches, (unsigned long long)s->job->burst, flop);
     fprintf(f, "  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", (unsigned long long)nvlink,
             (unsigned long long)network);
     if (s->right) {
@@ -187,8 +192,9 @@ static void write_csv(FILE *f, const struct run_summary *s)
     double flop;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     fprintf(f, "op,m,n,k,nodes,gpus,exec,ms,ms_min,ms_max,gflops_per_rank,blas_ms,relative_error,wrong\n");
-    fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n,
-            (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, exec_names[q->exec]);
+    fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m,
+            (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus,
+            exec_names[q->exec]);
     if (s->right)
         fprintf(f, "%.6f,%.6f,%.6f,%.3f,", r->ms_median, r->ms_min, r->ms_max, gflops(s, flop));
     else
@@ -198,7 +204,8 @@ static void write_csv(FILE *f, const struct run_summary *s)
     fprintf(f, ",%.3e,%llu\n", check_error(&s->check), (unsigned long long)s->check.wrong);
 }
 
-static int write_file(const char *path, const struct run_summary *s, void (*write_it)(FILE *, const struct run_summary *))
+static int write_file(const char *path, const struct run_summary *s,
+                      void (*write_it)(FILE *, const struct run_summary *))
 {
     FILE *f = fopen(path, "w");
     if (!f)

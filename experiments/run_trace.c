@@ -20,8 +20,8 @@ int run_trace_begin(struct run_trace **out, struct mk_comm *comm)
     return *out ? trace_sample_clock(comm, &(*out)->before, CLOCK_SAMPLES) : 0;
 }
 
-void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm, const struct run_result *result,
-                   char *lost, size_t lost_size)
+void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
+                   const struct run_result *result, char *lost, size_t lost_size)
 {
     const struct run_options *o = &job->options;
     int64_t seed = (int64_t)o->seed;

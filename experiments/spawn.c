@@ -111,7 +111,8 @@ static void become_rank(char **argv, const struct spawn_identity *who, pid_t par
         fcntl(me.listen_fd, F_SETFD, 0);
     else
         me.listen_fd = -1;
-    snprintf(value, sizeof value, "%u,%u,%u,%d,%d,%s", me.rank, me.world, me.port, me.listen_fd, me.report_fd, me.token);
+    snprintf(value, sizeof value, "%u,%u,%u,%d,%d,%s", me.rank, me.world, me.port, me.listen_fd, me.report_fd,
+             me.token);
     setenv(VARIABLE, value, 1);
     execv("/proc/self/exe", argv);
     char text[SPAWN_SENTENCE];

@@ -1,7 +1,9 @@
-/* All ranks of a job as processes of this host: the parent starts itself once per rank, waits, and ends whatever is left.
+/* All ranks of a job as processes of this host: the parent starts itself once per rank, waits, and ends
+ * whatever is left.
  *
- * A child is this program again with the same arguments; spawn_identity tells it who it is. It reports its status and its
- * one sentence through a pipe, so that the parent says one thing for all. Children die with the parent. */
+ * A child is this program again with the same arguments; spawn_identity tells it who it is. It reports its
+ * status and its one sentence through a pipe, so that the parent says one thing for all. Children die with
+ * the parent. */
 #ifndef MK_SPAWN_H
 #define MK_SPAWN_H
 
@@ -19,7 +21,8 @@ struct spawn_identity {
     char token[64];
 };
 
-/* 1 and *out where this process was started by spawn_ranks, else 0. Takes the identity out of the environment. */
+/* 1 and *out where this process was started by spawn_ranks, else 0. Takes the identity out of the
+ * environment. */
 int spawn_identity(struct spawn_identity *out);
 
 /* A child's last word. One write, so that words of several children do not mix. */
@@ -27,16 +30,16 @@ void spawn_report(const struct spawn_identity *me, int status, const char *sente
 
 /* How a rank ended. */
 struct spawn_end {
-    int status;      /* exit status, where signal is 0 */
-    int signal;      /* that killed it */
-    int overdue;     /* 1: it had to be killed, because it did not end in time */
+    int status;  /* exit status, where signal is 0 */
+    int signal;  /* that killed it */
+    int overdue; /* 1: it had to be killed, because it did not end in time */
     int reported;
     char sentence[SPAWN_SENTENCE];
 };
 
-/* Starts `world` children with `argv`, waits for all. After the first one that fails the others have grace_ns to end by
- * themselves; after SIGINT, SIGTERM or SIGHUP they are ended at once. Fills ends[world]; *interrupted is the signal or 0.
- * Returns 0 or -errno (nothing is left running). */
+/* Starts `world` children with `argv`, waits for all. After the first one that fails the others have grace_ns
+ * to end by themselves; after SIGINT, SIGTERM or SIGHUP they are ended at once. Fills ends[world];
+ * *interrupted is the signal or 0. Returns 0 or -errno (nothing is left running). */
 int spawn_ranks(char **argv, uint32_t world, uint64_t grace_ns, struct spawn_end *ends, int *interrupted);
 
 #endif

@@ -1,5 +1,5 @@
-/* The check tells a right product from a wrong one: correctly rounded results pass, one element off by more than its bound
- * fails, and inputs are the same wherever they are made. */
+/* The check tells a right product from a wrong one: correctly rounded results pass, one element off by more
+ * than its bound fails, and inputs are the same wherever they are made. */
 #include "experiments/check.h"
 #include "experiments/inputs.h"
 
@@ -90,7 +90,8 @@ static void test_norm(void **state)
     multiply();
 }
 
-/* Rounding alone may take a few elements over what it makes on average; it never takes them over its worst case. */
+/* Rounding alone may take a few elements over what it makes on average; it never takes them over its worst
+ * case. */
 static void test_few_elements(void **state)
 {
     for (uint64_t seed = 1; seed < 300; seed++) {
@@ -101,7 +102,8 @@ static void test_few_elements(void **state)
         for (int i = 0; i < 4 * 8; i++) {
             double sum = 0;
             for (int k = 0; k < 8; k++)
-                sum += (double)mk_bf16_to_float(x[i / 8 * 8 + k]) * (double)mk_bf16_to_float(y[k * 8 + i % 8]);
+                sum +=
+                    (double)mk_bf16_to_float(x[i / 8 * 8 + k]) * (double)mk_bf16_to_float(y[k * 8 + i % 8]);
             z[i] = mk_bf16_from_float((float)sum);
         }
         struct check_gemm g = {4, 8, 8, x, y, z, 0};
@@ -161,7 +163,8 @@ static void test_inputs(void **state)
             assert_memory_equal(part, whole + first, count * 2);
         }
     }
-    const uint64_t others[] = {inputs_key(4, 5, 9), inputs_key(3, 6, 9), inputs_key(3, 5, 10), inputs_key(5, 3, 9)};
+    const uint64_t others[] = {inputs_key(4, 5, 9), inputs_key(3, 6, 9), inputs_key(3, 5, 10),
+                               inputs_key(5, 3, 9)};
     for (int o = 0; o < 4; o++) {
         int same = 0;
         inputs_fill(part, others[o], 0, 1000);
@@ -183,8 +186,8 @@ static void test_inputs(void **state)
 static void test_rounding(void **state)
 {
     assert_int_equal(mk_bf16_from_float(1.0f), 0x3f80);
-    assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f), 0x3f80);          /* a tie goes to even */
-    assert_int_equal(mk_bf16_from_float(1.0f + 3 * 0x1p-8f), 0x3f82);      /* the other way */
+    assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f), 0x3f80);     /* a tie goes to even */
+    assert_int_equal(mk_bf16_from_float(1.0f + 3 * 0x1p-8f), 0x3f82); /* the other way */
     assert_int_equal(mk_bf16_from_float(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
     assert_int_equal(mk_bf16_from_float(-2.0f), 0xc000);
 }
@@ -192,8 +195,14 @@ static void test_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right), cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_norm), cmocka_unit_test(test_few_elements),
-        cmocka_unit_test(test_poison_is_wrong), cmocka_unit_test(test_join), cmocka_unit_test(test_pace), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_right),
+        cmocka_unit_test(test_one_wrong),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_few_elements),
+        cmocka_unit_test(test_poison_is_wrong),
+        cmocka_unit_test(test_join),
+        cmocka_unit_test(test_pace),
+        cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,4 +1,5 @@
-/* Every kind of bad argument ends mkernel with status 2 and one sentence on stderr that names it, before anything starts. */
+/* Every kind of bad argument ends mkernel with status 2 and one sentence on stderr that names it, before
+ * anything starts. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -13,8 +14,8 @@ static void expect(const char *line, int status, const char *says)
     command_start(&r, line, NULL);
     command_finish(&r, 20);
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status, status,
-                 r.out_text, r.err_text, says);
+        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status,
+                 status, r.out_text, r.err_text, says);
     if (status && (command_lines(r.err_text) != 1 || r.out_used))
         fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
 }
@@ -66,7 +67,8 @@ static void test_values(void **state)
     expect("run ag_gemm --roles compute", 2, "roles are written");
     expect("run ag_gemm --roles intracomm=1", 2, "did you mean intra_comm?");
     expect("run ag_gemm --csv x", 2, "no option --csv");
-    expect("run ag_gemm --exec host --trace /nonexistent/folder/t.db", 2, "--trace /nonexistent/folder/t.db cannot be written");
+    expect("run ag_gemm --exec host --trace /nonexistent/folder/t.db", 2,
+           "--trace /nonexistent/folder/t.db cannot be written");
     expect("run ag_gemm --exec host --json /proc/x.json", 2, "--json /proc/x.json cannot be written");
 }
 
@@ -99,6 +101,7 @@ static void test_info(void **state)
     assert_non_null(strstr(r.out_text, "cores"));
     assert_non_null(strstr(r.out_text, "GPU"));
     assert_non_null(strstr(r.out_text, "NIC"));
+    assert_non_null(strstr(r.out_text, "rails     local rank 0 on "));
     assert_non_null(strstr(r.out_text, "soft-RoCE module rdma_rxe"));
     assert_int_equal(r.err_used, 0);
 }

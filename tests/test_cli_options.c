@@ -1,5 +1,5 @@
-/* An option table takes exactly what it says: right values arrive, and everything else is refused with one sentence that
- * names the option. */
+/* An option table takes exactly what it says: right values arrive, and everything else is refused with one
+ * sentence that names the option. */
 #include "experiments/nearest.h"
 #include "experiments/options.h"
 
@@ -23,15 +23,18 @@ struct values {
 static const struct option_spec specs[] = {
     {"check", OPTION_FLAG, AT(check), .help = "check it"},
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "executor", .words = execs, .word_count = 2},
-    {"shape", OPTION_NUMBERS, AT(shape), "M,N,K", "shape of the global problem, which is long enough that the help has to "
-     "break the line somewhere between two words", 1, 1000000, 3},
+    {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
+     "shape of the global problem, which is long enough that the help has to "
+     "break the line somewhere between two words",
+     1, 1000000, 3},
     {"iters", OPTION_NUMBERS, AT(iters), "N", "launches", 1, 1000},
     {"timeout", OPTION_SECONDS, AT(timeout), "SECONDS", "bound", 1000000, 3600000000000ull, .contexts = 1},
     {"bytes", OPTION_BYTES, AT(bytes), "BYTES", "size", 1, (uint64_t)1 << 40, .contexts = 2},
     {"trace", OPTION_TEXT, AT(trace), "FILE", "file", .max = 20},
     {"roles", OPTION_ROLES, AT(roles), "compute=..", "split"},
 };
-static const struct option_table table = {"test OP", "tests", specs, sizeof specs / sizeof *specs, "  mkernel test x\n"};
+static const struct option_table table = {"test OP", "tests", specs, sizeof specs / sizeof *specs,
+                                          "  mkernel test x\n"};
 
 static struct values values;
 static struct options_found found;
@@ -53,8 +56,10 @@ static int parse(const char *line)
 
 static void test_values(void **state)
 {
-    assert_int_equal(parse("op --check --exec cuda --shape 390,200,328 --iters=50 --timeout 0.25 --bytes 256KB "
-                           "--trace t.db --roles compute=2,inter_send=1 second"), 0);
+    assert_int_equal(
+        parse("op --check --exec cuda --shape 390,200,328 --iters=50 --timeout 0.25 --bytes 256KB "
+              "--trace t.db --roles compute=2,inter_send=1 second"),
+        0);
     assert_int_equal(values.check, 1);
     assert_int_equal(values.exec, 1);
     assert_int_equal(values.shape[0], 390);
@@ -82,8 +87,9 @@ static void test_units(void **state)
     const struct {
         const char *text;
         uint64_t ns;
-    } seconds[] = {{"10", 10000000000ull}, {"10s", 10000000000ull}, {"1.5", 1500000000}, {"500ms", 500000000},
-                   {"0.5ms", 500000}, {"20us", 20000}, {"0.123456789", 123456789}};
+    } seconds[] = {{"10", 10000000000ull},    {"10s", 10000000000ull}, {"1.5", 1500000000},
+                   {"500ms", 500000000},      {"0.5ms", 500000},       {"20us", 20000},
+                   {"0.123456789", 123456789}};
     for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) {
         assert_int_equal(options_seconds(seconds[i].text, 0, UINT64_MAX, &v), 0);
         assert_int_equal(v, seconds[i].ns);
@@ -91,12 +97,14 @@ static void test_units(void **state)
     const struct {
         const char *text;
         uint64_t bytes;
-    } sizes[] = {{"1", 1}, {"4096B", 4096}, {"1k", 1024}, {"256KB", 262144}, {"2MiB", 2 << 20}, {"3G", 3ull << 30}};
+    } sizes[] = {{"1", 1},          {"4096B", 4096},   {"1k", 1024},
+                 {"256KB", 262144}, {"2MiB", 2 << 20}, {"3G", 3ull << 30}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         assert_int_equal(options_bytes(sizes[i].text, 0, UINT64_MAX, &v), 0);
         assert_int_equal(v, sizes[i].bytes);
     }
-    const char *const not_seconds[] = {"", "s", ".5", "1.", "1.5.2", "1m", "1 s", "-1", "+1", "1e3", "0x10", "inf", "nan"};
+    const char *const not_seconds[] = {"",   "s",  ".5",  "1.",   "1.5.2", "1m", "1 s",
+                                       "-1", "+1", "1e3", "0x10", "inf",   "nan"};
     for (size_t i = 0; i < sizeof not_seconds / sizeof *not_seconds; i++)
         assert_int_equal(options_seconds(not_seconds[i], 0, UINT64_MAX, &v), -EINVAL);
     const char *const not_bytes[] = {"", "KB", "1KBB", "1XB", "1.5K", "-1", "1 KB", "1Kx", "1KK"};

@@ -1,5 +1,5 @@
-/* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with new inputs, and says so
- * by status 1 when an element is wrong. */
+/* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with new
+ * inputs, and says so by status 1 when an element is wrong. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -18,8 +18,8 @@ static void expect_right(const char *options)
     command_start(&r, line, NULL);
     command_finish(&r, SECONDS);
     if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds, r.out_text,
-                 r.err_text);
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
+                 r.out_text, r.err_text);
     assert_int_equal(command_lines(r.err_text), 1);
     assert_non_null(strstr(r.out_text, ", 0 of "));
 }
@@ -60,8 +60,9 @@ static void test_fifty_back_to_back(void **state)
 /* Roles, tiles, chunks and pieces that differ from the defaults; a B stored the other way round. */
 static void test_tuning(void **state)
 {
-    expect_right("--nodes 2 --gpus 2 --shape 520,136,72 --roles compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
-                 "--chunk-rows 64 --pieces 3 --b-layout nk --seed 9");
+    expect_right(
+        "--nodes 2 --gpus 2 --shape 520,136,72 --roles compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
+        "--chunk-rows 64 --pieces 3 --b-layout nk --seed 9");
     assert_non_null(strstr(r.out_text, "compute=3,intra_comm=2,inter_send=2"));
 }
 
@@ -74,7 +75,9 @@ static void test_smallest(void **state)
 /* MKERNEL_TEST_SPOIL=RANK,LAUNCH changes one element of that result before it is checked. */
 static void test_wrong_is_status_1(void **state)
 {
-    command_start(&r, "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --check --shape 256,64,64 --iters 6 --warmup 0",
+    command_start(&r,
+                  "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --check --shape 256,64,64 --iters 6 "
+                  "--warmup 0",
                   "MKERNEL_TEST_SPOIL=2,5", NULL);
     command_finish(&r, SECONDS);
     assert_int_equal(r.status, 1);
@@ -103,7 +106,9 @@ static void test_json(void **state)
 
 static void test_bench(void **state)
 {
-    command_start(&r, "bench ag_gemm --exec host --nodes 1 --gpus 2 --shape 256,64,64 --iters 5 --vs blas --csv /dev/stdout",
+    command_start(&r,
+                  "bench ag_gemm --exec host --nodes 1 --gpus 2 --shape 256,64,64 --iters 5 --vs blas --csv "
+                  "/dev/stdout",
                   NULL);
     command_finish(&r, SECONDS);
     assert_int_equal(r.status, 0);
@@ -114,11 +119,16 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_by_two),  cmocka_unit_test(test_odd_shape),
-        cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes_of_one), cmocka_unit_test(test_fifty_back_to_back),
-        cmocka_unit_test(test_tuning),      cmocka_unit_test(test_smallest),
-        cmocka_unit_test(test_wrong_is_status_1), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_two_by_two),
+        cmocka_unit_test(test_odd_shape),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_nodes_of_one),
+        cmocka_unit_test(test_fifty_back_to_back),
+        cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_smallest),
+        cmocka_unit_test(test_wrong_is_status_1),
+        cmocka_unit_test(test_json),
         cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Whatever goes wrong under a run, every process ends within the timeout plus 2 s, with status 3 and one sentence that says
- * what and who. */
+/* Whatever goes wrong under a run, every process ends within the timeout plus 2 s, with status 3 and one
+ * sentence that says what and who. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -8,7 +8,8 @@
 #include <cmocka.h>
 
 #define TIMEOUT 3 /* seconds, of the runs */
-#define RUN "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --iters 1000000 --timeout 3"
+#define RUN                                                                                                  \
+    "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --iters 1000000 --timeout 3"
 
 static struct command_run r;
 
@@ -32,14 +33,16 @@ static long ticks(pid_t pid)
     long user = 0, kernel = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) != 2)
+    if (f &&
+        fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) != 2)
         user = 0;
     if (f)
         fclose(f);
     return user + kernel;
 }
 
-/* Starts a run and returns when its `world` ranks launch: they have used 0.3 s of CPU each, more than setting up takes. */
+/* Starts a run and returns when its `world` ranks launch: they have used 0.3 s of CPU each, more than setting
+ * up takes. */
 static void start_and_wait(const char *line, pid_t *ranks, int world)
 {
     command_start(&r, line, NULL);
@@ -111,9 +114,11 @@ static void test_rank_stopped(void **state)
     assert_int_equal(r.status, 3);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");
-    /* Who is the first to miss it: a wait for its chunk, a put to it, or the barrier before the next launch. */
+    /* Who is the first to miss it: a wait for its chunk, a put to it, or the barrier before the next launch.
+     */
     assert_true(strstr(r.err_text, "waited 3.0 s for ") || strstr(r.err_text, "the put did not complete"));
-    assert_true(strstr(r.err_text, "rank 1 should have produced it") || strstr(r.err_text, "could not reach rank 1 ") ||
+    assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
+                strstr(r.err_text, "could not reach rank 1 ") ||
                 strstr(r.err_text, "would lack chunk 0 of rank 1's A"));
     expect_says("rank 1 did not end");
     expect_says("3 ranks ended with status 3");
@@ -165,7 +170,8 @@ static void test_failed_work_request(void **state)
     expect_says("remote access error");
 }
 
-/* Runs a shell line in a mount namespace of its own, $MKERNEL being the command. Skips where that is not allowed. */
+/* Runs a shell line in a mount namespace of its own, $MKERNEL being the command. Skips where that is not
+ * allowed. */
 static void run_in_mounts(const char *script)
 {
     char path[4096], whole[8192];
@@ -183,7 +189,8 @@ static void run_in_mounts(const char *script)
 
 static void test_full_disk(void **state)
 {
-    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL " SHORT " --trace $d/t.db; s=$?; "
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL " SHORT
+                  " --trace $d/t.db; s=$?; "
                   "ls -A $d | grep . && echo LEFTOVERS; umount $d; rmdir $d; exit $s");
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out_text, "verdict   right"));
@@ -205,13 +212,16 @@ static void test_full_disk_under_the_table(void **state)
     expect_says("all right; but the table could not be written: No space left on device");
 }
 
-/* A folder that cannot be written is no place to start a run in whose results go there; any other run does not mind. */
+/* A folder that cannot be written is no place to start a run in whose results go there; any other run does
+ * not mind. */
 static void test_read_only_folder(void **state)
 {
-    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT "; s=$?; cd /; umount $d; "
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT
+                  "; s=$?; cd /; umount $d; "
                   "rmdir $d; exit $s");
     assert_int_equal(r.status, 0);
-    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT " --trace t.db; s=$?; cd /; "
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT
+                  " --trace t.db; s=$?; cd /; "
                   "umount $d; rmdir $d; exit $s");
     assert_int_equal(r.status, 2);
     assert_int_equal(command_lines(r.err_text), 1);
@@ -221,10 +231,10 @@ static void test_read_only_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rank_killed), cmocka_unit_test(test_rank_0_killed),
-        cmocka_unit_test(test_rank_stopped), cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_parent_killed), cmocka_unit_test(test_failed_work_request),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_full_disk_under_the_table),
+        cmocka_unit_test(test_rank_killed),      cmocka_unit_test(test_rank_0_killed),
+        cmocka_unit_test(test_rank_stopped),     cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_parent_killed),    cmocka_unit_test(test_failed_work_request),
+        cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_full_disk_under_the_table),
         cmocka_unit_test(test_read_only_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

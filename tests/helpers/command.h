@@ -1,4 +1,5 @@
-/* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests, by #include. */
+/* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests, by
+ * #include. */
 #ifndef MK_TEST_COMMAND_H
 #define MK_TEST_COMMAND_H
 
@@ -35,7 +36,8 @@ static void command_path(char *path, size_t size)
     strncat(path, "/mkernel", size - strlen(path) - 1);
 }
 
-/* Starts a program with both its outputs in pipes. `environment`: entries ("A=b") that are added, ended by NULL. */
+/* Starts a program with both its outputs in pipes. `environment`: entries ("A=b") that are added, ended by
+ * NULL. */
 static void command_start_with(struct command_run *r, const char *path, char **argv, char **environment)
 {
     int out[2], err[2];
@@ -60,13 +62,14 @@ static void command_start_with(struct command_run *r, const char *path, char **a
     r->err = err[0];
 }
 
-__attribute__((unused)) static void command_start_program(struct command_run *r, const char *path, char **argv)
+__attribute__((unused)) static void command_start_program(struct command_run *r, const char *path,
+                                                          char **argv)
 {
     command_start_with(r, path, argv, (char *[]){NULL});
 }
 
-/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries may follow, ended by
- * NULL. */
+/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries may follow,
+ * ended by NULL. */
 __attribute__((unused)) static void command_start(struct command_run *r, const char *line, ...)
 {
     static char copy[4096], path[4096];
