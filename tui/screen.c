@@ -259,7 +259,8 @@ static int resized(struct key *key)
     struct winsize size;
     tty.resized = 0;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
-        resizeterm(size.ws_row, size.ws_col);
+        resize_term(size.ws_row,
+                    size.ws_col); /* resizeterm would post KEY_RESIZE, and that bring us here again */
     *key = (struct key){TUI_RESIZE, COLS, LINES};
     return 1;
 }
@@ -277,7 +278,7 @@ static int translate(int code, struct key *key)
     MEVENT mouse;
     *key = (struct key){0};
     if (code == KEY_RESIZE)
-        return resized(key);
+        return 0; /* SIGWINCH is ours: what it asks for is done */
     if (code == KEY_MOUSE) {
         if (getmouse(&mouse) != OK)
             return 0;
@@ -298,6 +299,21 @@ static int translate(int code, struct key *key)
     return key->code != 0;
 }
 
+/* A sequence that the terminal sends and ncurses does not know (an odd key with a modifier, a report) is
+ * dropped whole: its letters are nobody's commands. Returns whether what follows an escape was one. */
+static int drop_sequence(void)
+{
+    int next = getch(), c = next;
+    if (next == '[' || next == 'O') {
+        for (int i = 0; i < 32 && c != ERR && (i == 0 || c < 0x40 || c > 0x7e); i++)
+            c = getch();
+        return 1;
+    }
+    if (next != ERR)
+        ungetch(next);
+    return 0;
+}
+
 int screen_key(struct key *key, int timeout_ms)
 {
     for (;;) {
@@ -311,7 +327,7 @@ int screen_key(struct key *key, int timeout_ms)
             return resized(key);
         int code = getch(); /* what ncurses holds already */
         if (code != ERR) {
-            if (translate(code, key))
+            if ((code != 27 || !drop_sequence()) && translate(code, key))
                 return 1;
             continue;
         }

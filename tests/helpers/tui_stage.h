@@ -26,7 +26,7 @@ struct stage {
 static char stage_folder[64];
 
 /* The fixtures, written once: trace 0 is the plain one, 1 has slower puts of rank 2, 2 recorded nothing. */
-static const char *stage_trace(int which)
+static inline const char *stage_trace(int which)
 {
     static char path[3][96];
     if (!stage_folder[0]) {
@@ -54,7 +54,7 @@ static int stage_clean(void **state)
     return 0;
 }
 
-static void stage_draw(struct stage *s)
+static inline void stage_draw(struct stage *s)
 {
     assert_int_equal(picture_fetch(&s->picture, &s->m), 0);
     assert_int_equal(layout_draw(&s->cells, &s->m, &s->picture), 0);
@@ -73,7 +73,7 @@ static inline void stage_open(struct stage *s, int first, int second, int width,
     stage_draw(s);
 }
 
-static void stage_close(struct stage *s)
+static inline void stage_close(struct stage *s)
 {
     cells_free(&s->cells);
     picture_free(&s->picture);
