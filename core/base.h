@@ -65,7 +65,8 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
 /* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
-/* How many CTAs of a rank take each role. */
+/* How many CTAs of a rank take each role. On a GPU, where as many CTAs communicate inside the node as compute, each pair
+ * of them shares a thread block: the schedule stays the same, and every SM computes. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
 };
@@ -73,6 +74,12 @@ struct mk_role_split {
 MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
 {
     return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] + s->ctas[MK_INTER_REDUCE];
+}
+
+/* Thread blocks of a launch on a GPU. */
+MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
+{
+    return mk_total_ctas(s) - (s->ctas[MK_INTRA_COMM] == s->ctas[MK_COMPUTE] ? s->ctas[MK_COMPUTE] : 0);
 }
 
 #endif

@@ -46,25 +46,27 @@ static void choose(struct mk_problem *q)
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
     if (!t->tile_n)
-        t->tile_n = cuda ? 256 : 64;
+        t->tile_n = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    if (!t->pieces)
-        t->pieces = 1;
+    if (!t->pieces) { /* 64 KB each on a GPU: many CTAs share a chunk, so that it arrives soon */
+        uint64_t pieces = t->chunk_rows * q->k * 2 / 65536;
+        t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
+    }
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? (cuda ? 8 : 1) : 0;
     ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
     ctas[MK_COMPUTE] = 2;
-    if (cuda && q->sms > ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + t->cluster) {
-        uint32_t rest = q->sms - ctas[MK_INTRA_COMM] - ctas[MK_INTER_SEND];
+    if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster) {
+        uint32_t rest = q->sms - ctas[MK_INTER_SEND];
         ctas[MK_COMPUTE] = rest - rest % t->cluster;
     }
+    ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
 }
 
 static int check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -80,9 +82,9 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
                       q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
     if (ctas[MK_INTER_SEND] > MK_MAX_RINGS)
         return refuse(error, size, "inter_send=%u: a rank has %u command rings", ctas[MK_INTER_SEND], MK_MAX_RINGS);
-    if (q->exec == MK_EXEC_CUDA && mk_total_ctas(&t->split) > q->sms)
-        return refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once",
-                      mk_total_ctas(&t->split), q->sms);
+    if (q->exec == MK_EXEC_CUDA && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
+        return refuse(error, size, "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
+                      mk_total_blocks(&t->split), t->cluster, q->sms);
     if (t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
         return refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it", t->cluster);
     if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)

@@ -1,5 +1,6 @@
-/* AllGather+GEMM: C = gather(A) * B in one launch. CTAs take roles by their place in the grid: the compute role is the
- * GEMM engine over the schedule's tile source, the others run their part of core/roles/ag_gemm.h on one thread. */
+/* AllGather+GEMM: C = gather(A) * B in one launch. CTAs take roles by their number: the compute role is the GEMM engine
+ * over the schedule's tile source, the others run their part of core/roles/ag_gemm.h on one thread. Where there are as many
+ * intra_comm as compute CTAs, that thread is one of a warp that the engine leaves free, so that every SM computes. */
 #include "kernels/ag_gemm.h"
 
 #include <errno.h>
@@ -31,14 +32,26 @@ struct gemm_source {
 
 PTX_FN void gemm_source_open(struct gemm_source *s)
 {
-    cta_begin(&s->cta, s->launch, 0);
+    cta_begin(&s->cta, s->launch, blockIdx.x);
     s->ending = 0;
 }
 
 PTX_FN void gemm_source_close(struct gemm_source *s)
 {
     ag_gemm_computed(s->plan, &s->cta);
-    cta_end(&s->cta, 0);
+    cta_end(&s->cta);
+}
+
+PTX_FN void gemm_source_beside(struct gemm_source *s, uint32_t memory)
+{
+    const struct mk_role_split *split = &s->plan->split;
+    if (split->ctas[MK_INTRA_COMM] != split->ctas[MK_COMPUTE])
+        return;
+    struct mk_cta cta;
+    cta_begin(&cta, s->launch, split->ctas[MK_COMPUTE] + blockIdx.x);
+    cta_begin_copies(&cta, memory, GPU_COPY_STAGES_BESIDE);
+    ag_gemm_intra_comm(s->plan, &cta);
+    cta_end(&cta);
 }
 
 PTX_FN bool gemm_source_next(const struct gemm_source *s, uint32_t i, struct mk_tile *tile)
@@ -116,14 +129,13 @@ PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *plan, const struct gp
                                                         uint8_t *memory)
 {
     struct mk_cta cta;
-    cta_begin(&cta, launch, 0);
-    cta_begin_copies(&cta, memory);
+    cta_begin(&cta, launch, gpu_cta_of_block(&plan->split, blockIdx.x));
+    cta_begin_copies(&cta, ptx_shared(memory), GPU_COPY_STAGES_ALONE);
     if (cta.role == MK_INTRA_COMM)
         ag_gemm_intra_comm(plan, &cta);
     else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
         ag_gemm_inter_send(plan, &cta);
-    ptx_bulk_wait_all(); /* shared memory is read until then */
-    cta_end(&cta, 0);
+    cta_end(&cta);
 }
 
 template <class shape>
@@ -134,7 +146,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     extern __shared__ uint8_t memory[];
     if (blockIdx.x < plan.split.ctas[MK_COMPUTE])
         ag_gemm_compute<shape>(&plan, &launch, &op, &maps, memory);
-    else if (threadIdx.x == 0 && blockIdx.x < mk_total_ctas(&plan.split)) /* the grid is rounded up to clusters */
+    else if (threadIdx.x == 0 && blockIdx.x < mk_total_blocks(&plan.split)) /* the grid is rounded up to clusters */
         ag_gemm_communicate(&plan, &launch, memory);
     __syncthreads();
     if (threadIdx.x == 0)
@@ -165,7 +177,8 @@ static int ag_gemm_describe(struct ag_gemm_maps *maps, struct gemm_operands *op,
 
 template <class shape> static uint32_t ag_gemm_shared_bytes(void)
 {
-    return shape::shared_bytes > GPU_COPY_SHARED_BYTES ? shape::shared_bytes : GPU_COPY_SHARED_BYTES;
+    uint32_t beside = shape::shared_bytes + GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_BESIDE);
+    return beside > GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_ALONE) ? beside : GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_ALONE);
 }
 
 template <class shape> static int ag_gemm_prepare_shape(void)
@@ -189,7 +202,7 @@ static int ag_gemm_launch_shape(const struct ag_gemm_plan *p, const struct gpu_l
     attribute.val.clusterDim.x = shape::cluster;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(mk_round_up(mk_total_ctas(&p->split), shape::cluster));
+    config.gridDim = dim3(mk_round_up(mk_total_blocks(&p->split), shape::cluster));
     config.blockDim = dim3(GEMM_THREADS);
     config.dynamicSmemBytes = ag_gemm_shared_bytes<shape>();
     config.stream = stream;
@@ -198,8 +211,9 @@ static int ag_gemm_launch_shape(const struct ag_gemm_plan *p, const struct gpu_l
     return cudaLaunchKernelEx(&config, ag_gemm_kernel<shape>, *p, *l, op, maps) == cudaSuccess ? 0 : -EIO;
 }
 
-/* Rows and columns of a CTA's part of a tile, CTAs that share it; stages and boxes of C that fill an SM's 227 KB. */
-#define AG_GEMM_BUILT(X) X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
+/* Rows and columns of a CTA's part of a tile, CTAs that share it; stages and boxes of C, which leave 49 KB of an SM's 227
+ * for copies. */
+#define AG_GEMM_BUILT(X) X(128, 256, 2, 3, 2) X(128, 128, 2, 4, 2) X(128, 128, 1, 4, 2) X(128, 64, 1, 6, 2)
 
 #define AG_GEMM_DISPATCH(call)                                                                                         \
     AG_GEMM_BUILT(call)                                                                                                \

@@ -14,7 +14,7 @@ struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
     uint32_t cta;                    /* in the grid */
-    uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them; 0: none */
+    uint32_t stages, stage_count;    /* shared memory: that many buffers, their barriers behind them */
     uint32_t next_stage;             /* pieces moved so far */
     uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
     uint64_t copy_start;             /* 0: none is open */
@@ -61,7 +61,7 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
                                                uint64_t wanted, uint64_t waited)
 {
     struct gpu_report *r = cta->launch->report;
-    if (atomicCAS(cta->launch->claim, 0u, 1u))
+    if (atomicCAS(cta->launch->ending, 0u, 1u))
         return;
     r->cta = cta->cta;
     r->role = cta->role;
@@ -89,7 +89,7 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
         if (now - checked < 50000)
             continue;
         checked = now;
-        if (!shown) { /* a wait this long is worth a look from outside */
+        if (!shown && now - start > 1000000) { /* a wait this long is worth a look from outside */
             r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
             shown = 1;
         }
@@ -97,7 +97,7 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
             cta_report(cta, flag, cause, seen, target, now - start);
             ending = 1;
         }
-        if (ending || r->stop || r->failed) {
+        if (ending || *(volatile uint64_t *)l->ending) {
             ending = 1;
             break;
         }
@@ -119,12 +119,16 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
     return ending;
 }
 
-/* Starts moving piece `piece` of a copy into its stage; the stage's last store has read it. */
-PTX_FN void cta_copy_load(struct mk_cta *cta, const char *source, uint32_t bytes, uint32_t stage)
+PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)
 {
-    uint32_t bar = cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8;
-    ptx_mbar_expect(bar, bytes);
-    ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source, bytes, bar);
+    return cta->stages + cta->stage_count * GPU_COPY_STAGE_BYTES + stage * 8;
+}
+
+/* The part of a copy that piece `piece` moves. */
+PTX_FN uint32_t cta_piece_bytes(const struct mk_chunk *chunk, uint32_t piece)
+{
+    uint64_t rest = chunk->bytes - (uint64_t)piece * GPU_COPY_STAGE_BYTES;
+    return rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES;
 }
 
 /* Closes the open copy's interval, at the time when it is known to be done. */
@@ -136,33 +140,30 @@ PTX_FN void cta_copy_record(struct mk_cta *cta)
     cta->copy_start = 0;
 }
 
-/* Half of the stages hold loads on their way in, the other half stores on their way out. */
+/* Two stages hold stores on their way out, the others loads on their way in. */
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    const uint32_t ahead = GPU_COPY_STAGES / 2;
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
-    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES);
+    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = cta->stage_count - 2;
     cta_copy_record(cta);
     cta->copy_start = cta_time(cta);
     cta->copying = chunk->id;
     cta->copying_to = local;
     for (uint32_t i = 0; i < pieces + ahead; i++) {
         if (i < pieces) {
-            uint64_t at = (uint64_t)i * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - at;
-            /* Stores go out `ahead` pieces behind the loads, so those of the pieces between are what may still read; the
-             * one that last used this stage, GPU_COPY_STAGES pieces back, is before them. */
-            ptx_bulk_wait_read<GPU_COPY_STAGES / 2 - 1>();
-            cta_copy_load(cta, source + at, rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES,
-                          (cta->next_stage + i) % GPU_COPY_STAGES);
+            /* The store that last used this stage is stage_count pieces back; the one newest store may still read. */
+            uint32_t stage = (cta->next_stage + i) % cta->stage_count, bytes = cta_piece_bytes(chunk, i);
+            ptx_bulk_wait_read<1>();
+            ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
+            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + (uint64_t)i * GPU_COPY_STAGE_BYTES, bytes,
+                          cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
-            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % GPU_COPY_STAGES;
-            uint64_t at = (uint64_t)j * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - at;
-            ptx_mbar_wait(cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8,
-                          number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
-            ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES,
-                           rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES);
+            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % cta->stage_count;
+            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / cta->stage_count & 1, cta->launch->timeout_ns);
+            ptx_bulk_store(destination + (uint64_t)j * GPU_COPY_STAGE_BYTES, cta->stages + stage * GPU_COPY_STAGE_BYTES,
+                           cta_piece_bytes(chunk, j));
             ptx_bulk_commit();
         }
     }
@@ -256,29 +257,30 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* Fills a thread's struct mk_cta. `warp` picks its track; threads of one CTA that keep different tracks each have one. */
-PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t warp)
+/* Fills the struct of the thread that runs CTA `number`, and opens its track. */
+PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number)
 {
     cta->launch = launch;
-    cta->cta = blockIdx.x;
-    cta_role_of(&launch->split, blockIdx.x, &cta->role, &cta->index);
+    cta->cta = number;
+    cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
     cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
-    cta->stages = cta->next_stage = cta->copying = cta->copying_to = 0;
+    cta->stages = cta->stage_count = cta->next_stage = cta->copying = cta->copying_to = 0;
     cta->copy_start = cta->posted = cta->room = 0;
     cta->track.events = NULL;
     if (launch->tracks)
-        cta->track = launch->tracks[blockIdx.x * GPU_TRACK_WARPS + warp];
+        cta->track = launch->tracks[number * GPU_TRACK_WARPS];
     uint64_t now = cta_time(cta);
     cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
 }
 
-/* For a thread that copies: its stages in `memory` (GPU_COPY_SHARED_BYTES of dynamic shared memory). */
-PTX_FN void cta_begin_copies(struct mk_cta *cta, uint8_t *memory)
+/* For a thread that copies: its stages in shared memory at `memory` (GPU_COPY_SHARED_BYTES(stages) of it). */
+PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory, uint32_t stages)
 {
-    cta->stages = (ptx_shared(memory) + 127) & ~127u;
-    for (uint32_t i = 0; i < GPU_COPY_STAGES; i++)
-        ptx_mbar_init(cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + i * 8, 1);
+    cta->stages = (memory + 127) & ~127u;
+    cta->stage_count = stages;
+    for (uint32_t i = 0; i < stages; i++)
+        ptx_mbar_init(cta_stage_barrier(cta, i), 1);
     ptx_mbar_init_fence();
 }
 
@@ -291,17 +293,18 @@ PTX_FN int cta_begin_commands(struct mk_cta *cta)
     return cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
 }
 
-/* The thread is done with its track and ring. */
-PTX_FN void cta_end(struct mk_cta *cta, uint32_t warp)
+/* The thread is done with its copies, ring and track. */
+PTX_FN void cta_end(struct mk_cta *cta)
 {
+    ptx_bulk_wait_all(); /* shared memory is read until then */
     if (cta->posted)
         cta->launch->posted[cta->index] = cta->posted;
     if (cta->launch->tracks)
-        cta->launch->tracks[blockIdx.x * GPU_TRACK_WARPS + warp] = cta->track;
+        cta->launch->tracks[cta->cta * GPU_TRACK_WARPS] = cta->track;
 }
 
-/* One thread of each CTA, last of all: the CTA has left. The last one to leave advances the epoch, on the device, so that
- * a launch can be captured in a graph and replayed. */
+/* One thread of each block, last of all: the block has left. The last one to leave advances the epoch, on the device, so
+ * that a launch can be captured in a graph and replayed. */
 PTX_FN void cta_leave(const struct gpu_launch *launch)
 {
     uint64_t epoch = *(volatile uint64_t *)launch->epoch + 1;

@@ -26,10 +26,11 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 struct cuda_executor {
     int sms;
     struct gpu_launch launches[MAX_PLANS]; /* per plan, what does not change from launch to launch */
-    uint64_t *words;                       /* device memory: DEVICE_WORDS per plan, then `posted` of each ring */
+    uint64_t *words; /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
     struct gpu_report *report;             /* pinned */
     struct cuda_tracks *tracks;            /* NULL: tracing is off */
     cudaStream_t last;                     /* the stream of the last launch */
+    cudaStream_t aside;                    /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
 };
 
@@ -70,22 +71,24 @@ static int make_rings(struct mk_comm *comm)
 
 static int make_state(struct mk_comm *comm, struct cuda_executor *x)
 {
-    size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) * sizeof *x->words;
+    size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS + 1) * sizeof *x->words;
     void *report = NULL, *device = NULL;
     if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
         return refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
     x->report = report;
     memset(x->report, 0, sizeof *x->report);
+    if (cudaStreamCreateWithFlags(&x->aside, cudaStreamNonBlocking) != cudaSuccess)
+        return refuse(comm, -EIO, "no stream");
     if (cudaMalloc(&device, words) != cudaSuccess || cudaMemset(device, 0, words) != cudaSuccess ||
         cudaDeviceSynchronize() != cudaSuccess)
         return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
     x->words = device;
     comm->progress = x->report->progress;
-    comm->progress_count = (uint32_t)x->sms;
+    comm->progress_count = 2 * (uint32_t)x->sms; /* CTAs may share blocks */
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
-    int result = cuda_tracks_create(&x->tracks, (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
+    int result = cuda_tracks_create(&x->tracks, 2 * (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
     return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -99,7 +102,7 @@ static int cuda_open(struct mk_comm *comm)
     if (result)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || x->sms > GPU_MAX_CTAS)
+        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || 2 * x->sms > GPU_MAX_CTAS)
         return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     result = cuda_heap_open(comm);
     if (!result)
@@ -128,13 +131,12 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
         l->rings[i] = comm->rings[i];
     l->epoch = words;
     l->left = words + 16; /* words that different CTAs hammer lie on lines of their own */
-    l->claim = (uint32_t *)(words + 32);
+    l->ending = (uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS);
     l->posted = x->words + MAX_PLANS * DEVICE_WORDS;
     l->report = x->report;
     l->tracks = x->tracks ? cuda_tracks_device(x->tracks) : NULL;
     l->split = plan->problem.tuning.split;
     l->plan = plan->id;
-    l->local = mk_local_of(&comm->topo, comm->topo.rank);
     l->timeout_ns = plan->problem.timeout_ns;
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }
@@ -202,6 +204,14 @@ static void fail_from_device(struct mk_comm *comm, cudaError_t error)
     comm_fail(comm, &f);
 }
 
+/* Ends the waits of a kernel that runs: the copy engine sets the word that they look at. */
+static void end_waits(struct cuda_executor *x)
+{
+    x->report->one = 1;
+    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1, &x->report->one, sizeof x->report->one,
+                    cudaMemcpyHostToDevice, x->aside);
+}
+
 /* Waits for the stream, and meanwhile carries bad news both ways. */
 static int cuda_wait(struct mk_comm *comm)
 {
@@ -213,7 +223,7 @@ static int cuda_wait(struct mk_comm *comm)
         if (!stopped && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
             fail_from_report(comm, x);
         if (!stopped && comm_failed(comm)) {
-            __atomic_store_n(&x->report->stop, 1, __ATOMIC_RELEASE);
+            end_waits(x);
             stopped = now;
         }
         if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
@@ -237,8 +247,10 @@ static void cuda_close(struct mk_comm *comm)
     struct cuda_executor *x = comm->exec_state;
     if (!x)
         return;
-    if (x->report)
-        __atomic_store_n(&x->report->stop, 1, __ATOMIC_RELEASE);
+    if (x->words && comm_failed(comm))
+        end_waits(x);
+    if (x->aside)
+        cudaStreamDestroy(x->aside);
     cuda_tracks_destroy(x->tracks, comm);
     cuda_heap_close(comm);
     for (uint32_t i = 0; i < comm->ring_count; i++)

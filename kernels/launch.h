@@ -9,16 +9,19 @@ enum {
     GPU_MAX_CTAS = 1024,
     GPU_TRACK_WARPS = 2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
     GPU_COPY_STAGE_BYTES = 16384,
-    GPU_COPY_STAGES = 8,
-    GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + GPU_COPY_STAGES * 8 + 128
+    GPU_COPY_STAGES_ALONE = 8,  /* of a CTA that only communicates */
+    GPU_COPY_STAGES_BESIDE = 3, /* of one that shares its thread block with the GEMM engine */
 };
 
-/* What the GPU tells the host while it runs, in pinned host memory. `stop` goes the other way. */
+#define GPU_COPY_SHARED_BYTES(stages) ((stages) * (GPU_COPY_STAGE_BYTES + 8) + 128)
+
+/* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never polled by it (a hundred CTAs
+ * that look at host memory now and then keep PCIe so busy that a system fence takes 130 us; measured on 8 H200s). */
 struct gpu_report {
-    uint32_t stop;   /* host: the job has failed, end every wait */
-    uint32_t failed; /* GPU: set last; what follows is valid */
+    uint32_t failed; /* set last; what follows is valid */
     uint32_t cta, role, flag, cause;
     uint64_t seen, wanted, epoch, waited_ns;
+    uint32_t one;    /* the host's: pinned, so that the copy engine takes it past a running kernel */
     uint64_t progress[GPU_MAX_CTAS]; /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
 };
 
@@ -30,13 +33,20 @@ struct gpu_launch {
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
     uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
     uint64_t *left;                      /* of the plan: CTAs that have left, all launches together */
-    uint32_t *claim;                     /* of the plan: who reports the failure; 0: nobody yet */
+    uint32_t *ending;                    /* device memory, two words. First: a CTA has reported a failure; second: the
+                                          * host wants an end. Either ends every wait */
     struct gpu_report *report;
     struct mk_track *tracks; /* GPU_TRACK_WARPS per CTA; NULL: tracing is off */
     struct mk_role_split split;
     uint32_t plan;
-    uint32_t local; /* local rank */
     uint64_t timeout_ns;
 };
+
+/* CTAs are numbered role by role; a thread block of a compute CTA may hold an intra_comm CTA too. */
+MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
+{
+    uint32_t beside = mk_total_ctas(split) - mk_total_blocks(split);
+    return block < split->ctas[MK_COMPUTE] ? block : block + beside;
+}
 
 #endif
