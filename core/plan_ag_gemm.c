@@ -126,7 +126,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * 2;
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
-    uint64_t flags = (uint64_t)world * a->chunks + world + 1;
+    uint64_t flags = (uint64_t)world * a->chunks;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
     if (shard_tiles * world > UINT32_MAX / 2 || p->flag_base + flags > MK_CMD_MAX_FLAG ||
         p->heap_base > MK_CMD_MAX_OFFSET || p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET ||
@@ -142,8 +142,6 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->staged = !q->a_in_heap;
     a->a_offset = q->a_offset;
     a->flag_arrival = p->flag_base;
-    a->flag_credit = a->flag_arrival + world * a->chunks;
-    a->flag_done = a->flag_credit + world;
     a->gathered[0] = p->heap_base;
     a->gathered[1] = p->heap_base + gathered;
     p->flags = (uint32_t)flags;
@@ -156,18 +154,10 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
-    if (flag == a->flag_done) {
-        snprintf(out->text, sizeof out->text, "the other CTAs of rank %u", a->topo.rank);
-    } else if (flag >= a->flag_credit) {
-        out->producer = flag - a->flag_credit;
-        snprintf(out->text, sizeof out->text, "the credit of rank %u", out->producer);
-    } else {
-        uint32_t shard = (flag - a->flag_arrival) / a->chunks;
-        out->chunk = (flag - a->flag_arrival) % a->chunks;
-        /* A shard of another node comes over this node's end of its rail, unless this rank is that end. */
-        out->producer = shard;
-        snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, shard);
-    }
+    uint32_t shard = (flag - a->flag_arrival) / a->chunks;
+    out->chunk = (flag - a->flag_arrival) % a->chunks;
+    out->producer = shard;
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, shard);
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)

@@ -38,7 +38,6 @@ PTX_FN void gemm_source_open(struct gemm_source *s)
 
 PTX_FN void gemm_source_close(struct gemm_source *s)
 {
-    ag_gemm_computed(s->plan, &s->cta);
     cta_end(&s->cta);
 }
 

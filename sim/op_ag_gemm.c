@@ -33,7 +33,6 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
 
 static void computed(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    ag_gemm_computed(&plan->u.ag_gemm, cta);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,

@@ -171,13 +171,7 @@ static void check_flags(const struct mk_plan *p)
             assert_int_equal(m.producer, shard);
             assert_int_equal(m.chunk, chunk);
         }
-        uint32_t credit = a->flag_credit + shard;
-        assert_true(credit - p->flag_base < p->flags && !used[credit - p->flag_base]++);
-        plan_describe_flag(p, credit, &m);
-        assert_int_equal(m.producer, shard);
-        assert_int_equal(m.chunk, UINT32_MAX);
     }
-    assert_true(a->flag_done - p->flag_base < p->flags && !used[a->flag_done - p->flag_base]++);
     for (uint32_t i = 0; i < p->flags; i++)
         assert_int_equal(used[i], 1); /* none is wasted either */
     plan_describe_flag(p, p->flag_base + p->flags, &m);
@@ -307,7 +301,7 @@ static void what_cannot_be_is_refused(void **state)
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 4;
     q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
     q.tuning.cluster = 1;
-    refuses(q, "5 CTAs on a GPU of 4 SMs");
+    refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */

@@ -176,7 +176,7 @@ static void test_rank_that_stops(void **state)
 static void test_failed_put(void **state)
 {
     char sentence[512];
-    for (uint64_t number = 1; number < 12; number++) {
+    for (uint64_t number = 1; number <= 8; number++) {
         struct mk_failure f =
             run_fault((struct sim_fault){SIM_FAULT_FAIL_PUT, 2, number}, 2, 2, number, sentence);
         assert_int_equal(f.kind, MK_FAIL_NETWORK);
@@ -236,7 +236,7 @@ static void test_costs(void **state)
     config.launches = 1;
     costs.put = put_cost;
     assert_int_equal(sim_world_run(&config, &result), 0);
-    assert_int_equal(result.ns, 1 + 100000 + 500 + 100000); /* the last: a credit */
+    assert_int_equal(result.ns, 1 + 100000 + 500);
 }
 
 static void test_refused(void **state)

@@ -19,7 +19,7 @@ struct ag_gemm_plan {
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;       /* of this rank */
     uint32_t staged;      /* 1: A is not in the heap, so puts leave from the gathered copy */
-    uint32_t flag_arrival, flag_credit, flag_done;
+    uint32_t flag_arrival;
     uint64_t row_bytes, shard_pitch; /* shard_pitch: bytes from shard to shard, a multiple of 128 */
     uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
     uint64_t a_offset;    /* heap offset of A where it is not staged */
