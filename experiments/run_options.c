@@ -25,119 +25,58 @@ struct parsed {
     int exec, fabric, layout, vs;
 };
 
-/* clang-format off: a table reads by rows */
+/* A table reads by rows. */
+/* clang-format off */
 #define AT(field) .offset = offsetof(struct parsed, field)
-#define COMMON_SPECS                                                                                           \
-    {"shape",                                                                                                  \
-     OPTION_NUMBERS,                                                                                           \
-     AT(o.shape),                                                                                              \
-     "M,N,K",                                                                                                  \
-     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that "       \
-     "suits the "                                                                                              \
-     "executor",                                                                                               \
-     1,                                                                                                        \
-     UINT32_MAX,                                                                                               \
-     3,                                                                                                        \
-     .contexts = GEMMS},                                                                                       \
-        {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1",         \
-         1,       MK_MAX_RANKS},                                                                               \
-        {"gpus",                                                                                               \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.gpus),                                                                                           \
-         "G",                                                                                                  \
-         "ranks per node. Default: every Hopper GPU here, or 2 on the host",                                   \
-         1,                                                                                                    \
-         MK_MAX_LOCAL},                                                                                        \
-        {"exec",                                                                                               \
-         OPTION_WORD,                                                                                          \
-         AT(exec),                                                                                             \
-         "host|cuda",                                                                                          \
-         "what runs the CTAs. Default: cuda where a Hopper GPU is found",                                      \
-         .words = execs,                                                                                       \
-         .word_count = 2},                                                                                     \
-        {"fabric",         OPTION_WORD,    AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs", \
-         .words = fabrics, .word_count = 2},                                                                   \
-        {"nic",                                                                                                \
-         OPTION_TEXT,                                                                                          \
-         AT(o.nic),                                                                                            \
-         "soft|NAME",                                                                                          \
-         "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)",               \
-         .max = 63},                                                                                           \
-        {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                 \
-         "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                  \
-        {"tile", OPTION_NUMBERS,   AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536,                  \
-         2,      .contexts = GEMMS},                                                                           \
-        {"chunk-rows",                                                                                         \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.chunk_rows),                                                                                     \
-         "ROWS",                                                                                               \
-         "rows of a chunk, a multiple of the tile's",                                                          \
-         8,                                                                                                    \
-         1 << 24,                                                                                              \
-         .contexts = GEMMS},                                                                                   \
-        {"pieces",                                                                                             \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.pieces),                                                                                         \
-         "N",                                                                                                  \
-         "parts of a chunk that different CTAs push over NVLink",                                              \
-         1,                                                                                                    \
-         64,                                                                                                   \
-         .contexts = GEMMS},                                                                                   \
-        {"b-layout",                                                                                           \
-         OPTION_WORD,                                                                                          \
-         AT(layout),                                                                                           \
-         "kn|nk",                                                                                              \
-         "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",                                         \
-         .words = layouts,                                                                                     \
-         .word_count = 2,                                                                                      \
-         .contexts = GEMMS},                                                                                   \
-        {"iters",                                                                                              \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.iters),                                                                                          \
-         "N",                                                                                                  \
-         "launches, each with new inputs. Default 10 (run), 50 (bench)",                                       \
-         1,                                                                                                    \
-         1000000},                                                                                             \
-        {"burst",                                                                                              \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.burst),                                                                                          \
-         "N",                                                                                                  \
-         "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)",      \
-         1,                                                                                                    \
-         4096},                                                                                                \
-        {"warmup",                                                                                             \
-         OPTION_NUMBERS,                                                                                       \
-         AT(o.warmup),                                                                                         \
-         "N",                                                                                                  \
-         "launches before those that are timed. Default 1 (run), 5 "                                           \
-         "(bench)",                                                                                            \
-         0,                                                                                                    \
-         1000000},                                                                                             \
-        {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},           \
-        {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},               \
-        {"timeout", OPTION_SECONDS,  AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10",           \
-         10000000,  3600000000000ull},                                                                         \
-    {                                                                                                          \
-        "json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095                       \
-    }
+#define COMMON_SPECS                                                                                                 \
+    {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                  \
+     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that suits the "   \
+     "executor",                                                                                                     \
+     1, UINT32_MAX, 3, .contexts = GEMMS},                                                                           \
+    {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
+    {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
+     1, MK_MAX_LOCAL},                                                                                               \
+    {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",    \
+     .words = execs, .word_count = 2},                                                                               \
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs",                      \
+     .words = fabrics, .word_count = 2},                                                                             \
+    {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME",                                                                     \
+     "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},             \
+    {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
+     "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
+    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS},       \
+    {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
+     1 << 24, .contexts = GEMMS},                                                                                    \
+    {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,    \
+     .contexts = GEMMS},                                                                                             \
+    {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
+     .words = layouts, .word_count = 2, .contexts = GEMMS},                                                          \
+    {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1,   \
+     1000000},                                                                                                       \
+    {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                      \
+     "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096},      \
+    {"warmup", OPTION_NUMBERS, AT(o.warmup), "N", "launches before those that are timed. Default 1 (run), 5 "        \
+     "(bench)", 0, 1000000},                                                                                         \
+    {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},                     \
+    {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},                         \
+    {"timeout", OPTION_SECONDS, AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10", 10000000,            \
+     3600000000000ull},                                                                                              \
+    {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095}
 
 static const struct option_spec run_specs[] = {
     COMMON_SPECS,
-    {"check", OPTION_FLAG, AT(o.check), NULL,
-     "check every launch against OpenBLAS; a wrong result is exit status 1"},
-    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file",
-     .max = 4095},
+    {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1"},
+    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095},
 };
 
 static const struct option_spec bench_specs[] = {
     COMMON_SPECS,
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused "
-     "operator, where python3 "
+     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
      "has it. cuBLAS and NCCL are always beside a cuda bench",
      .words = peers, .word_count = 2},
-    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K",
-     "several shapes, one after the other in one job (cuda)", .max = 1023, .contexts = GEMMS},
+    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
+     .max = 1023, .contexts = GEMMS},
     {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095},
 };
 

@@ -104,6 +104,28 @@ static void test_json(void **state)
     assert_non_null(strstr(text, "\"wrong\": 0"));
 }
 
+/* The trace of a run holds every launch of every rank, and every chunk that crossed the network: 2 ranks a
+ * node send 128 rows each, in chunks of 64, and a credit. */
+static void test_trace(void **state)
+{
+    char path[] = "/tmp/mkernel_test_trace_XXXXXX", line[256];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(line, sizeof line, "--nodes 2 --gpus 2 --shape 512,64,64 --iters 5 --warmup 1 --trace %s", path);
+    expect_right(line);
+    snprintf(line, sizeof line, "trace summary %s", path);
+    command_start(&r, line, NULL);
+    command_finish(&r, SECONDS);
+    unlink(path);
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks"));
+    assert_non_null(strstr(r.out_text, "6 launches, "));
+    assert_non_null(
+        strstr(r.out_text, " 72 messages in ")); /* 6 launches x 4 ranks x (2 chunks + 1 credit) */
+    assert_non_null(strstr(r.out_text, "nothing dropped"));
+}
+
 static void test_bench(void **state)
 {
     command_start(&r,
@@ -130,6 +152,7 @@ int main(void)
         cmocka_unit_test(test_wrong_is_status_1),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_bench),
+        cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
