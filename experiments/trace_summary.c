@@ -206,7 +206,7 @@ static void print_worst(sqlite3 *db, FILE *out)
 
 static void print_ways(sqlite3 *db, FILE *out)
 {
-    char bytes[24];
+    char bytes[24], rate[24];
     fprintf(out, "\ncritical path:");
     sqlite3_stmt *q = trace_query(db, "SELECT what, role, share FROM critical_share LIMIT 4", 0, 0);
     int rows = 0;
@@ -215,12 +215,14 @@ static void print_ways(sqlite3 *db, FILE *out)
                 text_of(q, 1));
     sqlite3_finalize(q);
     fprintf(out, "%s\nbusiest link: ", rows ? "" : " none");
-    q = trace_query(db, "SELECT kind, rank, direction, bytes, busy, gb_per_s FROM busiest_link LIMIT 1", 0,
-                    0);
+    q = trace_query(
+        db,
+        "SELECT kind, rank, direction, bytes, busy, bytes * 1e9 / max(1, busy_ns) FROM busiest_link LIMIT 1",
+        0, 0);
     if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %.1f GB/s while busy\n", text_of(q, 0),
+        fprintf(out, "%s %s of rank %d, %s, busy %.1f %% of the run, %s/s while busy\n", text_of(q, 0),
                 text_of(q, 2), sqlite3_column_int(q, 1), trace_bytes(bytes, sqlite3_column_double(q, 3)),
-                sqlite3_column_double(q, 4), sqlite3_column_double(q, 5));
+                sqlite3_column_double(q, 4), trace_bytes(rate, sqlite3_column_double(q, 5)));
     else
         fprintf(out, "none was used\n");
     sqlite3_finalize(q);

@@ -244,6 +244,25 @@ static void test_drops(void **state)
     sqlite3_close(t);
 }
 
+/* A wait that began after its flag was there (the put had completed) took its time for another reason: no
+ * arrival is read from it, and the critical path stays on its CTA. */
+static void test_flag_was_there(void **state)
+{
+    static struct parts p;
+    sqlite3 *t;
+    parts_make(&p);
+    p.message.completed = PARTS_BEGIN + 60;
+    p.events[2][0][2].start = PARTS_BEGIN + 150; /* rank 2's wait is [150,180] */
+    p.events[2][0][2].ns = 30;
+    parts_store(&p, t);
+    parts_ask(t, "SELECT arrived, waited, ns FROM message", "180|0|50");
+    parts_ask(t, "SELECT count FROM stage WHERE name = 'posted-arrived'", "0");
+    parts_ask(t, "SELECT what, rank, start, ns FROM critical ORDER BY step",
+              "tile|2|0|50;gap|2|50|100;wait|2|150|30;tile|2|180|120");
+    parts_ask(t, "SELECT w.rank, w.message FROM waits w WHERE w.rank = 2", "2|1");
+    sqlite3_close(t);
+}
+
 /* Two plans split the CTAs differently: CTA 1 of rank 0 has a row in each of its roles. */
 static void test_two_plans(void **state)
 {
@@ -275,9 +294,10 @@ static void test_two_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_counts), cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_joins),      cmocka_unit_test(test_long),   cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_two_plans),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_levels),     cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_long),       cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_two_plans),  cmocka_unit_test(test_flag_was_there),
     };
     return cmocka_run_group_tests(tests, make_trace, free_trace);
 }

@@ -78,9 +78,10 @@ static int compare_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A first line that a minority of false samples cannot move: the median of the slopes between samples, then of the offsets
- * (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
-static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count, const uint8_t *used)
+/* A first line that a minority of false samples cannot move: the median of the slopes between samples, then
+ * of the offsets (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
+static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+                      const uint8_t *used)
 {
     size_t n = 0, pairs = (size_t)c->used * c->used / 2 + c->used + 1;
     double *values = malloc(pairs * sizeof *values), base = 0;
@@ -91,7 +92,8 @@ static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s,
         for (uint32_t k = i + 1; used[i] && k < count; k++) {
             uint64_t apart = s[k].local > s[i].local ? s[k].local - s[i].local : s[i].local - s[k].local;
             if (used[k] && apart > far)
-                values[n++] = (offset_of(&s[k]) - offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
+                values[n++] =
+                    (offset_of(&s[k]) - offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
         }
     qsort(values, n, sizeof *values, compare_double);
     c->drift = n && c->drift_error < TRACE_DRIFT_UNKNOWN ? values[n / 2] : 0;

@@ -96,20 +96,39 @@ static const struct trace_edge *find_edge(const struct trace_data *d, int64_t ev
     return lo < d->edge_count && d->edges[lo].event == event ? &d->edges[lo] : NULL;
 }
 
+/* When what an edge names was done: the signal raised, the command posted. TRACE_NO_TIME: not known. */
+static int64_t producer_time(const struct trace_data *d, const struct trace_edge *edge)
+{
+    if (edge->producer != TRACE_NO_EVENT) {
+        const struct trace_node *from = data_leaf(d, edge->producer);
+        return event_end(data_event(from, edge->producer));
+    }
+    const struct trace_put *put = &d->puts[edge->message - 1];
+    return put->seen != TRACE_NO_TIME ? put->seen : put->posted;
+}
+
+/* Whether the flag can have been raised while wait `e` of rank `rank` lasted. Where it was there before, the
+ * wait's time is the executor's own (a poll's latency, a coroutine that was not scheduled), and the walk
+ * stays on the CTA. */
+static int was_waited_for(const struct trace_data *d, const struct trace_edge *edge, uint32_t rank,
+                          const struct trace_event *e)
+{
+    const struct trace_put *put = edge->message ? &d->puts[edge->message - 1] : NULL;
+    uint32_t from = put ? put->rank : data_leaf(d, edge->producer)->rank;
+    int64_t slack = (int64_t)(d->clocks[rank].residual + d->clocks[from].residual);
+    int64_t there = put ? put->completed : producer_time(d, edge);
+    return there == TRACE_NO_TIME || there + slack >= e->start;
+}
+
 /* From a wait to what ended it. Moves *n and *t back, strictly, so that the walk ends. */
 static int follow(struct walk *w, const struct trace_edge *edge, const struct trace_node **n, int64_t *t)
 {
-    const struct trace_data *d = w->d;
-    const struct trace_put *put = edge->message ? &d->puts[edge->message - 1] : NULL;
-    const struct trace_node *from = edge->producer == TRACE_NO_EVENT ? NULL : data_leaf(d, edge->producer);
-    int64_t began = from ? event_end(data_event(from, edge->producer)) : TRACE_NO_TIME;
-    if (put && began == TRACE_NO_TIME)
-        began = put->seen != TRACE_NO_TIME ? put->seen : put->posted;
+    int64_t began = producer_time(w->d, edge);
     if (began == TRACE_NO_TIME || began >= *t)
         began = *t - 1;
-    int rc = add_step(w, *n, put ? "message" : "signal", began, *t, edge->producer, edge->message);
+    int rc = add_step(w, *n, edge->message ? "message" : "signal", began, *t, edge->producer, edge->message);
     *t = began;
-    *n = from;
+    *n = edge->producer == TRACE_NO_EVENT ? NULL : data_leaf(w->d, edge->producer);
     return rc;
 }
 
@@ -146,7 +165,7 @@ static int walk_launch(struct walk *w)
             rc = add_step(w, at, "gap", end, t, TRACE_NO_EVENT, 0);
         n = at;
         t = end;
-        if (!rc && edge) {
+        if (!rc && edge && was_waited_for(d, edge, at->rank, e)) {
             rc = follow(w, edge, &n, &t);
         } else if (!rc) {
             rc = add_step(w, at, names[event_kind(e)], e->start, t, id, 0);

@@ -243,7 +243,9 @@ static int join_drain(struct trace_data *d, const struct marks *completions, con
     return add_edge(d, (struct trace_edge){id, d->puts[put - 1].command_event, put});
 }
 
-/* One wait: the arrival of its put, and its edge. */
+/* One wait: the arrival of its put, and its edge. A wait that began after the put had completed found the
+ * flag there, whatever time it took (a coroutine yields once, a poll has a latency): it says nothing of when
+ * the flag came. */
 static int join_wait(struct trace_data *d, const struct map *puts, const struct marks *signals,
                      const struct marks *completions, const struct trace_node *n, uint64_t j)
 {
@@ -259,7 +261,8 @@ static int join_wait(struct trace_data *d, const struct map *puts, const struct 
         if (p->arrived == TRACE_NO_TIME || event_end(e) < p->arrived) {
             p->arrived = event_end(e);
             p->arrival_event = id;
-            p->waited = e->ns > 0;
+            p->waited = e->ns > 0 && (p->completed == TRACE_NO_TIME ||
+                                      p->completed + (int64_t)slack_of(d, n->rank, p->rank) >= e->start);
         }
         return e->ns ? add_edge(d, (struct trace_edge){id, p->command_event, put}) : 0;
     }

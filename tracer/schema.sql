@@ -126,8 +126,8 @@ CREATE TABLE message (
     posted INTEGER,                -- its last work request went to the QP
     completed INTEGER,             -- its last work request completed at the sender
     arrived INTEGER,               -- a CTA of the peer first saw the flag: end of arrival_event
-    waited INTEGER,                -- 1: somebody waited for it, so `arrived` is exact; 0: it may have come earlier
-    ns INTEGER,                    -- first known stage to last known stage
+    waited INTEGER,                -- 1: somebody was waiting when it came, so `arrived` is exact; 0: it came earlier
+    ns INTEGER,                    -- first known stage to last known stage, `arrived` only where waited
     command_event INTEGER, arrival_event INTEGER
 );
 

@@ -48,10 +48,12 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-/* First known stage to last known stage. */
+/* First known stage to last known stage. An arrival that nobody waited for may have been seen much later than
+ * it came. */
 static int64_t whole(const struct trace_put *p)
 {
-    int64_t stages[] = {p->commanded, p->seen, p->posted, p->completed, p->arrived};
+    int64_t arrived = p->waited || p->completed == TRACE_NO_TIME ? p->arrived : TRACE_NO_TIME;
+    int64_t stages[] = {p->commanded, p->seen, p->posted, p->completed, arrived};
     int64_t first = TRACE_NO_TIME, last = TRACE_NO_TIME;
     for (int i = 0; i < 5; i++) {
         if (stages[i] == TRACE_NO_TIME)
