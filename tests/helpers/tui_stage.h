@@ -41,7 +41,7 @@ static inline const char *stage_trace(int which)
 }
 
 /* For a group's teardown: takes the fixtures away. */
-static int stage_clean(void **state)
+static inline int stage_clean(void **state)
 {
     char path[96];
     (void)state;
