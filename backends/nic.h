@@ -40,7 +40,7 @@ struct nic_survey {
 };
 
 /* Fills *out. Opens each device for a moment; blocks as long as drivers do. Never fails: what is missing is
- * in it. Any thread, one at a time. */
+ * in it. Any thread. */
 void nic_survey(struct nic_survey *out);
 
 /* What a rank uses. */
