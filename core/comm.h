@@ -9,7 +9,8 @@
 
 enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
 
-/* The symmetric heap: flags first, data behind them, one allocation. Offsets count from `base`; flag i lies at 8 * i. */
+/* The symmetric heap: flags first, data behind them, one allocation, all 0 when it is opened. Offsets count from `base`;
+ * flag i lies at 8 * i. */
 struct mk_heap {
     enum mk_memory memory;
     void *base;

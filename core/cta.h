@@ -4,9 +4,11 @@
  * Who runs a role: on the GPU one thread of the CTA (copies are TMA bulk operations, so one thread moves 44 GB/s); on
  * the host one coroutine. The compute role is different: the executor's engine pulls tiles from the op's tile source
  * (<op>_tile, <op>_before, <op>_after) so that loads, math and stores of several tiles overlap.
+ * <op>_after follows the tile's stores as a flag follows copies: what it signals is visible after the tile's C is.
  *
- * Memory order. mk_cta_copy and mk_cta_put are asynchronous: nothing is promised about the bytes until
- *   - mk_cta_signal or mk_cta_add: every copy made before by this CTA is visible at the peer before the flag is;
+ * Memory order. mk_cta_copy, mk_cta_reduce and mk_cta_put are asynchronous: nothing is promised about the bytes until
+ *   - mk_cta_signal or mk_cta_add: every copy, sum and tile stored before by this CTA is visible at the peer before the
+ *     flag is;
  *   - the flag that a put carries: the put's bytes are visible at the peer before it is;
  *   - mk_cta_drain: every put made before by this CTA has left its source, which may be overwritten.
  * mk_cta_wait acquires: what was written before the flag was raised is visible after it.
@@ -34,16 +36,40 @@ struct mk_chunk {
     uint64_t bytes;
 };
 
-/* What one CTA (or a cluster of two) computes at a time: C[slab][row.., col..] = A[a_slab][row.., :] * B[:, col..] over
+/* How numbers lie in memory. */
+enum mk_number { MK_BF16, MK_FP32 };
+
+/* What one sum adds: `sources` runs of numbers, `pitch` bytes apart in this rank's heap, element by element in fp32, from
+ * the first to the last: the order is the result's. One source: a conversion or, from bf16 to bf16, a copy. Everything
+ * is aligned to 16 bytes, `elements` is a multiple of 8. */
+struct mk_sum {
+    uint32_t id; /* the plan's number of the chunk, for traces */
+    uint32_t sources;
+    uint64_t source, pitch; /* bytes */
+    uint64_t elements;
+    uint32_t from, to;    /* enum mk_number */
+    uint32_t clear;       /* 1: zeros are left in the sources, for those who add to them next */
+    uint32_t space;       /* of the destination, on this rank */
+    uint64_t destination; /* byte offset in that space */
+};
+
+/* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row.., :] * B[:, col..] over
  * the extents. Slabs are row blocks of one size, the shards of a matrix. */
 struct mk_tile {
     uint32_t id;         /* 0 .. tiles - 1, the plan's number of it */
     uint32_t a;          /* where A lies: enum mk_space */
     uint32_t a_slab;     /* slab of A in its space: 0 where A is this rank's own shard */
-    uint32_t slab;       /* of C, and the rank that A comes from */
+    uint32_t slab;       /* of the op's whole C: the rank whose rows these are */
     uint32_t row, col;   /* first element in the slab */
     uint32_t rows, cols; /* extents, at most tile_m and tile_n of the plan */
+    uint32_t c;          /* where C goes: an argument of this rank, or MK_SPACE_HEAP of local rank `c_local`, where the
+                          * plan says whether it is stored or added */
+    uint32_t c_local;
+    uint32_t c_slab;     /* in that space */
 };
+
+/* Several threads may each store a part of a tile and call <op>_after for it: their parts add up to this. */
+#define MK_TILE_PARTS 4u
 
 /* What a role may read of its CTA; the rest of struct mk_cta belongs to the executor. */
 #define MK_CTA_FIELDS                                                                                                  \
@@ -65,6 +91,9 @@ int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 
+/* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says that it is done. */
+void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum);
+
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);
 
@@ -72,8 +101,8 @@ void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
 
 /* Writes a chunk (its source in the heap) to `rank` of another node, then sets `flag` there to the epoch. No bytes: the
- * flag alone. Waits while the command ring is full. Ordered after every earlier copy of this CTA, so a chunk staged by a
- * copy to itself may be put. Returns 0, or 1 where the launch is ending. */
+ * flag alone. Waits while the command ring is full. Ordered after every earlier copy and sum of this CTA, so a chunk staged
+ * by one may be put. Returns 0, or 1 where the launch is ending. */
 int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
 
 /* Waits until every put of this CTA has left its source. Returns 0, or 1 where the launch is ending. */

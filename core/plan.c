@@ -9,6 +9,7 @@
 /* Ops that have a schedule. One line each. */
 static const struct plan_op *const ops[MK_OPS] = {
     [MK_OP_AG_GEMM] = &plan_op_ag_gemm,
+    [MK_OP_GEMM_RS] = &plan_op_gemm_rs,
 };
 
 static const char *const op_names[MK_OPS] = {"ag_gemm", "gemm_ar", "gemm_rs", "moe_dispatch_gemm", "moe_ffn",

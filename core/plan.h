@@ -5,6 +5,7 @@
 
 #include "core/base.h"
 #include "core/roles/ag_gemm_plan.h"
+#include "core/roles/gemm_rs_plan.h"
 
 enum mk_op {
     MK_OP_AG_GEMM,
@@ -46,9 +47,11 @@ struct mk_plan {
     struct mk_problem problem; /* with what was chosen filled in */
     uint32_t flag_base, flags; /* indexes in the flag region */
     uint64_t heap_base, heap_bytes;
+    uint64_t zero_bytes; /* of the heap, from heap_base on, that the first launch must find 0, as a new heap is */
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
     union {
         struct ag_gemm_plan ag_gemm;
+        struct gemm_rs_plan gemm_rs;
     } u;
 };
 
@@ -75,7 +78,7 @@ const char *plan_cause_name(enum mk_cause cause);
 void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
 void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
 
-/* Chunk `id`: the rank it comes from, its number there and its bytes. */
+/* Chunk `id`: the rank whose data it is (of A that it comes from, of C that it goes to), its number there, its bytes. */
 void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes);
 
 /* Per launch and rank: floating-point operations, bytes that it receives over NVLink and over the network. */

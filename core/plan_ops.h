@@ -12,6 +12,26 @@ struct plan_op {
     void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes);
 };
 
-extern const struct plan_op plan_op_ag_gemm;
+extern const struct plan_op plan_op_ag_gemm, plan_op_gemm_rs;
+
+/* Writes the sentence of a refusal. Returns -EINVAL. */
+__attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format, ...);
+
+/* M,N,K that every GEMM takes: M divides by the ranks, rows of A, B and C are 16-byte multiples. 0, or -EINVAL. */
+int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
+
+/* Tiles, chunks, clusters and numbers of CTAs that any executor can run; the op has checked which roles it has. */
+int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
+
+/* Whether flags, heap and the largest put fit what a command can name; sets p->flags and p->heap_bytes. */
+int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes, char *error,
+              size_t size);
+
+/* The parts of gemm_rs's plan that gemm_ar shares: fills *r, chooses tuning. *flags and *bytes: what it takes, from
+ * p->flag_base and p->heap_base on. 0, or -EINVAL. */
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes, char *error,
+                       size_t size);
+void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
+int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
 
 #endif

@@ -28,12 +28,6 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
         to[i] = mk_bf16_to_float(from[i]);
 }
 
-VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        to[i] = mk_bf16_from_float(from[i]);
-}
-
 int compute_create(struct compute **out, const struct mk_plan *plan)
 {
     const struct sim_op *op = sim_op_of(plan->problem.op);
@@ -87,21 +81,19 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
         widen(a + (uint64_t)row * o.k, from + (uint64_t)row * o.a_pitch, o.k);
 }
 
-void compute_store_c(struct compute *m, const struct sim_rank *rank, const struct mk_tile *tile,
-                     const float *a)
+void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile, const float *a)
 {
+    const struct sim_rank *rank = cta->rank;
     struct sim_operands o;
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
     cblas_sgemm(CblasRowMajor, CblasNoTrans, o.b_transposed ? CblasTrans : CblasNoTrans, (blasint)o.rows,
                 (blasint)o.cols, (blasint)o.k, 1.0f, a, (blasint)o.k, m->b + o.b / 2, (blasint)o.b_pitch,
                 0.0f, m->c, (blasint)o.cols);
-    uint16_t *to = (uint16_t *)(void *)(rank->spaces[o.c_space] + o.c);
-    for (uint32_t row = 0; row < o.rows; row++)
-        narrow(to + (uint64_t)row * o.c_pitch, m->c + (uint64_t)row * o.cols, o.cols);
+    sim_cta_store(cta, &o, m->c);
 }
 
-void compute_tile(struct compute *m, const struct sim_rank *rank, const struct mk_tile *tile)
+void compute_tile(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile)
 {
-    compute_load_a(rank, tile, 0, tile->rows, m->a);
-    compute_store_c(m, rank, tile, m->a);
+    compute_load_a(cta->rank, tile, 0, tile->rows, m->a);
+    compute_store_c(m, cta, tile, m->a);
 }

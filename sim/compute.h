@@ -15,8 +15,8 @@ void compute_destroy(struct compute *m);
 /* Widens B ([K, N], or [N, K] where transposed), once per launch. */
 void compute_load_b(struct compute *m, const void *b);
 
-/* One tile, at once: reads A where the tile's operands say, writes C. */
-void compute_tile(struct compute *m, const struct sim_rank *rank, const struct mk_tile *tile);
+/* One tile, at once: reads A where the tile's operands say, stores C. */
+void compute_tile(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile);
 
 /* The parts of compute_tile, for an executor that does something between them. rows [first, first + count) of
  * the tile's A are widened into `a` (count x k floats at row `first`); then the product of all of it goes to
@@ -24,7 +24,6 @@ void compute_tile(struct compute *m, const struct sim_rank *rank, const struct m
 uint64_t compute_scratch_floats(const struct compute *m);
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first, uint32_t count,
                     float *a);
-void compute_store_c(struct compute *m, const struct sim_rank *rank, const struct mk_tile *tile,
-                     const float *a);
+void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile, const float *a);
 
 #endif

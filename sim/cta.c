@@ -1,5 +1,6 @@
 #include "sim/cta.h"
 #include "sim/op.h"
+#include "sim/transfer.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -128,22 +129,6 @@ int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return result;
 }
 
-void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t)
-{
-    uint8_t *destination = rank->peers[t->local] + t->offset;
-    switch (t->kind) {
-    case SIM_COPY:
-        memcpy(destination, t->source, t->bytes);
-        break;
-    case SIM_SET:
-        __atomic_store_n((uint64_t *)(void *)destination, t->value, __ATOMIC_RELEASE);
-        break;
-    case SIM_ADD:
-        __atomic_fetch_add((uint64_t *)(void *)destination, t->value, __ATOMIC_ACQ_REL);
-        break;
-    }
-}
-
 static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
 {
     struct sim_rank *r = c->rank;
@@ -151,14 +136,14 @@ static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
     set_progress(c, what);
     coroutine_yield();
     t->start = r->now(r->context);
-    c->issued += t->kind == SIM_COPY;
+    c->issued += SIM_IS_DATA(t->kind);
     if (r->transfer) {
         r->transfer(c, t);
         return;
     }
     sim_transfer_land(r, t);
-    c->landed += t->kind == SIM_COPY;
-    mk_track_add(&c->track, what, t->start, t->kind == SIM_COPY ? r->now(r->context) : t->start);
+    c->landed += SIM_IS_DATA(t->kind);
+    mk_track_add(&c->track, what, t->start, SIM_IS_DATA(t->kind) ? r->now(r->context) : t->start);
 }
 
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
@@ -171,6 +156,38 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
                              .source = c->rank->spaces[chunk->space] + chunk->source,
                              .bytes = chunk->bytes};
     issue(c, &t, MK_EV_COPY);
+}
+
+void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
+{
+    struct sim_transfer t = {.kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
+    issue(of(cta), &t, MK_EV_REDUCE);
+}
+
+void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values)
+{
+    struct sim_rank *r = c->rank;
+    struct sim_transfer t = {.kind = SIM_TILE,
+                             .local = o->c_local,
+                             .offset = o->c,
+                             .bytes = (uint64_t)o->rows * o->cols * 2,
+                             .start = r->now(r->context),
+                             .values = values,
+                             .cols = o->cols,
+                             .pitch = o->c_pitch,
+                             .number = o->c_number,
+                             .add = o->c_add};
+    if (o->c_space != MK_SPACE_HEAP) {
+        sim_store_part(&t, r->spaces[o->c_space] + o->c, 0, t.bytes);
+        return;
+    }
+    c->issued++;
+    if (r->transfer) {
+        r->transfer(c, &t);
+        return;
+    }
+    sim_transfer_land(r, &t);
+    c->landed++;
 }
 
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
@@ -266,7 +283,7 @@ static int compute(struct sim_cta *c)
     for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
         struct mk_tile tile;
         r->op->tile(r->plan, t, &tile);
-        if (r->op->before(r->plan, &c->cta, &tile) || r->failed(r->context))
+        if ((r->op->before && r->op->before(r->plan, &c->cta, &tile)) || r->failed(r->context))
             return 1;
         uint32_t what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile.id);
         set_progress(c, what);
@@ -274,8 +291,11 @@ static int compute(struct sim_cta *c)
         r->math(c, &tile);
         mk_track_add(&c->track, what, start, r->now(r->context));
         coroutine_yield();
+        if (r->op->after)
+            r->op->after(r->plan, &c->cta, &tile);
     }
-    r->op->computed(r->plan, &c->cta);
+    if (r->op->computed)
+        r->op->computed(r->plan, &c->cta);
     return 0;
 }
 

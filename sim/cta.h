@@ -13,18 +13,28 @@
 struct sim_cta;
 struct sim_op;
 
-enum sim_transfer_kind { SIM_COPY, SIM_SET, SIM_ADD };
+struct sim_operands;
+
+enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_SET, SIM_ADD };
+
+/* Moves bytes, unlike a flag. */
+#define SIM_IS_DATA(kind) ((kind) < SIM_SET)
 
 /* One store of a CTA into a heap of its node: bytes, or a flag that follows all earlier bytes of that CTA. */
 struct sim_transfer {
     enum sim_transfer_kind kind;
     uint32_t local;
-    uint32_t id;           /* chunk of a copy, index of a flag */
+    uint32_t id;           /* chunk of a copy or sum, index of a flag */
     uint64_t offset;       /* in the peer's heap */
     const uint8_t *source; /* of a copy; read when the bytes move */
-    uint64_t bytes;
-    uint64_t value; /* of a flag */
-    uint64_t start; /* when the CTA asked */
+    uint64_t bytes;        /* of a tile or sum: 2 an element, however they lie in memory */
+    uint64_t value;        /* of a flag */
+    uint64_t start;        /* when the CTA asked */
+    struct mk_sum sum;
+    const float *values; /* of a tile, [rows, cols] */
+    uint32_t cols, pitch; /* elements; pitch: from row to row in the heap */
+    enum mk_number number;
+    int add;
 };
 
 /* What the CTAs of one rank share. Belongs to the executor. */
@@ -43,7 +53,8 @@ struct sim_rank {
     void (*fail)(void *context, const struct mk_failure *failure);
     /* A tile's math, its loads and its stores; may yield. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
-    /* Takes a transfer that lands later (a copy then counts in cta->landed); NULL: it lands at once. */
+    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values are its caller's. NULL: it
+     * lands at once. */
     void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
     void *context;
 };
@@ -57,7 +68,7 @@ struct sim_cta {
     struct mk_track track;
     int begun; /* this launch's BEGIN is in the ring */
     int ended, result;
-    uint64_t issued, landed; /* copies */
+    uint64_t issued, landed; /* transfers that are not flags */
 
     /* What it waits for: runs again once *word >= target and the clock has reached `ready`. */
     const uint64_t *word;
@@ -80,8 +91,13 @@ static inline int sim_cta_runnable(const struct sim_cta *c, uint64_t now, int fa
            __atomic_load_n(c->word, __ATOMIC_ACQUIRE) >= c->target;
 }
 
-/* Makes a transfer's bytes or flag visible. For the executor, when it is due. */
+/* Makes a transfer's bytes or flag visible. For the executor, when it is due. sim_transfer_part: bytes [first, first +
+ * count) of what is not a flag, multiples of 16. */
 void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t);
+void sim_transfer_part(const struct sim_rank *rank, const struct sim_transfer *t, uint64_t first, uint64_t count);
+
+/* A tile's C goes where its operands say: into an argument at once, into a heap as a transfer. `values`: [rows, cols]. */
+void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values);
 
 /* A MK_FAIL_INTERNAL failure about this CTA: `what` happened. */
 void sim_cta_internal(struct sim_cta *c, const char *what);

@@ -67,7 +67,7 @@ static void fail_job(void *context, const struct mk_failure *failure)
 static void do_math(struct sim_cta *cta, const struct mk_tile *tile)
 {
     struct host_executor *h = cta->rank->context;
-    compute_tile(h->compute, cta->rank, tile);
+    compute_tile(h->compute, cta, tile);
 }
 
 /* Nobody could go on: first hope that it lasts nanoseconds, then give the core to another rank, then sleep.

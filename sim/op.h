@@ -12,20 +12,35 @@ struct sim_operands {
     uint32_t a_pitch, b_pitch, c_pitch;
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */
+    uint32_t c_local; /* where c_space is the heap: whose */
+    enum mk_number c_number;
+    int c_add; /* 1: C is added to what is there */
+};
+
+/* What an op's judge keeps between calls. Freed with free(). */
+struct sim_reference {
+    uint64_t launch; /* whose reference `memory` holds; 0: none */
+    void *memory;
 };
 
 struct sim_op {
     int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: computes tiles */
     void (*tile)(const struct mk_plan *plan, uint32_t t, struct mk_tile *tile);
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
-    void (*computed)(const struct mk_plan *plan, struct mk_cta *cta);
+    void (*after)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile); /* NULL: nothing */
+    void (*computed)(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: nothing */
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* Elements of the operands of one launch: A and C of this rank, and its B. */
     void (*extents)(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c);
+
+    /* The explorer's inputs and verdict with the op's own math; NULL: the probe's (sim/probe.h) */
+    void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint16_t *a, uint16_t *b);
+    int (*judge)(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c,
+                 struct sim_reference *reference, char *text, size_t size);
 };
 
-extern const struct sim_op sim_op_ag_gemm;
+extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_rs;
 
 /* NULL where the op has no host form. */
 const struct sim_op *sim_op_of(enum mk_op op);

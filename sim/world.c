@@ -69,13 +69,15 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     w->op->extents(&r->plan, &a, &b, &c);
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, r->a, r->b);
+    } else if (w->op->fill) {
+        w->op->fill(&r->plan, config->seed, r->launch, r->a, r->b);
     } else {
         probe_fill(r->a, a, config->seed, r->plan.problem.topo.rank, r->launch, 0);
         if (config->math == SIM_MATH_GEMM)
             probe_fill(r->b, b, config->seed, r->plan.problem.topo.rank, r->launch, 1);
     }
     memset(r->c, 0xff, c * 2); /* bf16 NaN */
-    if (config->math == SIM_MATH_GEMM)
+    if (r->compute)
         compute_load_b(r->compute, r->b);
     r->rank.epoch = r->launch;
     for (uint32_t i = 0; i < w->ctas; i++)
@@ -102,6 +104,9 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch, r->c, text, sizeof text))
+            sim_world_error(w, -EBADMSG, "%s", text);
+    } else if (w->op->judge) {
+        if (w->op->judge(&r->plan, w->config.seed, r->launch, r->c, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->config.math == SIM_MATH_PROBE) {
         check_probe(w, r);
@@ -159,9 +164,10 @@ static int make_memory(struct sim_world *w, struct sim_world_rank *r)
     uint64_t flag_bytes = 8ull * (r->plan.flag_base + r->plan.flags);
     memset(r->heap, 0, flag_bytes);
     memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
+    memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
     if (r->plan.problem.a_in_heap)
         r->a = (uint16_t *)(void *)(r->heap + r->plan.problem.a_offset);
-    return w->config.math == SIM_MATH_GEMM ? compute_create(&r->compute, &r->plan) : 0;
+    return w->config.math == SIM_MATH_GEMM || w->op->fill ? compute_create(&r->compute, &r->plan) : 0;
 }
 
 static int make_ctas(struct sim_world *w, struct sim_world_rank *r)
@@ -187,10 +193,11 @@ static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t ran
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;
-    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096);
+    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), a, b, c;
     if (problem.a_in_heap) {
         problem.a_offset = data;
-        data += mk_round_up(problem.m / mk_world(&problem.topo) * problem.k * 2, MK_HEAP_UNIT);
+        w->op->extents(&r->plan, &a, &b, &c);
+        data += mk_round_up(a * 2, MK_HEAP_UNIT);
     }
     result = plan_build(&r->plan, &problem, flag_base, data, error, size);
     r->plan.id = 1;
@@ -236,7 +243,7 @@ static void free_rank(struct sim_world *w, struct sim_world_rank *r)
         free(r->rings[i]);
     for (uint32_t i = 0; i < w->ctas && r->rank.ctas && r->outboxes; i++) {
         coroutine_destroy(r->rank.ctas[i].coroutine);
-        free(r->outboxes[i].flights);
+        sim_outbox_free(&r->outboxes[i]);
     }
     free(r->rank.ctas);
     free(r->outboxes);
@@ -332,6 +339,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
         free_rank(&w, &w.ranks[rank]);
     free(w.ranks);
     free(w.probe_rows);
+    free(w.reference.memory);
     free(w.priorities);
     coroutine_pool_destroy(w.own_pool);
     return w.error;

@@ -14,12 +14,35 @@ static struct sim_world_rank *rank_of(const struct sim_cta *cta)
     return cta->rank->context;
 }
 
+static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
+{
+    return offset >= first && bytes <= end && offset <= end - bytes;
+}
+
+static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
+{
+    uint64_t a, b, c, from = s->elements * (s->from == MK_FP32 ? 4 : 2), to = s->elements * (s->to == MK_FP32 ? 4 : 2);
+    r->world->op->extents(&r->plan, &a, &b, &c);
+    if (s->space != MK_SPACE_HEAP && s->space != MK_SPACE_ARG2)
+        return 0;
+    return within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
+           (s->space == MK_SPACE_HEAP ? within(s->destination, to, first, r->heap_bytes)
+                                      : within(s->destination, to, 0, c * 2));
+}
+
 static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
 {
-    uint64_t first = t->kind == SIM_COPY ? (uint64_t)r->plan.flags * 8 + r->plan.flag_base * 8ull : 0;
-    uint64_t end = t->kind == SIM_COPY ? r->heap_bytes : first + (r->plan.flag_base + r->plan.flags) * 8ull;
-    return t->local < r->plan.problem.topo.gpus && t->offset >= first && t->bytes <= end &&
-           t->offset <= end - t->bytes;
+    uint64_t plan_flags = r->plan.flag_base * 8ull, data = plan_flags + r->plan.flags * 8ull, bytes = t->bytes;
+    if (t->kind == SIM_SUM)
+        return sum_in_bounds(r, &t->sum, data);
+    if (t->local >= r->plan.problem.topo.gpus)
+        return 0;
+    if (t->kind == SIM_TILE) {
+        uint64_t rows = t->bytes / 2 / t->cols;
+        bytes = ((rows - 1) * t->pitch + t->cols) * (t->number == MK_FP32 ? 4 : 2);
+    }
+    return SIM_IS_DATA(t->kind) ? within(t->offset, bytes, data, r->heap_bytes)
+                                : within(t->offset, bytes, plan_flags, data);
 }
 
 void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
@@ -30,7 +53,7 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
     const struct sim_costs *costs = w->config.costs;
     if (!in_bounds(r, t)) {
         sim_cta_internal(cta,
-                         t->kind == SIM_COPY ? "a copy to outside the heap" : "a flag outside the plan's");
+                         SIM_IS_DATA(t->kind) ? "a copy to outside the heap" : "a flag outside the plan's");
         return;
     }
     if (o->first + o->count == o->capacity) {
@@ -52,9 +75,19 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
              to = from - mk_local_of(&r->plan.problem.topo, from) + t->local;
     struct sim_flight *f = &o->flights[o->first + o->count++];
     *f = (struct sim_flight){.transfer = *t, .due = w->now};
-    if (costs && t->kind == SIM_COPY && costs->copy)
-        f->due = costs->copy(costs->context, w->now, from, to, t->bytes);
-    else if (costs && t->kind != SIM_COPY && costs->flag)
+    if (t->kind == SIM_TILE) {
+        f->values = malloc(t->bytes / 2 * sizeof *f->values);
+        if (!f->values) {
+            o->count--;
+            sim_world_error(w, -ENOMEM, "no memory for what is on its way");
+            return;
+        }
+        memcpy(f->values, t->values, t->bytes / 2 * sizeof *f->values);
+        f->transfer.values = f->values;
+    }
+    if (costs && SIM_IS_DATA(t->kind) && costs->copy)
+        f->due = costs->copy(costs->context, w->now, from, t->kind == SIM_SUM ? from : to, t->bytes);
+    else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
 }
 
@@ -62,7 +95,7 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
 static int may_land(const struct sim_outbox *o, uint32_t i)
 {
     const struct sim_flight *f = &o->flights[o->first + i];
-    return !f->landed && (i == 0 || f->transfer.kind == SIM_COPY);
+    return !f->landed && (i == 0 || SIM_IS_DATA(f->transfer.kind));
 }
 
 int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o)
@@ -82,12 +115,17 @@ uint64_t sim_outbox_due(const struct sim_outbox *o)
     return due;
 }
 
+uint64_t sim_world_part(struct sim_world *w, uint64_t left)
+{
+    if (!w->config.costs && left > 16 && sim_random_below(&w->random, 2))
+        return 16 * (1 + sim_random(&w->random) % (left / 16));
+    return left;
+}
+
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
                    uint64_t *moved)
 {
-    uint64_t part = bytes - *moved;
-    if (!w->config.costs && part > 16 && sim_random_below(&w->random, 2))
-        part = 16 * (1 + sim_random(&w->random) % (part / 16));
+    uint64_t part = sim_world_part(w, bytes - *moved);
     memcpy(destination + *moved, source + *moved, part);
     *moved += part;
     return *moved == bytes;
@@ -97,11 +135,18 @@ static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_fligh
 {
     const struct sim_transfer *t = &f->transfer;
     struct sim_world *w = r->world;
-    if (t->kind == SIM_COPY) {
-        if (!sim_world_move(w, r->rank.peers[t->local] + t->offset, t->source, t->bytes, &f->moved))
+    if (SIM_IS_DATA(t->kind)) {
+        uint64_t part = sim_world_part(w, t->bytes - f->moved);
+        sim_transfer_part(&r->rank, t, f->moved, part);
+        f->moved += part;
+        if (f->moved < t->bytes)
             return;
         cta->landed++;
-        mk_track_add(&cta->track, mk_event_what(MK_EV_COPY, t->local, t->id), t->start, w->now);
+        if (t->kind != SIM_TILE)
+            mk_track_add(&cta->track, mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
+                         t->start, w->now);
+        free(f->values);
+        f->values = NULL;
     } else {
         const uint64_t *flag = (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
         if (t->kind == SIM_SET && *flag > t->value)
@@ -128,6 +173,13 @@ void sim_outbox_step(struct sim_world_rank *r, uint32_t cta)
         o->first++;
         o->count--;
     }
+}
+
+void sim_outbox_free(struct sim_outbox *o)
+{
+    for (uint32_t i = 0; i < o->count; i++)
+        free(o->flights[o->first + i].values);
+    free(o->flights);
 }
 
 static void store_probe(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
@@ -159,7 +211,7 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
 {
     struct sim_world_rank *r = rank_of(cta);
     const struct sim_costs *costs = r->world->config.costs;
-    int gemm = r->world->config.math == SIM_MATH_GEMM;
+    int gemm = r->compute != NULL;
     float *a = r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
     uint32_t half = tile->rows / 2;
     uint64_t done = costs && costs->tile ? costs->tile(costs->context, r->world->now, &r->plan, tile) : 0;
@@ -175,7 +227,7 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
     cta->ready = done;
     coroutine_yield();
     if (gemm)
-        compute_store_c(r->compute, &r->rank, tile, a);
+        compute_store_c(r->compute, cta, tile, a);
     else
         store_probe(r, tile, a);
 }

@@ -16,6 +16,7 @@ struct sim_flight {
     uint64_t due;   /* not before */
     uint64_t moved; /* bytes that have landed */
     int landed;
+    float *values; /* a tile's, its own copy */
 };
 
 /* What a CTA has issued and what has not landed, oldest first: flights[first .. first + count - 1]. */
@@ -61,6 +62,7 @@ struct sim_world {
     struct sim_world_rank *ranks;
     uint64_t *probe_rows; /* what stands for A's rows in launch `probe_launch` */
     uint64_t probe_launch;
+    struct sim_reference reference;
     int error;   /* 0, or what sim_world_run will return */
     int dropped; /* the fault DROP has struck */
 
@@ -86,6 +88,10 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile);       /* s
 int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o);
 uint64_t sim_outbox_due(const struct sim_outbox *o); /* the earliest; SIM_NEVER: empty */
 void sim_outbox_step(struct sim_world_rank *r, uint32_t cta);
+void sim_outbox_free(struct sim_outbox *o);
+
+/* How much of what is left moves in this step: all, or a multiple of 16 bytes. */
+uint64_t sim_world_part(struct sim_world *w, uint64_t left);
 
 /* Moves some or all of what is left of `bytes` (landed so far: *moved) to `destination`. 1 once all has
  * landed. */

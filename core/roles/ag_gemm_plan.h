@@ -108,6 +108,9 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     tile->col = col;
     tile->rows = rows - row < p->tile_m ? rows - row : p->tile_m;
     tile->cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
+    tile->c = MK_SPACE_ARG2;
+    tile->c_local = 0;
+    tile->c_slab = tile->slab;
 }
 
 #endif

@@ -1,0 +1,191 @@
+/* The plan of GEMM+ReduceScatter, which GEMM+AllReduce begins with: which shapes it takes, and where everything lies. */
+#include "core/command.h"
+#include "core/plan_ops.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define MOST_ADDERS 8 /* ranks that may add to one slot in bf16: see core/roles/gemm_rs.h */
+
+/* The defaults. The host's are small, so that a test has many tiles and chunks. */
+static void choose(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    int cuda = q->exec == MK_EXEC_CUDA, gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
+    uint64_t shard_rows = q->m / mk_world(&q->topo);
+    if (!t->cluster)
+        t->cluster = cuda && shard_rows > 128 ? 2 : 1;
+    if (!t->tile_m)
+        t->tile_m = cuda ? 128 * t->cluster : 64;
+    if (!t->tile_n)
+        t->tile_n = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
+    if (!t->chunk_rows)
+        t->chunk_rows = t->tile_m;
+    uint64_t most = t->tile_m ? mk_round_up(shard_rows, t->tile_m) : 0;
+    if (t->tile_m && t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
+        t->chunk_rows = (uint32_t)most;
+    if (!t->pieces) { /* on a GPU 256 KB each: a CTA is through with one in a few microseconds */
+        uint64_t pieces = cuda ? t->chunk_rows * q->n * 2 / 262144 : 1;
+        t->pieces = !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
+    }
+    uint32_t *ctas = t->split.ctas;
+    if (mk_total_ctas(&t->split))
+        return;
+    ctas[MK_INTRA_COMM] = gathers ? (cuda ? 8 : 1) : 0;
+    ctas[MK_INTER_REDUCE] = cuda ? 4 : 1;
+    ctas[MK_COMPUTE] = 2;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_REDUCE];
+    if (cuda && q->sms > others + t->cluster)
+        ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
+}
+
+static int check_roles(const struct mk_problem *q, char *error, size_t size)
+{
+    const uint32_t *ctas = q->tuning.split.ctas;
+    int gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
+    if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers && !ctas[MK_INTER_SEND])
+        return 0;
+    return plan_refuse(error, size,
+                       "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks %s takes at "
+                       "least 1 compute, at least 1 inter_reduce, %s intra_comm and no inter_send CTAs",
+                       ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op),
+                       gathers ? "at least 1" : "no");
+}
+
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes, char *error,
+                       size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    int result = plan_check_gemm(q, error, size);
+    if (result)
+        return result;
+    choose(q);
+    result = check_roles(q, error, size);
+    if (!result)
+        result = plan_check_tuning(q, error, size);
+    if (result)
+        return result;
+
+    uint32_t world = mk_world(&q->topo);
+    r->topo = q->topo;
+    r->split = q->tuning.split;
+    r->m = (uint32_t)q->m;
+    r->n = (uint32_t)q->n;
+    r->k = (uint32_t)q->k;
+    r->shard_rows = r->m / world;
+    r->tile_m = q->tuning.tile_m;
+    r->tile_n = q->tuning.tile_n;
+    r->cluster = q->tuning.cluster;
+    r->chunk_rows = q->tuning.chunk_rows;
+    r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
+    r->full_chunks = r->shard_rows / r->chunk_rows;
+    r->pieces = q->tuning.pieces;
+    r->units = r->chunks * r->pieces;
+    r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
+    r->number = q->deterministic ? MK_FP32 : MK_BF16;
+    r->element_bytes = q->deterministic ? 4 : 2;
+    r->slots = q->deterministic || q->topo.gpus > MOST_ADDERS ? q->topo.gpus : 1;
+    r->add = r->slots < q->topo.gpus;
+    r->slab_pitch = mk_round_up((uint64_t)r->shard_rows * r->n * r->element_bytes, MK_HEAP_UNIT);
+    uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
+    *flags = (uint64_t)world * r->chunks + (uint64_t)q->topo.nodes * r->chunks * r->pieces;
+    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG || tiles * world > UINT32_MAX / 2)
+        return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
+    *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
+    r->shard_tiles = (uint32_t)tiles;
+    r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
+    r->tiles = r->shard_tiles * world;
+    r->flag_partial = p->flag_base;
+    r->flag_sum = r->flag_partial + world * r->chunks;
+    r->staged[0] = p->heap_base;
+    r->staged[1] = r->staged[0] + slabs * r->slab_pitch;
+    r->sums = r->staged[1] + slabs * r->slab_pitch;
+    p->zero_bytes = r->add ? 2 * slabs * r->slab_pitch : 0;
+    p->chunks = world * r->units;
+    return 0;
+}
+
+static int build(struct mk_plan *p, char *error, size_t size)
+{
+    struct gemm_rs_plan *r = &p->u.gemm_rs;
+    uint64_t flags, bytes;
+    int result = plan_build_gemm_rs(p, r, &flags, &bytes, error, size);
+    return result ? result
+                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->chunk_rows * r->n * r->element_bytes, error, size);
+}
+
+int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out)
+{
+    uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
+    uint32_t units = r->topo.nodes * r->units;
+    if (flag >= r->flag_sum + units)
+        return 0;
+    if (flag >= r->flag_sum) {
+        uint32_t from = (flag - r->flag_sum) / r->units;
+        out->chunk = (flag - r->flag_sum) % r->units;
+        out->producer = mk_rank_at(&r->topo, from, local);
+        snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from, out->chunk,
+                 r->topo.rank);
+        return 1;
+    }
+    uint32_t chunk = (flag - r->flag_partial) % r->chunks, rest = (flag - r->flag_partial) / r->chunks;
+    out->chunk = chunk * r->pieces;
+    out->producer = mk_rank_at(&r->topo, node, rest % r->topo.gpus);
+    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer, out->chunk,
+             mk_rank_at(&r->topo, rest / r->topo.gpus, local));
+    return 1;
+}
+
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    plan_describe_gemm_rs_flag(&p->u.gemm_rs, flag, out);
+}
+
+void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
+{
+    uint32_t rest = id % r->shard_tiles, chunk = rest / r->chunk_tiles, within = rest - chunk * r->chunk_tiles;
+    uint32_t rows = gemm_rs_chunk_rows(r, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, r->tile_m);
+    uint32_t row = within % row_tiles * r->tile_m;
+    out->slab = out->a_slab = id / r->shard_tiles;
+    out->a = MK_SPACE_ARG0;
+    out->row = chunk * r->chunk_rows + row;
+    out->col = within / row_tiles * r->tile_n;
+    out->rows = rows - row < r->tile_m ? rows - row : r->tile_m;
+    out->cols = r->n - out->col < r->tile_n ? r->n - out->col : r->tile_n;
+    out->c = MK_SPACE_HEAP;
+    out->c_local = mk_local_of(&r->topo, out->slab);
+    out->c_slab = gemm_rs_partial_slab(r, mk_node_of(&r->topo, r->topo.rank), mk_node_of(&r->topo, out->slab),
+                                       mk_local_of(&r->topo, r->topo.rank));
+}
+
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    plan_describe_gemm_rs_tile(&p->u.gemm_rs, id, out);
+}
+
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+{
+    const struct gemm_rs_plan *r = &p->u.gemm_rs;
+    uint64_t elements;
+    *rank = id / r->units;
+    *number = id % r->units;
+    gemm_rs_unit(r, *number, &elements);
+    *bytes = elements * r->element_bytes;
+}
+
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    const struct gemm_rs_plan *r = &p->u.gemm_rs;
+    uint64_t block = (uint64_t)r->shard_rows * r->n * r->element_bytes;
+    *flop = 2.0 * r->m * r->n * r->k;
+    *network_bytes = (r->topo.nodes - 1) * block;
+    *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
+}
+
+const struct plan_op plan_op_gemm_rs = {
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
+};

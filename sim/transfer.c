@@ -1,0 +1,111 @@
+/* What the transfers of the CTA interface do to memory: copies, sums, tiles and flags. */
+#include "sim/transfer.h"
+
+#include "core/bf16.h"
+
+#include <string.h>
+
+/* gcc 12 vectorises these only when asked. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define VECTORISED __attribute__((optimize("O3")))
+#else
+#define VECTORISED
+#endif
+
+#define LANES 256 /* elements that a sum holds at a time */
+
+VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = mk_bf16_from_float(from[i]);
+}
+
+/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's additions do. */
+static void add_bf16(uint16_t *to, const float *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i += 4) {
+        uint64_t *word = (uint64_t *)(void *)(to + i);
+        uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED), wanted;
+        do {
+            uint16_t four[4];
+            memcpy(four, &seen, 8);
+            for (int j = 0; j < 4; j++)
+                four[j] = mk_bf16_from_float(mk_bf16_to_float(four[j]) +
+                                             mk_bf16_to_float(mk_bf16_from_float(from[i + (uint64_t)j])));
+            memcpy(&wanted, four, 8);
+        } while (!__atomic_compare_exchange_n(word, &seen, wanted, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    }
+}
+
+void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
+{
+    for (uint64_t i = first / 2, end = (first + count) / 2; i < end;) {
+        uint64_t row = i / t->cols, col = i % t->cols, run = t->cols - col < end - i ? t->cols - col : end - i;
+        uint64_t at = row * t->pitch + col;
+        if (t->number == MK_FP32)
+            memcpy(destination + at * 4, t->values + i, run * 4);
+        else if (t->add)
+            add_bf16((uint16_t *)(void *)destination + at, t->values + i, run);
+        else
+            narrow((uint16_t *)(void *)destination + at, t->values + i, run);
+        i += run;
+    }
+}
+
+VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number, uint64_t count, int first)
+{
+    const uint16_t *half = (const uint16_t *)(const void *)from;
+    const float *whole = (const float *)(const void *)from;
+    if (first)
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] = number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
+    else
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] += number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
+}
+
+static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first, uint64_t count)
+{
+    float sum[LANES];
+    uint64_t size = s->from == MK_FP32 ? 4 : 2;
+    for (uint64_t i = first, n; i < first + count; i += n) {
+        n = first + count - i < LANES ? first + count - i : LANES;
+        for (uint32_t source = 0; source < s->sources; source++) {
+            uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
+            accumulate(sum, from, (enum mk_number)s->from, n, source == 0);
+            if (s->clear)
+                memset(from, 0, n * size);
+        }
+        uint8_t *to = r->spaces[s->space] + s->destination;
+        if (s->to == MK_FP32)
+            memcpy(to + i * 4, sum, n * 4);
+        else
+            narrow((uint16_t *)(void *)to + i, sum, n);
+    }
+}
+
+void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first, uint64_t count)
+{
+    if (t->kind == SIM_SUM)
+        sum_part(r, &t->sum, first / 2, count / 2);
+    else if (t->kind == SIM_TILE)
+        sim_store_part(t, r->peers[t->local] + t->offset, first, count);
+    else
+        memcpy(r->peers[t->local] + t->offset + first, t->source + first, count);
+}
+
+void sim_transfer_land(const struct sim_rank *r, const struct sim_transfer *t)
+{
+    uint64_t *flag = (uint64_t *)(void *)(r->peers[t->local] + t->offset);
+    switch (t->kind) {
+    case SIM_SET:
+        __atomic_store_n(flag, t->value, __ATOMIC_RELEASE);
+        break;
+    case SIM_ADD:
+        __atomic_fetch_add(flag, t->value, __ATOMIC_ACQ_REL);
+        break;
+    default:
+        sim_transfer_part(r, t, 0, t->bytes);
+        break;
+    }
+}
