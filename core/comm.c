@@ -349,14 +349,15 @@ struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)
 
 /* ---- launches ---- */
 
-int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+/* Checks what every launch has in common, then launches. `name` is the caller's, for the sentence. */
+static int launch(struct mk_plan *plan, enum mk_op op, const char *name, const void *a, const void *b, void *c, void *stream)
 {
     struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
     const struct mk_problem *q = &plan->problem;
     if (comm_failed(comm))
         return tell_failure(comm);
-    if (q->op != MK_OP_AG_GEMM)
-        return refuse(comm, -EINVAL, "mk_ag_gemm got a plan of %s", plan_op_name(q->op));
+    if (q->op != op)
+        return refuse(comm, -EINVAL, "%s got a plan of %s", name, plan_op_name(q->op));
     if (!a || !b || !c || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
         return refuse(comm, -EINVAL, "A, B and C at %p, %p and %p: each must be 16-byte aligned memory", a, b, c);
     if (q->a_in_heap && (const uint8_t *)a != (const uint8_t *)comm->heap.base + q->a_offset)
@@ -364,6 +365,16 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
                       (unsigned long long)q->a_offset, (void *)((uint8_t *)comm->heap.base + q->a_offset));
     void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c};
     return comm->exec->launch(comm, plan, arguments, stream);
+}
+
+int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    return launch(plan, MK_OP_AG_GEMM, "mk_ag_gemm", a, b, c, stream);
+}
+
+int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    return launch(plan, MK_OP_GEMM_RS, "mk_gemm_rs", a, b, c, stream);
 }
 
 int mk_wait(struct mk_comm *comm)

@@ -55,6 +55,11 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
  * All ranks launch the same plans in the same order. */
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
+/* C = rows r of the sum over ranks of A * B, on rank r. A [M, K], B [K, N] ([N, K] where b_transposed), C [M/W, N]; the rest
+ * as in mk_ag_gemm. Where the plan is deterministic the sum is fp32 in rank order, with the same bits on every run; else
+ * partial sums are bf16 and may be added in any order. */
+int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

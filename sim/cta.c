@@ -294,8 +294,6 @@ static int compute(struct sim_cta *c)
         if (r->op->after)
             r->op->after(r->plan, &c->cta, &tile);
     }
-    if (r->op->computed)
-        r->op->computed(r->plan, &c->cta);
     return 0;
 }
 

@@ -28,7 +28,6 @@ struct sim_op {
     void (*tile)(const struct mk_plan *plan, uint32_t t, struct mk_tile *tile);
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
     void (*after)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile); /* NULL: nothing */
-    void (*computed)(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: nothing */
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* Elements of the operands of one launch: A and C of this rank, and its B. */

@@ -31,10 +31,6 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     return ag_gemm_before(&plan->u.ag_gemm, cta, t);
 }
 
-static void computed(const struct mk_plan *plan, struct mk_cta *cta)
-{
-}
-
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
@@ -68,7 +64,6 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = tile,
     .before = before,
-    .computed = computed,
     .operands = operands,
     .extents = extents,
 };

@@ -244,6 +244,7 @@ static void roles_compile_for_the_gpu(void **state)
              "struct mk_cta { MK_CTA_FIELDS; };\n"
              "static __device__ int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
              "static __device__ void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
+             "static __device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
              "static __device__ void mk_cta_signal(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
              "static __device__ void mk_cta_add(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
              "static __device__ int mk_cta_put(mk_cta *, uint32_t, const mk_chunk *, uint32_t) { return 0; }\n"
@@ -255,7 +256,12 @@ static void roles_compile_for_the_gpu(void **state)
              "    mk_tile t;\n"
              "    ag_gemm_tile(&p, blockIdx.x, &t);\n"
              "    *out = ag_gemm_before(&p, &c, &t) + ag_gemm_intra_comm(&p, &c) + ag_gemm_inter_send(&p, &c);\n"
-             "    ag_gemm_computed(&p, &c);\n"
+             "}\n"
+             "__global__ void reduce(gemm_rs_plan p, mk_cta c, int *out) {\n"
+             "    mk_tile t;\n"
+             "    gemm_rs_tile(&p, blockIdx.x, &t);\n"
+             "    gemm_rs_after(&p, &c, &t, 1);\n"
+             "    *out = gemm_rs_inter_reduce(&p, &c) + (int)gemm_rs_tile_offset(&p, &t, c.epoch);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o /dev/null",
