@@ -320,35 +320,60 @@ static double part_of(double a, double b, double from, double to)
     return b > a ? b - a : 0;
 }
 
-/* One sentence: in which part of the chunk's way most of the wait fell. */
+/* Where the time of a wait may have gone: from `from` to `to`, `what` happened. */
+struct share {
+    double from, to;
+    const char *what;
+};
+
+/* One sentence: what happened during most of the wait. */
+static void judge(struct chain *c, const struct source_event *wait, const struct share *share, int count,
+                  const char *sender)
+{
+    double whole = wait->end - wait->start, most = -1;
+    int best = 0;
+    for (int i = 0; i < count; i++) {
+        double ns = part_of(share[i].from, share[i].to, wait->start, wait->end);
+        if (ns > most) {
+            most = ns;
+            best = i;
+        }
+    }
+    if (whole > 0)
+        snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait %s%s%s%s", 100 * most / whole,
+                 share[best].what, best == 0 ? " (" : "", best == 0 ? sender : "", best == 0 ? ")" : "");
+}
+
 static void judge_message(struct chain *c, const struct source_event *wait, const struct stages *m,
                           const char *sender)
 {
-    double whole = wait->end - wait->start;
-    double late = part_of(wait->start, m->commanded, wait->start, wait->end);
-    double proxy = part_of(m->commanded, m->posted, wait->start, wait->end);
-    double wire = part_of(m->posted, wait->end, wait->start, wait->end);
-    if (whole <= 0 || isnan(m->commanded) || isnan(m->posted))
-        return;
-    double most = late >= proxy && late >= wire ? late : proxy >= wire ? proxy : wire;
-    const char *where = most == late    ? "was not sent yet"
-                        : most == proxy ? "lay with the sender's proxy"
-                                        : "was on its way over the network";
-    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait the chunk %s%s%s%s", 100 * most / whole,
-             where, most == late ? " (" : "", most == late ? sender : "", most == late ? ")" : "");
+    double there = is_drain(wait) ? m->completed : m->arrived;
+    const struct share share[] = {
+        {wait->start, m->commanded, "the chunk was not sent yet"},
+        {m->commanded, m->posted, "the chunk lay with the sender's proxy"},
+        {m->posted, isnan(there) ? wait->end : there,
+         is_drain(wait) ? "the last of its puts was under way" : "the chunk was on its way over the network"},
+        {isnan(there) ? wait->end : there, wait->end,
+         "the chunk was there, but this CTA did not run to see it"},
+    };
+    if (!isnan(m->commanded) && !isnan(m->posted))
+        judge(c, wait, share, 4, sender);
 }
 
-static void judge_signal(struct chain *c, const struct source_event *wait, const struct source_event *copy,
-                         const char *sender)
+static void judge_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
+                         const struct source_event *signal, const char *sender)
 {
-    double whole = wait->end - wait->start;
-    double late = part_of(wait->start, copy->start, wait->start, wait->end);
-    double moving = part_of(copy->start, copy->end, wait->start, wait->end);
-    if (whole <= 0)
-        return;
-    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait %s (%s)",
-             100 * (late >= moving ? late : moving) / whole,
-             late >= moving ? "its producer had not begun" : "the chunk was being copied", sender);
+    const struct share share[] = {
+        {wait->start, work->start, "its producer had not begun"},
+        {work->start, signal->end,
+         work->kind == MK_EV_COPY     ? "the chunk was being copied"
+         : work->kind == MK_EV_TILE   ? "the last of its producers computed a tile"
+         : work->kind == MK_EV_REDUCE ? "its producer was adding"
+         : work->kind == MK_EV_WAIT   ? "its producer waited too"
+                                      : "its producer was at work"},
+        {signal->end, wait->end, "the flag was up, but this CTA did not run to see it"},
+    };
+    judge(c, wait, share, 3, sender);
 }
 
 static void follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
@@ -368,7 +393,7 @@ static void follow_signal(struct source *s, struct chain *c, const struct source
     if (!event_before(s, &signal, &copy))
         return;
     add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
-    judge_signal(c, wait, &copy, sender);
+    judge_signal(c, wait, &copy, &signal, sender);
     if (copy.kind == MK_EV_COPY || copy.kind == MK_EV_REDUCE)
         add_before(s, c, &copy);
 }

@@ -117,6 +117,9 @@ static void tt_launch(struct tui_trace *t, uint32_t epoch, uint64_t start, int s
                     tt_record(t, r, k, MK_EV_TILE, 0, (uint32_t)(chunk * TT_COLS + k),
                               7000 + 150 * (uint64_t)k);
                 }
+    if (epoch ==
+        2) /* a CTA that was not run when its chunk had come: chunk 0 of rank 3, long after it arrived */
+        tt_record(t, 1, 2, MK_EV_WAIT, MK_CAUSE_NETWORK, 3 * TT_CHUNKS, 900);
 }
 
 /* Stores the trace at `path`. `slow`: ns that rank 2's puts take longer, for a second trace to compare with.
