@@ -217,7 +217,7 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
     assert_true(s.m.cursor == cursor && s.m.t0 == t0 && s.m.step == 0);
     assert_int_equal(model_row(&s.m)->track, row.track);
     /* a wait that began after its chunk had come is not the network's fault */
-    stage_play(&s, "g Home\n/\ntype wait network rank 1 role compute cta 2 epoch 2 <1us\nEnter\n");
+    stage_play(&s, "G End\n/\ntype wait network rank 1 role compute cta 2\nEnter N\n");
     assert_true(s.m.chain.step[2].time < s.m.event.start);
     assert_non_null(
         strstr(s.m.chain.verdict, "100 % of this wait the chunk was there, but this CTA did not run"));

@@ -201,7 +201,7 @@ static void spoilt_tables_do_no_harm(void **state)
         "UPDATE run SET op = char(27, 91, 50, 74), shape = NULL",
         "UPDATE run SET duration_ns = 9000000000000000000",
     };
-    char path[96], command[256], error[256];
+    char path[128], command[384], error[256];
     snprintf(path, sizeof path, "%s.spoilt", stage_trace(0));
     for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
         snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
