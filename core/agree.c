@@ -19,8 +19,8 @@ uint64_t agree_hash(const char *text)
     return h;
 }
 
-static int differs(const struct ballot *all, uint32_t world, const char *verb, const struct agree_field *fields,
-                   uint32_t count, char *error, size_t error_size)
+static int differs(const struct ballot *all, uint32_t world, const char *verb,
+                   const struct agree_field *fields, uint32_t count, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t odd = 0, others = 0;
@@ -35,17 +35,19 @@ static int differs(const struct ballot *all, uint32_t world, const char *verb, c
         if (others > 1)
             snprintf(more, sizeof more, " (and %u more ranks differ)", others - 1);
         if (fields[i].opaque)
-            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name, more);
+            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name,
+                     more);
         else
-            snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb, fields[i].name,
-                     (unsigned long long)all[odd].values[i], (unsigned long long)all[0].values[i], more);
+            snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb,
+                     fields[i].name, (unsigned long long)all[odd].values[i],
+                     (unsigned long long)all[0].values[i], more);
         return -EINVAL;
     }
     return 0;
 }
 
-int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb, const struct agree_field *fields,
-          uint32_t count, int result, char *error, size_t error_size)
+int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
+          const struct agree_field *fields, uint32_t count, int result, char *error, size_t error_size)
 {
     struct ballot *all = calloc(world + 1, sizeof *all), *mine = all + world;
     if (!all) { /* the others would wait for this rank */

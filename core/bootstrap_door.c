@@ -15,8 +15,8 @@
 /* And how long it is left alone while the room is full: the silent go, so that ranks come in. */
 #define CROWDED_NS 250000000ull
 
-/* Where the job stays on this host, so does the door. A name is no proof of that: Debian gives a host's own name the
- * address 127.0.1.1. */
+/* Where the job stays on this host, so does the door. A name is no proof of that: Debian gives a host's own
+ * name the address 127.0.1.1. */
 static int stays_here(const char *host)
 {
     return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
@@ -129,7 +129,8 @@ static void forget(struct door *d, uint32_t i)
 
 static void turn_away(struct door *d, uint32_t i, int error, const char *text)
 {
-    snprintf(d->rumour, sizeof d->rumour, "a connection from %s was turned away: %s", d->strangers[i].address, text);
+    snprintf(d->rumour, sizeof d->rumour, "a connection from %s was turned away: %s", d->strangers[i].address,
+             text);
     door_refuse(&d->strangers[i], error, text);
     forget(d, i);
 }
@@ -140,8 +141,8 @@ static int let_in(struct door *d)
         int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS || errno == EBADF ||
-                       errno == EINVAL || errno == ENOTSOCK))
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
+                       errno == EBADF || errno == EINVAL || errno == ENOTSOCK))
             return -errno;
         if (fd < 0)
             continue; /* that connection failed, not the listener */
@@ -174,8 +175,10 @@ static int listen_to(struct door *d, uint32_t i, struct wire_hello *hello)
         if (wire_same_token(hello->token, d->token))
             return 1;
         char text[128];
-        snprintf(text, sizeof text, "wrong job token from a process that calls itself rank %u of %u; is another job at this port?",
-                 hello->rank, hello->world);
+        snprintf(
+            text, sizeof text,
+            "wrong job token from a process that calls itself rank %u of %u; is another job at this port?",
+            hello->rank, hello->world);
         turn_away(d, i, -EPERM, text);
     }
     return 0;

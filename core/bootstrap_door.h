@@ -1,5 +1,5 @@
-/* Inside core: rank 0's front door. Whoever connects is a stranger until its greeting shows the job's token; strangers are
- * turned away and never stop the job. */
+/* Inside core: rank 0's front door. Whoever connects is a stranger until its greeting shows the job's token;
+ * strangers are turned away and never stop the job. */
 #ifndef MK_BOOTSTRAP_DOOR_H
 #define MK_BOOTSTRAP_DOOR_H
 
@@ -23,12 +23,12 @@ struct door {
 int door_open(struct door *d, const struct bootstrap_config *config, char *error, size_t error_size);
 void door_close(struct door *d);
 
-/* Adds what to poll for (DOOR_STRANGERS + 1 at most); returns how many. *deadline is lowered to when a stranger's time
- * is up. */
+/* Adds what to poll for (DOOR_STRANGERS + 1 at most); returns how many. *deadline is lowered to when a
+ * stranger's time is up. */
 uint32_t door_watch(const struct door *d, struct pollfd *fds, uint64_t *deadline);
 
-/* Looks who is there; never blocks. 1: somebody showed the token; *arrived (the caller's now), *hello and the version that
- * it speaks are filled; call again. 0: nobody. -errno: the listener is out of order. */
+/* Looks who is there; never blocks. 1: somebody showed the token; *arrived (the caller's now), *hello and the
+ * version that it speaks are filled; call again. 0: nobody. -errno: the listener is out of order. */
 int door_step(struct door *d, struct peer *arrived, struct wire_hello *hello, uint32_t *version);
 
 /* Tells a peer why it cannot stay, and closes. */

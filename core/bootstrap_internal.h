@@ -1,7 +1,8 @@
 /* Inside core: the state of one rank's bootstrap.
  *
- * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and tells `changed`; callers write
- * (under the lock too) and wait for `changed`. So bad news is seen at once, whatever the caller does. */
+ * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and tells `changed`;
+ * callers write (under the lock too) and wait for `changed`. So bad news is seen at once, whatever the caller
+ * does. */
 #ifndef MK_BOOTSTRAP_INTERNAL_H
 #define MK_BOOTSTRAP_INTERNAL_H
 
@@ -23,26 +24,26 @@ struct bootstrap_slot {
 struct bootstrap {
     uint32_t rank, world;
     uint64_t timeout_ns;
-    struct door door;     /* rank 0 */
-    struct peer *peers;   /* rank 0: world of them, [r] leads to rank r; elsewhere one, to rank 0 */
+    struct door door;   /* rank 0 */
+    struct peer *peers; /* rank 0: world of them, [r] leads to rank r; elsewhere one, to rank 0 */
     struct bootstrap_slot *slots;
     uint32_t peer_count;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int threads;          /* the three above and the watcher exist */
+    int threads; /* the three above and the watcher exist */
     pthread_t watcher;
-    int wake_fd;          /* eventfd: the watcher looks again */
+    int wake_fd; /* eventfd: the watcher looks again */
     int leaving, quit;
     uint32_t full_slots;
-    uint32_t departed;    /* peers that said BYE */
-    uint32_t sequence;    /* of the next collective */
+    uint32_t departed;            /* peers that said BYE */
+    uint32_t sequence;            /* of the next collective */
     uint64_t pong_at, pong_value; /* pong_at 0: not here */
 
-    int failed;           /* atomic; 1: `failure` holds something */
+    int failed; /* atomic; 1: `failure` holds something */
     struct mk_failure failure;
     int final;
-    uint64_t settle_at;   /* when it becomes final; 0: not by this rank */
+    uint64_t settle_at; /* when it becomes final; 0: not by this rank */
 };
 
 /* The rank at the other end of peer i, and back. */
@@ -52,7 +53,8 @@ static inline uint32_t bootstrap_peer_rank(const struct bootstrap *b, uint32_t i
 }
 
 /* bootstrap_join.c: connects; after it, all ranks are in b->peers. 0 or -errno with a sentence. */
-int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error, size_t error_size);
+int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error,
+                   size_t error_size);
 
 /* bootstrap_watch.c: the watcher thread. */
 int bootstrap_watch_start(struct bootstrap *b);
@@ -60,6 +62,10 @@ void bootstrap_watch_stop(struct bootstrap *b);
 
 /* With the lock held: takes a failure into the job's record and sends it on. */
 void bootstrap_record(struct bootstrap *b, const struct mk_failure *f);
+
+/* With the lock held: waits for `changed`, at most until `deadline`. ETIMEDOUT where that has passed. */
+int bootstrap_wait(struct bootstrap *b, uint64_t deadline);
+
 void bootstrap_clear_slot(struct bootstrap *b, uint32_t i);
 void bootstrap_wake(struct bootstrap *b);
 

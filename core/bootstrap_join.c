@@ -9,7 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches them. */
+/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches
+ * them. */
 #define VERDICT_NS 1000000000ull
 #define LINGER_NS 500000000ull
 #define KNOCK_NS 2000000000ull /* one attempt to connect */
@@ -46,9 +47,9 @@ static int judge_missing(struct bootstrap *b, struct verdict *v)
     if (missing > 8)
         snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
     const char *rumour = b->door.rumour;
-    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s%s%s", missing, b->world,
-                 (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list, rumour[0] ? " (" : "", rumour,
-                 rumour[0] ? ")" : "");
+    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s%s%s", missing,
+                 b->world, (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list, rumour[0] ? " (" : "",
+                 rumour, rumour[0] ? ")" : "");
 }
 
 /* Somebody with the token is here; may it come in? */
@@ -56,8 +57,8 @@ static int judge_arrival(struct bootstrap *b, struct peer *p, const struct wire_
                          struct verdict *v)
 {
     if (version != WIRE_VERSION)
-        return judge(v, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u", h->rank,
-                     p->address, version, WIRE_VERSION);
+        return judge(v, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u",
+                     h->rank, p->address, version, WIRE_VERSION);
     if (h->world != b->world)
         return judge(v, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank, p->address,
                      h->world, b->world);
@@ -180,8 +181,8 @@ static int talks_to_itself(int fd)
     socklen_t a = sizeof here, c = sizeof there;
     memset(&here, 0, sizeof here);
     memset(&there, 0, sizeof there);
-    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 && getpeername(fd, (struct sockaddr *)&there, &c) == 0 &&
-           a == c && !memcmp(&here, &there, a);
+    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &c) == 0 && a == c && !memcmp(&here, &there, a);
 }
 
 /* A connected socket or -errno. */
@@ -208,7 +209,8 @@ static int knock(const struct addrinfo *to, uint64_t deadline)
 }
 
 /* Knocks until somebody opens: rank 0 may start later. */
-static int find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline, struct verdict *v)
+static int find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
+                     struct verdict *v)
 {
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
@@ -228,15 +230,16 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return judge(v, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank, config->host,
-                     config->port, (double)b->timeout_ns / 1e9, strerror(-fd));
+        return judge(v, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank,
+                     config->host, config->port, (double)b->timeout_ns / 1e9, strerror(-fd));
     peer_tune(fd, b->timeout_ns);
     peer_init(&b->peers[0], fd);
     return 0;
 }
 
 /* Shows the token and waits for rank 0's word. -EBUSY: rank 0 was crowded, try again. */
-static int greet(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline, struct verdict *v)
+static int greet(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
+                 struct verdict *v)
 {
     struct peer *p = &b->peers[0];
     struct wire_hello hello = {.rank = b->rank, .world = b->world};
@@ -249,13 +252,15 @@ static int greet(struct bootstrap *b, const struct bootstrap_config *config, uin
     while ((result = peer_receive(p, &why)) == 0) {
         struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
         if (poll_until(&fd, 1, deadline) == 0)
-            return judge(v, -ETIMEDOUT, "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
-                                        "who is missing",
+            return judge(v, -ETIMEDOUT,
+                         "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
+                         "who is missing",
                          b->rank, (double)(b->timeout_ns + VERDICT_NS) / 1e9, p->address);
         peer_flush(p);
     }
     if (result < 0 && result != -EPROTO)
-        return judge(v, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined", p->address);
+        return judge(v, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined",
+                     p->address);
     if (result == 1 && p->in.header.kind == WIRE_WELCOME) {
         wire_release(&p->in);
         return 0;

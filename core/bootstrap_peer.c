@@ -34,7 +34,8 @@ void peer_tune(int fd, uint64_t timeout_ns)
     uint64_t seconds = timeout_ns / 1000000000ull;
     int on = 1, probes = 3, every = seconds < 4 ? 1 : (int)(seconds / 4);
     unsigned ms = (unsigned)(timeout_ns / 1000000ull);
-    /* None of these can fail on a TCP socket in a way that matters: the waits above them are bounded anyway. */
+    /* None of these can fail on a TCP socket in a way that matters: the waits above them are bounded anyway.
+     */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
@@ -67,7 +68,8 @@ int peer_flush(struct peer *p)
 {
     while (p->first && p->fd >= 0) {
         struct peer_send *s = p->first;
-        ssize_t n = send(p->fd, s->blob->data + p->sent, s->blob->bytes - p->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            send(p->fd, s->blob->data + p->sent, s->blob->bytes - p->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -117,8 +119,8 @@ int peer_receive(struct peer *p, const char **why)
     uint8_t buffer[65536];
     *why = NULL;
     for (;;) {
-        uint64_t missing = p->in.have < WIRE_HEADER_BYTES ? WIRE_HEADER_BYTES - p->in.have
-                                                              : p->in.header.length - p->in.got;
+        uint64_t missing =
+            p->in.have < WIRE_HEADER_BYTES ? WIRE_HEADER_BYTES - p->in.have : p->in.header.length - p->in.got;
         ssize_t n = recv(p->fd, buffer, missing < sizeof buffer ? missing : sizeof buffer, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;

@@ -87,8 +87,8 @@ static void lose(struct bootstrap *b, uint32_t i, int error)
     if (!expected) {
         struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, bootstrap_peer_rank(b, i));
         int silent = error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH;
-        snprintf(f.detail, sizeof f.detail, silent ? "its host %s does not answer" : "its connection from %s closed",
-                 p->address);
+        snprintf(f.detail, sizeof f.detail,
+                 silent ? "its host %s does not answer" : "its connection from %s closed", p->address);
         bootstrap_record(b, &f);
     }
     pthread_cond_broadcast(&b->changed);
@@ -208,7 +208,8 @@ static void serve_door(struct bootstrap *b)
     int result;
     while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
         char text[128];
-        snprintf(text, sizeof text, "rank %u came twice: the job at this port is complete and running", hello.rank);
+        snprintf(text, sizeof text, "rank %u came twice: the job at this port is complete and running",
+                 hello.rank);
         door_refuse(&arrived, -EEXIST, text);
     }
     if (result < 0)

@@ -201,8 +201,9 @@ int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WI
 }
 
 /* The fields of a record in their order on the wire. */
-#define FAILURE_U32(f)                                                                                                 \
-    &(f)->kind, &(f)->op, &(f)->rank, &(f)->cta, &(f)->role, &(f)->flag, &(f)->chunk, &(f)->producer, &(f)->evidence
+#define FAILURE_U32(f)                                                                                       \
+    &(f)->kind, &(f)->op, &(f)->rank, &(f)->cta, &(f)->role, &(f)->flag, &(f)->chunk, &(f)->producer,        \
+        &(f)->evidence
 #define FAILURE_U64(f) &(f)->seen, &(f)->wanted, &(f)->epoch, &(f)->waited_ns
 
 void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final)
@@ -235,7 +236,8 @@ int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, i
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++, in += 8)
         *longs[i] = wire_get_u64(in);
     f->status = (int32_t)wire_get_u32(in);
-    if (last > 1 || f->kind == MK_FAIL_NONE || f->kind >= MK_FAIL_KINDS || f->evidence > FAILURE_BEST_EVIDENCE)
+    if (last > 1 || f->kind == MK_FAIL_NONE || f->kind >= MK_FAIL_KINDS ||
+        f->evidence > FAILURE_BEST_EVIDENCE)
         return -EPROTO;
     *final = (int)last;
     int result = take_string(f->what, in + 4, sizeof f->what);

@@ -1,4 +1,5 @@
-/* The communicator: opens its parts in order, closes them in reverse, and gives every failure one sentence. */
+/* The communicator: opens its parts in order, closes them in reverse, and gives every failure one sentence.
+ */
 #include "core/comm.h"
 #include "core/agree.h"
 
@@ -28,7 +29,8 @@ struct plan_handle {
     struct mk_comm *comm;
 };
 
-__attribute__((format(printf, 3, 4))) static int refuse(struct mk_comm *comm, int error, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int refuse(struct mk_comm *comm, int error, const char *format,
+                                                        ...)
 {
     va_list args;
     va_start(args, format);
@@ -88,8 +90,9 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     c->fabric[sizeof c->fabric - 1] = c->nic[sizeof c->nic - 1] = '\0';
     uint64_t world = (uint64_t)c->nodes * c->gpus;
     if (!c->nodes || !c->gpus || c->gpus > MK_MAX_LOCAL || world > MK_MAX_RANKS || c->rank >= world)
-        return refuse(comm, -EINVAL, "rank %u on %u nodes of %u ranks: 1 to %u ranks a node and at most %u in all",
-                      c->rank, c->nodes, c->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
+        return refuse(comm, -EINVAL,
+                      "rank %u on %u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", c->rank,
+                      c->nodes, c->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
     if ((unsigned)c->exec >= MK_EXECS)
         return refuse(comm, -EINVAL, "there is no executor number %d", (int)c->exec);
     if (!c->token[0] && world > 1)
@@ -105,8 +108,10 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
         c->flag_bytes = cuda ? (uint64_t)16 << 20 : (uint64_t)1 << 20;
     if (!c->timeout_ns)
         c->timeout_ns = MK_TIMEOUT_NS;
-    if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull || c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * PAGE)
-        return refuse(comm, -EINVAL, "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
+    if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull ||
+        c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * PAGE)
+        return refuse(comm, -EINVAL,
+                      "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
                       (unsigned long long)c->flag_bytes, (unsigned long long)c->heap_bytes, MK_CMD_MAX_FLAG,
                       (unsigned long long)MK_CMD_MAX_OFFSET);
     c->heap_bytes = mk_round_up(c->heap_bytes, PAGE);
@@ -133,12 +138,13 @@ static int join(struct mk_comm *comm)
         return result;
     comm->stage = STAGE_JOINED;
     const struct agree_field fields[] = {
-        {"executor", (uint64_t)c->exec, 0},     {"nodes", c->nodes, 0},           {"ranks per node", c->gpus, 0},
-        {"heap bytes", c->heap_bytes, 0},       {"flag bytes", c->flag_bytes, 0}, {"timeout in ns", c->timeout_ns, 0},
+        {"executor", (uint64_t)c->exec, 0},   {"nodes", c->nodes, 0},
+        {"ranks per node", c->gpus, 0},       {"heap bytes", c->heap_bytes, 0},
+        {"flag bytes", c->flag_bytes, 0},     {"timeout in ns", c->timeout_ns, 0},
         {"fabric", agree_hash(c->fabric), 1},
     };
-    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields, sizeof fields / sizeof *fields, 0,
-                   comm->error, sizeof comm->error);
+    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields,
+                   sizeof fields / sizeof *fields, 0, comm->error, sizeof comm->error);
     if (comm_failed(comm))
         tell_failure(comm); /* what differs is known to all; a failure has a sentence of its own */
     return result;
@@ -206,7 +212,8 @@ void mk_comm_close(struct mk_comm *comm)
     if (!comm)
         return;
     if (comm->stage == STAGE_OPEN && !comm_failed(comm))
-        bootstrap_barrier(comm->bootstrap); /* peers may still read this heap; a failure ends the wait, and so do we */
+        bootstrap_barrier(
+            comm->bootstrap); /* peers may still read this heap; a failure ends the wait, and so do we */
     if (comm->stage >= STAGE_NET && comm->net)
         comm->net->close(comm);
     if (comm->stage >= STAGE_EXEC)
@@ -229,7 +236,8 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset)
     struct mk_heap *h = &comm->heap;
     uint64_t first = mk_round_up(h->next_data, MK_HEAP_UNIT);
     if (comm->stage != STAGE_OPEN || first > h->bytes || bytes > h->bytes - first) {
-        refuse(comm, -ENOSPC, "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
+        refuse(comm, -ENOSPC,
+               "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
                (unsigned long long)bytes, (unsigned long long)(first < h->bytes ? h->bytes - first : 0),
                (unsigned long long)(h->bytes - h->flag_bytes));
         return NULL;
@@ -246,18 +254,22 @@ static int check_room(struct mk_comm *comm, const struct mk_plan *p)
     uint64_t flags = h->flag_bytes / 8;
     if (p->flag_base + (uint64_t)p->flags > flags)
         return refuse(comm, -ENOSPC,
-                      "%s needs %u flags and %llu of %llu are free: open the communicator with flag_bytes of at least %llu",
+                      "%s needs %u flags and %llu of %llu are free: open the communicator with flag_bytes of "
+                      "at least %llu",
                       plan_op_name(q->op), p->flags, (unsigned long long)(flags - p->flag_base),
-                      (unsigned long long)flags, (unsigned long long)mk_round_up((p->flag_base + (uint64_t)p->flags) * 8, PAGE));
+                      (unsigned long long)flags,
+                      (unsigned long long)mk_round_up((p->flag_base + (uint64_t)p->flags) * 8, PAGE));
     if (p->heap_base > h->bytes || p->heap_bytes > h->bytes - p->heap_base)
-        return refuse(comm, -ENOSPC,
-                      "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the communicator with "
-                      "heap_bytes of at least %llu",
-                      plan_op_name(q->op), (unsigned long long)p->heap_bytes,
-                      (unsigned long long)(p->heap_base < h->bytes ? h->bytes - p->heap_base : 0),
-                      (unsigned long long)(h->bytes - h->flag_bytes),
-                      (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes, PAGE));
-    if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes || q->a_offset >= h->next_data))
+        return refuse(
+            comm, -ENOSPC,
+            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the communicator with "
+            "heap_bytes of at least %llu",
+            plan_op_name(q->op), (unsigned long long)p->heap_bytes,
+            (unsigned long long)(p->heap_base < h->bytes ? h->bytes - p->heap_base : 0),
+            (unsigned long long)(h->bytes - h->flag_bytes),
+            (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes, PAGE));
+    if (q->a_in_heap &&
+        (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes || q->a_offset >= h->next_data))
         return refuse(comm, -EINVAL, "A at offset %llu of the heap: not a place that mk_heap_alloc gave",
                       (unsigned long long)q->a_offset);
     return 0;
@@ -268,7 +280,8 @@ static int build(struct mk_comm *comm, struct mk_plan *p, const struct mk_proble
 {
     if (comm->plan_count == sizeof comm->plans / sizeof *comm->plans)
         return refuse(comm, -ENOSPC, "a communicator has at most %u plans", comm->plan_count);
-    int result = plan_build(p, problem, comm->heap.next_flag, comm->heap.next_data, comm->error, sizeof comm->error);
+    int result =
+        plan_build(p, problem, comm->heap.next_flag, comm->heap.next_data, comm->error, sizeof comm->error);
     return result ? result : check_room(comm, p);
 }
 
@@ -359,7 +372,8 @@ static int launch(struct mk_plan *plan, enum mk_op op, const char *name, const v
     if (q->op != op)
         return refuse(comm, -EINVAL, "%s got a plan of %s", name, plan_op_name(q->op));
     if (!a || !b || !c || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
-        return refuse(comm, -EINVAL, "A, B and C at %p, %p and %p: each must be 16-byte aligned memory", a, b, c);
+        return refuse(comm, -EINVAL, "A, B and C at %p, %p and %p: each must be 16-byte aligned memory", a, b,
+                      c);
     if (q->a_in_heap && (const uint8_t *)a != (const uint8_t *)comm->heap.base + q->a_offset)
         return refuse(comm, -EINVAL, "A at %p: the plan has it at offset %llu of the symmetric heap, %p", a,
                       (unsigned long long)q->a_offset, (void *)((uint8_t *)comm->heap.base + q->a_offset));

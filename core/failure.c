@@ -133,8 +133,9 @@ static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
     return 1 + (f->chunk != UINT32_MAX) + 2 * (f->producer == lost);
 }
 
-/* Whether `later` says why the rank that `kept` blames could not deliver: that rank waited too, about as long, for another.
- * A rank that blames itself (its own puts do not leave) is explained by whoever blames another. */
+/* Whether `later` says why the rank that `kept` blames could not deliver: that rank waited too, about as
+ * long, for another. A rank that blames itself (its own puts do not leave) is explained by whoever blames
+ * another. */
 static int explains(const struct mk_failure *kept, const struct mk_failure *later)
 {
     if (kept->kind != MK_FAIL_TIMEOUT || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))
@@ -158,15 +159,18 @@ int failure_merge(struct mk_failure *kept, const struct mk_failure *later)
         *kept = *later;
         return later->kind != MK_FAIL_NONE;
     }
-    if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST && later->producer == kept->producer) {
-        /* The put failed because its peer had gone: that is the news, and the put says what it was good for. */
+    if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
+        later->producer == kept->producer) {
+        /* The put failed because its peer had gone: that is the news, and the put says what it was good for.
+         */
         struct mk_failure put = *kept;
         *kept = *later;
         failure_merge(kept, &put);
         return 1;
     }
-    if (kept->kind == MK_FAIL_PEER_LOST && later->kind == MK_FAIL_PEER_LOST && later->producer == kept->producer &&
-        later->evidence > kept->evidence && later->evidence <= FAILURE_BEST_EVIDENCE) {
+    if (kept->kind == MK_FAIL_PEER_LOST && later->kind == MK_FAIL_PEER_LOST &&
+        later->producer == kept->producer && later->evidence > kept->evidence &&
+        later->evidence <= FAILURE_BEST_EVIDENCE) {
         *kept = *later; /* enriched elsewhere */
         return 1;
     }

@@ -93,12 +93,14 @@ static uint64_t hash(uint64_t h, const char *text)
 /* What all ranks of this job share and other jobs do not. */
 static uint64_t job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
 {
-    static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT",
-                                        NULL};
-    static const char *const mpi[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID", "USER",
-                                      NULL};
+    static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
+                                        "MASTER_PORT", NULL};
+    static const char *const mpi[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID", "USER", NULL};
     static const char *const slurm[] = {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", NULL};
-    const char *const *names = !strcmp(l->name, "torchrun") ? torch : !strcmp(l->name, "mpirun") ? mpi : slurm;
+    const char *const *names = !strcmp(l->name, "torchrun") ? torch
+                               : !strcmp(l->name, "mpirun") ? mpi
+                                                            : slurm;
     uint64_t h = hash(seed, l->name);
     for (; *names; names++)
         h = hash(h, value(r, *names));
@@ -156,14 +158,14 @@ static int finish(struct reading *r, struct launcher *l, const char *option)
     if (!l->world || l->rank >= l->world)
         return refuse(r, "%s says that this is rank %u of %u", l->name, l->rank, l->world);
     if (!l->local_world || l->local_rank >= l->local_world || l->local_world > l->world)
-        return refuse(r, "%s says that this is local rank %u of %u, of %u ranks in all", l->name, l->local_rank,
-                      l->local_world, l->world);
+        return refuse(r, "%s says that this is local rank %u of %u, of %u ranks in all", l->name,
+                      l->local_rank, l->local_world, l->world);
     if (l->world % l->local_world)
-        return refuse(r, "%s has %u ranks with %u on this node: every node must have as many (%s)", l->name, l->world,
-                      l->local_world, option);
+        return refuse(r, "%s has %u ranks with %u on this node: every node must have as many (%s)", l->name,
+                      l->world, l->local_world, option);
     if (l->rank % l->local_world != l->local_rank)
-        return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)", l->name, l->rank,
-                      l->local_rank, l->local_world, option);
+        return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)",
+                      l->name, l->rank, l->local_rank, l->local_world, option);
     l->nodes = l->world / l->local_world;
     find_host(r, l);
     find_port(r, l);
@@ -185,8 +187,8 @@ static int read_torchrun(struct reading *r, struct launcher *l)
     if (mpi && !value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
         (number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||
          number(r, "mpirun", "OMPI_COMM_WORLD_SIZE", MK_MAX_RANKS) != l->world))
-        refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them", l->rank, l->world, mpi,
-               value(r, "OMPI_COMM_WORLD_SIZE") ? value(r, "OMPI_COMM_WORLD_SIZE") : "?");
+        refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them", l->rank,
+               l->world, mpi, value(r, "OMPI_COMM_WORLD_SIZE") ? value(r, "OMPI_COMM_WORLD_SIZE") : "?");
     return finish(r, l, "torchrun --nproc-per-node with the same number on every node");
 }
 
@@ -196,8 +198,10 @@ static int read_mpirun(struct reading *r, struct launcher *l)
     l->name = "mpirun";
     l->rank = number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
     l->world = number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
-    l->local_rank = number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
-    l->local_world = number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
+    l->local_rank =
+        number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
+    l->local_world =
+        number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
     return finish(r, l, open ? "mpirun --map-by ppr:N:node" : "mpirun -ppn N");
 }
 
@@ -214,7 +218,8 @@ static uint32_t tasks_per_node(struct reading *r)
     for (; *c >= '0' && *c <= '9' && tasks <= MK_MAX_RANKS; c++)
         tasks = tasks * 10 + (uint32_t)(*c - '0');
     if (strchr(text, ','))
-        refuse(r, "srun has %.60s tasks on its nodes: every node must have as many (srun --ntasks-per-node)", text);
+        refuse(r, "srun has %.60s tasks on its nodes: every node must have as many (srun --ntasks-per-node)",
+               text);
     else if (c == text || tasks > MK_MAX_RANKS || (*c && *c != '('))
         refuse(r, "SLURM_STEP_TASKS_PER_NODE=%.60s in the environment is not a number of tasks", text);
     return tasks;
@@ -231,8 +236,9 @@ static int read_srun(struct reading *r, struct launcher *l)
     uint32_t node = number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
     l->local_world = tasks_per_node(r);
     if (!r->refused && l->local_world && l->rank != node * l->local_world + l->local_rank)
-        return refuse(r, "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
-                         "--distribution=block)",
+        return refuse(r,
+                      "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
+                      "--distribution=block)",
                       l->rank, l->local_rank, node);
     return finish(r, l, "srun --ntasks-per-node");
 }
@@ -244,7 +250,8 @@ int launcher_read(struct launcher *out, const char *const *environment, char *er
     memset(out, 0, sizeof *out);
     if (error_size)
         error[0] = '\0';
-    /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says the local rank too. */
+    /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says the local
+     * rank too. */
     int step = value(&r, "SLURM_STEP_NUM_TASKS") != NULL; /* a batch script has a rank too, but no step */
     if (value(&r, "RANK") || value(&r, "WORLD_SIZE"))
         result = read_torchrun(&r, out);

@@ -1,15 +1,17 @@
-/* Who is this process? Known from what torchrun, srun (Slurm) and mpirun (Open MPI, MPICH, Intel MPI) leave in the environment.
+/* Who is this process? Known from what torchrun, srun (Slurm) and mpirun (Open MPI, MPICH, Intel MPI) leave
+ * in the environment.
  *
  * Looked for in this order, the innermost first, because one may be started by another:
  *   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
- *   mpirun    OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}, or PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
- *   srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE,
- *             SLURM_STEP_NODELIST. A step of one task (srun --pty bash) is no launcher: there `mkernel run` starts the ranks.
+ *   mpirun    OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}, or PMI_RANK, PMI_SIZE, MPI_LOCALRANKID,
+ * MPI_LOCALNRANKS srun      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_NODEID,
+ * SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NODELIST. A step of one task (srun --pty bash) is no launcher: there
+ * `mkernel run` starts the ranks.
  *
- * Host of rank 0: MKERNEL_HOST; else MASTER_ADDR; else 127.0.0.1 where all ranks are on one node; else the first node of
- * Slurm's list. Port: MKERNEL_PORT; else MASTER_PORT + 1 (torchrun's own store listens at MASTER_PORT); else 20000 to
- * 29999, from the job's id. Token: MKERNEL_TOKEN; else made from the job's id, which keeps jobs apart but is no secret:
- * where others share the network, set MKERNEL_TOKEN. */
+ * Host of rank 0: MKERNEL_HOST; else MASTER_ADDR; else 127.0.0.1 where all ranks are on one node; else the
+ * first node of Slurm's list. Port: MKERNEL_PORT; else MASTER_PORT + 1 (torchrun's own store listens at
+ * MASTER_PORT); else 20000 to 29999, from the job's id. Token: MKERNEL_TOKEN; else made from the job's id,
+ * which keeps jobs apart but is no secret: where others share the network, set MKERNEL_TOKEN. */
 #ifndef MK_LAUNCHER_H
 #define MK_LAUNCHER_H
 
@@ -25,9 +27,10 @@ struct launcher {
     char token[64];
 };
 
-/* Reads `environment` ("NAME=VALUE" strings, ended by NULL: environ). Returns 1 and fills *out under a launcher, 0 where there
- * is none, -EINVAL with one sentence in `error` where the environment is incomplete or contradicts itself. Ranks must be
- * numbered node by node, as many on each: the sentence says which option gives that. Pure: any thread, nothing kept. */
+/* Reads `environment` ("NAME=VALUE" strings, ended by NULL: environ). Returns 1 and fills *out under a
+ * launcher, 0 where there is none, -EINVAL with one sentence in `error` where the environment is incomplete
+ * or contradicts itself. Ranks must be numbered node by node, as many on each: the sentence says which option
+ * gives that. Pure: any thread, nothing kept. */
 int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t error_size);
 
 #endif

@@ -1,5 +1,6 @@
-/* Whatever bytes arrive in whatever pieces, the bootstrap's parser takes or refuses them: it never reads or writes out of
- * bounds, never takes more memory than twice what came, and what it takes can be written again. */
+/* Whatever bytes arrive in whatever pieces, the bootstrap's parser takes or refuses them: it never reads or
+ * writes out of bounds, never takes more memory than twice what came, and what it takes can be written again.
+ */
 #include "core/bootstrap_wire.h"
 
 #include <stdio.h>
@@ -35,7 +36,8 @@ static void take_failure(const struct wire_parser *p)
     failure_sentence(&f, text, sizeof text);
     require(strlen(text) < sizeof text, "a sentence ends");
     wire_put_failure(again, &f, final);
-    require(!wire_get_failure(again, sizeof again, &g, &last) && last == final, "a failure is written as it was read");
+    require(!wire_get_failure(again, sizeof again, &g, &last) && last == final,
+            "a failure is written as it was read");
     require(!memcmp(&f, &g, sizeof f), "a failure stays the same");
     failure_merge(&g, &f);
 }
@@ -51,7 +53,8 @@ static void take_refuse(const struct wire_parser *p)
 static void take(const struct wire_parser *p)
 {
     uint8_t header[WIRE_HEADER_BYTES];
-    wire_put_header(header, (enum wire_kind)p->header.kind, p->header.sequence, p->header.from, p->header.length);
+    wire_put_header(header, (enum wire_kind)p->header.kind, p->header.sequence, p->header.from,
+                    p->header.length);
     require(!memcmp(header + 8, p->raw + 8, 16), "a header is written as it was read");
     if (p->header.kind == WIRE_HELLO)
         take_hello(p);

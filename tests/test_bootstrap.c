@@ -236,8 +236,10 @@ static void leaving_is_no_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_gets_what_each_gave), cmocka_unit_test(one_rank_needs_no_network),
-        cmocka_unit_test(unusable_arguments_are_refused), cmocka_unit_test(rank_0_may_come_last),
+        cmocka_unit_test(every_rank_gets_what_each_gave),
+        cmocka_unit_test(one_rank_needs_no_network),
+        cmocka_unit_test(unusable_arguments_are_refused),
+        cmocka_unit_test(rank_0_may_come_last),
         cmocka_unit_test(leaving_is_no_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

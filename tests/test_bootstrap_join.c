@@ -1,4 +1,5 @@
-/* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends nothing. */
+/* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends
+ * nothing. */
 #include "core/bootstrap_wire.h"
 #include "tests/helpers/job.h"
 
@@ -31,9 +32,8 @@ struct visitor {
 static int visit(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     const struct visitor *v = argument;
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_port = htons(c->port),
-                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fds[64];
     for (int i = 0; i < v->connections; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
@@ -71,7 +71,8 @@ static void ended(const struct job *j, uint32_t slot, int result, const char *sa
 {
     const struct job_report *r = &j->reports[slot];
     if (!r->came || r->result != result || !strstr(r->text, says))
-        print_message("process %u: came %d, result %d after %.2f s: %s\n", slot, r->came, r->result, r->seconds, r->text);
+        print_message("process %u: came %d, result %d after %.2f s: %s\n", slot, r->came, r->result,
+                      r->seconds, r->text);
     assert_true(r->came);
     assert_int_equal(r->result, result);
     assert_non_null(strstr(r->text, says));
@@ -185,11 +186,13 @@ static void garbage_after_the_token_ends_the_job(void **state)
     for (uint32_t r = 0; r < 3; r += 2) {
         c = job_config(&j, r);
         job_start(&j, r, &c, join, NULL);
-        job_sleep(0.1); /* so that it is found before all have joined; afterwards it is the watcher's to find */
+        job_sleep(
+            0.1); /* so that it is found before all have joined; afterwards it is the watcher's to find */
     }
     job_finish(&j, LATEST + 1);
     for (uint32_t r = 0; r < 3; r++)
-        ended(&j, r, -EPROTO, "rank 1 at 127.0.0.1 sent bytes that are not mkernel's while the ranks were joining");
+        ended(&j, r, -EPROTO,
+              "rank 1 at 127.0.0.1 sent bytes that are not mkernel's while the ranks were joining");
 }
 
 static void another_version_is_told_so(void **state)
@@ -255,7 +258,8 @@ static void kill_while_joining(uint32_t victim, int result, const char *says)
 static void a_rank_killed_while_joining_ends_the_job(void **state)
 {
     kill_while_joining(2, -ECONNRESET, "rank 2 at 127.0.0.1 was lost while the ranks were joining");
-    kill_while_joining(0, -ECONNRESET, "rank 0 at 127.0.0.1 closed the connection before all ranks had joined");
+    kill_while_joining(0, -ECONNRESET,
+                       "rank 0 at 127.0.0.1 closed the connection before all ranks had joined");
 }
 
 static void nobody_at_the_port(void **state)

@@ -1,4 +1,5 @@
-/* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls, with one sentence for all. */
+/* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls, with one
+ * sentence for all. */
 #define _GNU_SOURCE
 #include "core/bootstrap_internal.h"
 #include "tests/helpers/job.h"
@@ -35,7 +36,8 @@ struct act {
 
 static struct mk_failure timeout_of(uint32_t rank, uint32_t producer)
 {
-    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = rank, .cta = 1, .flag = 9, .chunk = 4};
+    struct mk_failure f = {
+        .kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = rank, .cta = 1, .flag = 9, .chunk = 4};
     f.producer = producer;
     f.seen = 2;
     f.wanted = f.epoch = 3;
@@ -114,7 +116,8 @@ static int play(const struct bootstrap_config *c, char *text, size_t size, void 
     if (result)
         return result;
     result = bootstrap_barrier(b);
-    int idle = a->what == DIE_IDLE || a->what == ENRICH || a->what == GARBAGE || a->what == FAIL || a->what == FAIL_TWICE;
+    int idle = a->what == DIE_IDLE || a->what == ENRICH || a->what == GARBAGE || a->what == FAIL ||
+               a->what == FAIL_TWICE;
     idle |= c->rank == a->who && a->what != DIE_IN_ALLGATHER;
     if (a->what == ENRICH && c->rank == 1) {
         struct act die = {1, DIE_IDLE};
@@ -156,7 +159,8 @@ static void all_end(struct act act, uint32_t except, double latest, const char *
             continue;
         first = first ? first : p->text;
         if (!p->came || !p->result || p->seconds > latest || !strstr(p->text, says) || strcmp(p->text, first))
-            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds, p->text);
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds,
+                          p->text);
         assert_true(p->came);
         assert_int_not_equal(p->result, 0);
         assert_non_null(strstr(p->text, says));
@@ -167,7 +171,8 @@ static void all_end(struct act act, uint32_t except, double latest, const char *
 
 static void a_rank_killed_in_an_allgather(void **state)
 {
-    all_end((struct act){2, DIE_IN_ALLGATHER}, 2, 1.6, "rank 2 is lost: its connection from 127.0.0.1 closed");
+    all_end((struct act){2, DIE_IN_ALLGATHER}, 2, 1.6,
+            "rank 2 is lost: its connection from 127.0.0.1 closed");
 }
 
 static void a_rank_killed_while_nobody_calls(void **state)
@@ -188,8 +193,9 @@ static void a_rank_that_hangs(void **state)
 
 static void a_reported_failure_reaches_everybody(void **state)
 {
-    const char *says = "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, "
-                       "wants 3); rank 1 should have produced it";
+    const char *says =
+        "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, "
+        "wants 3); rank 1 should have produced it";
     all_end((struct act){2, FAIL}, 9, 1.6, says);
     all_end((struct act){2, FAIL_TWICE}, 9, 1.6, says);
     says = "ag_gemm: rank 0 CTA 1";
@@ -201,7 +207,8 @@ static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
     for (uint32_t waiter = 0; waiter <= 2; waiter += 2) {
         char says[160];
         snprintf(says, sizeof says,
-                 "closed; rank %u CTA 1 (compute) was waiting for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, wants 3)",
+                 "closed; rank %u CTA 1 (compute) was waiting for chunk 4 of rank 1's A in epoch 3 (flag 9 "
+                 "saw 2, wants 3)",
                  waiter);
         all_end((struct act){waiter, ENRICH}, 1, 1.8, says);
     }
@@ -216,14 +223,17 @@ static void ranks_that_call_different_things(void **state)
 
 static void a_rank_that_sends_garbage(void **state)
 {
-    all_end((struct act){1, GARBAGE}, 9, 1.6, "a frame of unknown kind in the bootstrap's connection with rank 1");
+    all_end((struct act){1, GARBAGE}, 9, 1.6,
+            "a frame of unknown kind in the bootstrap's connection with rank 1");
     all_end((struct act){1, SECOND_PART}, 9, 1.6, "a second message before the first was answered");
 }
 
 static void a_rank_that_leaves_early(void **state)
 {
-    all_end((struct act){2, LEAVE}, 2, 1.6, "rank 2 is lost: it left the job when others called an all-gather");
-    all_end((struct act){0, LEAVE}, 0, 1.8, "rank 0 is lost: it left the job when others called an all-gather");
+    all_end((struct act){2, LEAVE}, 2, 1.6,
+            "rank 2 is lost: it left the job when others called an all-gather");
+    all_end((struct act){0, LEAVE}, 0, 1.8,
+            "rank 0 is lost: it left the job when others called an all-gather");
 }
 
 /* ---- a host that falls silent: its packets vanish, nothing closes ---- */
@@ -231,7 +241,8 @@ static void a_rank_that_leaves_early(void **state)
 static int set_loopback(int up)
 {
     struct ifreq r = {.ifr_name = "lo"};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), result = fd < 0 ? -1 : ioctl(fd, SIOCGIFFLAGS, &r);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+        result = fd < 0 ? -1 : ioctl(fd, SIOCGIFFLAGS, &r);
     if (up)
         r.ifr_flags |= IFF_UP;
     else

@@ -1,4 +1,5 @@
-/* What one end of the bootstrap writes the other reads, in whatever pieces it arrives; anything else is refused. */
+/* What one end of the bootstrap writes the other reads, in whatever pieces it arrives; anything else is
+ * refused. */
 #include "core/bootstrap_wire.h"
 
 #include <errno.h>
@@ -86,7 +87,8 @@ static void impossible_headers_are_refused(void **state)
     for (uint32_t kind = 0; kind < 70000; kind++) {
         wire_put_header(h, (enum wire_kind)kind, 0, 0, 8);
         uint32_t k = kind & 0xffff;
-        assert_int_equal(!refused(h), k == WIRE_REFUSE || k == WIRE_PART || k == WIRE_RESULT || k == WIRE_PONG);
+        assert_int_equal(!refused(h),
+                         k == WIRE_REFUSE || k == WIRE_PART || k == WIRE_RESULT || k == WIRE_PONG);
     }
     wire_put_header(h, WIRE_PART, 0, 0, WIRE_MAX_BYTES);
     assert_false(refused(h));
@@ -121,7 +123,8 @@ static void failures_survive_the_wire(void **state)
     assert_int_equal(wire_get_failure(bytes, sizeof bytes - 1, &got, &final), -EPROTO);
     bytes[4] = 200; /* kind */
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
-    memset(f.what, 'w', sizeof f.what); /* unterminated, and with a terminal's escape: sent as something harmless */
+    memset(f.what, 'w',
+           sizeof f.what); /* unterminated, and with a terminal's escape: sent as something harmless */
     f.what[3] = 27;
     wire_put_failure(bytes, &f, 0);
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);
@@ -168,9 +171,9 @@ static void tokens_differ_by_any_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_survive_any_cut),    cmocka_unit_test(two_frames_in_one_piece),
+        cmocka_unit_test(frames_survive_any_cut),         cmocka_unit_test(two_frames_in_one_piece),
         cmocka_unit_test(impossible_headers_are_refused), cmocka_unit_test(failures_survive_the_wire),
-        cmocka_unit_test(refusals_survive_the_wire), cmocka_unit_test(tokens_differ_by_any_bit),
+        cmocka_unit_test(refusals_survive_the_wire),      cmocka_unit_test(tokens_differ_by_any_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

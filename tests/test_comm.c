@@ -1,111 +1,6 @@
-/* A communicator opens its parts in order and closes them in reverse, whatever failed; what ranks disagree about is named
- * before it hurts; and a failure has the same sentence on every rank. */
-#include "core/agree.h"
-#include "tests/helpers/fake_parts.h"
-#include "tests/helpers/job.h"
-
-#include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-/* A test's part that runs in each rank once its communicator is open. Returns what the rank reports. */
-typedef int (*scene)(struct mk_comm *comm, uint32_t rank, char *text, size_t size);
-
-struct setup {
-    scene play;
-    uint32_t nodes;
-    void (*prepare)(uint32_t rank, struct mk_config *config); /* before opening; NULL: nothing */
-    const char *log; /* what the parts were asked, in order; NULL: not checked */
-};
-
-static uint32_t entries(const char *path)
-{
-    DIR *d = opendir(path);
-    uint32_t n = 0;
-    while (d && readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-/* A thread that was joined may be seen for a moment longer. */
-static int threads_stay(uint32_t before)
-{
-#ifdef __SANITIZE_THREAD__
-    before++; /* its own, made with the first of ours */
-#endif
-    double end = job_now() + 1;
-    while (entries("/proc/self/task") > before && job_now() < end)
-        job_sleep(0.001);
-    return entries("/proc/self/task") > before;
-}
-
-static struct mk_config config_of(const struct bootstrap_config *c, uint32_t nodes)
-{
-    struct mk_config m = {.exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
-    m.port = c->port;
-    m.listen_fd = c->listen_fd;
-    m.heap_bytes = 1 << 20;
-    m.timeout_ns = c->timeout_ns;
-    memcpy(m.host, c->host, sizeof m.host);
-    memcpy(m.token, c->token, sizeof m.token);
-    return m;
-}
-
-static int run_rank(const struct bootstrap_config *c, char *text, size_t size, void *argument)
-{
-    const struct setup *s = argument;
-    struct mk_config config = config_of(c, s->nodes ? s->nodes : 1);
-    struct mk_comm *comm;
-    uint32_t fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
-    memset(&fake, 0, sizeof fake);
-    if (s->prepare)
-        s->prepare(c->rank, &config);
-    int result = comm_open_with(&comm, &config, &fake_exec, &fake_net);
-    if (result)
-        snprintf(text, size, "%s", mk_error(comm));
-    else
-        result = s->play ? s->play(comm, c->rank, text, size) : 0;
-    double start = job_now();
-    int failed = comm_failed(comm);
-    mk_comm_close(comm);
-    if (failed && job_now() - start > 1.0)
-        snprintf(text, size, "closing after a failure took %.2f s", job_now() - start);
-    else if (s->log && strcmp(s->log, fake.log))
-        snprintf(text, size, "the parts were asked %s", fake.log);
-    else if (entries("/proc/self/fd") + (c->listen_fd >= 0) != fds || threads_stay(threads))
-        snprintf(text, size, "descriptors or threads stay behind");
-    else
-        return result;
-    return 1000;
-}
-
-/* Runs the scene on `world` ranks; every rank must report `result` and a text that contains `says`. */
-static void all(uint32_t world, struct setup s, int result, const char *says)
-{
-    struct job j;
-    job_init(&j, world, 5);
-    job_start_all(&j, run_rank, &s);
-    job_finish(&j, 8);
-    for (uint32_t r = 0; r < world; r++) {
-        const struct job_report *p = &j.reports[r];
-        if (!p->came || p->result != result || !strstr(p->text, says))
-            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds, p->text);
-        assert_true(p->came);
-        assert_int_equal(p->result, result);
-        assert_non_null(strstr(p->text, says));
-        assert_true(p->seconds < 3);
-    }
-}
-
-static struct mk_problem problem(void)
-{
-    return (struct mk_problem){.op = MK_OP_AG_GEMM, .m = 96, .n = 64, .k = 64};
-}
-
-static uint16_t memory[4096] __attribute__((aligned(16)));
+/* A communicator opens its parts in order and closes them in reverse, hands out heap and flags once, and
+ * names what the ranks disagree about before it hurts. */
+#include "tests/helpers/comm_job.h"
 
 /* ---- the way it should go ---- */
 
@@ -236,7 +131,8 @@ static void a_plan_that_does_not_fit_says_what_it_needs(void **state)
 {
     all(3, (struct setup){too_large, 1, NULL, NULL}, 0, "");
     all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -ENOSPC,
-        "ag_gemm needs 3076 flags and 512 of 512 are free: open the communicator with flag_bytes of at least 28672");
+        "ag_gemm needs 3076 flags and 512 of 512 are free: open the communicator with flag_bytes of at least "
+        "28672");
     all(3, (struct setup){many_plans, 1, NULL, NULL}, -ENOSPC, "at most 64 plans");
 }
 
@@ -291,7 +187,8 @@ static void ranks_that_disagree_are_named(void **state)
     all(3, (struct setup){refused_shape, 1, NULL, NULL}, -EINVAL,
         "M = 97 does not divide by 3 ranks; the next that does is 99");
     all(3, (struct setup){one_differs, 1, NULL, NULL}, -EINVAL, "rank 2 plans N = 72 where rank 0 has 64");
-    all(3, (struct setup){other_order, 1, NULL, NULL}, -EINVAL, "rank 1 plans first heap byte (allocations must be made");
+    all(3, (struct setup){other_order, 1, NULL, NULL}, -EINVAL,
+        "rank 1 plans first heap byte (allocations must be made");
     all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC, "a communicator has at most 64 plans");
 }
 
@@ -309,115 +206,8 @@ static void ranks_started_differently_are_named(void **state)
 {
     all(3, (struct setup){NULL, 1, other_heap, ""}, -EINVAL,
         "rank 1 was started with heap bytes = 1056768 where rank 0 has 1048576");
-    all(3, (struct setup){NULL, 1, other_fabric, ""}, -EINVAL, "rank 2 was started with another fabric than rank 0");
-}
-
-/* ---- failures ---- */
-
-static void no_gpu(uint32_t rank, struct mk_config *config)
-{
-    fake.open_result = rank == 2 ? -ENODEV : 0;
-}
-
-static void no_nic(uint32_t rank, struct mk_config *config)
-{
-    fake.net_result = rank == 1 ? -ENODEV : 0;
-}
-
-/* The rank itself returns its own error; the others learn its words. */
-static void a_part_that_cannot_open_ends_every_rank(void **state)
-{
-    struct setup gpu = {NULL, 1, no_gpu, "oc"}, nic = {NULL, 2, no_nic, "oOCc"};
-    for (int net = 0; net < 2; net++) {
-        struct job j;
-        uint32_t guilty = net ? 1 : 2;
-        job_init(&j, 4, 5);
-        job_start_all(&j, run_rank, net ? &nic : &gpu);
-        job_finish(&j, 8);
-        for (uint32_t r = 0; r < 4; r++) {
-            const struct job_report *p = &j.reports[r];
-            char says[80];
-            snprintf(says, sizeof says, "rank %u could not go on: %s", guilty, net ? "no NIC is up" : "no GPU number 7");
-            if (r == guilty)
-                snprintf(says, sizeof says, "%s", net ? "no NIC is up" : "no GPU number 7");
-            if (!strstr(p->text, says) || !p->result)
-                print_message("rank %u: result %d: %s\n", r, p->result, p->text);
-            assert_true(p->came && p->seconds < 2);
-            assert_non_null(strstr(p->text, says));
-            assert_int_equal(p->result, r == guilty ? -ENODEV : -EIO);
-        }
-    }
-}
-
-static int plan_fails_on_one(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
-{
-    struct mk_problem q = problem();
-    struct mk_plan *p;
-    fake.plan_result = rank == 1 ? -ENOMEM : 0;
-    int result = mk_plan_create(&p, comm, &q);
-    if (rank == 1 && result != -ENOMEM)
-        return -1;
-    while (!comm_failed(comm))
-        job_sleep(0.001);
-    result = mk_wait(comm);
-    snprintf(text, size, "%s", mk_error(comm));
-    return result;
-}
-
-static void timeout_in_launch(struct mk_comm *comm)
-{
-    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = comm->topo.rank, .cta = 3, .role = MK_INTRA_COMM};
-    f.flag = 1, f.chunk = 0, f.producer = 1, f.wanted = f.epoch = 2, f.seen = 1;
-    f.waited_ns = 5000000000;
-    snprintf(f.what, sizeof f.what, "chunk 0 of rank 1's A");
-    if (comm->topo.rank == 2)
-        comm_fail(comm, &f);
-    while (!comm_failed(comm))
-        job_sleep(0.001);
-}
-
-static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
-{
-    struct mk_problem q = problem();
-    struct mk_plan *p;
-    fake.on_wait = timeout_in_launch;
-    int result = mk_plan_create(&p, comm, &q);
-    if (!result)
-        result = mk_ag_gemm(p, memory, memory, memory, NULL);
-    if (result || bootstrap_barrier(comm->bootstrap)) /* nobody fails before all have launched */
-        return -1;
-    result = mk_wait(comm);
-    snprintf(text, size, "%s", mk_error(comm));
-    if (comm->failure.kind != MK_FAIL_TIMEOUT || comm->failure.rank != 2)
-        return -2;
-    /* From now on every call says the same. */
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO || mk_plan_create(&p, comm, &q) != -EIO ||
-        strcmp(text, mk_error(comm)))
-        return -3;
-    return result;
-}
-
-static int device_fails(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
-{
-    fake.wait_result = rank == 1 ? -EFAULT : 0;
-    int result = mk_wait(comm);
-    if (rank != 1 && !result) { /* they had nothing to wait for; the next call tells them */
-        while (!comm_failed(comm))
-            job_sleep(0.001);
-        result = mk_wait(comm);
-    }
-    snprintf(text, size, "%s", mk_error(comm));
-    return result;
-}
-
-static void a_failure_has_one_sentence_on_every_rank(void **state)
-{
-    all(4, (struct setup){fail_in_launch, 1, NULL, "oplwc"}, -EIO,
-        "ag_gemm: rank 2 CTA 3 (intra_comm) waited 5.0 s for chunk 0 of rank 1's A in epoch 2 (flag 1 saw 1, wants 2); "
-        "rank 1 should have produced it");
-    all(3, (struct setup){plan_fails_on_one, 1, NULL, NULL}, -EIO,
-        "rank 1 could not go on: the GPU has no room for the plan");
-    all(3, (struct setup){device_fails, 1, NULL, NULL}, -EIO, "rank 1 could not go on: an illegal address");
+    all(3, (struct setup){NULL, 1, other_fabric, ""}, -EINVAL,
+        "rank 2 was started with another fabric than rank 0");
 }
 
 /* ---- arguments ---- */
@@ -429,13 +219,15 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     uint64_t at;
     if (mk_plan_create(&p, comm, &q))
         return -1;
-    if (mk_ag_gemm(p, NULL, memory, memory, NULL) != -EINVAL || mk_ag_gemm(p, memory, memory + 1, memory, NULL) != -EINVAL)
+    if (mk_ag_gemm(p, NULL, memory, memory, NULL) != -EINVAL ||
+        mk_ag_gemm(p, memory, memory + 1, memory, NULL) != -EINVAL)
         return -2;
     if (!strstr(mk_error(comm), "16-byte aligned"))
         return -3;
     q.a_in_heap = 1;
     q.a_offset = 64;
-    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
+    if (mk_plan_create(&p, comm, &q) != -EINVAL ||
+        !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
         return -4;
     void *a = mk_heap_alloc(comm, 4096, &at);
     q.a_offset = at;
@@ -486,8 +278,6 @@ int main(void)
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(ranks_started_differently_are_named),
-        cmocka_unit_test(a_part_that_cannot_open_ends_every_rank),
-        cmocka_unit_test(a_failure_has_one_sentence_on_every_rank),
         cmocka_unit_test(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

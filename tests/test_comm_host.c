@@ -1,5 +1,5 @@
-/* Over the real bootstrap and the host executor, AllGather+GEMM on one node is right on every rank, launch after launch; and
- * when a rank is killed, the others say which, and what they were waiting for. */
+/* Over the real bootstrap and the host executor, AllGather+GEMM on one node is right on every rank, launch
+ * after launch; and when a rank is killed, the others say which, and what they were waiting for. */
 #include "core/comm.h"
 #include "tests/helpers/job.h"
 

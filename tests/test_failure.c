@@ -1,4 +1,5 @@
-/* A failure is told in one sentence that names everything known, and a lost rank's sentence says who waited for what. */
+/* A failure is told in one sentence that names everything known, and a lost rank's sentence says who waited
+ * for what. */
 #include "core/failure.h"
 
 #include <stdarg.h>
@@ -57,11 +58,13 @@ static void says(const struct mk_failure *f, const char *wanted)
 static void a_timeout_names_everything(void **state)
 {
     struct mk_failure f = waiting(1, 5, 3);
-    says(&f, "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank 5's A in epoch 7 (flag 12 saw 6, wants "
+    says(&f, "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank 5's A in epoch 7 (flag 12 "
+             "saw 6, wants "
              "7); rank 5 should have produced it");
     f.cta = UINT32_MAX;
     f.what[0] = '\0';
-    says(&f, "ag_gemm: rank 1's proxy waited 10.0 s for chunk 3 of rank 5 in epoch 7 (flag 12 saw 6, wants 7); rank 5 "
+    says(&f, "ag_gemm: rank 1's proxy waited 10.0 s for chunk 3 of rank 5 in epoch 7 (flag 12 saw 6, wants "
+             "7); rank 5 "
              "should have produced it");
 }
 
@@ -74,7 +77,8 @@ static void other_kinds(void **state)
     f.status = 12;
     f.flag = UINT32_MAX;
     strcpy(f.detail, "transport retry counter exceeded");
-    says(&f, "ag_gemm: rank 1 CTA 2 (compute) could not reach rank 4 with chunk 0 of rank 4's A in epoch 7: transport "
+    says(&f, "ag_gemm: rank 1 CTA 2 (compute) could not reach rank 4 with chunk 0 of rank 4's A in epoch 7: "
+             "transport "
              "retry counter exceeded, status 12");
     f = record(MK_FAIL_DEVICE);
     f.op = MK_OP_AG_GEMM;
@@ -90,7 +94,8 @@ static void other_kinds(void **state)
 
 static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
 {
-    struct mk_failure kept = lost(5), credit = waiting(0, 1, 0), other = waiting(2, 3, 1), own = waiting(1, 5, 3);
+    struct mk_failure kept = lost(5), credit = waiting(0, 1, 0), other = waiting(2, 3, 1),
+                      own = waiting(1, 5, 3);
     credit.chunk = UINT32_MAX;
     assert_false(failure_is_final(&kept));
     assert_int_equal(failure_merge(&kept, &credit), 1);
@@ -101,7 +106,8 @@ static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
     assert_int_equal(failure_merge(&kept, &own), 1);
     assert_true(failure_is_final(&kept));
     assert_int_equal(failure_merge(&kept, &other), 0);
-    says(&kept, "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for chunk 3 of rank "
+    says(&kept, "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for "
+                "chunk 3 of rank "
                 "5's A in epoch 7 (flag 12 saw 6, wants 7)");
 }
 
@@ -139,7 +145,8 @@ static void the_first_failure_stays(void **state)
     assert_memory_equal(&kept, &first, sizeof kept);
 }
 
-/* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is to blame. */
+/* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is to blame.
+ */
 static void a_timeout_gives_way_to_its_cause(void **state)
 {
     struct mk_failure first = waiting(1, 5, 3), cause = waiting(5, 6, 4), kept = first;
@@ -155,9 +162,11 @@ static void a_timeout_gives_way_to_its_cause(void **state)
 /* A rank whose own puts do not leave knows no more; whoever names another rank does. */
 static void who_blames_itself_gives_way(void **state)
 {
-    struct mk_failure kept = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0), own = waiting(2, 2, UINT32_MAX);
+    struct mk_failure kept = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0),
+                      own = waiting(2, 2, UINT32_MAX);
     put.kind = MK_FAIL_NETWORK;
-    says(&kept, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 (flag 12 saw 6, "
+    says(&kept, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 "
+                "(flag 12 saw 6, "
                 "wants 7)");
     assert_int_equal(failure_merge(&kept, &own), 0);
     assert_int_equal(failure_merge(&kept, &put), 1);
@@ -186,11 +195,14 @@ static void never_overruns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_timeout_names_everything), cmocka_unit_test(other_kinds),
+        cmocka_unit_test(a_timeout_names_everything),
+        cmocka_unit_test(other_kinds),
         cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),
         cmocka_unit_test(what_another_rank_enriched_is_taken),
-        cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer), cmocka_unit_test(the_first_failure_stays),
-        cmocka_unit_test(a_timeout_gives_way_to_its_cause), cmocka_unit_test(who_blames_itself_gives_way),
+        cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer),
+        cmocka_unit_test(the_first_failure_stays),
+        cmocka_unit_test(a_timeout_gives_way_to_its_cause),
+        cmocka_unit_test(who_blames_itself_gives_way),
         cmocka_unit_test(never_overruns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

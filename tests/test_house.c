@@ -1,5 +1,5 @@
-/* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's headers stand alone, and the
- * roles compile for the GPU. */
+/* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's headers
+ * stand alone, and the roles compile for the GPU. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -103,7 +103,8 @@ static void look_at_includes(const char *path, void *context)
             continue;
         int ours = open == '"';
         for (int i = 0; i < RULES; i++) /* angle brackets are no way round */
-            ours |= !strncmp(name, rules[i].folder, strlen(rules[i].folder)) && name[strlen(rules[i].folder)] == '/';
+            ours |= !strncmp(name, rules[i].folder, strlen(rules[i].folder)) &&
+                    name[strlen(rules[i].folder)] == '/';
         if (!ours)
             continue;
         f->includes++;
@@ -133,7 +134,8 @@ static void everybody_includes_what_is_theirs(void **state)
 
 /* ---- compilers ---- */
 
-/* Runs a shell command that reads `source`; what it says goes to this test's output where it fails. Returns its status. */
+/* Runs a shell command that reads `source`; what it says goes to this test's output where it fails. Returns
+ * its status. */
 static int compile(const char *command, const char *source)
 {
     char path[] = "/tmp/house-XXXXXX.cu", line[1024];
@@ -211,7 +213,8 @@ static const char *find_nvcc(void)
 {
     static char path[512];
     const char *home = getenv("CUDA_HOME"), *named = getenv("NVCC");
-    const char *const places[] = {named, home, "/usr/local/cuda", "/usr/local/cuda-13.0", "/usr/local/cuda-12.9"};
+    const char *const places[] = {named, home, "/usr/local/cuda", "/usr/local/cuda-13.0",
+                                  "/usr/local/cuda-12.9"};
     for (int i = 0; i < 5; i++) {
         if (!places[i] || !*places[i])
             continue;
@@ -264,7 +267,8 @@ static void roles_compile_for_the_gpu(void **state)
              "    *out = gemm_rs_inter_reduce(&p, &c) + (int)gemm_rs_tile_offset(&p, &t, c.epoch);\n"
              "}\n");
     snprintf(command, sizeof command,
-             "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o /dev/null",
+             "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "
+             "/dev/null",
              nvcc);
     assert_int_equal(compile(command, source), 0);
 }

@@ -1,5 +1,5 @@
-/* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is incomplete or
- * contradictory is refused in one sentence. */
+/* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is incomplete
+ * or contradictory is refused in one sentence. */
 #include "core/launcher.h"
 
 #include <errno.h>
@@ -54,9 +54,10 @@ static void nothing(const char *const *environment)
     assert_null(l.name);
 }
 
-#define TORCH(rank, local)                                                                                             \
-    "RANK=" rank, "LOCAL_RANK=" local, "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=10.1.2.3",       \
-        "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=abc", "TORCHELASTIC_RESTART_COUNT=0"
+#define TORCH(rank, local)                                                                                   \
+    "RANK=" rank, "LOCAL_RANK=" local, "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",                 \
+        "MASTER_ADDR=10.1.2.3", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=abc",                              \
+        "TORCHELASTIC_RESTART_COUNT=0"
 
 static void torchrun(void **state)
 {
@@ -64,8 +65,8 @@ static void torchrun(void **state)
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
     assert_int_equal(l.port, 29501); /* torchrun's store has 29500 */
     assert_string_equal(l.token, m.token);
-    struct launcher other = reads(ENV("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=h",
-                                      "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
+    struct launcher other = reads(ENV("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "LOCAL_WORLD_SIZE=1",
+                                      "MASTER_ADDR=h", "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
     assert_string_not_equal(l.token, other.token);
     assert_int_equal(other.port, 65534);
     refuses(ENV("RANK=1", "LOCAL_RANK=0"), "WORLD_SIZE is not set");
@@ -74,20 +75,24 @@ static void torchrun(void **state)
     refuses(ENV("RANK=two", "WORLD_SIZE=2"), "RANK=two in the environment is not a number");
     refuses(ENV("RANK=-1", "WORLD_SIZE=2"), "RANK=-1");
     refuses(ENV("RANK=99999999999999999999", "WORLD_SIZE=2"), "is not a number of 0 to 4095");
-    refuses(ENV("RANK=8", "LOCAL_RANK=0", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "rank 8 of 8");
-    refuses(ENV("RANK=5", "LOCAL_RANK=2", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "node by node");
+    refuses(ENV("RANK=8", "LOCAL_RANK=0", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
+            "rank 8 of 8");
+    refuses(ENV("RANK=5", "LOCAL_RANK=2", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
+            "node by node");
     refuses(ENV("RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=7", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "as many");
-    refuses(ENV("RANK=2", "LOCAL_RANK=5", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "local rank 5 of 4");
+    refuses(ENV("RANK=2", "LOCAL_RANK=5", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
+            "local rank 5 of 4");
 }
 
-#define SLURM(rank, local, node)                                                                                       \
-    "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_PROCID=" rank, "SLURM_LOCALID=" local, "SLURM_NODEID=" node,            \
-        "SLURM_NTASKS=12", "SLURM_STEP_NUM_TASKS=12", "SLURM_NNODES=3"
+#define SLURM(rank, local, node)                                                                             \
+    "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_PROCID=" rank, "SLURM_LOCALID=" local,                    \
+        "SLURM_NODEID=" node, "SLURM_NTASKS=12", "SLURM_STEP_NUM_TASKS=12", "SLURM_NNODES=3"
 
 static void srun(void **state)
 {
-    struct launcher l = reads(ENV(SLURM("6", "2", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
-                                  "SLURM_STEP_NODELIST=gpu[007-009]", "SLURM_JOB_NODELIST=login,gpu[007-009]"));
+    struct launcher l =
+        reads(ENV(SLURM("6", "2", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[007-009]",
+                  "SLURM_JOB_NODELIST=login,gpu[007-009]"));
     is(&l, "srun", 6, 12, 2, 4, "gpu007");
     assert_true(l.port >= 20000 && l.port < 30000);
     struct launcher m = reads(ENV(SLURM("11", "3", "2"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
@@ -95,9 +100,12 @@ static void srun(void **state)
     is(&m, "srun", 11, 12, 3, 4, "gpu007"); /* srun --mpi=pmi2 */
     assert_int_equal(l.port, m.port);
     assert_string_equal(l.token, m.token);
-    refuses(ENV(SLURM("1", "0", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=a"), "--distribution=block");
-    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=5(x2),2", "SLURM_STEP_NODELIST=a"), "--ntasks-per-node");
-    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=x", "SLURM_STEP_NODELIST=a"), "not a number of tasks");
+    refuses(ENV(SLURM("1", "0", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=a"),
+            "--distribution=block");
+    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=5(x2),2", "SLURM_STEP_NODELIST=a"),
+            "--ntasks-per-node");
+    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=x", "SLURM_STEP_NODELIST=a"),
+            "not a number of tasks");
     refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_NODELIST=a"), "SLURM_STEP_TASKS_PER_NODE is not set");
     refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)"), "does not say where rank 0 is");
     refuses(ENV("SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2"), "SLURM_LOCALID is not set");
@@ -120,8 +128,10 @@ static void slurm_lists(void **state)
         struct launcher l = reads(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", variable));
         assert_string_equal(l.host, lists[i][1]);
     }
-    refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[1-"), "no end");
-    refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=,b"), "names no host");
+    refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[1-"),
+            "no end");
+    refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=,b"),
+            "names no host");
     char longest[400] = "SLURM_STEP_NODELIST=";
     memset(longest + 20, 'n', 379);
     longest[399] = '\0';
@@ -130,14 +140,17 @@ static void slurm_lists(void **state)
 
 static void mpirun(void **state)
 {
-    struct launcher l = reads(ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=3",
-                                  "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=prterun-a-1@1"));
+    struct launcher l =
+        reads(ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=3",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=prterun-a-1@1"));
     is(&l, "mpirun", 3, 4, 3, 4, "127.0.0.1");
-    l = reads(ENV("PMI_RANK=5", "PMI_SIZE=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MKERNEL_HOST=node1"));
+    l = reads(
+        ENV("PMI_RANK=5", "PMI_SIZE=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MKERNEL_HOST=node1"));
     is(&l, "mpirun", 5, 6, 1, 2, "node1");
     /* mpirun inside a Slurm job: its daemons were started by srun, and their variables are still there. */
-    l = reads(ENV(SLURM("1", "0", "1"), "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=0",
-                  "OMPI_COMM_WORLD_LOCAL_SIZE=2", "SLURM_JOB_NODELIST=h[1-2]"));
+    l = reads(ENV(SLURM("1", "0", "1"), "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
+                  "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                  "SLURM_JOB_NODELIST=h[1-2]"));
     is(&l, "mpirun", 2, 4, 0, 2, "h1");
     refuses(ENV("OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=0",
                 "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
@@ -165,7 +178,8 @@ static void no_launcher(void **state)
     /* A batch script, an allocation, and an interactive shell in it are no launchers. */
     nothing(ENV("SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_NODEID=0"));
     nothing(ENV("SLURM_JOB_ID=1", "SLURM_NTASKS=8", "SLURM_JOB_NODELIST=a"));
-    nothing(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_NTASKS=8"));
+    nothing(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1",
+                "SLURM_NTASKS=8"));
     nothing(ENV("MKERNEL_PORT=1", "MKERNEL_TOKEN=t"));
 }
 
@@ -187,9 +201,12 @@ static void what_the_user_says_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(torchrun),    cmocka_unit_test(srun),
-        cmocka_unit_test(slurm_lists), cmocka_unit_test(mpirun),
-        cmocka_unit_test(one_launcher_inside_another), cmocka_unit_test(no_launcher),
+        cmocka_unit_test(torchrun),
+        cmocka_unit_test(srun),
+        cmocka_unit_test(slurm_lists),
+        cmocka_unit_test(mpirun),
+        cmocka_unit_test(one_launcher_inside_another),
+        cmocka_unit_test(no_launcher),
         cmocka_unit_test(what_the_user_says_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they say, and what it cannot
- * do it refuses with the nearest thing that it can. */
+/* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they say, and
+ * what it cannot do it refuses with the nearest thing that it can. */
 #include "core/command.h"
 #include "core/plan.h"
 
@@ -69,7 +69,8 @@ static void check_tiles(const struct mk_plan *p)
         assert_true(tile.slab < world && tile.rows && tile.cols);
         assert_true(tile.rows <= a->tile_m && tile.cols <= a->tile_n);
         assert_true(tile.row + tile.rows <= a->shard_rows && tile.col + tile.cols <= a->n);
-        assert_int_equal(tile.row / a->chunk_rows, (tile.row + tile.rows - 1) / a->chunk_rows); /* waits for one chunk */
+        assert_int_equal(tile.row / a->chunk_rows,
+                         (tile.row + tile.rows - 1) / a->chunk_rows); /* waits for one chunk */
         assert_int_equal(tile.a, tile.slab == a->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP);
         plan_describe_tile(p, tile.id, &described);
         assert_memory_equal(&tile, &described, sizeof tile);
@@ -91,7 +92,8 @@ static void check_tiles(const struct mk_plan *p)
     free(seen);
 }
 
-/* Marks the 16-byte units of one transfer; each belongs to one piece of one chunk of one shard of one buffer. */
+/* Marks the 16-byte units of one transfer; each belongs to one piece of one chunk of one shard of one buffer.
+ */
 static void mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c)
 {
     assert_true(c->bytes % 16 == 0 && c->destination % 16 == 0 && c->source % 16 == 0);
@@ -105,8 +107,8 @@ static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, u
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
     struct mk_chunk whole = ag_gemm_piece(a, shard, chunk, 0, 1, MK_SPACE_HEAP, epoch);
     uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk), parity = epoch & 1;
-    struct mk_command_fields f = mk_command_decode(
-        mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
+    struct mk_command_fields f =
+        mk_command_decode(mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
     assert_int_equal(f.kind, MK_CMD_PUT);
     assert_int_equal(f.peer, shard);
     assert_int_equal(f.flag, flag);
@@ -128,7 +130,8 @@ static void check_chunks(const struct mk_plan *p)
                 uint64_t at = ag_gemm_gathered(a, shard, chunk, epoch), source = total, bytes;
                 uint32_t rank, number;
                 for (uint32_t piece = 0; piece < a->pieces; piece++) {
-                    struct mk_chunk c = ag_gemm_piece(a, shard, chunk, piece, a->pieces, MK_SPACE_ARG0, epoch);
+                    struct mk_chunk c =
+                        ag_gemm_piece(a, shard, chunk, piece, a->pieces, MK_SPACE_ARG0, epoch);
                     assert_true(c.destination == at && c.source == source); /* end to end */
                     mark(p, units, &c);
                     at += c.bytes;
@@ -164,7 +167,8 @@ static void check_flags(const struct mk_plan *p)
     for (uint32_t shard = 0; shard < world; shard++) {
         for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
             uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk);
-            assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags && !used[flag - p->flag_base]++);
+            assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags &&
+                        !used[flag - p->flag_base]++);
             plan_describe_flag(p, flag, &m);
             snprintf(text, sizeof text, "chunk %u of rank %u's A", chunk, shard);
             assert_string_equal(m.text, text);
@@ -209,7 +213,8 @@ static void planning_twice_changes_nothing(void **state)
 {
     for (int round = 0; round < 50; round++) {
         struct mk_problem q = random_problem();
-        struct mk_plan p = built(&q, 0, 0), again = built(&p.problem, 0, 0); /* what was chosen is a choice that works */
+        struct mk_plan p = built(&q, 0, 0),
+                       again = built(&p.problem, 0, 0); /* what was chosen is a choice that works */
         assert_memory_equal(&p, &again, sizeof p);
     }
 }
@@ -334,7 +339,8 @@ static void encoding_limits(void **state)
     refuses(q, "more than a command can name");
 }
 
-/* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is the sanitizer's.) */
+/* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is the
+ * sanitizer's.) */
 static void huge_shapes(void **state)
 {
     for (int round = 0; round < 3000; round++) {

@@ -1,4 +1,5 @@
-/* For tests of the communicator: an executor and a network that do nothing but note what was asked of them. */
+/* For tests of the communicator: an executor and a network that do nothing but note what was asked of them.
+ */
 #ifndef TESTS_FAKE_PARTS_H
 #define TESTS_FAKE_PARTS_H
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 struct fake {
-    char log[256];    /* one letter a call: o p l w c of the executor, O C of the network */
+    char log[256]; /* one letter a call: o p l w c of the executor, O C of the network */
     int open_result, plan_result, wait_result, net_result;
     void *arguments[MK_SPACES - 1];
     void (*on_wait)(struct mk_comm *comm); /* what happens in the launch */
@@ -50,7 +51,8 @@ static int fake_plan(struct mk_comm *comm, struct mk_plan *plan)
     return fake_says(comm, fake.plan_result, "the GPU has no room for the plan");
 }
 
-static int fake_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream)
+static int fake_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+                       void *stream)
 {
     fake_note('l');
     memcpy(fake.arguments, arguments, sizeof fake.arguments);
@@ -83,7 +85,8 @@ static void fake_net_close(struct mk_comm *comm)
     fake_note('C');
 }
 
-static const struct mk_exec_ops fake_exec = {"fake", fake_sms, fake_open, fake_plan, fake_launch, fake_wait, fake_close};
+static const struct mk_exec_ops fake_exec = {"fake",      fake_sms,  fake_open, fake_plan,
+                                             fake_launch, fake_wait, fake_close};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
 
 #endif

@@ -1,4 +1,5 @@
-/* For tests: a job of ranks, each a process of this host that runs one function and reports what came of it. */
+/* For tests: a job of ranks, each a process of this host that runs one function and reports what came of it.
+ */
 #ifndef TESTS_JOB_H
 #define TESTS_JOB_H
 
@@ -19,10 +20,10 @@
 #define JOB_MAX 16
 
 struct job_report {
-    int came;        /* 0: the process ended without a report */
-    int result;      /* what the function returned */
-    double seconds;  /* that it took */
-    char text[512];  /* what it said */
+    int came;       /* 0: the process ended without a report */
+    int result;     /* what the function returned */
+    double seconds; /* that it took */
+    char text[512]; /* what it said */
 };
 
 struct job {

@@ -1,0 +1,333 @@
+/* The collectives: rank 0 collects everybody's part and answers; every other rank hands in its part and
+ * waits. */
+#include "core/bootstrap_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How much longer than rank 0, which knows who is missing, the others wait: a tenth of the timeout, at most
+ * this. */
+#define GRACE_NS 1000000000ull
+
+static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", "a gather", "a barrier",
+                                                               "a clock exchange"};
+
+/* What a call returns once the job has failed. With the lock held. */
+static int failed_result(const struct bootstrap *b)
+{
+    switch (b->failure.kind) {
+    case MK_FAIL_PEER_LOST:
+        return -ECONNRESET;
+    case MK_FAIL_TIMEOUT:
+        return -ETIMEDOUT;
+    case MK_FAIL_INTERNAL:
+        return -EPROTO;
+    default:
+        return -EIO;
+    }
+}
+
+static int fail_memory(struct bootstrap *b)
+{
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_SETUP, b->rank);
+    snprintf(f.detail, sizeof f.detail, "out of memory");
+    bootstrap_record(b, &f);
+    return -ENOMEM;
+}
+
+static int fail_late(struct bootstrap *b, enum wire_collective kind, uint32_t producer, uint32_t others)
+{
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_TIMEOUT, producer);
+    f.waited_ns = b->timeout_ns;
+    if (others)
+        snprintf(f.what, sizeof f.what, "rank %u (and %u more) to take part in %s", producer, others,
+                 collective_names[kind]);
+    else
+        snprintf(f.what, sizeof f.what, "rank %u to take part in %s", producer, collective_names[kind]);
+    bootstrap_record(b, &f);
+    return failed_result(b);
+}
+
+static int fail_departed(struct bootstrap *b, enum wire_collective kind, uint32_t rank)
+{
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, rank);
+    snprintf(f.detail, sizeof f.detail, "it left the job when others called %s", collective_names[kind]);
+    bootstrap_record(b, &f);
+    return failed_result(b);
+}
+
+/* Rank 0: does the part of rank r belong to this collective? */
+static int check_part(struct bootstrap *b, uint32_t r, enum wire_collective kind, uint32_t sequence)
+{
+    const struct bootstrap_slot *s = &b->slots[r];
+    uint32_t called = wire_get_u32(s->payload);
+    if (s->sequence == sequence && called == (uint32_t)kind)
+        return 0;
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
+    snprintf(f.detail, sizeof f.detail, "rank %u called %s (number %u) where rank 0 called %s (number %u)", r,
+             called < WIRE_COLLECTIVES ? collective_names[called] : "something unknown", s->sequence,
+             collective_names[kind], sequence);
+    bootstrap_record(b, &f);
+    return failed_result(b);
+}
+
+/* Rank 0: waits for the parts of ranks first .. last - 1, then checks them. */
+static int collect(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, uint32_t first,
+                   uint32_t last, uint64_t deadline)
+{
+    for (int late = 0;; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
+        /* One rank alone: others may be ahead, with their part of the next collective here already. */
+        if (last - first == 1 ? b->slots[first].full : b->full_slots == last - first)
+            break;
+        if (b->failed)
+            return failed_result(b);
+        uint32_t missing = 0, someone = 0;
+        for (uint32_t r = first; (b->departed || late) && r < last; r++) {
+            if (b->slots[r].full)
+                continue;
+            if (b->peers[r].left)
+                return fail_departed(b, kind, r);
+            someone = missing++ ? someone : r;
+        }
+        if (late)
+            return fail_late(b, kind, someone, missing - 1);
+    }
+    for (uint32_t r = first; r < last; r++) {
+        int result = check_part(b, r, kind, sequence);
+        if (result)
+            return result;
+    }
+    return 0;
+}
+
+/* Every other rank: hands in its part and waits for rank 0's answer, which is in slot 0 then. */
+static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, const void *mine,
+               size_t bytes)
+{
+    uint64_t grace = b->timeout_ns / 10 < GRACE_NS ? b->timeout_ns / 10 : GRACE_NS;
+    uint64_t deadline = peer_now() + b->timeout_ns + grace;
+    if (b->failed)
+        return failed_result(b);
+    struct peer_blob *frame = peer_frame(WIRE_PART, sequence, b->rank, NULL, 4 + bytes);
+    if (!frame)
+        return fail_memory(b);
+    wire_put_u32(frame->data + WIRE_HEADER_BYTES, kind);
+    if (bytes)
+        memcpy(frame->data + WIRE_HEADER_BYTES + 4, mine, bytes);
+    int sent = peer_send(&b->peers[0], frame);
+    peer_drop(frame);
+    if (sent == -ENOMEM)
+        return fail_memory(b);
+    bootstrap_wake(b); /* what the socket did not take yet is the watcher's to write */
+    for (int late = 0;; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
+        if (b->slots[0].full)
+            break; /* what was done before the failure is done */
+        if (b->failed)
+            return failed_result(b);
+        if (b->peers[0].left)
+            return fail_departed(b, kind, 0);
+        if (late)
+            return fail_late(b, kind, 0, 0);
+    }
+    if (b->slots[0].sequence == sequence)
+        return 0;
+    struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, 0);
+    snprintf(f.detail, sizeof f.detail, "rank 0 answered call %u where rank %u made call %u",
+             b->slots[0].sequence, b->rank, sequence);
+    bootstrap_record(b, &f);
+    return failed_result(b);
+}
+
+static void answer_all(struct bootstrap *b, struct peer_blob *frame)
+{
+    for (uint32_t r = 1; r < b->world; r++) {
+        bootstrap_clear_slot(b, r);
+        peer_send(&b->peers[r], frame);
+    }
+    bootstrap_wake(b);
+}
+
+static int allgather_root(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, const void *mine,
+                          void *all, size_t bytes)
+{
+    int result = collect(b, kind, sequence, 1, b->world, peer_now() + b->timeout_ns);
+    if (result)
+        return result;
+    struct peer_blob *frame = peer_frame(WIRE_RESULT, sequence, 0, NULL, b->world * bytes);
+    if (!frame)
+        return fail_memory(b);
+    uint8_t *body = frame->data + WIRE_HEADER_BYTES;
+    if (bytes)
+        memcpy(body, mine, bytes);
+    for (uint32_t r = 1; r < b->world; r++) {
+        const struct bootstrap_slot *s = &b->slots[r];
+        if (s->bytes != 4 + bytes) {
+            struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
+            snprintf(f.detail, sizeof f.detail, "rank %u gave %llu bytes to an all-gather of %zu", r,
+                     (unsigned long long)s->bytes - 4, bytes);
+            bootstrap_record(b, &f);
+            peer_drop(frame);
+            return failed_result(b);
+        }
+        if (bytes)
+            memcpy(body + r * bytes, s->payload + 4, bytes);
+    }
+    if (bytes)
+        memcpy(all, body, b->world * bytes);
+    answer_all(b, frame);
+    peer_drop(frame);
+    return 0;
+}
+
+static int allgather(struct bootstrap *b, enum wire_collective kind, const void *mine, void *all,
+                     size_t bytes)
+{
+    if (bytes > WIRE_MAX_BYTES / b->world - 4)
+        return -EMSGSIZE;
+    if (b->world == 1) {
+        if (bytes)
+            memmove(all, mine, bytes);
+        return bootstrap_failure(b, NULL) ? -EIO : 0;
+    }
+    pthread_mutex_lock(&b->lock);
+    uint32_t sequence = b->sequence++;
+    int result;
+    if (b->rank == 0) {
+        result = allgather_root(b, kind, sequence, mine, all, bytes);
+    } else if (!(result = ask(b, kind, sequence, mine, bytes))) {
+        if (b->slots[0].bytes != b->world * bytes)
+            result = -EPROTO;
+        else if (bytes)
+            memcpy(all, b->slots[0].payload, b->world * bytes);
+        bootstrap_clear_slot(b, 0);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return result;
+}
+
+int bootstrap_allgather(struct bootstrap *b, const void *mine, void *all, size_t bytes)
+{
+    return allgather(b, WIRE_ALLGATHER, mine, all, bytes);
+}
+
+int bootstrap_barrier(struct bootstrap *b)
+{
+    return allgather(b, WIRE_BARRIER, NULL, NULL, 0);
+}
+
+/* Rank 0, with all parts here: puts them end to end. */
+static int gather_parts(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths)
+{
+    size_t total = bytes, at = bytes;
+    for (uint32_t r = 1; r < b->world; r++)
+        total += b->slots[r].bytes - 4;
+    uint8_t *whole = malloc(total ? total : 1);
+    if (!whole)
+        return fail_memory(b);
+    if (bytes)
+        memcpy(whole, mine, bytes);
+    lengths[0] = bytes;
+    for (uint32_t r = 1; r < b->world; r++) {
+        lengths[r] = b->slots[r].bytes - 4;
+        memcpy(whole + at, b->slots[r].payload + 4, lengths[r]);
+        at += lengths[r];
+    }
+    *all = whole;
+    return 0;
+}
+
+int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths)
+{
+    int result;
+    if (bytes > WIRE_MAX_BYTES - 4)
+        return -EMSGSIZE;
+    pthread_mutex_lock(&b->lock);
+    uint32_t sequence = b->sequence++;
+    if (b->rank != 0) {
+        result = ask(b, WIRE_GATHER, sequence, mine, bytes);
+        bootstrap_clear_slot(b, 0);
+    } else {
+        result = b->failed ? failed_result(b) : 0;
+        if (b->world > 1)
+            result = collect(b, WIRE_GATHER, sequence, 1, b->world, peer_now() + b->timeout_ns);
+        if (!result)
+            result = gather_parts(b, mine, bytes, all, lengths);
+        struct peer_blob *frame = result ? NULL : peer_frame(WIRE_RESULT, sequence, 0, NULL, 0);
+        if (frame)
+            answer_all(b, frame);
+        else if (!result) {
+            free(*all);
+            result = fail_memory(b);
+        }
+        peer_drop(frame);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return result;
+}
+
+/* Rank 0 lets one rank at a time sample, so that nobody's brackets are widened by the others. */
+static int clock_root(struct bootstrap *b, uint32_t sequence)
+{
+    uint64_t deadline = peer_now() + b->timeout_ns;
+    int result = collect(b, WIRE_CLOCK, sequence, 1, b->world, deadline);
+    for (uint32_t r = 1; r < b->world && !result; r++)
+        bootstrap_clear_slot(b, r);
+    for (uint32_t r = 1; r < b->world && !result; r++) {
+        peer_say(&b->peers[r], WIRE_RESULT, sequence, 0, NULL, 0);
+        result = collect(b, WIRE_CLOCK, sequence + 1, r, r + 1, deadline);
+        if (!result) {
+            bootstrap_clear_slot(b, r);
+            peer_say(&b->peers[r], WIRE_RESULT, sequence + 1, 0, NULL, 0);
+        }
+    }
+    return result;
+}
+
+static int sample_clock(struct bootstrap *b, uint32_t i, uint64_t *local, uint64_t *remote, uint64_t *bracket)
+{
+    b->pong_at = 0;
+    uint64_t before = peer_now(), deadline = before + b->timeout_ns;
+    peer_say(&b->peers[0], WIRE_PING, i, b->rank, NULL, 0);
+    for (int late = 0; !b->pong_at; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
+        if (b->failed)
+            return failed_result(b);
+        if (b->peers[0].left)
+            return fail_departed(b, WIRE_CLOCK, 0);
+        if (late)
+            return fail_late(b, WIRE_CLOCK, 0, 0);
+    }
+    *local = before + (b->pong_at - before) / 2;
+    *remote = b->pong_value;
+    *bracket = b->pong_at - before;
+    return 0;
+}
+
+int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint64_t *remote,
+                    uint64_t *bracket)
+{
+    int result = 0;
+    pthread_mutex_lock(&b->lock);
+    uint32_t sequence = b->sequence;
+    b->sequence += 2;
+    if (b->rank == 0) {
+        if (b->failed)
+            result = failed_result(b);
+        else if (b->world > 1)
+            result = clock_root(b, sequence);
+        memset(local, 0, samples * sizeof *local);
+        memset(remote, 0, samples * sizeof *remote);
+        memset(bracket, 0, samples * sizeof *bracket);
+    } else {
+        result = ask(b, WIRE_CLOCK, sequence, NULL, 0);
+        bootstrap_clear_slot(b, 0);
+        for (uint32_t i = 0; i < samples && !result; i++)
+            result = sample_clock(b, i, &local[i], &remote[i], &bracket[i]);
+        if (!result)
+            result = ask(b, WIRE_CLOCK, sequence + 1, NULL, 0);
+        bootstrap_clear_slot(b, 0);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return result;
+}

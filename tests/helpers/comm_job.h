@@ -1,0 +1,113 @@
+/* For tests: a scene that every rank of a job plays with its communicator, over parts that only note what
+ * they are asked. */
+#ifndef TESTS_COMM_JOB_H
+#define TESTS_COMM_JOB_H
+
+#include "tests/helpers/fake_parts.h"
+#include "tests/helpers/job.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* A test's part that runs in each rank once its communicator is open. Returns what the rank reports. */
+typedef int (*scene)(struct mk_comm *comm, uint32_t rank, char *text, size_t size);
+
+struct setup {
+    scene play;
+    uint32_t nodes;
+    void (*prepare)(uint32_t rank, struct mk_config *config); /* before opening; NULL: nothing */
+    const char *log; /* what the parts were asked, in order; NULL: not checked */
+};
+
+static uint32_t entries(const char *path)
+{
+    DIR *d = opendir(path);
+    uint32_t n = 0;
+    while (d && readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* A thread that was joined may be seen for a moment longer. */
+static int threads_stay(uint32_t before)
+{
+#ifdef __SANITIZE_THREAD__
+    before++; /* its own, made with the first of ours */
+#endif
+    double end = job_now() + 1;
+    while (entries("/proc/self/task") > before && job_now() < end)
+        job_sleep(0.001);
+    return entries("/proc/self/task") > before;
+}
+
+static struct mk_config config_of(const struct bootstrap_config *c, uint32_t nodes)
+{
+    struct mk_config m = {.exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
+    m.port = c->port;
+    m.listen_fd = c->listen_fd;
+    m.heap_bytes = 1 << 20;
+    m.timeout_ns = c->timeout_ns;
+    memcpy(m.host, c->host, sizeof m.host);
+    memcpy(m.token, c->token, sizeof m.token);
+    return m;
+}
+
+static int run_rank(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    const struct setup *s = argument;
+    struct mk_config config = config_of(c, s->nodes ? s->nodes : 1);
+    struct mk_comm *comm;
+    uint32_t fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+    memset(&fake, 0, sizeof fake);
+    if (s->prepare)
+        s->prepare(c->rank, &config);
+    int result = comm_open_with(&comm, &config, &fake_exec, &fake_net);
+    if (result)
+        snprintf(text, size, "%s", mk_error(comm));
+    else
+        result = s->play ? s->play(comm, c->rank, text, size) : 0;
+    double start = job_now();
+    int failed = comm_failed(comm);
+    mk_comm_close(comm);
+    if (failed && job_now() - start > 1.0)
+        snprintf(text, size, "closing after a failure took %.2f s", job_now() - start);
+    else if (s->log && strcmp(s->log, fake.log))
+        snprintf(text, size, "the parts were asked %s", fake.log);
+    else if (entries("/proc/self/fd") + (c->listen_fd >= 0) != fds || threads_stay(threads))
+        snprintf(text, size, "descriptors or threads stay behind");
+    else
+        return result;
+    return 1000;
+}
+
+/* Runs the scene on `world` ranks; every rank must report `result` and a text that contains `says`. */
+__attribute__((unused)) static void all(uint32_t world, struct setup s, int result, const char *says)
+{
+    struct job j;
+    job_init(&j, world, 5);
+    job_start_all(&j, run_rank, &s);
+    job_finish(&j, 8);
+    for (uint32_t r = 0; r < world; r++) {
+        const struct job_report *p = &j.reports[r];
+        if (!p->came || p->result != result || !strstr(p->text, says))
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds,
+                          p->text);
+        assert_true(p->came);
+        assert_int_equal(p->result, result);
+        assert_non_null(strstr(p->text, says));
+        assert_true(p->seconds < 3);
+    }
+}
+
+static struct mk_problem problem(void)
+{
+    return (struct mk_problem){.op = MK_OP_AG_GEMM, .m = 96, .n = 64, .k = 64};
+}
+
+static uint16_t memory[4096] __attribute__((aligned(16)));
+
+#endif
