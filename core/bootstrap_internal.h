@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 /* How long rank 0 collects what others know of a failure before it says its last word. */
-#define SETTLE_NS 300000000ull
+#define SETTLE_NS 1000000000ull
 
 /* A PART or RESULT that waits for the caller. */
 struct bootstrap_slot {

@@ -12,7 +12,7 @@
 /* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches
  * them. */
 #define VERDICT_NS 1000000000ull
-#define LINGER_NS 500000000ull
+#define LINGER_NS 1000000000ull
 #define KNOCK_NS 2000000000ull /* one attempt to connect */
 
 struct verdict {

@@ -50,10 +50,10 @@ static int try_allgather(struct bootstrap *b, const struct bootstrap_config *c, 
     return bad;
 }
 
-/* Rank r gives r * 90001 + round bytes: rank 0 of round 0 nothing at all. */
+/* Rank r gives r * 40001 + round bytes: rank 0 of round 0 nothing at all. */
 static int try_gather(struct bootstrap *b, const struct bootstrap_config *c, uint32_t round)
 {
-    size_t bytes = c->rank * 90001u + round, lengths[JOB_MAX] = {0}, at = 0;
+    size_t bytes = c->rank * 40001u + round, lengths[JOB_MAX] = {0}, at = 0;
     uint8_t *mine = malloc(bytes + 1);
     void *all = NULL;
     for (size_t i = 0; i < bytes; i++)
@@ -63,7 +63,7 @@ static int try_gather(struct bootstrap *b, const struct bootstrap_config *c, uin
     if (c->rank != 0)
         return bad | (all != NULL);
     for (uint32_t r = 0; r < c->world && !bad; r++) {
-        bad |= lengths[r] != r * 90001u + round;
+        bad |= lengths[r] != r * 40001u + round;
         for (size_t i = 0; i < lengths[r] && !bad; i++)
             bad |= ((uint8_t *)all)[at + i] != byte_of(r, round, i);
         at += lengths[r];
@@ -88,7 +88,7 @@ static int try_clock(struct bootstrap *b, const struct bootstrap_config *c)
 
 static int use_everything(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
-    static const size_t sizes[] = {0, 1, 8, 4096, 100000, 1 << 20};
+    static const size_t sizes[] = {0, 1, 8, 4096, 70000, 1 << 18};
     struct bootstrap *b;
     int left_open, inheritable, before_inheritable, before = open_descriptors(&before_inheritable);
     int result = bootstrap_join(&b, c, text, size);
@@ -124,9 +124,9 @@ static void every_rank_gets_what_each_gave(void **state)
 {
     for (uint32_t world = 2; world <= 7; world += 5) {
         struct job j;
-        job_init(&j, world, 10);
+        job_init(&j, world, 30);
         job_start_all(&j, use_everything, NULL);
-        job_finish(&j, 20);
+        job_finish(&j);
         for (uint32_t r = 0; r < world; r++) {
             if (j.reports[r].result)
                 print_message("rank %u: %s\n", r, j.reports[r].text);
@@ -188,11 +188,11 @@ static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t
 static void rank_0_may_come_last(void **state)
 {
     struct job j;
-    job_init(&j, 4, 5);
+    job_init(&j, 4, 20);
     close(j.listener); /* its port is free again, and rank 0 binds it */
     j.listener = -1;
     job_start_all(&j, join_and_barrier, NULL);
-    job_finish(&j, 8);
+    job_finish(&j);
     for (uint32_t r = 0; r < 4; r++) {
         assert_string_equal(j.reports[r].text, "");
         assert_int_equal(j.reports[r].came, 1);
@@ -223,13 +223,13 @@ static int leave_at_once(const struct bootstrap_config *c, char *text, size_t si
 static void leaving_is_no_loss(void **state)
 {
     struct job j;
-    job_init(&j, 4, 5);
+    job_init(&j, 4, 20);
     job_start_all(&j, leave_at_once, NULL);
-    job_finish(&j, 8);
+    job_finish(&j);
     for (uint32_t r = 0; r < 4; r++) {
         assert_string_equal(j.reports[r].text, "");
         assert_int_equal(j.reports[r].result, 0);
-        assert_true(j.reports[r].came && j.reports[r].seconds < 2);
+        assert_true(job_ended_within(&j, r, 2));
     }
 }
 

@@ -130,9 +130,9 @@ static void every_launch_is_right(void **state)
 {
     for (uint32_t world = 1; world <= 4; world += world) {
         struct job j;
-        job_init(&j, world, 10);
+        job_init(&j, world, 30);
         job_start_all(&j, run_launches, NULL);
-        job_finish(&j, 15);
+        job_finish(&j);
         for (uint32_t r = 0; r < world; r++) {
             assert_string_equal(j.reports[r].text, "");
             assert_true(j.reports[r].came);
@@ -170,9 +170,9 @@ static int lose_rank_2(const struct bootstrap_config *c, char *text, size_t size
 static void a_killed_rank_is_named_with_the_chunk(void **state)
 {
     struct job j;
-    job_init(&j, 4, 5);
+    job_init(&j, 4, 20);
     job_start_all(&j, lose_rank_2, NULL);
-    job_finish(&j, 8);
+    job_finish(&j);
     for (uint32_t r = 0; r < 4; r++) {
         if (r == 2)
             continue;
@@ -181,7 +181,7 @@ static void a_killed_rank_is_named_with_the_chunk(void **state)
         assert_non_null(strstr(j.reports[r].text, "ag_gemm: rank 2 is lost"));
         assert_non_null(strstr(j.reports[r].text, "was waiting for chunk 0 of rank 2's A in epoch 1"));
         assert_string_equal(j.reports[r].text, j.reports[0].text);
-        assert_true(j.reports[r].seconds < 2);
+        assert_true(job_ended_within(&j, r, 2.5));
     }
 }
 
