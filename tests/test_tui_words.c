@@ -146,6 +146,10 @@ static void every_class_has_its_own_glyph(void **state)
             assert_int_not_equal(span_look[i].glyph, span_look[k].glyph);
             assert_int_not_equal(cells_ascii(span_look[i].glyph), cells_ascii(span_look[k].glyph));
         }
+    for (int i = 0; i < SPAN_CLASSES; i++) {
+        assert_int_not_equal(cells_ascii(span_look[i].glyph), cells_ascii(SPAN_LITTLE_COMPUTE));
+        assert_int_not_equal(cells_ascii(span_look[i].glyph), cells_ascii(SPAN_LITTLE_COPY));
+    }
     for (int i = 0; i < OVERLAP_CLASSES; i++)
         for (int k = 0; k < i; k++)
             assert_int_not_equal(cells_ascii(overlap_look[i].glyph), cells_ascii(overlap_look[k].glyph));

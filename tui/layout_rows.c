@@ -5,6 +5,8 @@
 
 #include "tui/layout.h"
 
+#define LITTLE 0.125f /* of a cell: from here on work shows where idle is more */
+
 int layout_column(const struct model *m, const struct geometry *g, double time)
 {
     double column = model_column(m), at = floor((time - m->t0) / column + 1e-9);
@@ -173,8 +175,17 @@ static void draw_cell(struct cells *c, const struct model *m, const struct pictu
     int rank = row->row.kind == ROW_RANK, classes = rank ? OVERLAP_CLASSES : SPAN_CLASSES;
     uint32_t shown = !rank && m->filtering && m->filter.classes ? m->filter.classes : ~0u;
     const struct class_look *look = rank ? overlap_look : span_look;
-    int state = layout_most(row->value + (size_t)i * (size_t)classes, classes, shown, &most);
+    const float *share = row->value + (size_t)i * (size_t)classes;
+    int state = layout_most(share, classes, shown, &most);
     cells_put(c, x, y, look[state].glyph, look[state].colour, attr | (most < 0.5f && state ? ATTR_DIM : 0));
+    if (state || rank)
+        return;
+    /* Mostly idle, but not nothing: a folded row where a part of the CTAs works has glyphs of its own. */
+    if ((shown >> SPAN_COMPUTE & 1) && share[SPAN_COMPUTE] >= LITTLE &&
+        share[SPAN_COMPUTE] >= share[SPAN_COPY])
+        cells_put(c, x, y, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, attr | ATTR_DIM);
+    else if ((shown >> SPAN_COPY & 1) && share[SPAN_COPY] >= LITTLE)
+        cells_put(c, x, y, SPAN_LITTLE_COPY, COLOUR_COPY, attr | ATTR_DIM);
 }
 
 void layout_rows(struct cells *c, const struct model *m, const struct picture *p, const struct geometry *g)

@@ -31,6 +31,9 @@ struct class_look {
 };
 extern const struct class_look span_look[SPAN_CLASSES];
 extern const struct class_look overlap_look[OVERLAP_CLASSES];
+/* Glyphs of a cell that was mostly idle, yet computed or copied for an eighth or more. */
+#define SPAN_LITTLE_COMPUTE 0x2592u
+#define SPAN_LITTLE_COPY 0x2500u
 
 /* The class of an event by kind and cause (enum mk_event_kind, enum mk_cause); SPAN_IDLE for kinds that last
  * 0 ns. */
