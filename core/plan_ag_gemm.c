@@ -173,6 +173,8 @@ static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     out->col = within / row_tiles * a->tile_n;
     out->rows = rows - row < a->tile_m ? rows - row : a->tile_m;
     out->cols = a->n - out->col < a->tile_n ? a->n - out->col : a->tile_n;
+    out->c = MK_SPACE_ARG2;
+    out->c_slab = out->slab;
 }
 
 static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
