@@ -34,7 +34,10 @@ int align_clocks(struct trace_data *d)
 /* A host time of rank r on rank 0's clock, and an event's time. */
 int64_t align_host(const struct trace_data *d, uint32_t r, uint64_t t)
 {
-    return d->clocks[r].host.used ? clock_map(&d->clocks[r].host, t) : (int64_t)t;
+    const int64_t limit =
+        (int64_t)TRACE_MAX_TIME; /* false samples may map anywhere; differences must not overflow */
+    int64_t mapped = d->clocks[r].host.used ? clock_map(&d->clocks[r].host, t) : (int64_t)t;
+    return mapped > limit ? limit : mapped < -limit ? -limit : mapped;
 }
 
 static int64_t map_event(const struct trace_data *d, uint32_t r, uint64_t t)

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOWS                                                                                              \
-    16 /* the least brackets are sought in each of these parts of the time, so that both ends keep some */
+/* The least brackets are sought in each of so many parts of the time, so that both ends keep some. */
+#define WINDOWS 16
+/* More than adjtime's 500 ppm and two bad crystals: the samples are false. */
+#define MAX_DRIFT 2e-3
 
 static int compare_u64(const void *a, const void *b)
 {
@@ -49,6 +51,13 @@ static int choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *u
     return 0;
 }
 
+/* A drift that the samples' span determines and that two clocks can have; else none, and the residual says
+ * the rest. */
+static double plausible(const struct trace_clock *c, double drift)
+{
+    return c->drift_error < TRACE_DRIFT_UNKNOWN && fabs(drift) < MAX_DRIFT ? drift : 0;
+}
+
 /* Weighted least squares over the used samples. A sample's weight is 1 / bracket^2. */
 static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
                      const uint8_t *used)
@@ -68,7 +77,7 @@ static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, 
         w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
     }
     double spread = wxx - wx * wx / w;
-    c->drift = c->drift_error < TRACE_DRIFT_UNKNOWN && spread > 0 ? (wxy - wx * wy / w) / spread : 0;
+    c->drift = plausible(c, spread > 0 ? (wxy - wx * wy / w) / spread : 0);
     c->offset = (int64_t)llround(base + (wy - c->drift * wx) / w);
 }
 
@@ -96,7 +105,7 @@ static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s,
                     (offset_of(&s[k]) - offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
         }
     qsort(values, n, sizeof *values, compare_double);
-    c->drift = n && c->drift_error < TRACE_DRIFT_UNKNOWN ? values[n / 2] : 0;
+    c->drift = plausible(c, n ? values[n / 2] : 0);
     n = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!used[i])
@@ -195,7 +204,7 @@ out:
 int64_t clock_map(const struct trace_clock *c, uint64_t local)
 {
     double since = (double)(int64_t)(local - c->reference);
-    return (int64_t)local + c->offset + (int64_t)llround(c->drift * since);
+    return (int64_t)(local + (uint64_t)c->offset + (uint64_t)(int64_t)llround(c->drift * since));
 }
 
 uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to)
