@@ -13,7 +13,12 @@ static sqlite3 *db;
 static int open_trace(void **state)
 {
     static struct parts p;
+    static struct mk_flag_meaning own[4];
     parts_make(&p);
+    memcpy(own, p.flags, sizeof own);
+    snprintf(own[3].text, sizeof own[3].text, "the other CTAs of rank 1");
+    own[3].producer = 1;
+    p.plan[1].flags = own;
     p.tracks[3][1].dropped = 7;
     p.part[2].messages_dropped = 2;
     parts_store(&p, db);
@@ -93,6 +98,15 @@ static void test_edges(void **state)
               "message|compute|170;tile|compute|120;command|inter_send|10");
 }
 
+/* A flag means the same on every rank, but for those ranks that say otherwise. */
+static void test_flags(void **state)
+{
+    parts_ask(db, "SELECT count(*) FROM flag", "5");
+    parts_ask(db, "SELECT rank, producer, text FROM flags WHERE flag = 13",
+              "0|3|chunk 0 of rank 3's A;1|1|the other CTAs of rank 1;2|3|chunk 0 of rank 3's A;3|3|chunk 0 "
+              "of rank 3's A");
+}
+
 static void test_links(void **state)
 {
     parts_ask(db, "SELECT kind, rank, direction, transfers, bytes, busy_ns, peak_bytes FROM busiest_link",
@@ -120,8 +134,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),      cmocka_unit_test(test_overlap), cmocka_unit_test(test_time),
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_edges),   cmocka_unit_test(test_links),
-        cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_edges),   cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_links),    cmocka_unit_test(test_tree),
     };
     return cmocka_run_group_tests(tests, open_trace, close_trace);
 }

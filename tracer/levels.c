@@ -5,11 +5,11 @@
 #include <string.h>
 
 #define STATES (TRACE_STATES - 1)
-#define MIN_BUCKETS 256
+#define MIN_BUCKETS 64
 #define MAX_BUCKETS 32768
 #define MIN_FINE 2048 /* ranks and roles: a screen's width may show a tenth of the run */
-#define MAX_FINE                                                                                             \
-    16384 /* a bucket of 200 ranks and roles is then 100 bytes: 200 * 16384 * 100 = 330 MB at most */
+/* A bucket of 200 ranks and roles is then 100 bytes: 200 * 16384 * 100 = 330 MB at most. */
+#define MAX_FINE 16384
 
 typedef uint64_t dense[STATES];
 
@@ -29,7 +29,8 @@ static void choose_zoom(struct levels *out, const struct trace_data *d)
         struct level *l = &out->at[out->count++];
         l->ns = ns;
         l->buckets = (uint32_t)((uint64_t)d->duration / ns + 1);
-        if (l->buckets >= want)
+        if (2 * (uint64_t)l->buckets >=
+            want) /* levels are a factor apart: the nearest, else rows outnumber events */
             out->leaf_from = out->count - 1;
         ns *= LEVEL_FACTOR;
     } while (out->count < LEVEL_MAX && out->at[out->count - 1].buckets > 32);
