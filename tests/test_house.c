@@ -245,13 +245,13 @@ static void roles_compile_for_the_gpu(void **state)
     snprintf(source, sizeof source,
              "#include \"core/cta.h\"\n"
              "struct mk_cta { MK_CTA_FIELDS; };\n"
-             "MK_ROLE int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
-             "MK_ROLE void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
-             "MK_ROLE void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
-             "MK_ROLE void mk_cta_signal(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
-             "MK_ROLE void mk_cta_add(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
-             "MK_ROLE int mk_cta_put(mk_cta *, uint32_t, const mk_chunk *, uint32_t) { return 0; }\n"
-             "MK_ROLE int mk_cta_drain(mk_cta *) { return 0; }\n");
+             "__device__ int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
+             "__device__ void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
+             "__device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
+             "__device__ void mk_cta_signal(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
+             "__device__ void mk_cta_add(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
+             "__device__ int mk_cta_put(mk_cta *, uint32_t, const mk_chunk *, uint32_t) { return 0; }\n"
+             "__device__ int mk_cta_drain(mk_cta *) { return 0; }\n");
     assert_true(walk("core/roles", add_include, source) > 0);
     size_t n = strlen(source);
     snprintf(source + n, sizeof source - n,
