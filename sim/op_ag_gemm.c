@@ -36,6 +36,7 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
 {
     const struct ag_gemm_plan *p = &plan->u.ag_gemm;
     int transposed = plan->problem.b_transposed;
+    *out = (struct sim_operands){0}; /* C is stored in bf16, added to nothing */
     out->a_space = (enum mk_space)t->a;
     out->a = (t->a == MK_SPACE_HEAP ? ag_gemm_gathered(p, t->slab, 0, epoch) : 0) + t->row * p->row_bytes;
     out->a_pitch = p->k;
