@@ -263,6 +263,38 @@ static void test_flag_was_there(void **state)
     sqlite3_close(t);
 }
 
+/* Several CTAs wait for one put: it arrived when the first of them saw it, whichever track that is on. */
+static void test_first_to_see(void **state)
+{
+    static struct parts p;
+    sqlite3 *t;
+    parts_make(&p);
+    parts_add(&p, 2, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, 10), 40, 170);
+    parts_add(&p, 2, 2, mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, 10), 60, 190);
+    parts_store(&p, t);
+    parts_ask(t, "SELECT m.arrived, e.cta FROM message m JOIN events e ON e.id = m.arrival_event", "170|1");
+    parts_ask(t, "SELECT count(*) FROM edge WHERE message = 1", "3");
+    sqlite3_close(t);
+}
+
+/* A signal of an earlier launch ends no wait for data; a credit is one of an earlier launch. */
+static void test_launches_apart(void **state)
+{
+    static struct parts p;
+    sqlite3 *t;
+    parts_make(&p);
+    parts_add(&p, 1, 0, mk_event_what(MK_EV_LAUNCH, 1, 2), 400, 400);
+    parts_add(&p, 1, 0, mk_event_what(MK_EV_WAIT, MK_CAUSE_DATA, 10), 400, 450);
+    parts_add(&p, 1, 1, mk_event_what(MK_EV_LAUNCH, 1, 2), 400, 400);
+    parts_add(&p, 1, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_CREDIT, 10), 400, 470);
+    parts_store(&p, t);
+    parts_ask(
+        t,
+        "SELECT w.cause, w.epoch, w.producer_event IS NOT NULL FROM waits w WHERE w.start >= 400 ORDER BY 1",
+        "credit|2|1;data|2|0");
+    sqlite3_close(t);
+}
+
 /* Two plans split the CTAs differently: CTA 1 of rank 0 has a row in each of its roles. */
 static void test_two_plans(void **state)
 {
@@ -294,10 +326,11 @@ static void test_two_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_levels),     cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_long),       cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_two_plans),  cmocka_unit_test(test_flag_was_there),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_levels),       cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_long),         cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_two_plans),    cmocka_unit_test(test_launches_apart),
+        cmocka_unit_test(test_first_to_see), cmocka_unit_test(test_flag_was_there),
     };
     return cmocka_run_group_tests(tests, make_trace, free_trace);
 }
