@@ -387,7 +387,10 @@ int source_worst_wait(struct source *s, const struct query *filter, int n, struc
         if (out->track < 0)
             continue;
         const struct source_track *t = &s->tracks[out->track];
-        found = (!filter || query_takes_track(filter, t->rank, t->role, t->cta)) && n-- == 0;
+        int state = span_class_of(out->kind, out->cause);
+        found = (!filter || (query_takes_track(filter, t->rank, t->role, t->cta) &&
+                             (!filter->classes || filter->classes >> state & 1))) &&
+                n-- == 0;
     }
     sqlite3_finalize(q);
     return found;
