@@ -135,7 +135,7 @@ static void print_roles(sqlite3 *db, FILE *out)
         " AS command, sum(ns) FILTER (WHERE kind = 3) AS wait FROM total GROUP BY track) x JOIN track t ON "
         "t.id = x.track JOIN"
         " role o ON o.id = t.role JOIN (SELECT role, max(1, sum(end - start)) AS span FROM track WHERE "
-        "first_event IS NOT NULL"
+        "kind = 'cta' AND start IS NOT NULL"
         " GROUP BY role) s ON s.role = t.role GROUP BY t.role",
         0, 0);
     while (sqlite3_step(q) == SQLITE_ROW) {

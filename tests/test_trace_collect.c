@@ -79,7 +79,7 @@ static void run_job(struct job *j, const char *path)
 {
     job_init(j, WORLD, 10);
     job_start_all(j, rank_main, (void *)(uintptr_t)path);
-    job_finish(j, 20);
+    job_finish(j);
     for (int r = 0; r < WORLD; r++)
         assert_int_equal(j->reports[r].came, 1);
 }

@@ -295,6 +295,40 @@ static void test_launches_apart(void **state)
     sqlite3_close(t);
 }
 
+/* On a GPU a CTA has a track for the warp that waits and one for the math. A CTA that used both is a row
+ * above two; one that used one is itself the leaf; tracks beyond the launch's CTAs are nobody's. The load
+ * warp's wait explains the math warp's tile. */
+static void test_warps(void **state)
+{
+    static struct parts p;
+    static struct mk_track tracks[8];
+    static struct mk_event events[2][4];
+    sqlite3 *t;
+    parts_make(&p);
+    tracks[0] = (struct mk_track){events[0], 4, 0, 0}; /* CTA 0, warp 0 */
+    tracks[1] = (struct mk_track){events[1], 4, 0, 0};
+    tracks[2] = p.tracks[2][1]; /* CTA 1, warp 0 */
+    tracks[4] = p.tracks[2][2];
+    p.part[2].tracks = tracks;
+    p.part[2].track_count = 8;
+    p.part[2].track_warps = 2;
+    mk_track_add(&tracks[0], mk_event_what(MK_EV_LAUNCH, 1, 1), PARTS_BEGIN, PARTS_BEGIN);
+    mk_track_add(&tracks[0], mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, 10), PARTS_BEGIN, PARTS_BEGIN + 180);
+    mk_track_add(&tracks[1], mk_event_what(MK_EV_LAUNCH, 1, 1), PARTS_BEGIN, PARTS_BEGIN);
+    mk_track_add(&tracks[1], mk_event_what(MK_EV_TILE, 0, 0), PARTS_BEGIN + 180, PARTS_BEGIN + 360);
+    parts_store(&p, t);
+    parts_ask(
+        t,
+        "SELECT kind, name, leaves, warp, first_event IS NOT NULL FROM track WHERE rank = 2 AND kind IN "
+        "('cta', 'warp')",
+        "cta|CTA 0|2||0;warp|CTA 0 warp 0|1|0|1;warp|CTA 0 warp 1|1|1|1;cta|CTA 1|1|0|1;cta|CTA 2|1|0|1");
+    parts_ask(t, "SELECT what, rank, start, ns FROM critical ORDER BY step",
+              "command|0|0|10;message|2|10|170;tile|2|180|180");
+    parts_ask(t, "SELECT kind, ns, share FROM role_time WHERE rank = 2", "tile|180|50.0;wait|180|50.0");
+    parts_ask(t, "SELECT compute_tracks, tile_ns FROM launch_rank WHERE rank = 2", "1|180");
+    sqlite3_close(t);
+}
+
 /* Two plans split the CTAs differently: CTA 1 of rank 0 has a row in each of its roles. */
 static void test_two_plans(void **state)
 {
@@ -326,11 +360,12 @@ static void test_two_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_levels),       cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_long),         cmocka_unit_test(test_drops),
-        cmocka_unit_test(test_two_plans),    cmocka_unit_test(test_launches_apart),
-        cmocka_unit_test(test_first_to_see), cmocka_unit_test(test_flag_was_there),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_levels),         cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_long),           cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_two_plans),      cmocka_unit_test(test_warps),
+        cmocka_unit_test(test_launches_apart), cmocka_unit_test(test_first_to_see),
+        cmocka_unit_test(test_flag_was_there),
     };
     return cmocka_run_group_tests(tests, make_trace, free_trace);
 }

@@ -161,7 +161,16 @@ static int sort_events(struct trace_event *e, uint64_t n)
     return 0;
 }
 
-/* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently). A track
+/* CTAs of the rank's largest launch; executors may keep more tracks than that. */
+static uint32_t most_ctas(const struct trace_part *p)
+{
+    uint32_t most = p->plan_count ? 0 : UINT32_MAX;
+    for (uint32_t i = 0; i < p->plan_count; i++)
+        most = mk_total_ctas(&p->plans[i].split) > most ? mk_total_ctas(&p->plans[i].split) : most;
+    return most;
+}
+
+/* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently). A CTA
  * without events is a leaf too: an empty row tells more than a missing one. */
 int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves, uint32_t *count)
 {
@@ -171,6 +180,11 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
     uint8_t *roles = malloc(t->count + 1);
     int64_t n = all && roles ? align_events(d, rank, track, all, roles) : -ENOMEM;
     uint32_t cta = track / p->track_warps, warp = track % p->track_warps, made = 0;
+    if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= most_ctas(p))) {
+        free(all);
+        free(roles);
+        return 0; /* nobody's: executors keep as many tracks for every CTA, and for as many CTAs as fit */
+    }
     for (uint32_t role = 0; n >= 0 && role < MK_ROLES; role++) {
         uint64_t mine = 0;
         for (int64_t i = 0; i < n; i++)

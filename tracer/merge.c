@@ -72,6 +72,13 @@ static void add_leaf(struct trace_data *d, struct trace_node *n, const struct le
     }
 }
 
+/* Whether leaf i is not its CTA's only one: then the CTA is a row above its warps. */
+static int shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
+{
+    return (i > 0 && l[i - 1].role == l[i].role && l[i - 1].cta == l[i].cta) ||
+           (i + 1 < count && l[i + 1].role == l[i].role && l[i + 1].cta == l[i].cta);
+}
+
 static int add_rank(struct trace_data *d, uint32_t rank)
 {
     const struct trace_part *p = &d->parts[rank];
@@ -99,7 +106,7 @@ static int add_rank(struct trace_data *d, uint32_t rank)
         if (new_role || leaves[i - 1].cta != l->cta)
             cta = add_node(d, TRACE_NODE_CTA, role, rank, l)->id;
         struct trace_node *n = &d->nodes[cta - 1];
-        if (p->track_warps > 1)
+        if (shares_cta(leaves, count, i))
             n = add_node(d, TRACE_NODE_WARP, cta, rank, l);
         add_leaf(d, n, l);
     }

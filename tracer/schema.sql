@@ -54,7 +54,7 @@ CREATE TABLE track (
     rank INTEGER NOT NULL,
     role INTEGER,                  -- NULL on kind 'rank'
     cta INTEGER,                   -- in the launch's grid
-    warp INTEGER,
+    warp INTEGER,                  -- leaves only
     name TEXT NOT NULL,
     leaves INTEGER NOT NULL,       -- leaf tracks below it, itself included
     events INTEGER NOT NULL,       -- of all its leaves
