@@ -124,7 +124,7 @@ static void print_overlap(sqlite3 *db, FILE *out)
 
 static void print_roles(sqlite3 *db, FILE *out)
 {
-    fprintf(out, "\ntime of the CTAs, %%     tile   copy  reduce  command   wait   other\n");
+    fprintf(out, "\nCTAs in launches, %%     tile   copy  reduce  command   wait   other\n");
     sqlite3_stmt *q = trace_query(
         db,
         "SELECT o.name, 100.0 * sum(x.tile) / span, 100.0 * sum(x.copy) / span, 100.0 * sum(x.reduce) / span,"
@@ -134,9 +134,11 @@ static void print_roles(sqlite3 *db, FILE *out)
         "(WHERE kind = 6)"
         " AS command, sum(ns) FILTER (WHERE kind = 3) AS wait FROM total GROUP BY track) x JOIN track t ON "
         "t.id = x.track JOIN"
-        " role o ON o.id = t.role JOIN (SELECT role, max(1, sum(end - start)) AS span FROM track WHERE "
-        "kind = 'cta' AND start IS NOT NULL"
-        " GROUP BY role) s ON s.role = t.role GROUP BY t.role",
+        " role o ON o.id = t.role JOIN (SELECT k.role, max(1, sum(u.ns)) AS span FROM track k"
+        " JOIN (SELECT rank, sum(end - start) AS ns FROM launch_rank GROUP BY rank) u ON u.rank = k.rank "
+        "WHERE"
+        " k.kind = 'cta' AND k.start IS NOT NULL"
+        " GROUP BY k.role) s ON s.role = t.role GROUP BY t.role",
         0, 0);
     while (sqlite3_step(q) == SQLITE_ROW) {
         double share[5], rest = 100;

@@ -8,3 +8,4 @@ CREATE INDEX edge_message ON edge (message) WHERE message IS NOT NULL;
 CREATE INDEX edge_producer ON edge (producer);
 CREATE INDEX message_command ON message (command_event);
 CREATE INDEX track_role ON track (rank, role);
+CREATE INDEX launch_rank_rank ON launch_rank (rank, start, end);

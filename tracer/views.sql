@@ -40,19 +40,21 @@ FROM (SELECT r.launch, r.rank, r.end - r.start AS ns, r.tile_ns / max(1, r.compu
       FROM launch_rank r JOIN launch l ON l.id = r.launch CROSS JOIN run u
            LEFT JOIN work w ON w.plan = l.plan AND w.rank = r.rank) x;
 
--- What the CTAs of each role did, summed over CTAs. share: of the CTAs' time; the warps of a CTA may add up to more than 100.
+-- What the CTAs of each role did, summed over CTAs. share: of the CTAs' time in launches; the warps of a CTA may add up to more than 100.
 CREATE VIEW role_time AS
 SELECT t.rank, o.name AS role, k.name AS kind, sum(s.count) AS count, sum(s.ns) AS ns,
-       round(100.0 * sum(s.ns) / max(1, (SELECT sum(p.end - p.start) FROM track p
-           WHERE p.rank = t.rank AND p.role = t.role AND p.kind = 'cta' AND p.start IS NOT NULL)), 1) AS share
+       round(100.0 * sum(s.ns) / max(1, (SELECT count(*) FROM track p
+           WHERE p.rank = t.rank AND p.role = t.role AND p.kind = 'cta' AND p.start IS NOT NULL) *
+           (SELECT sum(l.end - l.start) FROM launch_rank l WHERE l.rank = t.rank)), 1) AS share
 FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN kind k ON k.id = s.kind
 WHERE k.name NOT IN ('launch', 'signal') GROUP BY t.rank, t.role, s.kind;
 
 -- Waiting, by role and cause.
 CREATE VIEW stalls AS
 SELECT t.rank, o.name AS role, c.name AS cause, sum(s.count) AS count, sum(s.ns) AS ns, max(s.longest_ns) AS longest_ns,
-       round(100.0 * sum(s.ns) / max(1, (SELECT sum(p.end - p.start) FROM track p
-           WHERE p.rank = t.rank AND p.role = t.role AND p.kind = 'cta' AND p.start IS NOT NULL)), 1) AS share
+       round(100.0 * sum(s.ns) / max(1, (SELECT count(*) FROM track p
+           WHERE p.rank = t.rank AND p.role = t.role AND p.kind = 'cta' AND p.start IS NOT NULL) *
+           (SELECT sum(l.end - l.start) FROM launch_rank l WHERE l.rank = t.rank)), 1) AS share
 FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN cause c ON c.id = s.cause
 WHERE s.kind = 3 GROUP BY t.rank, t.role, s.cause;
 
