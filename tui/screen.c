@@ -165,6 +165,7 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
         fcntl(tty.pipe[i], F_SETFL, flags | O_NONBLOCK);
         fcntl(tty.pipe[i], F_SETFD, FD_CLOEXEC);
     }
+    del_curterm(cur_term); /* newterm makes its own */
     tty.have_saved = tcgetattr(STDIN_FILENO, &tty.saved) == 0;
     tty.screen = newterm(NULL, stdout, stdin);
     if (!tty.screen) {
