@@ -154,8 +154,7 @@ static void panel_roles(struct panel_text *t, struct model *m, int file)
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(m->source[file])->title);
     if (row && row->file == file) {
-        panel_add(t, STRONG "rank %d" PLAIN FAINT " (of the time from each CTA's first event to its last)",
-                  row->rank);
+        panel_add(t, STRONG "rank %d" PLAIN FAINT " (of its CTAs' time in launches)", row->rank);
         int before = t->count;
         roles_of(t, m, file, row->rank);
         no_figures(t, before, "role's time");
