@@ -386,6 +386,11 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
     return launch(plan, MK_OP_AG_GEMM, "mk_ag_gemm", a, b, c, stream);
 }
 
+int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    return launch(plan, MK_OP_GEMM_AR, "mk_gemm_ar", a, b, c, stream);
+}
+
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
 {
     return launch(plan, MK_OP_GEMM_RS, "mk_gemm_rs", a, b, c, stream);

@@ -60,6 +60,9 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * partial sums are bf16 and may be added in any order. */
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
+/* C = the whole sum over ranks of A * B, the same bits on every rank. C [M, N]; the rest as in mk_gemm_rs. */
+int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

@@ -9,6 +9,7 @@
 /* Ops that have a schedule. One line each. */
 static const struct plan_op *const ops[MK_OPS] = {
     [MK_OP_AG_GEMM] = &plan_op_ag_gemm,
+    [MK_OP_GEMM_AR] = &plan_op_gemm_ar,
     [MK_OP_GEMM_RS] = &plan_op_gemm_rs,
 };
 

@@ -5,6 +5,7 @@
 
 #include "core/base.h"
 #include "core/roles/ag_gemm_plan.h"
+#include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
 
 enum mk_op {
@@ -51,6 +52,7 @@ struct mk_plan {
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
     union {
         struct ag_gemm_plan ag_gemm;
+        struct gemm_ar_plan gemm_ar;
         struct gemm_rs_plan gemm_rs;
     } u;
 };

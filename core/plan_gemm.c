@@ -19,17 +19,20 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
 {
     uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
     if (!q->m || !q->n || !q->k || q->m > limit || q->n > limit || q->k > limit)
-        return plan_refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu", (unsigned long long)q->m,
-                           (unsigned long long)q->n, (unsigned long long)q->k, (unsigned long long)limit);
+        return plan_refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu",
+                           (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
+                           (unsigned long long)limit);
     if (q->m % world)
         return plan_refuse(error, size, "M = %llu does not divide by %llu ranks; the next that does is %llu",
                            (unsigned long long)q->m, (unsigned long long)world,
                            (unsigned long long)mk_round_up(q->m, world));
     if (q->k % 8)
-        return plan_refuse(error, size, "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
+        return plan_refuse(error, size,
+                           "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
                            (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
     if (q->n % 8)
-        return plan_refuse(error, size, "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
+        return plan_refuse(error, size,
+                           "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
                            (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
     return 0;
 }
@@ -40,36 +43,38 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     const uint32_t *ctas = t->split.ctas;
     uint32_t posting = q->topo.nodes > 1 ? ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE] : 0;
     if (posting > MK_MAX_RINGS)
-        return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings", posting,
-                           MK_MAX_RINGS);
+        return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings",
+                           posting, MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && mk_total_ctas(&t->split) > q->sms)
-        return plan_refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once", mk_total_ctas(&t->split),
-                           q->sms);
+        return plan_refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once",
+                           mk_total_ctas(&t->split), q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
-        return plan_refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
+        return plan_refuse(error, size,
+                           "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
                            t->cluster);
     if (!t->tile_m || !t->tile_n || t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
-        return plan_refuse(error, size, "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
+        return plan_refuse(error, size,
+                           "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
                            t->tile_m, t->tile_n, t->chunk_rows);
     if (t->pieces > 64)
         return plan_refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
     return 0;
 }
 
-int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes, char *error,
-              size_t size)
+int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes,
+              char *error, size_t size)
 {
     const struct mk_problem *q = &p->problem;
     if (tiles > UINT32_MAX / 2 || flags > MK_CMD_MAX_FLAG || p->flag_base + flags > MK_CMD_MAX_FLAG ||
         p->heap_base > MK_CMD_MAX_OFFSET || heap_bytes > MK_CMD_MAX_OFFSET - p->heap_base ||
         (q->topo.nodes > 1 && put_bytes > MK_CMD_MAX_BYTES))
-        return plan_refuse(error, size,
-                           "%s of M,N,K = %llu,%llu,%llu in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu "
-                           "flags, %llu heap bytes and puts of %llu bytes: more than a command can name",
-                           plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n,
-                           (unsigned long long)q->k, q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows,
-                           (unsigned long long)tiles, (unsigned long long)flags, (unsigned long long)heap_bytes,
-                           (unsigned long long)put_bytes);
+        return plan_refuse(
+            error, size,
+            "%s of M,N,K = %llu,%llu,%llu in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu "
+            "flags, %llu heap bytes and puts of %llu bytes: more than a command can name",
+            plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
+            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, (unsigned long long)tiles,
+            (unsigned long long)flags, (unsigned long long)heap_bytes, (unsigned long long)put_bytes);
     p->flags = (uint32_t)flags;
     p->heap_bytes = heap_bytes;
     p->tiles = (uint32_t)tiles;

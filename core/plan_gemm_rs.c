@@ -1,4 +1,5 @@
-/* The plan of GEMM+ReduceScatter, which GEMM+AllReduce begins with: which shapes it takes, and where everything lies. */
+/* The plan of GEMM+ReduceScatter, which GEMM+AllReduce begins with: which shapes it takes, and where
+ * everything lies. */
 #include "core/command.h"
 #include "core/plan_ops.h"
 
@@ -43,17 +44,19 @@ static int check_roles(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
     int gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
-    if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers && !ctas[MK_INTER_SEND])
+    if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers &&
+        !ctas[MK_INTER_SEND])
         return 0;
-    return plan_refuse(error, size,
-                       "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks %s takes at "
-                       "least 1 compute, at least 1 inter_reduce, %s intra_comm and no inter_send CTAs",
-                       ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op),
-                       gathers ? "at least 1" : "no");
+    return plan_refuse(
+        error, size,
+        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks %s takes at "
+        "least 1 compute, at least 1 inter_reduce, %s intra_comm and no inter_send CTAs",
+        ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op),
+        gathers ? "at least 1" : "no");
 }
 
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes, char *error,
-                       size_t size)
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes,
+                       char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     int result = plan_check_gemm(q, error, size);
@@ -89,7 +92,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
     r->slab_pitch = mk_round_up((uint64_t)r->shard_rows * r->n * r->element_bytes, MK_HEAP_UNIT);
     uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
     *flags = (uint64_t)world * r->chunks + (uint64_t)q->topo.nodes * r->chunks * r->pieces;
-    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG || tiles * world > UINT32_MAX / 2)
+    if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG ||
+        tiles * world > UINT32_MAX / 2)
         return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
     r->shard_tiles = (uint32_t)tiles;
@@ -111,7 +115,8 @@ static int build(struct mk_plan *p, char *error, size_t size)
     uint64_t flags, bytes;
     int result = plan_build_gemm_rs(p, r, &flags, &bytes, error, size);
     return result ? result
-                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->chunk_rows * r->n * r->element_bytes, error, size);
+                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->chunk_rows * r->n * r->element_bytes,
+                              error, size);
 }
 
 int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out)
@@ -131,8 +136,8 @@ int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, stru
     uint32_t chunk = (flag - r->flag_partial) % r->chunks, rest = (flag - r->flag_partial) / r->chunks;
     out->chunk = chunk * r->pieces;
     out->producer = mk_rank_at(&r->topo, node, rest % r->topo.gpus);
-    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer, out->chunk,
-             mk_rank_at(&r->topo, rest / r->topo.gpus, local));
+    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer,
+             out->chunk, mk_rank_at(&r->topo, rest / r->topo.gpus, local));
     return 1;
 }
 
@@ -143,7 +148,8 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
 {
-    uint32_t rest = id % r->shard_tiles, chunk = rest / r->chunk_tiles, within = rest - chunk * r->chunk_tiles;
+    uint32_t rest = id % r->shard_tiles, chunk = rest / r->chunk_tiles,
+             within = rest - chunk * r->chunk_tiles;
     uint32_t rows = gemm_rs_chunk_rows(r, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, r->tile_m);
     uint32_t row = within % row_tiles * r->tile_m;
     out->slab = out->a_slab = id / r->shard_tiles;
@@ -163,7 +169,8 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
     plan_describe_gemm_rs_tile(&p->u.gemm_rs, id, out);
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = &p->u.gemm_rs;
     uint64_t elements;

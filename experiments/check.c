@@ -46,12 +46,13 @@ static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t
 }
 
 /* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone does not
- * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out. */
+ * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out; with rounded partial
+ * sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row, uint64_t panel_row,
                           uint64_t col, double reference, struct check_result *r)
 {
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
-    double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23;
+    double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-9;
     double share;
     r->elements++;
     r->difference2 += off * off;
@@ -62,7 +63,7 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
         share = rounding > 0 ? off / rounding : 0;
     } else {
         double bound = rounding + sums * p->row_norm[panel_row] * p->col_norm[col];
-        if (off <= bound)
+        if (off <= bound && !g->roundings)
             bound = rounding + sums * sum_of_products(g, row, col);
         share = bound > 0 ? off / bound : INFINITY;
     }
@@ -109,7 +110,7 @@ static void norms(const struct check_gemm *g, const struct panel *p, uint64_t fi
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result)
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
-    struct check_result mine = {0};
+    struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS};
     uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
              size = p.wide ? sizeof(double) : sizeof(float);
     double work = 0;
@@ -156,6 +157,7 @@ void check_join(struct check_result *result, const struct check_result *other)
     sum.wrong = result->wrong + other->wrong;
     sum.difference2 = result->difference2 + other->difference2;
     sum.reference2 = result->reference2 + other->reference2;
+    sum.frobenius = result->frobenius > other->frobenius ? result->frobenius : other->frobenius;
     *result = sum;
 }
 
@@ -168,7 +170,8 @@ double check_error(const struct check_result *r)
 
 double check_bound(const struct check_result *r)
 {
-    return r->elements < CHECK_MANY ? 0x1p-8 : CHECK_FROBENIUS;
+    double bound = r->frobenius > 0 ? r->frobenius : CHECK_FROBENIUS;
+    return r->elements < CHECK_MANY ? 0x1p-8 * bound / CHECK_FROBENIUS : bound;
 }
 
 int check_right(const struct check_result *r)

@@ -13,6 +13,7 @@
 #include "core/base.h"
 
 #define CHECK_FROBENIUS 2e-3
+#define CHECK_FAST 5e-3 /* where partial sums are rounded to bf16 as well */
 #define CHECK_MANY 4096
 
 /* A product to check: bf16, row-major. */
@@ -22,12 +23,16 @@ struct check_gemm {
     const uint16_t *b; /* [k, n], or [n, k] where b_transposed */
     const uint16_t *c; /* [m, n] */
     int b_transposed;
+    uint32_t roundings; /* of partial sums to bf16 on the way to an element: each adds 2^-9 sum |a||b| to its
+                           bound */
+    double frobenius;   /* what the relative Frobenius error may be; 0: CHECK_FROBENIUS */
 };
 
 /* What was found; one add-up-able record, so that launches can be joined (check_join). */
 struct check_result {
     uint64_t elements, wrong;       /* wrong: outside the element bound */
     double difference2, reference2; /* sums of squares */
+    double frobenius;               /* the largest bound among what was joined */
     double worst; /* the largest |c - ref| over its bound; above 1 is wrong; infinite for NaN */
     uint64_t worst_row, worst_col;
     double worst_value, worst_reference;

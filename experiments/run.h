@@ -92,8 +92,11 @@ struct run_data {
     uint64_t a_count, b_count, c_count; /* elements per launch */
     uint16_t **a, **b, **c;             /* [burst], where the launch wants them */
     uint16_t *host_a, *host_b, *host_c; /* staging of one launch on a GPU; else NULL */
-    uint16_t *all_a;                    /* [M, K], for checks; NULL without */
+    uint16_t *all_a, *all_b;            /* for checks; NULL without */
 };
+
+/* Elements of the operands of one launch on one rank. */
+void run_data_counts(const struct mk_problem *problem, uint64_t *a, uint64_t *b, uint64_t *c);
 
 int run_data_open(struct run_data *d, const struct run_job *job);
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */

@@ -30,8 +30,8 @@ struct parsed {
 #define AT(field) .offset = offsetof(struct parsed, field)
 #define COMMON_SPECS                                                                                                 \
     {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                  \
-     "the global problem, in elements: A [M,K] sharded by rows, each rank's B [K,N]. Default: one that suits the "   \
-     "executor",                                                                                                     \
+     "elements. ag_gemm: A [M,K] is sharded by rows, each rank's B is [K,N]; gemm_rs, gemm_ar: each rank's A is "    \
+     "[M,K] and B [K,N]. Default: what suits the executor",                                                          \
      1, UINT32_MAX, 3, .contexts = GEMMS},                                                                           \
     {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
@@ -91,6 +91,7 @@ static const struct option_table run_table = {
     run_specs, sizeof run_specs / sizeof *run_specs,
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
+    "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
 
@@ -253,6 +254,10 @@ static void choose_shape(struct run_job *job)
         shape[0] = mk_round_up(8192, world);
         shape[1] = mk_round_up(8192 / world ? 8192 / world : 8, 8);
         shape[2] = 8192;
+        if (job->options.op != MK_OP_AG_GEMM) { /* K is what the ranks share */
+            shape[2] = shape[1];
+            shape[1] = 8192;
+        }
     } else {
         shape[0] = 256 * world;
         shape[1] = shape[2] = 512;
@@ -262,7 +267,9 @@ static void choose_shape(struct run_job *job)
 /* Bytes of the operands of one launch on one rank. */
 static uint64_t operand_bytes(const struct mk_problem *q)
 {
-    return 2 * (q->m / mk_world(&q->topo) * q->k + q->k * q->n + q->m * q->n);
+    uint64_t a, b, c;
+    run_data_counts(q, &a, &b, &c);
+    return 2 * (a + b + c);
 }
 
 int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,

@@ -50,6 +50,9 @@ static uint32_t trace_events(const struct run_job *job)
         per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
     if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)
         per_launch = 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]);
+    if (ctas[MK_INTER_REDUCE] &&
+        (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
+        per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
     uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
     return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
 }
@@ -110,6 +113,18 @@ static int meet(void *bootstrap)
     return bootstrap_barrier(bootstrap);
 }
 
+static int launch_op(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    switch (plan->problem.op) {
+    case MK_OP_GEMM_AR:
+        return mk_gemm_ar(plan, a, b, c, stream);
+    case MK_OP_GEMM_RS:
+        return mk_gemm_rs(plan, a, b, c, stream);
+    default:
+        return mk_ag_gemm(plan, a, b, c, stream);
+    }
+}
+
 /* `count` launches back to back, then each is checked. `first` is the number of the first, from 1. */
 static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
 {
@@ -124,7 +139,7 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
     result = bootstrap_barrier(r->comm->bootstrap);
     uint64_t start = now_ns();
     for (uint64_t i = 0; i < count && !result; i++)
-        result = mk_ag_gemm(r->plan, r->data.a[i], r->data.b[i], r->data.c[i], NULL);
+        result = launch_op(r->plan, r->data.a[i], r->data.b[i], r->data.c[i], NULL);
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
     *ms = (double)(now_ns() - start) / 1e6 / (double)count;
     if (result || waited)

@@ -66,7 +66,8 @@ static const struct option_table table = {
     "sim OP --explore [OPTIONS]",
     "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
     "and checks every\n"
-    "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm",
+    "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm gemm_ar "
+    "gemm_rs",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};

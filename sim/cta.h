@@ -31,7 +31,7 @@ struct sim_transfer {
     uint64_t value;        /* of a flag */
     uint64_t start;        /* when the CTA asked */
     struct mk_sum sum;
-    const float *values; /* of a tile, [rows, cols] */
+    const float *values;  /* of a tile, [rows, cols] */
     uint32_t cols, pitch; /* elements; pitch: from row to row in the heap */
     enum mk_number number;
     int add;
@@ -53,8 +53,8 @@ struct sim_rank {
     void (*fail)(void *context, const struct mk_failure *failure);
     /* A tile's math, its loads and its stores; may yield. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
-    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values are its caller's. NULL: it
-     * lands at once. */
+    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values are its caller's.
+     * NULL: it lands at once. */
     void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
     void *context;
 };
@@ -91,12 +91,14 @@ static inline int sim_cta_runnable(const struct sim_cta *c, uint64_t now, int fa
            __atomic_load_n(c->word, __ATOMIC_ACQUIRE) >= c->target;
 }
 
-/* Makes a transfer's bytes or flag visible. For the executor, when it is due. sim_transfer_part: bytes [first, first +
- * count) of what is not a flag, multiples of 16. */
+/* Makes a transfer's bytes or flag visible. For the executor, when it is due. sim_transfer_part: bytes
+ * [first, first + count) of what is not a flag, multiples of 16. */
 void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t);
-void sim_transfer_part(const struct sim_rank *rank, const struct sim_transfer *t, uint64_t first, uint64_t count);
+void sim_transfer_part(const struct sim_rank *rank, const struct sim_transfer *t, uint64_t first,
+                       uint64_t count);
 
-/* A tile's C goes where its operands say: into an argument at once, into a heap as a transfer. `values`: [rows, cols]. */
+/* A tile's C goes where its operands say: into an argument at once, into a heap as a transfer. `values`:
+ * [rows, cols]. */
 void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values);
 
 /* A MK_FAIL_INTERNAL failure about this CTA: `what` happened. */

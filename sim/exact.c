@@ -102,9 +102,10 @@ int exact_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint
     for (uint64_t i = 0; i < rows * q->n; i++) {
         if (mk_bf16_to_float(c[i]) == (float)expected[i])
             continue;
-        snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %d%s", (unsigned long long)launch,
-                 q->topo.rank, (unsigned long long)(first + i / q->n), (unsigned long long)(i % q->n),
-                 (double)mk_bf16_to_float(c[i]), expected[i], c[i] == 0xffff ? " (never written)" : "");
+        snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %d%s",
+                 (unsigned long long)launch, q->topo.rank, (unsigned long long)(first + i / q->n),
+                 (unsigned long long)(i % q->n), (double)mk_bf16_to_float(c[i]), expected[i],
+                 c[i] == 0xffff ? " (never written)" : "");
         return 1;
     }
     return 0;

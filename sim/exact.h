@@ -1,5 +1,5 @@
-/* Sums over ranks that every order of addition and every rounding to bf16 leaves exact: small integers, no partial sum
- * above 256. So the explorer compares bits, in fast and in deterministic mode alike. */
+/* Sums over ranks that every order of addition and every rounding to bf16 leaves exact: small integers, no
+ * partial sum above 256. So the explorer compares bits, in fast and in deterministic mode alike. */
 #ifndef SIM_EXACT_H
 #define SIM_EXACT_H
 

@@ -5,8 +5,9 @@
 
 #include "core/comm.h"
 
-/* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job calls; they
- * return together, all well or all in error. 0 or -errno with comm->error set. Thread: the communicator's. */
+/* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job calls;
+ * they return together, all well or all in error. 0 or -errno with comm->error set. Thread: the
+ * communicator's. */
 int host_heap_open(struct mk_comm *comm);
 
 /* Unmaps what is mapped, also after an error. */

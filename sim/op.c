@@ -7,6 +7,8 @@ const struct sim_op *sim_op_of(enum mk_op op)
     switch (op) {
     case MK_OP_AG_GEMM:
         return &sim_op_ag_gemm;
+    case MK_OP_GEMM_AR:
+        return &sim_op_gemm_ar;
     case MK_OP_GEMM_RS:
         return &sim_op_gemm_rs;
     default:

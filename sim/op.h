@@ -27,7 +27,8 @@ struct sim_op {
     int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: computes tiles */
     void (*tile)(const struct mk_plan *plan, uint32_t t, struct mk_tile *tile);
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
-    void (*after)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile); /* NULL: nothing */
+    void (*after)(const struct mk_plan *plan, struct mk_cta *cta,
+                  const struct mk_tile *tile); /* NULL: nothing */
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
     /* Elements of the operands of one launch: A and C of this rank, and its B. */
@@ -39,7 +40,7 @@ struct sim_op {
                  struct sim_reference *reference, char *text, size_t size);
 };
 
-extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_rs;
+extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs;
 
 /* NULL where the op has no host form. */
 const struct sim_op *sim_op_of(enum mk_op op);

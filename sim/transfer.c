@@ -20,7 +20,8 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
-/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's additions do. */
+/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's
+ * additions do. */
 static void add_bf16(uint16_t *to, const float *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i += 4) {
@@ -40,7 +41,8 @@ static void add_bf16(uint16_t *to, const float *from, uint64_t count)
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
 {
     for (uint64_t i = first / 2, end = (first + count) / 2; i < end;) {
-        uint64_t row = i / t->cols, col = i % t->cols, run = t->cols - col < end - i ? t->cols - col : end - i;
+        uint64_t row = i / t->cols, col = i % t->cols,
+                 run = t->cols - col < end - i ? t->cols - col : end - i;
         uint64_t at = row * t->pitch + col;
         if (t->number == MK_FP32)
             memcpy(destination + at * 4, t->values + i, run * 4);
@@ -52,7 +54,8 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
     }
 }
 
-VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number, uint64_t count, int first)
+VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number, uint64_t count,
+                                  int first)
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
     const float *whole = (const float *)(const void *)from;

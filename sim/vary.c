@@ -11,9 +11,10 @@ void sim_world_vary(struct sim_world_config *c)
     t->tile_m = seed >> 5 & 1 ? 16 : 64;
     t->tile_n = 64;
     t->chunk_rows = t->tile_m << (seed >> 6 & 1);
-    int reduces = c->problem.op == MK_OP_GEMM_RS;
+    int reduces = c->problem.op == MK_OP_GEMM_RS || c->problem.op == MK_OP_GEMM_AR;
     t->split.ctas[MK_COMPUTE] = 1 + (uint32_t)(seed >> 2) % 3;
-    t->split.ctas[MK_INTRA_COMM] = gpus > 1 && !reduces ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
+    t->split.ctas[MK_INTRA_COMM] =
+        gpus > 1 && c->problem.op != MK_OP_GEMM_RS ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
     t->split.ctas[MK_INTER_SEND] = nodes > 1 && !reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
     t->split.ctas[MK_INTER_REDUCE] = reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
     if (reduces)

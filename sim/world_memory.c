@@ -21,7 +21,8 @@ static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
 
 static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
 {
-    uint64_t a, b, c, from = s->elements * (s->from == MK_FP32 ? 4 : 2), to = s->elements * (s->to == MK_FP32 ? 4 : 2);
+    uint64_t a, b, c, from = s->elements * (s->from == MK_FP32 ? 4 : 2),
+                      to = s->elements * (s->to == MK_FP32 ? 4 : 2);
     r->world->op->extents(&r->plan, &a, &b, &c);
     if (s->space != MK_SPACE_HEAP && s->space != MK_SPACE_ARG2)
         return 0;
@@ -32,7 +33,8 @@ static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
 
 static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
 {
-    uint64_t plan_flags = r->plan.flag_base * 8ull, data = plan_flags + r->plan.flags * 8ull, bytes = t->bytes;
+    uint64_t plan_flags = r->plan.flag_base * 8ull, data = plan_flags + r->plan.flags * 8ull,
+             bytes = t->bytes;
     if (t->kind == SIM_SUM)
         return sum_in_bounds(r, &t->sum, data);
     if (t->local >= r->plan.problem.topo.gpus)
@@ -86,7 +88,8 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         f->transfer.values = f->values;
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy)
-        f->due = costs->copy(costs->context, w->now, from, t->kind == SIM_SUM ? from : to, t->bytes);
+        f->due = costs->copy(costs->context, w->now, from, t->kind == SIM_SUM ? from : to,
+                             t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
     else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
 }
@@ -143,7 +146,8 @@ static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_fligh
             return;
         cta->landed++;
         if (t->kind != SIM_TILE)
-            mk_track_add(&cta->track, mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
+            mk_track_add(&cta->track,
+                         mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
                          t->start, w->now);
         free(f->values);
         f->values = NULL;

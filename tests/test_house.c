@@ -265,6 +265,9 @@ static void roles_compile_for_the_gpu(void **state)
              "    gemm_rs_tile(&p, blockIdx.x, &t);\n"
              "    gemm_rs_after(&p, &c, &t, 1);\n"
              "    *out = gemm_rs_inter_reduce(&p, &c) + (int)gemm_rs_tile_offset(&p, &t, c.epoch);\n"
+             "}\n"
+             "__global__ void all_reduce(gemm_ar_plan p, mk_cta c, int *out) {\n"
+             "    *out = gemm_ar_inter_reduce(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "

@@ -1,4 +1,5 @@
-/* The plan of GEMM+ReduceScatter and its arithmetic. The schedule, and what lies where and why, is core/roles/gemm_rs.h. */
+/* The plan of GEMM+ReduceScatter and its arithmetic. The schedule, and what lies where and why, is
+ * core/roles/gemm_rs.h. */
 #ifndef MK_ROLES_GEMM_RS_PLAN_H
 #define MK_ROLES_GEMM_RS_PLAN_H
 
@@ -22,9 +23,9 @@ struct gemm_rs_plan {
     uint32_t number;        /* enum mk_number of partial sums, staged and sent */
     uint32_t element_bytes; /* of it */
     uint32_t flag_partial, flag_sum;
-    uint64_t slab_pitch;    /* bytes from slab to slab of partial sums, a multiple of 128 */
-    uint64_t staged[2];     /* heap: the slabs, by epoch & 1 */
-    uint64_t sums;          /* heap: nodes - 1 slabs that leave for other nodes */
+    uint64_t slab_pitch; /* bytes from slab to slab of partial sums, a multiple of 128 */
+    uint64_t staged[2];  /* heap: the slabs, by epoch & 1 */
+    uint64_t sums;       /* heap: nodes - 1 slabs that leave for other nodes */
 };
 
 /* Rows of chunk `chunk` of any block. */
@@ -45,14 +46,16 @@ MK_PURE uint64_t gemm_rs_unit(const struct gemm_rs_plan *p, uint32_t unit, uint6
     return (uint64_t)chunk * p->chunk_rows * p->n + first;
 }
 
-/* Slabs of a rank of node `node`. First those of the blocks of other nodes, `slots` each; then what its own block is the
- * sum of, in the order in which it is added: the sums of the nodes before, its own node's slots, the nodes behind. */
+/* Slabs of a rank of node `node`. First those of the blocks of other nodes, `slots` each; then what its own
+ * block is the sum of, in the order in which it is added: the sums of the nodes before, its own node's slots,
+ * the nodes behind. */
 MK_PURE uint32_t gemm_rs_own_slab(const struct gemm_rs_plan *p)
 {
     return (p->topo.nodes - 1) * p->slots;
 }
 
-MK_PURE uint32_t gemm_rs_partial_slab(const struct gemm_rs_plan *p, uint32_t node, uint32_t owner_node, uint32_t local)
+MK_PURE uint32_t gemm_rs_partial_slab(const struct gemm_rs_plan *p, uint32_t node, uint32_t owner_node,
+                                      uint32_t local)
 {
     uint32_t slot = p->slots == 1 ? 0 : local;
     if (owner_node == node)
@@ -70,8 +73,10 @@ MK_PURE uint32_t gemm_rs_slabs(const struct gemm_rs_plan *p)
     return p->topo.nodes * p->slots + p->topo.nodes - 1;
 }
 
-/* Of rank (this node, any local): `local`'s tiles of a chunk of the block of owner_node on that rank's rail. */
-MK_PURE uint32_t gemm_rs_partial_flag(const struct gemm_rs_plan *p, uint32_t owner_node, uint32_t local, uint32_t chunk)
+/* Of rank (this node, any local): `local`'s tiles of a chunk of the block of owner_node on that rank's rail.
+ */
+MK_PURE uint32_t gemm_rs_partial_flag(const struct gemm_rs_plan *p, uint32_t owner_node, uint32_t local,
+                                      uint32_t chunk)
 {
     return p->flag_partial + (owner_node * p->topo.gpus + local) * p->chunks + chunk;
 }
@@ -95,7 +100,8 @@ MK_PURE uint32_t gemm_rs_unit_id(const struct gemm_rs_plan *p, uint32_t rank, ui
 }
 
 /* This node's sum of a unit of the block of `owner_node` on this rail, into what is sent. */
-MK_PURE struct mk_sum gemm_rs_node_sum(const struct gemm_rs_plan *p, uint32_t owner_node, uint32_t unit, uint64_t epoch)
+MK_PURE struct mk_sum gemm_rs_node_sum(const struct gemm_rs_plan *p, uint32_t owner_node, uint32_t unit,
+                                       uint64_t epoch)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
     struct mk_sum s;
@@ -111,9 +117,10 @@ MK_PURE struct mk_sum gemm_rs_node_sum(const struct gemm_rs_plan *p, uint32_t ow
     return s;
 }
 
-/* The sum of a unit of this rank's own block, as bf16 to where the block begins at `destination` of `space`. */
-MK_PURE struct mk_sum gemm_rs_total(const struct gemm_rs_plan *p, uint32_t unit, uint64_t epoch, uint32_t space,
-                                    uint64_t destination)
+/* The sum of a unit of this rank's own block, as bf16 to where the block begins at `destination` of `space`.
+ */
+MK_PURE struct mk_sum gemm_rs_total(const struct gemm_rs_plan *p, uint32_t unit, uint64_t epoch,
+                                    uint32_t space, uint64_t destination)
 {
     struct mk_sum s;
     uint64_t first = gemm_rs_unit(p, unit, &s.elements);
@@ -129,10 +136,10 @@ MK_PURE struct mk_sum gemm_rs_total(const struct gemm_rs_plan *p, uint32_t unit,
     return s;
 }
 
-/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ...
- * Blocks of other nodes come first, the next node's foremost: their sums have the longest way. The blocks of one node go
- * side by side, chunk by chunk, so that a chunk's sum is whole early; every rank begins with another local rank, its own
- * last. */
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i +
+ * n, ... Blocks of other nodes come first, the next node's foremost: their sums have the longest way. The
+ * blocks of one node go side by side, chunk by chunk, so that a chunk's sum is whole early; every rank begins
+ * with another local rank, its own last. */
 MK_PURE void gemm_rs_tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_tile *tile)
 {
     uint32_t gpus = p->topo.gpus, node_tiles = gpus * p->shard_tiles;

@@ -1,0 +1,63 @@
+/* The plan of GEMM+AllReduce: that of GEMM+ReduceScatter, and where the sum is gathered. */
+#include "core/command.h"
+#include "core/plan_ops.h"
+
+#include <stdio.h>
+
+static int build(struct mk_plan *p, char *error, size_t size)
+{
+    struct gemm_ar_plan *a = &p->u.gemm_ar;
+    uint64_t flags, bytes, world = mk_world(&p->problem.topo);
+    int result = plan_build_gemm_rs(p, &a->rs, &flags, &bytes, error, size);
+    if (result)
+        return result;
+    a->block_pitch = mk_round_up((uint64_t)a->rs.shard_rows * a->rs.n * 2, MK_HEAP_UNIT);
+    a->flag_whole = (uint32_t)(p->flag_base + flags);
+    a->whole = p->heap_base + bytes;
+    return plan_take(p, a->rs.tiles, flags + world * a->rs.units, bytes + world * a->block_pitch,
+                     (uint64_t)a->rs.chunk_rows * a->rs.n * a->rs.element_bytes, error, size);
+}
+
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    const struct gemm_ar_plan *a = &p->u.gemm_ar;
+    if (plan_describe_gemm_rs_flag(&a->rs, flag, out))
+        return;
+    out->producer = (flag - a->flag_whole) / a->rs.units;
+    out->chunk = (flag - a->flag_whole) % a->rs.units;
+    snprintf(out->text, sizeof out->text, "the whole sum of chunk %u of rank %u's rows", out->chunk,
+             out->producer);
+}
+
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    plan_describe_gemm_rs_tile(&p->u.gemm_ar.rs, id, out);
+}
+
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes)
+{
+    const struct gemm_rs_plan *r = &p->u.gemm_ar.rs;
+    uint64_t elements;
+    *rank = id / r->units;
+    *number = id % r->units;
+    gemm_rs_unit(r, *number, &elements);
+    *bytes = elements * 2;
+}
+
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    const struct gemm_rs_plan *r = &p->u.gemm_ar.rs;
+    uint64_t block = (uint64_t)r->shard_rows * r->n * (r->element_bytes + 2);
+    *flop = 2.0 * r->m * r->n * r->k;
+    *network_bytes = (r->topo.nodes - 1) * block;
+    *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
+}
+
+const struct plan_op plan_op_gemm_ar = {
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
+};

@@ -1,0 +1,56 @@
+/* The plan of GEMM+AllReduce and its arithmetic. The schedule, and what lies where and why, is
+ * core/roles/gemm_ar.h. */
+#ifndef MK_ROLES_GEMM_AR_PLAN_H
+#define MK_ROLES_GEMM_AR_PLAN_H
+
+#include "core/roles/gemm_rs_plan.h"
+
+struct gemm_ar_plan {
+    struct gemm_rs_plan rs; /* the reduction */
+    uint32_t flag_whole;
+    uint64_t block_pitch; /* bytes from block to block of the whole sum, bf16, a multiple of 128 */
+    uint64_t whole;       /* heap: W blocks */
+};
+
+/* Of any rank: unit `unit` of the block that `owner` has summed is here. */
+MK_PURE uint32_t gemm_ar_whole_flag(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
+{
+    return p->flag_whole + owner * p->rs.units + unit;
+}
+
+/* Rails bring the blocks of the ranks whose local rank is this one's. */
+MK_PURE int gemm_ar_by_network(const struct gemm_ar_plan *p, uint32_t owner)
+{
+    const struct mk_topo *t = &p->rs.topo;
+    return mk_node_of(t, owner) != mk_node_of(t, t->rank) && mk_local_of(t, owner) == mk_local_of(t, t->rank);
+}
+
+/* A unit of `owner`'s block as it moves: it lies at the same place of every heap. */
+MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
+{
+    struct mk_chunk c;
+    uint64_t elements, first = gemm_rs_unit(&p->rs, unit, &elements);
+    c.id = gemm_rs_unit_id(&p->rs, owner, unit);
+    c.space = MK_SPACE_HEAP;
+    c.source = c.destination = p->whole + owner * p->block_pitch + first * 2;
+    c.bytes = elements * 2;
+    return c;
+}
+
+/* From the heap to C. */
+MK_PURE struct mk_sum gemm_ar_deliver(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
+{
+    struct mk_sum s;
+    uint64_t first = gemm_rs_unit(&p->rs, unit, &s.elements);
+    s.id = gemm_rs_unit_id(&p->rs, owner, unit);
+    s.sources = 1;
+    s.source = p->whole + owner * p->block_pitch + first * 2;
+    s.pitch = 0;
+    s.from = s.to = MK_BF16;
+    s.clear = 0;
+    s.space = MK_SPACE_ARG2;
+    s.destination = ((uint64_t)owner * p->rs.shard_rows * p->rs.n + first) * 2;
+    return s;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
+ * test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/gemm_ar.h"
+#include "sim/exact.h"
+#include "sim/op_gemm_rs.h"
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_gemm_ar
+#endif
+
+static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return gemm_ar_inter_reduce(&plan->u.gemm_ar, cta);
+}
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return gemm_ar_intra_comm(&plan->u.gemm_ar, cta);
+}
+
+static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+{
+    gemm_rs_tile(&plan->u.gemm_ar.rs, t, out);
+}
+
+static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    gemm_rs_after(&plan->u.gemm_ar.rs, cta, t, MK_TILE_PARTS);
+}
+
+static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+                     struct sim_operands *out)
+{
+    sim_gemm_rs_operands(&plan->u.gemm_ar.rs, plan->problem.b_transposed, t, epoch, out);
+}
+
+static void extents(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c)
+{
+    const struct gemm_rs_plan *p = &plan->u.gemm_ar.rs;
+    *a = (uint64_t)p->m * p->k;
+    *b = (uint64_t)p->k * p->n;
+    *c = (uint64_t)p->m * p->n;
+}
+
+static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c,
+                 struct sim_reference *reference, char *text, size_t size)
+{
+    return exact_judge(plan, seed, launch, 0, plan->problem.m, c, reference, text, size);
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_REDUCE] = inter_reduce},
+    .tile = tile,
+    .after = after,
+    .operands = operands,
+    .extents = extents,
+    .fill = exact_fill,
+    .judge = judge,
+};

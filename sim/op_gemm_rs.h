@@ -1,0 +1,29 @@
+/* Where the operands of a tile of gemm_rs lie, and of gemm_ar, whose tiles are the same. */
+#ifndef SIM_OP_GEMM_RS_H
+#define SIM_OP_GEMM_RS_H
+
+#include "core/roles/gemm_rs_plan.h"
+#include "sim/op.h"
+
+static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed, const struct mk_tile *t,
+                                        uint64_t epoch, struct sim_operands *out)
+{
+    out->a_space = MK_SPACE_ARG0;
+    out->a = ((uint64_t)t->a_slab * p->shard_rows + t->row) * p->k * 2;
+    out->a_pitch = p->k;
+    out->b_space = MK_SPACE_ARG1;
+    out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;
+    out->b_pitch = transposed ? p->k : p->n;
+    out->b_transposed = transposed;
+    out->c_space = MK_SPACE_HEAP;
+    out->c_local = t->c_local;
+    out->c = gemm_rs_tile_offset(p, t, epoch);
+    out->c_pitch = p->n;
+    out->c_number = (enum mk_number)p->number;
+    out->c_add = (int)p->add;
+    out->rows = t->rows;
+    out->cols = t->cols;
+    out->k = p->k;
+}
+
+#endif

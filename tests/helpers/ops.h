@@ -1,0 +1,273 @@
+/* For the tests of operators over the deterministic executor: orders drawn on every form of cluster, error
+ * norms of sums over ranks, the bits of deterministic results, bytes per link, and the hunt for a mutant. */
+#ifndef TESTS_OPS_H
+#define TESTS_OPS_H
+
+#include "tests/helpers/world.h"
+
+#include "core/bf16.h"
+#include "sim/probe.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* The thread sanitizer finds nothing in orders drawn on one thread, and takes long. */
+#ifdef __SANITIZE_THREAD__
+#define OPS_PART 20
+#else
+#define OPS_PART 1
+#endif
+
+static const uint32_t ops_forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}};
+#define OPS_FORMS (sizeof ops_forms / sizeof *ops_forms)
+
+/* M per rank, N, K: nothing divides a tile, a chunk or a cache line. */
+static const uint64_t ops_shapes[][3] = {{33, 40, 72}, {65, 200, 24}, {1, 8, 8}, {17, 136, 8}};
+#define OPS_SHAPES (sizeof ops_shapes / sizeof *ops_shapes)
+
+static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2], const uint64_t shape[3])
+{
+    struct sim_world_config c =
+        world_config(form[0], form[1], form[0] * form[1] * shape[0], shape[1], shape[2]);
+    c.problem.op = op;
+    return c;
+}
+
+/* `seeds` orders, each with a plan and a machine of its own, of every form and shape, judged bit by bit.
+ * Returns how many. */
+__attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seeds)
+{
+    struct coroutine_pool *pool;
+    struct sim_world_result result;
+    uint32_t explored = 0;
+    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (size_t shape = 0; shape < OPS_SHAPES; shape++)
+            for (uint64_t seed = 0; seed < (seeds + OPS_PART - 1) / OPS_PART; seed++, explored++) {
+                struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
+                c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
+                c.problem.b_transposed = (int)(seed & 1);
+                sim_world_vary(&c);
+                c.pool = pool;
+                int rc = sim_world_run(&c, &result);
+                if (rc)
+                    print_error("replay: mkernel sim %s --explore --nodes %u --gpus %u --shape %d,%d,%d "
+                                "--vary --runs 1 "
+                                "--seed %d%s: %s\n",
+                                plan_op_name(op), c.problem.topo.nodes, c.problem.topo.gpus, (int)c.problem.m,
+                                (int)c.problem.n, (int)c.problem.k, (int)c.seed,
+                                c.problem.b_transposed ? " with B [N, K]" : "", result.sentence);
+                assert_int_equal(rc, 0);
+            }
+    coroutine_pool_destroy(pool);
+    return explored;
+}
+
+/* ---- sums over ranks of real numbers ---- */
+
+struct ops_sum {
+    int whole;     /* 1: C is all of the sum, 0: this rank's rows */
+    uint64_t seed; /* of the inputs */
+    double difference2, reference2;
+    uint64_t bits;     /* of all results of all launches, in any order */
+    uint64_t same[16]; /* of the whole sum, per launch: it has the same bits on every rank */
+    uint32_t checked;
+};
+
+static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b)
+{
+    const struct ops_sum *s = context;
+    const struct mk_problem *q = &plan->problem;
+    probe_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
+    probe_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
+}
+
+static double *ops_widen(const uint16_t *from, uint64_t count)
+{
+    double *to = malloc(count * sizeof *to);
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = (double)mk_bf16_to_float(from[i]);
+    return to;
+}
+
+/* Against float64 dgemm over whole matrices. */
+static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
+                         char *text, size_t size)
+{
+    struct ops_sum *s = context;
+    const struct mk_problem *q = &plan->problem;
+    uint64_t m = q->m, n = q->n, k = q->k, rows = s->whole ? m : m / mk_world(&q->topo);
+    uint64_t first = s->whole ? 0 : q->topo.rank * rows, hash = launch << 8 ^ (s->whole ? 0 : q->topo.rank);
+    uint16_t *a16 = malloc(m * k * 2), *b16 = malloc(k * n * 2);
+    double *reference = calloc(rows * n, sizeof *reference);
+    for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
+        probe_fill(a16, m * k, s->seed, rank, launch, 0);
+        probe_fill(b16, k * n, s->seed, rank, launch, 1);
+        double *a = ops_widen(a16 + first * k, rows * k), *b = ops_widen(b16, k * n);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a, (int)k, b,
+                    (int)n, 1.0, reference, (int)n);
+        free(a);
+        free(b);
+    }
+    for (uint64_t i = 0; i < rows * n; i++) {
+        double off = (double)mk_bf16_to_float(c[i]) - reference[i];
+        s->difference2 += off * off; /* NaN stays */
+        s->reference2 += reference[i] * reference[i];
+        hash = sim_mix(hash ^ c[i]);
+    }
+    s->bits += hash;
+    if (s->whole && !s->same[launch])
+        s->same[launch] = hash;
+    int differs = s->whole && s->same[launch] != hash;
+    if (differs)
+        snprintf(text, size, "rank %u has other bits than the ranks before", q->topo.rank);
+    s->checked++;
+    free(a16);
+    free(b16);
+    free(reference);
+    return differs;
+}
+
+/* One order; the relative Frobenius error of all its results, their bits in *bits. */
+__attribute__((unused)) static double ops_sum_error(struct sim_world_config config, int whole, uint64_t *bits)
+{
+    struct sim_world_result result;
+    struct ops_sum s = {.whole = whole, .seed = 4711};
+    config.inputs = ops_sum_fill;
+    config.check = ops_sum_check;
+    config.context = &s;
+    int rc = sim_world_run(&config, &result);
+    if (rc)
+        print_error("%s\n", result.sentence);
+    assert_int_equal(rc, 0);
+    assert_int_equal(s.checked, config.launches * mk_world(&config.problem.topo));
+    if (bits)
+        *bits = s.bits;
+    return sqrt(s.difference2 / s.reference2);
+}
+
+/* Fast and deterministic errors keep to their bounds on every form. */
+__attribute__((unused)) static void ops_sum_errors(enum mk_op op, int whole)
+{
+    static const uint64_t shape[3] = {65, 136, 264};
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (int deterministic = 0; deterministic < 2; deterministic++) {
+            struct sim_world_config c = ops_config(op, ops_forms[form], shape);
+            c.problem.deterministic = deterministic;
+            c.launches = 2;
+            c.seed = form;
+            double error = ops_sum_error(c, whole, NULL);
+            print_message("%s %u x %u %s: relative error %.2e\n", plan_op_name(op), ops_forms[form][0],
+                          ops_forms[form][1], deterministic ? "deterministic" : "fast", error);
+            assert_true(error > 1e-3); /* one rounding to bf16 makes 1.66e-3: less would be no measurement */
+            assert_true(error <= (deterministic ? 2e-3 : 5e-3));
+        }
+}
+
+/* The same bits in every order and with every role split. */
+__attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
+{
+    static const uint64_t shape[3] = {33, 72, 40};
+    for (size_t form = 0; form < OPS_FORMS; form++) {
+        uint64_t first = 0, bits;
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            struct sim_world_config c = ops_config(op, ops_forms[form], shape);
+            c.seed = seed * 97;
+            sim_world_vary(&c);
+            c.problem.deterministic = 1;
+            c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* what a tile's own sums depend on */
+            ops_sum_error(c, whole, &bits);
+            if (!seed)
+                first = bits;
+            assert_true(bits == first);
+        }
+    }
+}
+
+/* ---- bytes per link ---- */
+
+struct ops_bytes {
+    uint64_t nvlink[64], network[64]; /* into each rank */
+};
+
+static uint64_t ops_count_copy(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    struct ops_bytes *b = context;
+    b->nvlink[to] += from == to ? 0 : bytes;
+    return now + 100;
+}
+
+static uint64_t ops_count_put(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    struct ops_bytes *b = context;
+    b->network[to] += bytes;
+    return now + 1000;
+}
+
+/* Each rank receives what plan_work says is the minimum, neither more nor less. */
+__attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (int deterministic = 0; deterministic < 2; deterministic++) {
+            struct ops_bytes bytes = {{0}, {0}};
+            struct sim_costs costs = {.context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
+            struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[0]);
+            struct sim_world_result result;
+            struct mk_plan plan;
+            char error[300];
+            uint64_t nvlink, network;
+            double flop;
+            c.costs = &costs;
+            c.problem.deterministic = deterministic;
+            c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
+            c.problem.tuning.pieces = 3;
+            assert_int_equal(sim_world_run(&c, &result), 0);
+            assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
+            plan_work(&plan, &flop, &nvlink, &network);
+            for (uint32_t rank = 0; rank < mk_world(&c.problem.topo); rank++) {
+                assert_int_equal(bytes.nvlink[rank], nvlink * c.launches);
+                assert_int_equal(bytes.network[rank], network * c.launches);
+            }
+        }
+}
+
+/* ---- mutants ---- */
+
+#define OPS_HUNT 64
+
+/* Runs seeds until one fails, then that seed again. The orders of a mutant that breaks nothing all pass. */
+__attribute__((unused)) static void ops_hunt(struct sim_world_config (*config_for)(uint64_t seed),
+                                             const char *name, int expected)
+{
+    struct sim_world_result result, again;
+    uint64_t seed = 0;
+    int rc = 0;
+    for (; seed < OPS_HUNT && !rc; seed++) {
+        struct sim_world_config c = config_for(seed);
+        rc = sim_world_run(&c, &result);
+    }
+    if (!expected) {
+        if (rc)
+            print_error("%s, seed %d: %s\n", name, (int)seed - 1, result.sentence);
+        assert_int_equal(rc, 0);
+        return;
+    }
+    if (!rc)
+        fail_msg("%s survived %d seeds", name, OPS_HUNT);
+    print_message("%-28s seed %2d: %s\n", name, (int)seed - 1, result.sentence);
+    assert_int_equal(rc, expected);
+    struct sim_world_config c = config_for(seed - 1);
+    assert_int_equal(sim_world_run(&c, &again), rc);
+    assert_true(again.hash == result.hash && again.steps == result.steps);
+    assert_string_equal(again.sentence, result.sentence);
+}
+
+#endif

@@ -1,0 +1,304 @@
+/* GEMM+ReduceScatter sums the right bytes in every order of its steps, within the bounds of its arithmetic
+ * and with the fewest bytes; deterministic results have the same bits in every order; broken variants of its
+ * schedule are caught. */
+#include "tests/helpers/ops.h"
+
+#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
+#define SIM_OP_NAME broken_gemm_rs
+#include "sim/op_gemm_rs.c"
+#undef mk_cta_wait
+#undef mk_cta_copy
+#undef mk_cta_reduce
+#undef mk_cta_signal
+#undef mk_cta_add
+#undef mk_cta_put
+#undef mk_cta_drain
+
+static void test_orders(void **state)
+{
+    assert_true(ops_explore(MK_OP_GEMM_RS, 40) >= 960 / OPS_PART);
+}
+
+static void test_errors(void **state)
+{
+    ops_sum_errors(MK_OP_GEMM_RS, 0);
+}
+
+static void test_bits(void **state)
+{
+    ops_sum_bits(MK_OP_GEMM_RS, 0);
+}
+
+static void test_bytes(void **state)
+{
+    ops_bytes_are_minimal(MK_OP_GEMM_RS);
+}
+
+/* ---- the plan ---- */
+
+static const char *refusal(struct mk_problem q)
+{
+    static char error[300];
+    struct mk_plan p;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    return error;
+}
+
+static void test_refusals(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
+    assert_non_null(strstr(refusal(q), "M = 66 does not divide by 4 ranks; the next that does is 68"));
+    q.m = 68;
+    q.n = 41;
+    assert_non_null(strstr(refusal(q), "the next N that works is 48"));
+    q.n = 40;
+    q.k = 7;
+    assert_non_null(strstr(refusal(q), "the next K that works is 8"));
+    q.k = 8;
+    q.tuning.split = (struct mk_role_split){{2, 1, 0, 1}};
+    assert_non_null(strstr(refusal(q), "no intra_comm and no inter_send"));
+    q.tuning.split = (struct mk_role_split){{2, 0, 0, 40}};
+    assert_non_null(strstr(refusal(q), "32 command rings"));
+    q.tuning.split = (struct mk_role_split){{0}};
+    q.tuning.tile_m = 12;
+    assert_non_null(strstr(refusal(q), "multiples of 8"));
+    q.tuning.tile_m = 0;
+    q.m = 4ull << 26;
+    q.n = 1 << 20;
+    assert_non_null(strstr(refusal(q), "more than a command can name"));
+}
+
+/* Every tile of the product once, each to the reducer on its owner's rail; every element of a block in one
+ * unit. */
+static void test_cover(void **state)
+{
+    static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {1, 12}};
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
+        for (int deterministic = 0; deterministic < 2; deterministic++) {
+            struct mk_problem q = {.op = MK_OP_GEMM_RS,
+                                   .topo = {.nodes = forms[form][0], .gpus = forms[form][1]}};
+            struct mk_plan p;
+            char error[300];
+            uint32_t world = mk_world(&q.topo);
+            q.topo.rank = world - 1;
+            q.m = world * 53;
+            q.n = 72;
+            q.k = 8;
+            q.deterministic = deterministic;
+            q.tuning.tile_m = 16;
+            q.tuning.tile_n = 40;
+            q.tuning.chunk_rows = 32;
+            q.tuning.pieces = 5;
+            assert_int_equal(plan_build(&p, &q, 7, 1000, error, sizeof error), 0);
+            const struct gemm_rs_plan *r = &p.u.gemm_rs;
+            uint8_t *seen = calloc(q.m * q.n, 1), *ids = calloc(p.tiles, 1);
+            for (uint32_t t = 0; t < p.tiles; t++) {
+                struct mk_tile tile, described;
+                gemm_rs_tile(r, t, &tile);
+                plan_describe_tile(&p, tile.id, &described);
+                assert_memory_equal(&tile, &described, sizeof tile);
+                assert_int_equal(ids[tile.id]++, 0);
+                assert_int_equal(tile.c_local, mk_local_of(&q.topo, tile.slab));
+                assert_true(tile.c_slab < gemm_rs_slabs(r));
+                for (uint32_t i = 0; i < tile.rows; i++)
+                    for (uint32_t j = 0; j < tile.cols; j++)
+                        assert_int_equal(seen[(tile.slab * 53 + tile.row + i) * 72 + tile.col + j]++, 0);
+            }
+            for (uint64_t i = 0; i < q.m * q.n; i++)
+                assert_int_equal(seen[i], 1);
+            uint64_t next = 0, elements;
+            for (uint32_t unit = 0; unit < r->units; unit++, next += elements) {
+                uint64_t first = gemm_rs_unit(r, unit, &elements);
+                assert_true(!elements || first == next);
+                assert_true(first * r->element_bytes % 128 == 0 && elements % 8 == 0);
+            }
+            assert_int_equal(next, 53 * 72);
+            free(seen);
+            free(ids);
+        }
+}
+
+/* ---- mutants ---- */
+
+static enum mutation {
+    NOTHING,
+    FLAG_BEFORE_TILE,
+    REDUCER_DOES_NOT_WAIT,
+    OWNER_DOES_NOT_WAIT,
+    EPOCH_REUSED,
+    ONE_TILE_TOO_FEW,
+    ONE_BUFFER,
+    NOT_CLEARED,
+    NO_DRAIN,
+    PUT_BEFORE_SUM,
+    PUT_SHORT,
+    FLAG_WITHOUT_DATA,
+    LAST_UNIT_NOT_SENT,
+    ONE_SOURCE_TOO_FEW,
+    SUM_OVER_FLAGS
+} mutation;
+
+static struct held {
+    struct mk_cta *cta;
+    struct mk_sum sum;
+} held[64];
+
+int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    if ((mutation == REDUCER_DOES_NOT_WAIT && cause == MK_CAUSE_DATA) ||
+        (mutation == OWNER_DOES_NOT_WAIT && cause == MK_CAUSE_NETWORK))
+        return 0;
+    if (mutation == EPOCH_REUSED)
+        target /= cta->epoch;
+    if (mutation == ONE_TILE_TOO_FEW && cause == MK_CAUSE_DATA)
+        target -= MK_TILE_PARTS;
+    return mk_cta_wait(cta, flag, target, cause);
+}
+
+void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)
+{
+    struct mk_sum s = *sum;
+    if (mutation == PUT_BEFORE_SUM && s.space == MK_SPACE_HEAP) {
+        for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+            if (!held[i].cta) {
+                held[i] = (struct held){cta, s};
+                return;
+            }
+    }
+    if (mutation == NOT_CLEARED)
+        s.clear = 0;
+    if (mutation == ONE_SOURCE_TOO_FEW && s.sources > 1)
+        s.sources--;
+    if (mutation == SUM_OVER_FLAGS && s.space == MK_SPACE_HEAP)
+        s.destination = 0;
+    mk_cta_reduce(cta, &s);
+}
+
+void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
+{
+    mk_cta_add(cta, local, flag, count);
+}
+
+int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+{
+    struct mk_chunk c = *chunk;
+    int last = c.id % 3 == 2;
+    if (mutation == LAST_UNIT_NOT_SENT && last)
+        return 0;
+    if (mutation == FLAG_WITHOUT_DATA && last)
+        c.bytes = 0;
+    if (mutation == PUT_SHORT)
+        c.bytes -= 16;
+    int result = mk_cta_put(cta, rank, &c, flag);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i].cta == cta) {
+            held[i].cta = NULL;
+            mk_cta_reduce(cta, &held[i].sum);
+        }
+    return result;
+}
+
+int mutant_drain(struct mk_cta *cta)
+{
+    return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
+}
+
+static int announces_early(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    gemm_rs_after(&plan->u.gemm_rs, cta, t, MK_TILE_PARTS);
+    return 0;
+}
+
+/* Both parities in one buffer: what launch e reads, e + 1 overwrites. */
+static void one_buffer(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+                       struct sim_operands *out)
+{
+    broken_gemm_rs.operands(plan, t, epoch, out);
+    if (mutation == ONE_BUFFER && epoch % 2)
+        out->c -= plan->u.gemm_rs.staged[1] - plan->u.gemm_rs.staged[0];
+}
+
+static int one_buffer_inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    struct gemm_rs_plan p = plan->u.gemm_rs;
+    p.staged[1] = p.staged[0];
+    return gemm_rs_inter_reduce(&p, cta);
+}
+
+static struct sim_world_config config_for(uint64_t seed)
+{
+    static struct sim_op op;
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_config c = ops_config(MK_OP_GEMM_RS, form, ops_shapes[0]);
+    op = broken_gemm_rs;
+    op.operands = one_buffer;
+    if (mutation == ONE_BUFFER)
+        op.roles[MK_INTER_REDUCE] = one_buffer_inter_reduce;
+    if (mutation == FLAG_BEFORE_TILE) {
+        op.before = announces_early;
+        op.after = NULL;
+    }
+    memset(held, 0, sizeof held);
+    c.op = &op;
+    c.seed = seed;
+    c.launches = 5;
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* three chunks, the last of one row */
+    c.problem.deterministic = mutation != NOT_CLEARED && (seed & 1);
+    return c;
+}
+
+#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
+
+static void test_mutants(void **state)
+{
+    MUTANT(NOTHING, 0);
+    MUTANT(FLAG_BEFORE_TILE, -EBADMSG);
+    MUTANT(REDUCER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(OWNER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(EPOCH_REUSED, -EBADMSG);
+    MUTANT(ONE_TILE_TOO_FEW, -EBADMSG);
+    MUTANT(ONE_BUFFER, -EBADMSG);
+    MUTANT(NOT_CLEARED, -EBADMSG);
+    MUTANT(NO_DRAIN, -EBADMSG);
+    MUTANT(PUT_BEFORE_SUM, -EBADMSG);
+    MUTANT(PUT_SHORT, -EBADMSG);
+    MUTANT(FLAG_WITHOUT_DATA, -EBADMSG);
+    MUTANT(LAST_UNIT_NOT_SENT, -EIO);
+    MUTANT(ONE_SOURCE_TOO_FEW, -EBADMSG);
+    MUTANT(SUM_OVER_FLAGS, -EIO);
+}
+
+/* A rank whose communication never runs, and one that stops: the sentence says who owes what. */
+static void test_faults(void **state)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct sim_world_config c = ops_config(MK_OP_GEMM_RS, form, ops_shapes[0]);
+        c.seed = seed;
+        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
+        assert_int_equal(result.failure.producer, 3);
+        assert_non_null(strstr(result.sentence, "rank 3 should have produced it"));
+        c.fault = (struct sim_fault){SIM_FAULT_DROP, 1, 200 + 30 * seed};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_not_equal(result.failure.rank, 1);
+        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 4};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
+        assert_int_equal(result.failure.rank, 2);
+        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
+        assert_int_equal(sim_world_run(&c, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_bits),     cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+/* `mkernel run OP --check` is right for every operator over real processes and the verbs fabric, fast and
+ * deterministic, and its table says the bytes of the plan. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define SECONDS 60
+
+static struct command_run r;
+
+static void expect_right(const char *op, const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "run %s --exec host --nic soft --check %s", op, options);
+    command_start(&r, line, NULL);
+    command_finish(&r, SECONDS);
+    if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
+                 r.out_text, r.err_text);
+}
+
+static void test_sums(void **state)
+{
+    static const char *const ops[] = {"gemm_rs", "gemm_ar"};
+    for (int i = 0; i < 2; i++) {
+        expect_right(ops[i], "--nodes 1 --gpus 1 --shape 33,40,72 --iters 3");
+        expect_right(ops[i], "--nodes 1 --gpus 4 --shape 260,136,64 --b-layout nk");
+        expect_right(ops[i], "--nodes 2 --gpus 1 --shape 66,40,72 --deterministic");
+        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 520,200,72 --tile 32,40 --chunk-rows 64 --pieces 3");
+        expect_right(ops[i], "--nodes 3 --gpus 2 --shape 390,200,328 --deterministic");
+        expect_right(ops[i], "--nodes 4 --gpus 1 --shape 132,40,72");
+        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
+    }
+}
+
+static void test_bytes_in_the_table(void **state)
+{
+    /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the network. */
+    expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64");
+    assert_non_null(
+        strstr(r.out_text, "moved     16.00 KB over NVLink (shared memory) and 8.00 KB over the network"));
+    expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64 --deterministic");
+    assert_non_null(
+        strstr(r.out_text, "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+    expect_right("gemm_ar", "--nodes 2 --gpus 2 --shape 256,64,64");
+    assert_non_null(
+        strstr(r.out_text, "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_bytes_in_the_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
