@@ -8,7 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COLUMNS 500 /* of a timeline */
+#define COLUMNS 500  /* of a timeline */
+#define MAX_ROWS 256 /* a taller picture is no picture; 64 ranks of 4 roles */
 
 /* Colours that also differ in grey and for colour-blind readers (Okabe and Ito, 2008). */
 static const struct {
@@ -156,7 +157,9 @@ static int timeline(sqlite3 *db, uint64_t launch, const char *path, FILE *out)
         free(c);
         return rc;
     }
-    head(out, db, path, "CTA roles over time", (int)(160 + (rows < 60 ? rows : 60) * 36));
+    const char *title = rows > MAX_ROWS ? "CTA roles over time (the first 256 rows)" : "CTA roles over time";
+    rows = rows > MAX_ROWS ? MAX_ROWS : rows;
+    head(out, db, path, title, (int)(160 + (rows < 60 ? rows : 60) * 36));
     fprintf(out,
             "set xlabel 'time, us'\nset xrange [%.3f:%.3f]\nset yrange [%lld:0]\nset style fill solid "
             "noborder\nset key below\n"
@@ -164,12 +167,12 @@ static int timeline(sqlite3 *db, uint64_t launch, const char *path, FILE *out)
             (double)from / 1e3, (double)to / 1e3, (long long)rows);
     sqlite3_stmt *t =
         trace_query(db, "SELECT id, rank, name, leaves FROM track WHERE kind = 'role' ORDER BY id", 0, 0);
-    for (int row = 0; sqlite3_step(t) == SQLITE_ROW; row++)
+    for (int row = 0; row < rows && sqlite3_step(t) == SQLITE_ROW; row++)
         fprintf(out, "%s'rank %d %s' %g", row ? "," : "", sqlite3_column_int(t, 1),
                 (const char *)sqlite3_column_text(t, 2), row + 0.5);
     fputs(") noenhanced\n$data << END\n", out);
     sqlite3_reset(t);
-    for (int row = 0; sqlite3_step(t) == SQLITE_ROW; row++) {
+    for (int row = 0; row < rows && sqlite3_step(t) == SQLITE_ROW; row++) {
         memset(c, 0, sizeof *c);
         if (!fill_from_level(db, sqlite3_column_int64(t, 0), from, to, *c))
             fill_from_events(db, sqlite3_column_int64(t, 0), from, to, *c);
