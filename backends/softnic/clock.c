@@ -4,6 +4,9 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
+#define GPU_BYTES_PER_NS 50.0 /* 400 Gb/s */
+enum { GPU_LATENCY_NS = 3000 };
+
 uint64_t softnic_now(void)
 {
     struct timespec now;
@@ -36,16 +39,19 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
     bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth
                                                 : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
 
+    /* A device beside a GPU is as fast as those of the clusters that it stands for, unless something else was asked. */
+    double rate = ctx->shares && !o->bw_given ? GPU_BYTES_PER_NS : o->bytes_per_ns;
+    uint64_t latency = ctx->shares && !o->latency_given ? GPU_LATENCY_NS : o->latency_ns;
     wqe->release_ns = wqe->due_ns = 0;
-    if (!delayed && !o->latency_ns && o->bytes_per_ns <= 0)
+    if (!delayed && !latency && rate <= 0)
         return;
-    uint64_t now = softnic_now(), extra = o->latency_ns + (delayed ? o->delay_ns : 0);
+    uint64_t now = softnic_now(), extra = latency + (delayed ? o->delay_ns : 0);
     if (wqe->opcode == IBV_WR_RDMA_READ) {
         wqe->release_ns = now + extra;
-        wqe->due_ns = occupy(&ctx->in_free_ns, wqe->release_ns, wqe->length, o->bytes_per_ns) + o->latency_ns;
+        wqe->due_ns = occupy(&ctx->in_free_ns, wqe->release_ns, wqe->length, rate) + latency;
     } else {
-        wqe->release_ns = occupy(&ctx->link_free_ns, now, wqe->length, o->bytes_per_ns) + extra;
-        wqe->due_ns = wqe->release_ns + o->latency_ns;
+        wqe->release_ns = occupy(&ctx->link_free_ns, now, wqe->length, rate) + extra;
+        wqe->due_ns = wqe->release_ns + latency;
     }
 }
 

@@ -15,6 +15,7 @@ static const struct {
     [SOFTNIC_WRITE] = {SOFTNIC_FLAG_IMM | SOFTNIC_FLAG_SOLICITED | SOFTNIC_FLAG_PULL, true},
     [SOFTNIC_SEND] = {SOFTNIC_FLAG_IMM | SOFTNIC_FLAG_SOLICITED | SOFTNIC_FLAG_PULL, true},
     [SOFTNIC_READ] = {SOFTNIC_FLAG_PULL, false},
+    [SOFTNIC_SHARE] = {0, true},
     [SOFTNIC_READ_DATA] = {SOFTNIC_FLAG_PULL, true},
 };
 
@@ -39,6 +40,9 @@ static bool head_valid(const struct softnic_frame *head)
     if (rules[head->kind].data && head->length && !head->segments && !head->payload)
         return false; /* would never finish its message */
     if (head->kind == SOFTNIC_READ && head->operand[0] > head->length - head->offset)
+        return false;
+    if (head->kind == SOFTNIC_SHARE && (!head->operand[0] || head->address + head->operand[0] < head->address ||
+                                        head->payload != head->length || head->length != SOFTNIC_HANDLE_BYTES))
         return false;
     if (head->kind == SOFTNIC_NAK &&
         (head->operand[0] < 1 || head->operand[0] >= SOFTNIC_NAKS || head->operand[1] > 31))

@@ -11,10 +11,11 @@
 #include <sys/types.h>
 
 enum {
-    SOFTNIC_FRAME_MAGIC = 0x31464e53, /* "SNF1": a change of layout changes the digit */
+    SOFTNIC_FRAME_MAGIC = 0x32464e53, /* "SNF2": a change of layout changes the digit */
     SOFTNIC_MAX_SEGMENTS = 16,
     SOFTNIC_MAX_PAYLOAD = 32 << 10, /* bytes of message in one frame */
     SOFTNIC_MAX_MESSAGE = 1 << 30,
+    SOFTNIC_HANDLE_BYTES = 64, /* of a cudaIpc handle */
 };
 
 enum softnic_kind {
@@ -28,11 +29,14 @@ enum softnic_kind {
     SOFTNIC_READ, /* operand[0]: bytes wanted from `offset` on */
     SOFTNIC_COMPARE_SWAP,
     SOFTNIC_FETCH_ADD,
+    SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the payload is its
+                    * cudaIpc handle. Segments may lie in it from now on */
     /* responses */
     SOFTNIC_ACK, /* everything up to psn is done */
     SOFTNIC_NAK, /* operand[0]: enum softnic_nak; operand[1]: the responder's RNR timer code */
     SOFTNIC_READ_DATA,
     SOFTNIC_ATOMIC_RESULT, /* operand[0]: the value before */
+    SOFTNIC_SHARED,        /* everything shared up to number operand[0] has been mapped, or cannot be */
     SOFTNIC_KINDS,
 };
 

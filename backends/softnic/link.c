@@ -4,7 +4,7 @@
  * keeps those unique and forgets them with the process, so there is nothing to clean up. SO_PEERCRED says who
  * is at the other end.
  */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -229,6 +229,7 @@ void softnic_link_kill(struct softnic_link *link)
     shutdown(link->fd, SHUT_RDWR);
     if (link->requester)
         softnic_requester_link_lost(link->context, link);
+    pthread_cond_broadcast(&link->context->idle); /* who waits for the peer to map something does so in vain */
 }
 
 void softnic_links_drop(struct softnic_context *ctx)
@@ -240,6 +241,10 @@ void softnic_links_drop(struct softnic_context *ctx)
 
 void softnic_link_free(struct softnic_link *link)
 {
+    softnic_gpu_forget_link(link->context, link);
+    if (link->mappings)
+        softnic_gpu_settle(link->context); /* nothing copies out of them any more */
+    softnic_share_unmap_all(link);
     close(link->fd);
     free(link->out);
     free(link);
@@ -267,6 +272,7 @@ static void introduce(struct softnic_link *link, const struct softnic_message *m
         link->peer_pulls = head->flags & SOFTNIC_FLAG_PULL;
         link->pulls = can_read(link, head->address, head->operand[0]);
         link->ready = true;
+        softnic_share_announce(link);
         softnic_requester_link_ready(link->context, link);
         return;
     }
@@ -294,6 +300,10 @@ static void dispatch(struct softnic_link *link, const struct softnic_message *me
         introduce(link, message);
     else if (!link->ready || link->requester != (kind >= SOFTNIC_ACK))
         softnic_link_kill(link); /* a response on a request link, or the other way round */
+    else if (kind == SOFTNIC_SHARE)
+        softnic_share_take(link, message);
+    else if (kind == SOFTNIC_SHARED)
+        softnic_share_answered(link, message);
     else if (link->requester)
         softnic_requester_response(link, message);
     else
@@ -325,6 +335,7 @@ void softnic_link_readable(struct softnic_link *link)
     }
     link->in_have -= at;
     memmove(link->in, link->in + at, link->in_have);
+    softnic_gpu_poll(link->context);
     if (!link->requester && !link->dead)
         softnic_responder_flush_acks(link);
 }

@@ -1,7 +1,7 @@
 /* Protection domains and memory regions. A key is table index << 8 | ctx->mr_tag; an rkey's tag is odd and an
  * lkey's even, so that one used for the other is caught, and a key of a region that is gone does not open the
  * slot's next tenant. */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -82,6 +82,13 @@ static int64_t free_slot(struct softnic_context *ctx)
     return index;
 }
 
+static void give_back(struct softnic_context *ctx, struct softnic_share *share)
+{
+    pthread_mutex_lock(&ctx->lock);
+    softnic_share_drop(ctx, share);
+    pthread_mutex_unlock(&ctx->lock);
+}
+
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
                                 unsigned access)
 {
@@ -89,15 +96,20 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     int error = access_error(access);
     if (!error && (!length || (uintptr_t)address + length < (uintptr_t)address || iova + length < iova))
         error = EINVAL;
-    if (!error && !mapped(address, length))
+    struct softnic_share *share = NULL;
+    int gpu = error ? 0 : softnic_share_make(ctx, address, length, access, &share);
+    if (gpu < 0)
+        error = -gpu;
+    if (!error && !gpu && !mapped(address, length))
         error = EFAULT;
-    if (error) {
-        errno = error;
+    struct softnic_mr *mr = error ? NULL : calloc(1, sizeof(*mr));
+    if (!mr) {
+        give_back(ctx, share);
+        errno = error ? error : ENOMEM;
         return NULL;
     }
-    struct softnic_mr *mr = calloc(1, sizeof(*mr));
-    if (!mr)
-        return NULL;
+    mr->gpu = gpu;
+    mr->share = share;
     mr->ibv.context = pd->context;
     mr->ibv.pd = pd;
     mr->ibv.addr = address;
@@ -120,6 +132,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     }
     pthread_mutex_unlock(&ctx->lock);
     if (slot < 0) {
+        give_back(ctx, share);
         free(mr);
         errno = ENOMEM;
         return NULL;
@@ -143,8 +156,9 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
     struct softnic_mr *mr = (struct softnic_mr *)ibv;
     pthread_mutex_lock(&ctx->lock);
     ctx->mr[ibv->handle] = NULL;
-    while (mr->busy) /* bounded by the one copy that the progress thread is in */
+    while (mr->busy) /* bounded by the copies that the progress thread has started */
         pthread_cond_wait(&ctx->idle, &ctx->lock);
+    softnic_share_drop(ctx, mr->share);
     ((struct softnic_pd *)ibv->pd)->users--;
     pthread_mutex_unlock(&ctx->lock);
     free(mr);

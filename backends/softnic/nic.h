@@ -19,6 +19,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "cuda.h"
 #include "frame.h"
 #include "options.h"
 #include "softnic.h"
@@ -96,11 +97,29 @@ struct softnic_pd {
     unsigned users; /* MRs and QPs */
 };
 
+/* An allocation of GPU memory that this context has regions in, and so lets its peers map. */
+struct softnic_share {
+    struct softnic_share *next; /* in context->shares */
+    uint64_t base, size;
+    struct softnic_cuda_handle handle;
+    uint64_t serial;
+    unsigned users; /* regions */
+};
+
+/* A peer's allocation, as this process addresses it. */
+struct softnic_mapping {
+    struct softnic_mapping *next; /* in link->mappings */
+    uint64_t base, size, local;
+    bool opened; /* by its handle: to be closed */
+};
+
 struct softnic_mr {
     struct ibv_mr ibv;
     uint64_t iova;
     unsigned access;
-    unsigned busy;
+    unsigned busy; /* copies */
+    bool gpu;
+    struct softnic_share *share; /* of GPU memory */
 };
 
 /* The other end of a socket to another context (or to this one). Requests travel one way, responses the
@@ -120,6 +139,8 @@ struct softnic_link {
     uint64_t hello_word; /* what the peer reads to prove that it can */
     uint8_t *out;
     size_t out_head, out_tail, out_size;
+    uint64_t shares_sent, shares_taken; /* requester: of context->shares, by serial; the peer has mapped them */
+    struct softnic_mapping *mappings;   /* responder: the peer's GPU memory */
     struct {
         bool owed;
         uint32_t qpn_to, qpn_from, psn, bytes;
@@ -160,6 +181,7 @@ struct softnic_qp {
     bool extended;
     uint64_t serial;
     unsigned busy;       /* a bulk copy is using it */
+    unsigned copies;     /* by the GPU: started, and not known to have ended */
     unsigned generation; /* counts resets and errors: a copy that ends in another one is forgotten */
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* as set by ibv_modify_qp */
@@ -228,6 +250,9 @@ struct softnic_context {
     uint64_t link_free_ns, in_free_ns; /* shaping: when the wire is free, out and in */
     uint64_t messages, requests;       /* sent; posted: what faults count */
     uint64_t random;
+    struct softnic_gpu *gpu; /* once there has been GPU memory */
+    struct softnic_share *shares;
+    uint64_t share_serial;
     struct softnic_counters past; /* of destroyed QPs */
     struct verbs_context verbs;   /* last: its last field is the ibv_context */
 };
@@ -294,8 +319,7 @@ static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t add
     return (char *)mr->ibv.addr + (address - mr->iova);
 }
 
-/* copy.c: every byte that enters or leaves registered memory goes through here, so that memory of another
- * kind (a GPU's) has one place to be told apart. */
+/* copy.c: bytes that enter or leave registered memory, but a GPU's (gpu.c) */
 void softnic_copy_in(void *to, const void *from, size_t length);
 int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count,
                  const struct softnic_segment *from, int from_count, uint64_t length);
@@ -353,6 +377,9 @@ void softnic_requester_retire(struct softnic_qp *qp);
 /* responder.c: the other side */
 void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message);
 void softnic_responder_flush_acks(struct softnic_link *link);
+void softnic_responder_acknowledge(struct softnic_link *link, const struct softnic_frame *request);
+void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp,
+                                   const struct softnic_frame *request);
 
 /* device.c, query.c */
 int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);

@@ -113,6 +113,7 @@ static const char *set_copy(struct softnic_options *o, const char *v)
 
 static const char *set_bw(struct softnic_options *o, const char *v)
 {
+    o->bw_given = true;
     if (!strcmp(v, "unlimited")) {
         o->bytes_per_ns = 0;
         return NULL;
@@ -122,12 +123,21 @@ static const char *set_bw(struct softnic_options *o, const char *v)
     return NULL;
 }
 
+static const char *set_gpu(struct softnic_options *o, const char *v)
+{
+    if (strcmp(v, "copy") && strcmp(v, "refuse"))
+        return "copy or refuse";
+    o->gpu_refuse = !strcmp(v, "refuse");
+    return NULL;
+}
+
 static const char *set_latency(struct softnic_options *o, const char *v)
 {
     double ns;
     if (!read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
         return "a time up to 60s with a unit: ns, us, ms or s";
     o->latency_ns = (uint64_t)ns;
+    o->latency_given = true;
     return NULL;
 }
 
@@ -203,6 +213,7 @@ static const struct {
     {"devices", set_devices}, {"link", set_link},       {"copy", set_copy},
     {"bw", set_bw},           {"latency", set_latency}, {"drop-peer", set_drop},
     {"delay", set_delay},     {"fail-wr", set_fail},    {"seed", set_seed},
+    {"gpu", set_gpu},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
@@ -237,7 +248,7 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
         if (key == KEYS) {
             snprintf(error, error_size,
                      "SOFTNIC: unknown key \"%.40s\" (known: devices link copy bw latency drop-peer delay "
-                     "fail-wr seed)",
+                     "fail-wr seed gpu)",
                      item);
             return -EINVAL;
         }

@@ -20,6 +20,8 @@ struct softnic_options {
     enum softnic_copy copy;
     double bytes_per_ns; /* 0: unshaped */
     uint64_t latency_ns; /* one way */
+    bool bw_given, latency_given; /* else GPU memory has a default */
+    bool gpu_refuse;              /* GPU memory cannot be registered */
     int drop_device;     /* the peer device that is unreachable; -1: none */
     uint64_t drop_after; /* messages sent by the context before the drop */
     uint64_t delay_ns;   /* added to messages ... */

@@ -1,14 +1,17 @@
 /* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and never
  * spins. */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+
+enum { WAKE_NS = 50000 };
 
 static void run_timers(struct softnic_context *ctx)
 {
@@ -43,14 +46,26 @@ static void reap(struct softnic_context *ctx)
     }
 }
 
+/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave within what waking up
+ * takes, the thread looks again at once: a put of a chunk lasts no longer than that. */
+static int patience(struct softnic_context *ctx)
+{
+    if (softnic_gpu_busy(ctx))
+        return 0;
+    return ctx->gpu && ctx->timer_set_ns && ctx->timer_set_ns < softnic_now() + WAKE_NS ? 0 : -1;
+}
+
 static void *progress(void *argument)
 {
     struct softnic_context *ctx = argument;
     struct epoll_event events[32];
     pthread_mutex_lock(&ctx->lock);
     while (!ctx->stop) {
+        int timeout = patience(ctx);
         pthread_mutex_unlock(&ctx->lock);
-        int count = epoll_wait(ctx->epoll_fd, events, 32, -1);
+        int count = epoll_wait(ctx->epoll_fd, events, 32, timeout);
+        if (!count)
+            sched_yield();
         pthread_mutex_lock(&ctx->lock);
         for (int i = 0; i < count && !ctx->stop; i++) {
             void *who = events[i].data.ptr;
@@ -66,6 +81,9 @@ static void *progress(void *argument)
                     softnic_link_readable(link);
             }
         }
+        if (ctx->gpu && ctx->timer_set_ns && ctx->timer_set_ns <= softnic_now())
+            run_timers(ctx);
+        softnic_gpu_poll(ctx);
         softnic_links_flush(ctx);
         reap(ctx);
     }
@@ -134,6 +152,7 @@ void softnic_progress_stop(struct softnic_context *ctx)
     if (write(ctx->wake_fd, &one, sizeof(one)) != sizeof(one))
         return; /* cannot happen: the counter is far from full */
     pthread_join(ctx->thread, NULL);
+    softnic_gpu_close(ctx);
     while (ctx->links) {
         struct softnic_link *link = ctx->links;
         ctx->links = link->next;

@@ -1,5 +1,5 @@
 /* Queue pairs: making, moving through their states, ending. */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -139,7 +139,7 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 
 static void wait_idle(struct softnic_qp *qp)
 {
-    while (qp->busy) /* bounded by the one copy that the progress thread is in */
+    while (qp->busy || qp->copies) /* bounded by the copies that the progress thread has started */
         pthread_cond_wait(&softnic_context_of(qp->ibv.context)->idle,
                           &softnic_context_of(qp->ibv.context)->lock);
 }
@@ -244,6 +244,7 @@ static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_q
         qp->rnr_left = qp->attr.rnr_retry;
         qp->link = softnic_link_to(ctx, qp->peer_device,
                                    qp->peer_context); /* early, so that the first message is not late */
+        softnic_share_wait(ctx, qp);
     }
     if (to == IBV_QPS_SQD)
         qp->drained_told = false;

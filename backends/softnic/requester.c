@@ -4,7 +4,7 @@
  * first such message on (go-back-N), after a timeout when the other side could not be reached, or after its
  * RNR timer.
  */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <string.h>
@@ -214,12 +214,26 @@ static enum sent send_segments(struct softnic_qp *qp, struct softnic_wqe *wqe, s
     return SENT;
 }
 
+static bool in_gpu_memory(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access)
+{
+    struct iovec at[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    int count = wqe->is_inline ? 0
+                               : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, access, 0,
+                                                   wqe->length, at, mr);
+    bool gpu = false;
+    for (int i = 0; i < count; i++)
+        gpu |= mr[i]->gpu;
+    return gpu;
+}
+
 static enum sent send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struct softnic_link *link)
 {
     struct softnic_frame head = frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
     if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
-                          wqe->length, to, NULL) < 0)
+                          wqe->length, to, NULL) < 0 ||
+        in_gpu_memory(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
     if (!qp->tx_offset)
         qp->reads_open++;
@@ -240,7 +254,8 @@ static enum sent send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe, str
     struct softnic_frame head = frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
     if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
-                          to, NULL) < 0)
+                          to, NULL) < 0 ||
+        in_gpu_memory(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
     if (softnic_link_append(link, &head, NULL, 0)) {
         softnic_link_kill(link);
@@ -256,6 +271,10 @@ static enum sent send_one(struct softnic_qp *qp, struct softnic_wqe *wqe, struct
         return send_read(qp, wqe, link);
     if (needs_response(wqe))
         return send_atomic(qp, wqe, link);
+    if (context_of(qp)->shares && in_gpu_memory(qp, wqe, 0)) {
+        softnic_share_announce(link);
+        return send_segments(qp, wqe, link);
+    }
     if (wqe->is_inline || wqe->length <= COPY_LIMIT || !link->peer_pulls)
         return send_payload(qp, wqe, link);
     return send_segments(qp, wqe, link);

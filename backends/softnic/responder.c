@@ -1,7 +1,7 @@
 /* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter does,
  * places its data, and answers. Requests execute in PSN order; one that comes again is answered again and not
  * executed again. */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static struct softnic_frame answer(enum softnic_kind kind, const struct softnic_
         .kind = (uint8_t)kind, .qpn_to = request->qpn_from, .qpn_from = request->qpn_to, .psn = request->psn};
 }
 
-static void acknowledge(struct softnic_link *link, const struct softnic_frame *request)
+void softnic_responder_acknowledge(struct softnic_link *link, const struct softnic_frame *request)
 {
     if (link->ack.owed && link->ack.qpn_from != request->qpn_to)
         softnic_responder_flush_acks(link);
@@ -50,7 +50,7 @@ static void acknowledge(struct softnic_link *link, const struct softnic_frame *r
     }
 }
 
-static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+static void say_no(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
                    enum softnic_nak why)
 {
     softnic_responder_flush_acks(link);
@@ -62,6 +62,27 @@ static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struc
         qp->rx_nak_sent = true;
         qp->rx_nak_psn = request->psn;
     }
+}
+
+/* A refusal also says that everything before it is done, as every response but an acknowledgement of its own does: so GPU
+ * copies end first. */
+static void settle(struct softnic_link *link, const struct softnic_qp *qp)
+{
+    if (qp && qp->copies)
+        softnic_gpu_settle(link->context);
+}
+
+static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+                   enum softnic_nak why)
+{
+    settle(link, qp);
+    say_no(link, qp, request, why);
+}
+
+void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+{
+    say_no(link, qp, request, SOFTNIC_NAK_OPERATION);
+    softnic_qp_to_error(qp);
 }
 
 /* Errors of the requester's making that put the responder's QP into error too. */
@@ -141,8 +162,17 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
             return false;
         }
     }
-    if (request->segments) {
-        int error = softnic_pull_pinned(link, qp, to, mr, count, message->segment, request->segments, bytes);
+    bool gpu_target = false, gpu = false;
+    for (int i = 0; i < count; i++)
+        gpu_target |= mr[i]->gpu;
+    for (int i = 0; i < request->segments && link->mappings; i++)
+        gpu |= softnic_share_address(link, message->segment[i].address, 1) != 0;
+    if (!gpu_target)
+        settle(link, qp); /* these bytes come after those on their way to the GPU */
+    if (request->segments || gpu_target) {
+        int error = gpu || gpu_target
+                        ? softnic_gpu_place(link, qp, to, mr, count, message)
+                        : softnic_pull_pinned(link, qp, to, mr, count, message->segment, request->segments, bytes);
         if (error == -EFAULT) /* either side has unmapped registered memory */
             refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
         return !error;
@@ -178,7 +208,12 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
     qp->counters.received_messages++;
     qp->rx_offset = 0;
     next_message(qp);
-    acknowledge(link, request);
+    if (receives)
+        settle(link, qp);
+    if (qp->copies)
+        softnic_gpu_answer_later(link, qp, request);
+    else
+        softnic_responder_acknowledge(link, request);
     if (receives)
         complete_receive(qp, request, IBV_WC_SUCCESS);
 }
@@ -284,7 +319,8 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
     uint32_t ahead = (request->psn - qp->rx_psn) & SOFTNIC_MESSAGE_MASK;
     bool again = SOFTNIC_MESSAGE_MASK + 1 - ahead <= qp->rx_done; /* executed since the connection was made */
     if (again && (request->kind == SOFTNIC_WRITE || request->kind == SOFTNIC_SEND)) {
-        acknowledge(link, request);
+        if (!qp->copies) /* else the answer is on its way */
+            softnic_responder_acknowledge(link, request);
         return;
     }
     if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {
@@ -300,6 +336,8 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         qp->rx_established = true;
         softnic_event_qp(qp, IBV_EVENT_COMM_EST);
     }
+    if (request->kind != SOFTNIC_WRITE && request->kind != SOFTNIC_SEND)
+        settle(link, qp);
     if (request->kind == SOFTNIC_READ)
         take_read(link, qp, request, again);
     else if (request->kind == SOFTNIC_COMPARE_SWAP || request->kind == SOFTNIC_FETCH_ADD)

@@ -1,0 +1,391 @@
+/* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in which its progress
+ * thread places messages. So what is placed later lands later (data before flag); an answer waits in `entries` until the
+ * event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy waiting for these very bytes.
+ *
+ * Only the progress thread touches the stream, the staging ring and the batches; entries and counts on QPs and regions are
+ * under context->lock. */
+#include "gpu.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BATCHES = 64,
+    BATCH_ENTRIES = 16,    /* an event costs as much as a small copy: one for several */
+    ENTRIES = 1024,        /* answers and pins that wait */
+    STAGING = 8 << 20,     /* pinned bytes: what passes between host memory and the GPU */
+    PIECE = 1 << 20,
+    SETTLE_NS = 2000000000, /* a copy engine that takes longer is gone */
+};
+
+/* Something that happens when the copies before it have ended. */
+struct entry {
+    struct softnic_qp *qp; /* qp->copies counts it */
+    unsigned generation;
+    struct softnic_mr *mr;     /* pinned; NULL: none */
+    struct softnic_link *link; /* answer `request` there; NULL: no answer, or the link is gone */
+    struct softnic_frame request;
+};
+
+struct softnic_gpu {
+    const struct softnic_cuda *cuda;
+    int device;
+    void *primary, *stream;
+    bool current; /* the progress thread has the device's context */
+    bool broken;  /* the driver reported an error: every further copy fails */
+    uint8_t *staging;
+    uint64_t staging_head, staging_tail; /* bytes ever taken, given back */
+    struct entry entries[ENTRIES];
+    uint64_t entry_head, entry_tail; /* added, retired */
+    struct {
+        void *event;
+        uint64_t entries, staging; /* heads when it was recorded */
+    } batches[BATCHES];
+    uint64_t batch_head, batch_tail;
+};
+
+/* ---- life ---- */
+
+static void release(struct softnic_gpu *gpu)
+{
+    const struct softnic_cuda *cuda = gpu->cuda;
+    void *ignored;
+    if (gpu->primary && !cuda->context_push(gpu->primary)) {
+        for (int i = 0; i < BATCHES; i++)
+            if (gpu->batches[i].event)
+                cuda->event_destroy(gpu->batches[i].event);
+        if (gpu->stream)
+            cuda->stream_destroy(gpu->stream);
+        if (gpu->staging)
+            cuda->host_free(gpu->staging);
+        cuda->context_pop(&ignored);
+    }
+    if (gpu->primary)
+        cuda->primary_release(gpu->device);
+    free(gpu);
+}
+
+static struct softnic_gpu *make(const struct softnic_cuda *cuda, int ordinal)
+{
+    struct softnic_gpu *gpu = calloc(1, sizeof(*gpu));
+    void *ignored;
+    if (!gpu)
+        return NULL;
+    gpu->cuda = cuda;
+    int error = cuda->device_get(&gpu->device, ordinal);
+    if (!error)
+        error = cuda->primary_retain(&gpu->primary, gpu->device);
+    if (error)
+        gpu->primary = NULL;
+    if (!error)
+        error = cuda->context_push(gpu->primary);
+    if (!error) {
+        error = cuda->stream_create(&gpu->stream, SOFTNIC_CUDA_STREAM_NON_BLOCKING);
+        if (!error)
+            error = cuda->host_alloc((void **)&gpu->staging, STAGING);
+        for (int i = 0; i < BATCHES && !error; i++)
+            error = cuda->event_create(&gpu->batches[i].event, SOFTNIC_CUDA_EVENT_DISABLE_TIMING);
+        cuda->context_pop(&ignored);
+    }
+    if (!error)
+        return gpu;
+    release(gpu);
+    return NULL;
+}
+
+int softnic_gpu_open(struct softnic_context *ctx, int ordinal)
+{
+    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+    const struct softnic_cuda *cuda = softnic_cuda();
+    int error = 0;
+    if (!cuda || ctx->options.gpu_refuse)
+        return -EOPNOTSUPP;
+    pthread_mutex_lock(&opening);
+    struct softnic_gpu *gpu = ctx->gpu ? NULL : make(cuda, ordinal);
+    pthread_mutex_lock(&ctx->lock);
+    if (!ctx->gpu)
+        ctx->gpu = gpu;
+    if (!ctx->gpu)
+        error = -ENOMEM;
+    pthread_mutex_unlock(&ctx->lock);
+    pthread_mutex_unlock(&opening);
+    return error;
+}
+
+void softnic_gpu_close(struct softnic_context *ctx)
+{
+    void *ignored;
+    if (!ctx->gpu)
+        return;
+    ctx->gpu->current = false; /* that was the progress thread's */
+    softnic_gpu_settle(ctx);
+    for (struct softnic_link *link = ctx->links; link; link = link->next)
+        softnic_share_unmap_all(link);
+    if (ctx->gpu->current)
+        ctx->gpu->cuda->context_pop(&ignored);
+    release(ctx->gpu);
+    ctx->gpu = NULL;
+}
+
+const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    if (!gpu->current)
+        gpu->current = !gpu->cuda->context_push(gpu->primary);
+    return gpu->current ? gpu->cuda : NULL;
+}
+
+/* ---- what waits for copies ---- */
+
+static void close_batch(struct softnic_gpu *gpu)
+{
+    uint64_t last = gpu->batch_head == gpu->batch_tail ? gpu->entry_tail
+                                                       : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
+    if (gpu->entry_head == last || gpu->batch_head - gpu->batch_tail == BATCHES)
+        return;
+    if (!gpu->broken && gpu->cuda->event_record(gpu->batches[gpu->batch_head % BATCHES].event, gpu->stream))
+        gpu->broken = true;
+    gpu->batches[gpu->batch_head % BATCHES].entries = gpu->entry_head;
+    gpu->batches[gpu->batch_head % BATCHES].staging = gpu->staging_head;
+    gpu->batch_head++;
+}
+
+static void retire(struct softnic_context *ctx, struct entry *e, bool broken)
+{
+    if (e->mr)
+        e->mr->busy--;
+    e->qp->copies--;
+    if (!e->link || e->link->dead || e->qp->generation != e->generation)
+        return;
+    if (broken)
+        softnic_responder_copy_failed(e->link, e->qp, &e->request);
+    else
+        softnic_responder_acknowledge(e->link, &e->request);
+}
+
+bool softnic_gpu_poll(struct softnic_context *ctx)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    if (!gpu || !softnic_gpu_calls(ctx))
+        return false;
+    close_batch(gpu);
+    uint64_t before = gpu->batch_tail;
+    while (gpu->batch_tail != gpu->batch_head) {
+        int state =
+            gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
+        if (state == SOFTNIC_CUDA_NOT_READY)
+            break;
+        if (state != SOFTNIC_CUDA_SUCCESS)
+            gpu->broken = true;
+        while (gpu->entry_tail != gpu->batches[gpu->batch_tail % BATCHES].entries)
+            retire(ctx, &gpu->entries[gpu->entry_tail++ % ENTRIES], gpu->broken);
+        gpu->staging_tail = gpu->batches[gpu->batch_tail % BATCHES].staging;
+        gpu->batch_tail++;
+    }
+    if (gpu->batch_tail != before) {
+        pthread_cond_broadcast(&ctx->idle);
+        for (struct softnic_link *link = ctx->links; link; link = link->next)
+            if (!link->requester && !link->dead)
+                softnic_responder_flush_acks(link);
+    }
+    return gpu->entry_tail != gpu->entry_head;
+}
+
+bool softnic_gpu_busy(const struct softnic_context *ctx)
+{
+    return ctx->gpu && ctx->gpu->entry_tail != ctx->gpu->entry_head;
+}
+
+void softnic_gpu_settle(struct softnic_context *ctx)
+{
+    uint64_t begun = softnic_now();
+    while (softnic_gpu_poll(ctx)) {
+        if (softnic_now() - begun > SETTLE_NS)
+            ctx->gpu->broken = true;
+        sched_yield();
+    }
+}
+
+void softnic_gpu_forget_link(struct softnic_context *ctx, const struct softnic_link *link)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    for (uint64_t i = gpu ? gpu->entry_tail : 0; gpu && i != gpu->entry_head; i++)
+        if (gpu->entries[i % ENTRIES].link == link)
+            gpu->entries[i % ENTRIES].link = NULL;
+}
+
+static struct entry *add_entry(struct softnic_context *ctx, struct softnic_qp *qp)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    if (gpu->entry_head - gpu->entry_tail == ENTRIES)
+        softnic_gpu_settle(ctx);
+    struct entry *e = &gpu->entries[gpu->entry_head++ % ENTRIES];
+    *e = (struct entry){.qp = qp, .generation = qp->generation};
+    qp->copies++;
+    return e;
+}
+
+void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+{
+    struct entry *e = add_entry(link->context, qp);
+    e->link = link;
+    e->request = *request;
+    if (link->context->gpu->entry_head % BATCH_ENTRIES < 2) /* two entries a message, mostly */
+        softnic_gpu_poll(link->context);
+}
+
+/* ---- copies: context->lock is not held ---- */
+
+/* `bytes` of the staging ring, in one piece. Waits for copies that use it where it is full. */
+static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    uint64_t at = gpu->staging_head % STAGING, size = (bytes + 63) & ~(uint64_t)63;
+    if (at + size > STAGING) {
+        gpu->staging_head += STAGING - at;
+        at = 0;
+    }
+    if (gpu->staging_head + size - gpu->staging_tail > STAGING) {
+        /* Entries only remember what batches cover: without one, what this message has staged so far ends here. */
+        void *event = gpu->batches[gpu->batch_head % BATCHES].event;
+        uint64_t begun = softnic_now();
+        pthread_mutex_lock(&ctx->lock);
+        softnic_gpu_settle(ctx);
+        pthread_mutex_unlock(&ctx->lock);
+        if (gpu->cuda->event_record(event, gpu->stream))
+            gpu->broken = true;
+        while (!gpu->broken && gpu->cuda->event_query(event) == SOFTNIC_CUDA_NOT_READY &&
+               softnic_now() - begun < SETTLE_NS)
+            sched_yield();
+        gpu->staging_tail = gpu->staging_head;
+    }
+    gpu->staging_head += size;
+    return gpu->staging + at;
+}
+
+/* Until everything on the stream has ended. */
+static int drain(struct softnic_gpu *gpu, void *event)
+{
+    int state = gpu->cuda->event_record(event, gpu->stream);
+    uint64_t begun = softnic_now();
+    while (!state && (state = gpu->cuda->event_query(event)) == SOFTNIC_CUDA_NOT_READY && softnic_now() - begun < SETTLE_NS)
+        state = 0;
+    return state ? -EIO : 0;
+}
+
+int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    uint8_t *staged = stage(ctx, 8);
+    if (gpu->cuda->copy_to_host(staged, address, 8, gpu->stream))
+        return -EIO;
+    return drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
+}
+
+static int host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from, uint64_t bytes)
+{
+    struct softnic_gpu *gpu = link->context->gpu;
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        uint8_t *staged = stage(link->context, n);
+        struct iovec local = {staged, n};
+        struct softnic_segment remote = {from + at, n};
+        int error = 0;
+        if (payload)
+            memcpy(staged, payload + at, n);
+        else
+            error = softnic_pull(link, &local, 1, &remote, 1, n);
+        if (error)
+            return error;
+        if (gpu->cuda->copy_to_device(to + at, staged, n, gpu->stream))
+            return -EIO;
+    }
+    return 0;
+}
+
+static int gpu_to_host(struct softnic_context *ctx, void *to, uint64_t from, uint64_t bytes)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        uint8_t *staged = stage(ctx, n);
+        if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
+            drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event))
+            return -EIO;
+        softnic_copy_in((char *)to + at, staged, n);
+    }
+    return 0;
+}
+
+/* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. */
+static int copy_run(struct softnic_link *link, void *to, bool to_gpu, const uint8_t *payload, uint64_t from, uint64_t bytes)
+{
+    struct softnic_gpu *gpu = link->context->gpu;
+    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes);
+    if (to_gpu && mapped)
+        return gpu->cuda->copy_device((uintptr_t)to, mapped, bytes, gpu->stream) ? -EIO : 0;
+    if (to_gpu)
+        return host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
+    if (mapped)
+        return gpu_to_host(link->context, to, mapped, bytes);
+    struct iovec local = {to, bytes};
+    struct softnic_segment remote = {from, bytes};
+    if (!payload)
+        return softnic_pull(link, &local, 1, &remote, 1, bytes);
+    softnic_copy_in(to, payload, bytes);
+    return 0;
+}
+
+static int copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr, int count,
+                    const struct softnic_message *message)
+{
+    const struct softnic_frame *head = &message->head;
+    const uint8_t *payload = head->segments ? NULL : message->payload;
+    uint64_t used = 0; /* of the segment, or the payload */
+    int segment = 0, error = 0;
+    if (!softnic_gpu_calls(link->context) || link->context->gpu->broken)
+        return -EIO;
+    for (int i = 0; i < count && !error; i++) {
+        for (uint64_t at = 0, n; at < to[i].iov_len && !error; at += n) {
+            n = to[i].iov_len - at;
+            if (head->segments) {
+                uint64_t left = message->segment[segment].length - used;
+                n = n < left ? n : left;
+            }
+            error = copy_run(link, (char *)to[i].iov_base + at, mr[i]->gpu, payload ? payload + used : NULL,
+                             head->segments ? message->segment[segment].address + used : 0, n);
+            used += n;
+            if (head->segments && used == message->segment[segment].length) {
+                segment++;
+                used = 0;
+            }
+        }
+    }
+    if (error == -EIO)
+        link->context->gpu->broken = true;
+    return error == -EIO ? -EFAULT : error;
+}
+
+int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to, struct softnic_mr **mr,
+                      int count, const struct softnic_message *message)
+{
+    struct softnic_context *ctx = link->context;
+    unsigned generation = qp->generation;
+    qp->busy++;
+    for (int i = 0; i < count; i++)
+        mr[i]->busy++;
+    pthread_mutex_unlock(&ctx->lock);
+    int error = copy_all(link, to, mr, count, message);
+    pthread_mutex_lock(&ctx->lock);
+    for (int i = 0; i < count; i++)
+        add_entry(ctx, qp)->mr = mr[i]; /* its `busy` stays until the copies have ended */
+    qp->busy--;
+    pthread_cond_broadcast(&ctx->idle);
+    if (qp->generation != generation)
+        return -ECANCELED;
+    if (error && error != -EFAULT)
+        softnic_link_kill(link);
+    return error;
+}

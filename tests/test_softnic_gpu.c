@@ -1,0 +1,362 @@
+/* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag, completions only when
+ * the bytes are there, the responder's checks, and no copy after a region is gone. The GPU is a fake one whose memory the
+ * CPU cannot touch. */
+#include "softnic_load.h"
+
+#include "tests/helpers/fake_gpu.h"
+
+enum { GPU = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, MIB = 1 << 20, CHUNKS = 48, SLOT = 300 << 10 };
+
+static void *library(void)
+{
+    char path[512];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 32);
+    path[length > 0 ? length : 0] = 0;
+    strcpy(strrchr(path, '/'), "/../libsoftnic.so");
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void provide(const struct softnic_cuda *table)
+{
+    void *l = library();
+    __typeof__(&softnic_provide_cuda) call = l ? (__typeof__(&softnic_provide_cuda))dlsym(l, "softnic_provide_cuda") : NULL;
+    if (call)
+        call(table);
+}
+
+static struct ibv_context *context;
+static struct end a, b;
+static struct ibv_mr *from, *to; /* allocation 0, of a; allocation 1, of b */
+
+static int setup(void **state)
+{
+    fake_gpu.slow_ns = fake_gpu.fail_copies = fake_gpu.opens = fake_gpu.closes = fake_gpu.copies_device = 0;
+    memset(fake_gpu.engine[1], 0, FAKE_ALLOCATION_BYTES);
+    context = nic_open(0);
+    a = end_new(context, MIB);
+    b = end_new(context, MIB);
+    from = nic.ibv_reg_mr(a.pd, fake_gpu.device[0], FAKE_ALLOCATION_BYTES, GPU);
+    to = nic.ibv_reg_mr(b.pd, fake_gpu.device[1], FAKE_ALLOCATION_BYTES, GPU);
+    assert_true(from && to);
+    ends_connect(&a, &b);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fake_gpu_hold(0);
+    if (from)
+        nic.ibv_dereg_mr(from);
+    if (to)
+        nic.ibv_dereg_mr(to);
+    end_close(&a);
+    end_close(&b);
+    assert_int_equal(nic.ibv_close_device(context), 0);
+    assert_int_equal(fake_gpu.contexts, 0);
+    return 0;
+}
+
+/* The far end is allocation 1 at `offset`. */
+static struct address gpu_target(void)
+{
+    return (struct address){.rkey = to->rkey, .buffer = (uintptr_t)fake_gpu.device[1]};
+}
+
+static void post_write(uint64_t id, size_t source, size_t target, uint32_t bytes)
+{
+    struct ibv_sge sge = {(uintptr_t)fake_gpu.device[0] + source, bytes, from->lkey};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, id, &sge, gpu_target(), target);
+    assert_int_equal(end_post(&a, &wr), 0);
+}
+
+static void post_flag(uint64_t id, size_t target, uint64_t value)
+{
+    struct ibv_sge sge = {(uintptr_t)&value, 8, 0};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, id, &sge, gpu_target(), target);
+    wr.send_flags |= IBV_SEND_INLINE;
+    assert_int_equal(end_post(&a, &wr), 0);
+}
+
+static uint64_t flag_at(size_t offset)
+{
+    return __atomic_load_n((uint64_t *)(void *)(fake_gpu.engine[1] + offset), __ATOMIC_ACQUIRE);
+}
+
+static void fill(uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += 8) {
+        uint64_t word = (uint64_t)random() << 33 ^ (uint64_t)random();
+        memcpy(bytes + i, &word, 8);
+    }
+}
+
+static void test_completes_when_there(void **state)
+{
+    fill(fake_gpu.engine[0], 2 * MIB);
+    fake_gpu_hold(1);
+    post_write(1, 64, 4096, MIB + 8);
+    post_flag(2, 8, 77);
+    assert_true(cq_silent(a.send_cq, 50));
+    fake_gpu_hold(0);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    assert_memory_equal(fake_gpu.engine[1] + 4096, fake_gpu.engine[0] + 64, MIB + 8);
+    cq_expect(a.send_cq, 2, IBV_WC_SUCCESS);
+    assert_int_equal(flag_at(8), 77);
+    assert_true(fake_gpu.copies_device >= 1);
+}
+
+/* Small and large, from host memory in frames, by direct reading and through the socket; and out of the GPU. */
+static void test_mixed(void **state)
+{
+    static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};
+    static const char *const ways[] = {"copy=auto", "copy=stream"};
+    fill(fake_gpu.engine[0], MIB);
+    for (int way = 0; way < 2; way++) {
+        if (way) { /* a link finds out how to copy when it is made */
+            teardown(state);
+            nic_configure(ways[way]);
+            setup(state);
+        }
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            fill(a.buffer, MIB);
+            memset(b.buffer, 0, MIB);
+            struct ibv_sge sge = {(uintptr_t)a.buffer + 24, sizes[i], a.mr->lkey};
+            struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 3, &sge, gpu_target(), 4096 * (i + 1));
+            assert_int_equal(end_post(&a, &wr), 0);
+            cq_expect(a.send_cq, 3, IBV_WC_SUCCESS);
+            assert_memory_equal(fake_gpu.engine[1] + 4096 * (i + 1), a.buffer + 24, sizes[i]);
+            sge = (struct ibv_sge){(uintptr_t)fake_gpu.device[0] + 40, sizes[i], from->lkey};
+            wr = end_wr(IBV_WR_RDMA_WRITE, 4, &sge, end_address(&b), 128);
+            assert_int_equal(end_post(&a, &wr), 0);
+            cq_expect(a.send_cq, 4, IBV_WC_SUCCESS);
+            assert_memory_equal(b.buffer + 128, fake_gpu.engine[0] + 40, sizes[i]);
+        }
+    }
+    nic_configure("copy=auto");
+}
+
+/* A flag in host memory behind data in GPU memory, and a receive. */
+static void test_host_after_gpu(void **state)
+{
+    fill(fake_gpu.engine[0], MIB);
+    fake_gpu.slow_ns = 2000000;
+    uint64_t value = 5, *flag = (uint64_t *)(void *)b.buffer;
+    *flag = 0;
+    struct ibv_sge sge = {(uintptr_t)&value, 8, 0};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 2, &sge, end_address(&b), 0);
+    wr.send_flags |= IBV_SEND_INLINE;
+    post_write(1, 0, 0, MIB);
+    assert_int_equal(end_post(&a, &wr), 0);
+    for (double end = nic_seconds() + 10; !__atomic_load_n(flag, __ATOMIC_ACQUIRE) && nic_seconds() < end;)
+        usleep(10);
+    assert_memory_equal(fake_gpu.engine[1], fake_gpu.engine[0], MIB);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    cq_expect(a.send_cq, 2, IBV_WC_SUCCESS);
+
+    struct ibv_sge into = {(uintptr_t)fake_gpu.device[1] + MIB, 9000, to->lkey};
+    struct ibv_recv_wr receive = {.wr_id = 6, .sg_list = &into, .num_sge = 1}, *bad;
+    assert_int_equal(ibv_post_recv(b.qp, &receive, &bad), 0);
+    struct ibv_sge out = {(uintptr_t)fake_gpu.device[0] + 8, 9000, from->lkey};
+    wr = end_wr(IBV_WR_SEND, 7, &out, gpu_target(), 0);
+    assert_int_equal(end_post(&a, &wr), 0);
+    cq_expect(b.recv_cq, 6, IBV_WC_SUCCESS);
+    assert_memory_equal(fake_gpu.engine[1] + MIB, fake_gpu.engine[0] + 8, 9000);
+    cq_expect(a.send_cq, 7, IBV_WC_SUCCESS);
+}
+
+/* The refused request takes nothing along: what was before it is there and complete. */
+static void test_bounds(void **state)
+{
+    fill(fake_gpu.engine[0], MIB);
+    fake_gpu.slow_ns = 2000000;
+    post_write(1, 0, 0, MIB);
+    post_write(2, 0, FAKE_ALLOCATION_BYTES - 4096, 4104);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    assert_memory_equal(fake_gpu.engine[1], fake_gpu.engine[0], MIB);
+    cq_expect(a.send_cq, 2, IBV_WC_REM_ACCESS_ERR);
+    async_expect(&b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+static void test_registration(void **state)
+{
+    assert_null(nic.ibv_reg_mr(a.pd, fake_gpu.device[0], 4096, GPU | IBV_ACCESS_REMOTE_READ));
+    assert_int_equal(errno, EOPNOTSUPP);
+    assert_null(nic.ibv_reg_mr(a.pd, fake_gpu.device[2] + 4096, FAKE_ALLOCATION_BYTES, GPU));
+    assert_int_equal(errno, EFAULT);
+    nic_configure("gpu=refuse");
+    assert_null(nic.ibv_reg_mr(a.pd, fake_gpu.device[2], 4096, GPU));
+    assert_int_equal(errno, EFAULT);
+    nic_configure("gpu=copy");
+    assert_int_not_equal(nic.softnic_configure("gpu=maybe"), 0);
+    struct ibv_mr *more = nic.ibv_reg_mr(a.pd, fake_gpu.device[2], 4096, GPU); /* after the links were made */
+    assert_non_null(more);
+    struct ibv_sge sge = {(uintptr_t)fake_gpu.device[2], 4096, more->lkey};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, gpu_target(), 0);
+    fill(fake_gpu.engine[2], 4096);
+    assert_int_equal(end_post(&a, &wr), 0);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    assert_memory_equal(fake_gpu.engine[1], fake_gpu.engine[2], 4096);
+    assert_int_equal(nic.ibv_dereg_mr(more), 0);
+
+    sge = (struct ibv_sge){(uintptr_t)fake_gpu.device[0], 4096, from->lkey};
+    wr = end_wr(IBV_WR_RDMA_READ, 2, &sge, end_address(&b), 0);
+    assert_int_equal(end_post(&a, &wr), 0);
+    cq_expect(a.send_cq, 2, IBV_WC_LOC_PROT_ERR);
+}
+
+static void test_copy_fails(void **state)
+{
+    fake_gpu.fail_copies = 1;
+    post_write(1, 0, 0, 4096);
+    cq_expect(a.send_cq, 1, IBV_WC_REM_OP_ERR);
+    assert_int_equal(end_state(&b), IBV_QPS_ERR);
+}
+
+static void test_deregistering_waits(void **state)
+{
+    fake_gpu.slow_ns = 20000000;
+    post_write(1, 0, 0, MIB);
+    while (!__atomic_load_n(&fake_gpu.copies_device, __ATOMIC_ACQUIRE))
+        usleep(100);
+    assert_int_equal(nic.ibv_dereg_mr(to), 0);
+    to = NULL;
+    pthread_mutex_lock(&fake_gpu.lock);
+    assert_true(fake_gpu.head == fake_gpu.tail);
+    pthread_mutex_unlock(&fake_gpu.lock);
+    cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+}
+
+/* Without options a device with GPU memory does 50 GB/s, however fast the copy engine is. */
+static void test_default_speed(void **state)
+{
+    double begun = nic_seconds();
+    for (int i = 0; i < 100; i++)
+        post_write((uint64_t)i, 0, 0, MIB);
+    for (int i = 0; i < 100; i++)
+        cq_expect(a.send_cq, (uint64_t)i, IBV_WC_SUCCESS);
+    double least = 100.0 * MIB / 50e9;
+    assert_true(nic_seconds() - begun >= least);
+}
+
+/* ---- two processes ---- */
+
+static uint32_t chunk_bytes(uint32_t i)
+{
+    return 16 + (i * 7919 * 8 + i) % (SLOT - 4096) / 8 * 8;
+}
+
+static void child(int fd)
+{
+    struct address far, near;
+    fake_gpu_engine_start();
+    provide(&fake_cuda);
+    context = nic_open(1);
+    a = end_new(context, 4096);
+    from = nic.ibv_reg_mr(a.pd, fake_gpu.device[0], FAKE_ALLOCATION_BYTES, GPU);
+    near = end_address(&a);
+    if (!from || write(fd, &near, sizeof(near)) != sizeof(near) || read(fd, &far, sizeof(far)) != sizeof(far))
+        _exit(1);
+    end_connect(&a, far);
+    char ready;
+    if (write(fd, "r", 1) != 1 || read(fd, &ready, 1) != 1)
+        _exit(2);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        struct ibv_sge sge = {(uintptr_t)fake_gpu.device[0] + i * 64, chunk_bytes(i), from->lkey};
+        uint64_t value = i + 1;
+        struct ibv_sge flag = {(uintptr_t)&value, 8, 0};
+        struct ibv_send_wr data = end_wr(IBV_WR_RDMA_WRITE, i, &sge, far, 4096 + (uint64_t)i * SLOT);
+        struct ibv_send_wr raise = end_wr(IBV_WR_RDMA_WRITE, i, &flag, far, 0);
+        data.send_flags = 0;
+        data.next = &raise;
+        raise.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+        if (end_post(&a, &data))
+            _exit(3);
+    }
+    struct ibv_wc wc;
+    uint32_t done = 0;
+    for (double end = nic_seconds() + 20; done < CHUNKS && nic_seconds() < end;)
+        if (ibv_poll_cq(a.send_cq, 1, &wc) == 1) {
+            if (wc.status || wc.wr_id != done++)
+                _exit(4);
+        }
+    if (done < CHUNKS || write(fd, "d", 1) != 1 || read(fd, &ready, 1) != 1)
+        _exit(5);
+    _exit(0);
+}
+
+static void test_two_processes(void **state)
+{
+    int fds[2], status;
+    char done;
+    fill(fake_gpu.engine[0], 4 * MIB);
+    memset(fake_gpu.engine[1], 0, FAKE_ALLOCATION_BYTES);
+    fake_gpu.slow_ns = 200000;
+    fake_gpu.opens = fake_gpu.closes = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    pid_t pid = fork();
+    if (!pid) {
+        alarm(60);
+        pthread_mutex_init(&fake_gpu.lock, NULL); /* the engine of the parent may have held it */
+        fake_gpu.head = fake_gpu.tail = 0;
+        child(fds[1]);
+    }
+    context = nic_open(0);
+    b = end_new(context, 4096);
+    to = nic.ibv_reg_mr(b.pd, fake_gpu.device[1], FAKE_ALLOCATION_BYTES, GPU);
+    struct address near = end_address(&b), far;
+    near.rkey = to->rkey;
+    near.buffer = (uintptr_t)fake_gpu.device[1];
+    assert_int_equal(read(fds[0], &far, sizeof(far)), sizeof(far));
+    assert_int_equal(write(fds[0], &near, sizeof(near)), sizeof(near));
+    end_connect(&b, far);
+    assert_int_equal(read(fds[0], &done, 1), 1);
+    assert_int_equal(fake_gpu.opens, 1); /* before the sender was ready to send */
+    assert_int_equal(write(fds[0], "r", 1), 1);
+    uint64_t checked = 0;
+    for (double end = nic_seconds() + 20; checked < CHUNKS && nic_seconds() < end;) {
+        uint64_t flag = flag_at(0);
+        for (; checked < flag; checked++)
+            if (memcmp(fake_gpu.engine[1] + 4096 + checked * SLOT, fake_gpu.engine[0] + checked * 64,
+                       chunk_bytes((uint32_t)checked)))
+                fail_msg("flag %d was there before its data", (int)flag);
+    }
+    assert_int_equal(checked, CHUNKS);
+    assert_int_equal(read(fds[0], &done, 1), 1);
+    assert_int_equal(write(fds[0], "r", 1), 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(nic.ibv_dereg_mr(to), 0);
+    end_close(&b);
+    assert_int_equal(nic.ibv_close_device(context), 0);
+    assert_int_equal(fake_gpu.opens, 1); /* once, not once per message */
+    assert_int_equal(fake_gpu.closes, 1);
+    assert_int_equal(fake_gpu.contexts, 0);
+}
+
+static int start(void **state)
+{
+    nic_load();
+    if (fake_gpu_start() || fake_gpu_engine_start())
+        return -1;
+    provide(&fake_cuda);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    fake_gpu_engine_stop();
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_completes_when_there), TEST(test_mixed),
+        TEST(test_host_after_gpu),       TEST(test_bounds),
+        TEST(test_registration),         TEST(test_copy_fails),
+        TEST(test_deregistering_waits),  TEST(test_default_speed),
+        cmocka_unit_test(test_two_processes),
+    };
+    return cmocka_run_group_tests(tests, start, stop);
+}
