@@ -154,14 +154,14 @@ static int fake_ipc_open(uint64_t *pointer, struct softnic_cuda_handle handle, u
     int i = handle.bytes[0] - 1;
     if (i < 0 || i >= FAKE_ALLOCATIONS)
         return 1;
-    fake_gpu.opens++;
+    __atomic_add_fetch(&fake_gpu.opens, 1, __ATOMIC_RELEASE);
     *pointer = (uintptr_t)fake_gpu.mapped[i];
     return 0;
 }
 
 static int fake_ipc_close(uint64_t pointer)
 {
-    fake_gpu.closes++;
+    __atomic_add_fetch(&fake_gpu.closes, 1, __ATOMIC_RELEASE);
     return 0;
 }
 
@@ -220,7 +220,7 @@ static int fake_host_free(void *memory)
 
 static int fake_copy_device(uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
-    fake_gpu.copies_device++;
+    __atomic_add_fetch(&fake_gpu.copies_device, 1, __ATOMIC_RELEASE);
     return fake_submit((struct fake_op){fake_reach(to), fake_reach(from), bytes, NULL});
 }
 
@@ -276,6 +276,7 @@ static int fake_gpu_start(void)
 /* Each process has an engine of its own (threads do not survive a fork). */
 static int fake_gpu_engine_start(void)
 {
+    fake_gpu.stop = 0;
     return pthread_create(&fake_gpu.thread, NULL, fake_engine, NULL);
 }
 
