@@ -1,6 +1,6 @@
 /* AllGather+GEMM: C = gather(A) * B in one launch. CTAs take roles by their number: the compute role is the GEMM engine
  * over the schedule's tile source, the others run their part of core/roles/ag_gemm.h on one thread. Where there are as many
- * intra_comm as compute CTAs, that thread is one of a warp that the engine leaves free, so that every SM computes. */
+ * intra_comm as compute CTAs, a warp that the engine leaves free runs that role, so that every SM computes. */
 #include "kernels/ag_gemm.h"
 
 #include <errno.h>
@@ -16,6 +16,8 @@ struct ag_gemm_maps {
     CUtensorMap own, gathered[2];
 };
 
+#define NOTES_NOT UINT32_MAX
+
 /* The tiles of this CTA (or cluster). `cta` is the producer thread's alone; the first thread of the first consumer
  * warpgroup notes when each tile was computed. Every other thread only asks for tiles. What a consumer keeps here costs
  * registers beside the accumulators. */
@@ -26,13 +28,13 @@ struct gemm_source {
     uint32_t first, step;
     struct mk_cta cta;
     int ending;
-    struct mk_event *next, *end; /* NULL: not the thread that notes */
-    uint32_t start, dropped;     /* low half of the clock when the tile's math began */
+    uint32_t noted; /* events of the consumers' track so far, those for which there was no room too; NOTES_NOT */
+    uint32_t start; /* low half of the clock when the tile's math began */
 };
 
 PTX_FN void gemm_source_open(struct gemm_source *s)
 {
-    cta_begin(&s->cta, s->launch, blockIdx.x);
+    cta_begin(&s->cta, s->launch, blockIdx.x, 1);
     s->ending = 0;
 }
 
@@ -41,14 +43,13 @@ PTX_FN void gemm_source_close(struct gemm_source *s)
     cta_end(&s->cta);
 }
 
-PTX_FN void gemm_source_beside(struct gemm_source *s, uint32_t memory)
+PTX_FN void gemm_source_beside(struct gemm_source *s)
 {
     const struct mk_role_split *split = &s->plan->split;
     if (split->ctas[MK_INTRA_COMM] != split->ctas[MK_COMPUTE])
         return;
     struct mk_cta cta;
-    cta_begin(&cta, s->launch, split->ctas[MK_COMPUTE] + blockIdx.x);
-    cta_begin_copies(&cta, memory, GPU_COPY_STAGES_BESIDE);
+    cta_begin(&cta, s->launch, split->ctas[MK_COMPUTE] + blockIdx.x, 32);
     ag_gemm_intra_comm(s->plan, &cta);
     cta_end(&cta);
 }
@@ -75,23 +76,23 @@ PTX_FN void gemm_source_before(struct gemm_source *s, uint32_t, const struct mk_
 
 PTX_FN void gemm_source_begin(struct gemm_source *s, uint32_t, const struct mk_tile *)
 {
-    if (s->end)
+    if (s->noted != NOTES_NOT)
         s->start = (uint32_t)ptx_globaltimer();
 }
 
 PTX_FN void gemm_source_after(struct gemm_source *s, uint32_t, const struct mk_tile *tile, uint32_t)
 {
-    if (!s->end)
+    if (s->noted == NOTES_NOT)
         return;
-    if (s->next == s->end) {
-        s->dropped++;
-        return;
+    const struct mk_track *track = &s->launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
+    if (s->noted < track->capacity) {
+        struct mk_event *e = &track->events[s->noted];
+        uint64_t now = ptx_globaltimer();
+        e->ns = (uint32_t)now - s->start;
+        e->start = now - e->ns;
+        e->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
     }
-    uint64_t now = ptx_globaltimer();
-    s->next->ns = (uint32_t)now - s->start;
-    s->next->start = now - s->next->ns;
-    s->next->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
-    s->next++;
+    s->noted++;
 }
 
 #include "kernels/gemm.cuh"
@@ -106,21 +107,18 @@ PTX_FN void ag_gemm_compute(const struct ag_gemm_plan *plan, const struct gpu_la
     source.maps = maps;
     source.first = blockIdx.x / shape::cluster;
     source.step = plan->split.ctas[MK_COMPUTE] / shape::cluster;
-    source.next = source.end = NULL;
-    source.dropped = 0;
-    bool notes = launch->tracks && threadIdx.x == 128;
-    if (notes) {
+    source.noted = NOTES_NOT;
+    if (launch->tracks && threadIdx.x == 128) { /* the first consumer */
         struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        uint64_t now = ptx_globaltimer();
-        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, *(volatile uint64_t *)launch->epoch + 1), now, now);
-        source.next = track->events + track->count;
-        source.end = track->events + track->capacity;
+        uint64_t now = ptx_globaltimer(), epoch = *(volatile uint64_t *)launch->epoch + 1;
+        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, epoch), now, now);
+        source.noted = track->count;
     }
     gemm_compute<shape>(op, &source, memory);
-    if (notes) {
+    if (source.noted != NOTES_NOT) {
         struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        track->count = (uint32_t)(source.next - track->events);
-        track->dropped += source.dropped;
+        track->count = source.noted < track->capacity ? source.noted : track->capacity;
+        track->dropped += source.noted - track->count;
     }
 }
 
@@ -128,8 +126,8 @@ PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *plan, const struct gp
                                                         uint8_t *memory)
 {
     struct mk_cta cta;
-    cta_begin(&cta, launch, gpu_cta_of_block(&plan->split, blockIdx.x));
-    cta_begin_copies(&cta, ptx_shared(memory), GPU_COPY_STAGES_ALONE);
+    cta_begin(&cta, launch, gpu_cta_of_block(&plan->split, blockIdx.x), 1);
+    cta_begin_copies(&cta, ptx_shared(memory));
     if (cta.role == MK_INTRA_COMM)
         ag_gemm_intra_comm(plan, &cta);
     else if (cta.role == MK_INTER_SEND && !cta_begin_commands(&cta))
@@ -176,8 +174,7 @@ static int ag_gemm_describe(struct ag_gemm_maps *maps, struct gemm_operands *op,
 
 template <class shape> static uint32_t ag_gemm_shared_bytes(void)
 {
-    uint32_t beside = shape::shared_bytes + GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_BESIDE);
-    return beside > GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_ALONE) ? beside : GPU_COPY_SHARED_BYTES(GPU_COPY_STAGES_ALONE);
+    return shape::shared_bytes > GPU_COPY_SHARED_BYTES ? shape::shared_bytes : GPU_COPY_SHARED_BYTES;
 }
 
 template <class shape> static int ag_gemm_prepare_shape(void)
@@ -210,9 +207,8 @@ static int ag_gemm_launch_shape(const struct ag_gemm_plan *p, const struct gpu_l
     return cudaLaunchKernelEx(&config, ag_gemm_kernel<shape>, *p, *l, op, maps) == cudaSuccess ? 0 : -EIO;
 }
 
-/* Rows and columns of a CTA's part of a tile, CTAs that share it; stages and boxes of C, which leave 49 KB of an SM's 227
- * for copies. */
-#define AG_GEMM_BUILT(X) X(128, 256, 2, 3, 2) X(128, 128, 2, 4, 2) X(128, 128, 1, 4, 2) X(128, 64, 1, 6, 2)
+/* Rows and columns of a CTA's part of a tile, CTAs that share it; stages and boxes of C that fill an SM's 227 KB. */
+#define AG_GEMM_BUILT(X) X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
 #define AG_GEMM_DISPATCH(call)                                                                                         \
     AG_GEMM_BUILT(call)                                                                                                \

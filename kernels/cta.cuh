@@ -1,5 +1,7 @@
-/* The CTA interface (core/cta.h) on a Hopper GPU. One thread of a CTA runs a role and makes these calls; copies run on
- * the TMA unit through a ring of shared-memory stages, so one thread moves as much as a CTA can.
+/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by a warp whose lanes go the same way.
+ * A thread copies by the TMA unit through a ring of shared-memory stages: it has an SM to itself and moves as much as a CTA
+ * can. A warp copies by plain 16-byte loads and stores: it shares its SM with the GEMM engine, whose TMA loads would stand
+ * in line behind stores that NVLink does not take yet.
  *
  * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached over NVLink. A wait
  * polls with one thread, acquires at system scope, and is followed by a proxy fence, because TMA loads read what it
@@ -13,8 +15,9 @@
 struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
-    uint32_t cta;                    /* in the grid */
-    uint32_t stages, stage_count;    /* shared memory: that many buffers, their barriers behind them */
+    uint32_t cta;                    /* its number */
+    uint32_t lanes;                  /* 1, or 32: a warp runs the role */
+    uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t next_stage;             /* pieces moved so far */
     uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
     uint64_t copy_start;             /* 0: none is open */
@@ -38,6 +41,12 @@ PTX_FN void cta_store_flag(uint64_t *p, uint64_t v)
 PTX_FN void cta_add_flag(uint64_t *p, uint64_t v)
 {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+/* One lane of a warp speaks for it. */
+PTX_FN bool cta_leads(const struct mk_cta *cta)
+{
+    return cta->lanes == 1 || threadIdx.x % 32 == 0;
 }
 
 PTX_FN uint64_t *cta_flag(char *heap, uint32_t flag)
@@ -113,15 +122,17 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
 {
     const uint64_t *word = cta_flag(cta->launch->heap, flag);
     int ending = 0;
-    if (cta_load_flag(word) < target || cta->track.events)
+    if (cta_leads(cta) && (cta_load_flag(word) < target || cta->track.events))
         ending = cta_poll(cta, word, target, flag, cause);
+    if (cta->lanes > 1)
+        return __shfl_sync(0xffffffff, ending, 0); /* what lane 0 has acquired, all have */
     ptx_fence_async();
     return ending;
 }
 
 PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)
 {
-    return cta->stages + cta->stage_count * GPU_COPY_STAGE_BYTES + stage * 8;
+    return cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8;
 }
 
 /* The part of a copy that piece `piece` moves. */
@@ -140,28 +151,49 @@ PTX_FN void cta_copy_record(struct mk_cta *cta)
     cta->copy_start = 0;
 }
 
+/* A warp's copy: eight loads of each lane under way at a time. */
+PTX_FN void cta_copy_warp(const char *source, char *destination, uint64_t bytes)
+{
+    const uint32_t ahead = 8, row = 32 * 16;
+    for (uint64_t at = threadIdx.x % 32 * 16; at < bytes; at += ahead * row) {
+        uint4 v[ahead];
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++)
+            if (at + i * row < bytes)
+                v[i] = ptx_load_16(source + at + i * row);
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++)
+            if (at + i * row < bytes)
+                *(uint4 *)(destination + at + i * row) = v[i];
+    }
+}
+
 /* Two stages hold stores on their way out, the others loads on their way in. */
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
-    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = cta->stage_count - 2;
+    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
     cta_copy_record(cta);
     cta->copy_start = cta_time(cta);
     cta->copying = chunk->id;
     cta->copying_to = local;
+    if (cta->lanes > 1) {
+        cta_copy_warp(source, destination, chunk->bytes);
+        return;
+    }
     for (uint32_t i = 0; i < pieces + ahead; i++) {
         if (i < pieces) {
-            /* The store that last used this stage is stage_count pieces back; the one newest store may still read. */
-            uint32_t stage = (cta->next_stage + i) % cta->stage_count, bytes = cta_piece_bytes(chunk, i);
+            /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest store may still read. */
+            uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES, bytes = cta_piece_bytes(chunk, i);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
             ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + (uint64_t)i * GPU_COPY_STAGE_BYTES, bytes,
                           cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
-            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % cta->stage_count;
-            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / cta->stage_count & 1, cta->launch->timeout_ns);
+            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % GPU_COPY_STAGES;
+            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
             ptx_bulk_store(destination + (uint64_t)j * GPU_COPY_STAGE_BYTES, cta->stages + stage * GPU_COPY_STAGE_BYTES,
                            cta_piece_bytes(chunk, j));
             ptx_bulk_commit();
@@ -173,8 +205,12 @@ PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chun
 /* Everything that this thread has copied is written, and visible before what it stores next. */
 PTX_FN void cta_settle(struct mk_cta *cta)
 {
-    ptx_bulk_wait_all();
-    ptx_fence_async();
+    if (cta->lanes > 1) {
+        __syncwarp(); /* the lead's release speaks for all lanes */
+    } else {
+        ptx_bulk_wait_all();
+        ptx_fence_async();
+    }
     if (cta->track.events)
         cta_copy_record(cta);
 }
@@ -188,14 +224,16 @@ PTX_FN void cta_record_signal(struct mk_cta *cta, uint32_t local, uint32_t flag)
 MK_ROLE_CALL void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
     cta_settle(cta);
-    cta_store_flag(cta_flag(cta->launch->peers[local], flag), value);
+    if (cta_leads(cta))
+        cta_store_flag(cta_flag(cta->launch->peers[local], flag), value);
     cta_record_signal(cta, local, flag);
 }
 
 MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
     cta_settle(cta);
-    cta_add_flag(cta_flag(cta->launch->peers[local], flag), count);
+    if (cta_leads(cta))
+        cta_add_flag(cta_flag(cta->launch->peers[local], flag), count);
     cta_record_signal(cta, local, flag);
 }
 
@@ -257,29 +295,29 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* Fills the struct of the thread that runs CTA `number`, and opens its track. */
-PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number)
+/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track. */
+PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
 {
     cta->launch = launch;
     cta->cta = number;
+    cta->lanes = lanes;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
     cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
-    cta->stages = cta->stage_count = cta->next_stage = cta->copying = cta->copying_to = 0;
+    cta->stages = cta->next_stage = cta->copying = cta->copying_to = 0;
     cta->copy_start = cta->posted = cta->room = 0;
     cta->track.events = NULL;
-    if (launch->tracks)
+    if (launch->tracks && cta_leads(cta))
         cta->track = launch->tracks[number * GPU_TRACK_WARPS];
     uint64_t now = cta_time(cta);
     cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
 }
 
-/* For a thread that copies: its stages in shared memory at `memory` (GPU_COPY_SHARED_BYTES(stages) of it). */
-PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory, uint32_t stages)
+/* For a thread that copies: its stages in shared memory at `memory` (GPU_COPY_SHARED_BYTES of it). */
+PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory)
 {
     cta->stages = (memory + 127) & ~127u;
-    cta->stage_count = stages;
-    for (uint32_t i = 0; i < stages; i++)
+    for (uint32_t i = 0; i < GPU_COPY_STAGES; i++)
         ptx_mbar_init(cta_stage_barrier(cta, i), 1);
     ptx_mbar_init_fence();
 }
@@ -299,7 +337,7 @@ PTX_FN void cta_end(struct mk_cta *cta)
     ptx_bulk_wait_all(); /* shared memory is read until then */
     if (cta->posted)
         cta->launch->posted[cta->index] = cta->posted;
-    if (cta->launch->tracks)
+    if (cta->launch->tracks && cta_leads(cta))
         cta->launch->tracks[cta->cta * GPU_TRACK_WARPS] = cta->track;
 }
 

@@ -34,7 +34,7 @@ PTX_FN void gemm_source_open(struct gemm_source *)
 {
 }
 
-PTX_FN void gemm_source_beside(struct gemm_source *, uint32_t)
+PTX_FN void gemm_source_beside(struct gemm_source *)
 {
 }
 

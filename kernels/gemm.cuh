@@ -27,8 +27,8 @@
 enum {
     GEMM_THREADS = 384,
     GEMM_PRODUCER_REGISTERS =
-        88, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
-    GEMM_CONSUMER_REGISTERS = 208 /* 128 of which hold accumulators */
+        104, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
+    GEMM_CONSUMER_REGISTERS = 200 /* 128 of which hold accumulators */
 };
 static_assert(GEMM_PRODUCER_REGISTERS + 2 * GEMM_CONSUMER_REGISTERS <= 65536 / GEMM_THREADS / 8 * 8 * 3,
               "more than there are: setmaxnreg.inc would wait for ever");
@@ -59,9 +59,8 @@ PTX_FN void gemm_source_begin(struct gemm_source *source, uint32_t i, const stru
 PTX_FN void gemm_source_after(struct gemm_source *source, uint32_t i, const struct mk_tile *tile,
                               uint32_t half);
 
-/* One thread of a warp that the engine leaves free, meanwhile: other work of the block. `memory`: shared memory behind the
- * engine's, 128-byte aligned. */
-PTX_FN void gemm_source_beside(struct gemm_source *source, uint32_t memory);
+/* All lanes of a warp that the engine leaves free, meanwhile: other work of the block. */
+PTX_FN void gemm_source_beside(struct gemm_source *source);
 
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
 struct gemm_operands {
@@ -299,8 +298,8 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *sou
         ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && ptx_elect())
             gemm_produce<shape>(op, source, shared, rank);
-        else if (threadIdx.x / 32 == 1 && ptx_elect())
-            gemm_source_beside(source, shared + ((shape::empty_offset + shape::stages * 8 + 127) & ~127u));
+        else if (threadIdx.x / 32 == 1)
+            gemm_source_beside(source);
         __syncwarp();
     } else {
         ptx_registers_inc<GEMM_CONSUMER_REGISTERS>();

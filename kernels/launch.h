@@ -9,11 +9,9 @@ enum {
     GPU_MAX_CTAS = 1024,
     GPU_TRACK_WARPS = 2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
     GPU_COPY_STAGE_BYTES = 16384,
-    GPU_COPY_STAGES_ALONE = 8,  /* of a CTA that only communicates */
-    GPU_COPY_STAGES_BESIDE = 3, /* of one that shares its thread block with the GEMM engine */
+    GPU_COPY_STAGES = 8, /* of a thread that copies */
+    GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
 };
-
-#define GPU_COPY_SHARED_BYTES(stages) ((stages) * (GPU_COPY_STAGE_BYTES + 8) + 128)
 
 /* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never polled by it (a hundred CTAs
  * that look at host memory now and then keep PCIe so busy that a system fence takes 130 us; measured on 8 H200s). */

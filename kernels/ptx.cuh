@@ -201,6 +201,17 @@ PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes)
                  : "memory");
 }
 
+/* 16 bytes of global memory that are read once: not kept in L1 (9.7.9.8). */
+PTX_FN uint4 ptx_load_16(const void *src)
+{
+    uint4 v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(src)
+                 : "memory");
+    return v;
+}
+
 /* Closes this thread's current bulk group. */
 PTX_FN void ptx_bulk_commit(void)
 {

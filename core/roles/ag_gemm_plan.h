@@ -74,33 +74,30 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
 /* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ... */
 MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {
-    uint32_t gpus = p->topo.gpus, node_tiles = gpus * p->shard_tiles;
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t distance = t / node_tiles, rest = t % node_tiles;
-    uint32_t chunk, turn, within;
-    if (distance == 0) { /* NVLink brings one shard after the other */
-        turn = rest / p->shard_tiles;
-        within = rest % p->shard_tiles;
-        chunk = within / p->chunk_tiles;
-        within -= chunk * p->chunk_tiles;
-    } else { /* rails bring the shards of a node side by side */
-        uint32_t full = p->full_chunks * p->chunk_tiles * gpus;
-        uint32_t width = p->chunk_tiles;
-        chunk = p->full_chunks;
-        if (rest < full) {
-            chunk = rest / (p->chunk_tiles * gpus);
-            rest -= chunk * p->chunk_tiles * gpus;
-        } else {
-            rest -= full;
-            width = p->shard_tiles - p->full_chunks * p->chunk_tiles;
-        }
-        turn = rest / width;
-        within = rest % width;
+    uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles, rest = t % node_tiles;
+    /* The shards of a node arrive side by side; its own shard a rank takes first. */
+    uint32_t shards = p->topo.gpus, first = 0;
+    if (distance == 0 && rest < p->shard_tiles) {
+        shards = 1;
+    } else if (distance == 0) {
+        rest -= p->shard_tiles;
+        shards--;
+        first = 1;
     }
+    uint32_t full = p->full_chunks * p->chunk_tiles * shards, width = p->chunk_tiles, chunk = p->full_chunks;
+    if (rest < full) {
+        chunk = rest / (width * shards);
+        rest -= chunk * width * shards;
+    } else {
+        rest -= full;
+        width = p->shard_tiles - p->full_chunks * width;
+    }
+    uint32_t turn = first + rest / width, within = rest % width;
     uint32_t rows = ag_gemm_chunk_rows(p, chunk);
     uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
     uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
-    tile->slab = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % gpus);
+    tile->slab = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % p->topo.gpus);
     tile->id = tile->slab * p->shard_tiles + chunk * p->chunk_tiles + within;
     tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
     tile->a_slab = tile->a == MK_SPACE_HEAP ? tile->slab : 0;
