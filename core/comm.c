@@ -305,6 +305,7 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
         {"tile_n", t->tile_n, 0},
         {"cluster", t->cluster, 0},
         {"chunk_rows", t->chunk_rows, 0},
+        {"width", t->width, 0},
         {"pieces", t->pieces, 0},
         {"timeout in ns", q->timeout_ns, 0},
         {"first flag (plans must be made in the same order)", comm->heap.next_flag, 0},

@@ -26,6 +26,7 @@ struct mk_tuning {
     uint32_t tile_m, tile_n;
     uint32_t cluster;    /* CTAs that share a tile (1 or 2), each tile_m / cluster rows */
     uint32_t chunk_rows; /* a multiple of tile_m and of 8 */
+    uint32_t width;      /* peers that a rank pushes to at once, 1 .. gpus - 1 */
     uint32_t pieces;     /* 1 .. 64 parts of a chunk pushed over NVLink by different CTAs */
 };
 

@@ -42,17 +42,22 @@ static void choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
     if (!t->cluster)
-        t->cluster = cuda && shard_rows > 128 ? 2 : 1;
+        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
+    /* On a GPU the last chunk is followed by a tile's time; where communication is the longer part, smaller tiles end sooner.
+     * The rates are an H200's (docs/FIGURES.md); that they are about right is enough. */
+    double multiply = 2.0 * q->m * q->n * q->k / 750e12, move = 2.0 * q->m * q->k / 315e9;
     if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
+        t->tile_n = !cuda ? 64 : t->cluster == 2 && move < 1.1 * multiply ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
+    if (!t->width) /* few chunks a shard: let some shards be whole early */
+        t->width = q->topo.gpus <= 2 ? 1 : cuda && shard_rows <= 2 * t->chunk_rows ? 2 : q->topo.gpus - 1;
     if (!t->pieces) { /* 64 KB each on a GPU: many CTAs share a chunk, so that it arrives soon */
         uint64_t pieces = t->chunk_rows * q->k * 2 / 65536;
         t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
@@ -90,6 +95,8 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
         return refuse(error, size, "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
                       t->tile_m, t->tile_n, t->chunk_rows);
+    if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
+        return refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width, q->topo.gpus - 1);
     if (t->pieces > 64)
         return refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
     return 0;
@@ -121,6 +128,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
     a->full_chunks = a->shard_rows / a->chunk_rows;
     a->pieces = q->tuning.pieces;
+    a->width = q->tuning.width;
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
     a->chunk_tiles = a->chunk_rows / a->tile_m * a->col_tiles;
     uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;

@@ -21,7 +21,7 @@ struct run_options {
     uint64_t shape[3];    /* M, N, K; 0: choose */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
-    uint64_t tile[2], chunk_rows, pieces;
+    uint64_t tile[2], chunk_rows, pieces, width;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
     const char *shapes; /* bench on the GPU: M,N,K:M,N,K */

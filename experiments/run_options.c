@@ -49,6 +49,8 @@ struct parsed {
      1 << 24, .contexts = GEMMS},                                                                                    \
     {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,    \
      .contexts = GEMMS},                                                                                             \
+    {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL,    \
+     .contexts = GEMMS},                                                                                               \
     {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
      .words = layouts, .word_count = 2, .contexts = GEMMS},                                                          \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1,   \
@@ -314,7 +316,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
                    .tile_m = (uint32_t)o->tile[0],
                    .tile_n = (uint32_t)o->tile[1],
                    .chunk_rows = (uint32_t)o->chunk_rows,
-                   .pieces = (uint32_t)o->pieces},
+                   .pieces = (uint32_t)o->pieces,
+                   .width = (uint32_t)o->width},
     };
     result = plan_build(&job->plan, &job->problem, 0, 0, error, error_size);
     if (result)

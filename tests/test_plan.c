@@ -37,6 +37,7 @@ static struct mk_problem random_problem(void)
     t->tile_n = 8 * pick(1, 5);
     t->chunk_rows = t->tile_m * pick(1, 4);
     t->pieces = pick(1, 7);
+    t->width = q.topo.gpus > 1 ? pick(1, q.topo.gpus - 1) : 1;
     t->split.ctas[MK_COMPUTE] = t->cluster * pick(1, 4);
     t->split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1 ? pick(1, 3) : 0;
     t->split.ctas[MK_INTER_SEND] = q.topo.nodes > 1 ? pick(1, 3) : 0;

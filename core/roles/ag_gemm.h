@@ -10,8 +10,8 @@
  *   intra_comm   pushes its rank's chunks to the peers of the node, then forwards the chunks that the rail brings
  *   inter_send   puts each chunk to the same local rank of every other node (staged once into the heap where A is not there)
  *   compute      takes its own shard first, then shards in the order in which they arrive
- * All peers of a node push at once, chunk by chunk, so shards arrive side by side and compute takes chunk 0 of each, then
- * chunk 1. Bytes: every rank receives (W - 1) / W of A once; over the network it receives (nodes - 1) shards.
+ * A rank pushes to `width` peers at once, chunk by chunk, so that many shards arrive side by side, and compute takes chunk 0
+ * of each, then chunk 1. Bytes: every rank receives (W - 1) / W of A once; over the network it receives (nodes - 1) shards.
  *
  * Flags of a rank: arrival[shard][chunk]. */
 #ifndef MK_ROLES_AG_GEMM_H
@@ -31,14 +31,19 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, con
 }
 
 /* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail brings, one node after the
- * other. Neighbouring turns go to different peers, so that whoever is ahead or behind, every link carries its share: one
- * peer at a time would be a permutation only while all ranks keep step. Turns are dealt out to the intra_comm CTAs. */
+ * other. Neighbouring turns go to `width` different peers, so that whoever is ahead or behind, every link carries its
+ * share: one peer at a time would be a permutation only while all ranks keep step. Turns are dealt out to the CTAs. */
 MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
 {
     uint32_t gpus = p->topo.gpus, node = mk_node_of(&p->topo, p->topo.rank);
     uint32_t local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t step = turn % (gpus - 1) + 1, rest = turn / (gpus - 1);
-    uint32_t piece = rest % p->pieces, chunk = rest / p->pieces % p->chunks, distance = rest / p->pieces / p->chunks;
+    uint32_t step_turns = p->chunks * p->pieces, shard_turns = (gpus - 1) * step_turns;
+    uint32_t distance = turn / shard_turns, rest = turn % shard_turns;
+    uint32_t width = distance ? gpus - 1 : p->width, before = rest / (width * step_turns) * width;
+    rest -= before * step_turns;
+    if (width > gpus - 1 - before)
+        width = gpus - 1 - before;
+    uint32_t step = 1 + before + rest % width, piece = rest / width % p->pieces, chunk = rest / width / p->pieces;
     uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
     uint32_t peer = (local + gpus - step) % gpus, flag = ag_gemm_arrival_flag(p, shard, chunk);
     if (distance && mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK))

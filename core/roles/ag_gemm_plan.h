@@ -14,6 +14,7 @@ struct ag_gemm_plan {
     uint32_t chunk_rows;  /* a multiple of tile_m */
     uint32_t chunks;      /* of a shard; the last may be shorter */
     uint32_t full_chunks; /* of chunk_rows rows */
+    uint32_t width;       /* peers of the node that a rank pushes to at once */
     uint32_t pieces;      /* parts of a chunk that different CTAs push over NVLink */
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
@@ -76,14 +77,15 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles, rest = t % node_tiles;
-    /* The shards of a node arrive side by side; its own shard a rank takes first. */
+    /* Its own shard a rank takes first; those of its node arrive `width` side by side, those of others all at once. */
     uint32_t shards = p->topo.gpus, first = 0;
     if (distance == 0 && rest < p->shard_tiles) {
         shards = 1;
     } else if (distance == 0) {
         rest -= p->shard_tiles;
-        shards--;
-        first = 1;
+        first = 1 + rest / (p->width * p->shard_tiles) * p->width;
+        rest %= p->width * p->shard_tiles;
+        shards = p->topo.gpus - first < p->width ? p->topo.gpus - first : p->width;
     }
     uint32_t full = p->full_chunks * p->chunk_tiles * shards, width = p->chunk_tiles, chunk = p->full_chunks;
     if (rest < full) {
