@@ -45,11 +45,11 @@ static void choose(struct mk_problem *q)
         t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
-    /* On a GPU the last chunk is followed by a tile's time; where communication is the longer part, smaller tiles end sooner.
-     * The rates are an H200's (docs/FIGURES.md); that they are about right is enough. */
+    /* On a GPU the last chunk is followed by a tile's time: where communication is the longer part, or a shard is few chunks,
+     * smaller tiles end sooner. The rates are an H200's (docs/FIGURES.md); that they are about right is enough. */
     double multiply = 2.0 * q->m * q->n * q->k / 750e12, move = 2.0 * q->m * q->k / 315e9;
     if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 && move < 1.1 * multiply ? 256 : 128;
+        t->tile_n = !cuda ? 64 : t->cluster == 2 && move < 1.3 * multiply && shard_rows > 512 ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */

@@ -382,6 +382,8 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         config.heap_bytes = (uint64_t)24 << 30;
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
+    if (job->options.traced)
+        config.trace_events = 1 << 16;
     b.launches = (uint32_t)mk_ceil_div(job->options.iters, TURNS) + SKIPPED;
     b.events = calloc(b.launches + 1, sizeof *b.events);
     int result = b.events ? mk_comm_open(&b.comm, &config) : -ENOMEM;

@@ -24,6 +24,7 @@ struct run_options {
     uint64_t tile[2], chunk_rows, pieces, width;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
+    int traced;         /* bench on the GPU: record events */
     const char *shapes; /* bench on the GPU: M,N,K:M,N,K */
 };
 

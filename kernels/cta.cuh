@@ -102,12 +102,10 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
             r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
             shown = 1;
         }
-        if (now - start > l->timeout_ns) {
+        /* Whoever first sees that the launch is ending, by its own wait or by the host's word, says what it waits for. */
+        ending = now - start > l->timeout_ns || *(volatile uint64_t *)l->ending;
+        if (ending) {
             cta_report(cta, flag, cause, seen, target, now - start);
-            ending = 1;
-        }
-        if (ending || *(volatile uint64_t *)l->ending) {
-            ending = 1;
             break;
         }
     }

@@ -12,6 +12,7 @@ struct cuda_tracks {
     struct mk_event *events; /* device: count * capacity */
     struct mk_track *host;   /* what has been brought over */
     struct mk_track *fresh;  /* the device's counters, just copied */
+    struct mk_event *brought; /* the device's events as they lie there; pages that nothing was copied to take no memory */
     struct gpu_clock_mailbox *mailbox;
     struct gpu_clock_sample last;
 };
@@ -26,8 +27,9 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
     t->capacity = capacity;
     t->host = calloc(count, sizeof *t->host);
     t->fresh = calloc(count, sizeof *t->fresh);
+    t->brought = malloc((size_t)count * capacity * sizeof *t->brought);
     void *device = NULL, *events = NULL, *mailbox = NULL;
-    if (!t->host || !t->fresh || cudaMalloc(&device, count * sizeof *t->device) != cudaSuccess)
+    if (!t->host || !t->fresh || !t->brought || cudaMalloc(&device, count * sizeof *t->device) != cudaSuccess)
         return -ENOMEM;
     t->device = device;
     if (cudaMalloc(&events, (size_t)count * capacity * sizeof *t->events) != cudaSuccess)
@@ -65,17 +67,27 @@ int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
     if (gpu_clock_sample(t->mailbox, NULL, &t->last) ||
         cudaMemcpy(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost) != cudaSuccess)
         return -EIO;
+    uint32_t first = UINT32_MAX, last = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (t->fresh[i].count > t->host[i].count) {
+            first = t->host[i].count < first ? t->host[i].count : first;
+            last = t->fresh[i].count > last ? t->fresh[i].count : last;
+        }
+    }
+    /* One strided copy for all tracks: hundreds of small ones take milliseconds. */
+    size_t pitch = t->capacity * sizeof(struct mk_event);
+    if (first < last && cudaMemcpy2D(t->brought + first, pitch, t->events + first, pitch,
+                                     (last - first) * sizeof(struct mk_event), t->count,
+                                     cudaMemcpyDeviceToHost) != cudaSuccess)
+        return -EIO;
     for (uint32_t i = 0; i < t->count; i++) {
         struct mk_track *h = &t->host[i];
-        const struct mk_track *f = &t->fresh[i];
-        uint32_t fresh = f->count - h->count;
-        if (fresh && cudaMemcpy(h->events + h->count, f->events + h->count, fresh * sizeof *h->events,
-                                cudaMemcpyDeviceToHost) != cudaSuccess)
-            return -EIO;
-        for (uint32_t j = h->count; j < f->count; j++)
+        for (uint32_t j = h->count; j < t->fresh[i].count; j++) {
+            h->events[j] = t->brought[(size_t)i * t->capacity + j];
             h->events[j].start = to_host(&before, &t->last, h->events[j].start);
-        h->count = f->count;
-        h->dropped = f->dropped;
+        }
+        h->count = t->fresh[i].count;
+        h->dropped = t->fresh[i].dropped;
     }
     comm->tracks = t->host;
     comm->track_count = t->count;
@@ -93,6 +105,7 @@ void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm)
         free(t->host[i].events);
     free(t->host);
     free(t->fresh);
+    free(t->brought);
     cudaFree(t->device);
     cudaFree(t->events);
     cudaFreeHost(t->mailbox);

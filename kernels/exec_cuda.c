@@ -217,11 +217,14 @@ static int cuda_wait(struct mk_comm *comm)
 {
     struct cuda_executor *x = comm->exec_state;
     uint64_t stopped = 0, asked = now_ns();
+    int reported = 0;
     cudaError_t status;
     while ((status = cudaStreamQuery(x->last)) == cudaErrorNotReady) {
         uint64_t now = now_ns();
-        if (!stopped && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
+        if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE)) {
             fail_from_report(comm, x);
+            reported = 1;
+        }
         if (!stopped && comm_failed(comm)) {
             end_waits(x);
             stopped = now;
@@ -235,7 +238,7 @@ static int cuda_wait(struct mk_comm *comm)
     }
     if (status != cudaSuccess)
         fail_from_device(comm, status);
-    else if (__atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
+    else if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
         fail_from_report(comm, x);
     if (x->tracks && status == cudaSuccess && cuda_tracks_collect(x->tracks, comm))
         fail_from_device(comm, cudaGetLastError());
