@@ -60,7 +60,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wild
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test check asan tsan test-gpu fuzz figures format install clean
+.PHONY: all found help demo test check asan tsan test-gpu bench-gpu fuzz figures format install clean
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 found:
@@ -121,8 +121,11 @@ asan: ## the tests under the address and undefined-behaviour sanitizers
 tsan: ## the tests under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN=thread FUZZERS= CUDA_HOME= NVCC= check
 
-test-gpu: $(GPU_TESTS) ## the tests that need Hopper GPUs (each also has a bench: see its first lines)
-	@for t in $(GPU_TESTS); do timeout 300 $$t check; rc=$$?; [ $$rc = 0 ] || [ $$rc = 77 ] || exit $$rc; done
+test-gpu: all $(GPU_TESTS) ## the tests that need Hopper GPUs
+	@bash tests/gpu_host.sh $(BUILD)
+
+bench-gpu: all $(GPU_TESTS) ## the same, then the tables of docs/FIGURES.md: GEMM engine, AllGather+GEMM, tracing, emulated nodes
+	@bash tests/gpu_host.sh $(BUILD) bench
 
 figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 	@sh experiments/figures.sh $(BUILD)

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md.
+# Usage: gpu_host.sh BUILD [bench]. Speaks cmocka's lines, so that tests/run.sh counts it. Every command ends by itself.
+set -u
+build=$1
+mkernel=$build/mkernel
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c H[12]00)
+failed=0
+# No NVLink multicast in the baselines either.
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+
+check() { # NAME COMMAND...: right where it exits with 0
+    local name=$1
+    shift
+    echo "[ RUN      ] $name"
+    if timeout -k 5 120 "$@" >"$build/gpu.log" 2>&1; then
+        echo "[       OK ] $name"
+    else
+        echo "exit status $?: $*"
+        tail -n 5 "$build/gpu.log"
+        echo "[  FAILED  ] $name"
+        failed=$((failed + 1))
+    fi
+}
+
+skip() { # NAME WHY
+    printf '[ RUN      ] %s\n%s\n[  SKIPPED ] %s\n' "$1" "$2" "$1"
+}
+
+# Starts an endless run, sends SIGNAL to one of its ranks, and wants status 3 within timeout + 2 s and a sentence about it.
+disturbed() { # SIGNAL
+    local begin end status
+    "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
+    local parent=$!
+    for _ in $(seq 100); do
+        sleep 0.2
+        [ "$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | wc -l)" -ge "$gpus" ] && break
+        [ "$(pgrep -P "$parent" | wc -l)" -ge "$gpus" ] && [ "$_" -ge 40 ] && break
+    done
+    sleep 1
+    begin=$(date +%s%N)
+    kill "-$1" "$(pgrep -P "$parent" | sed -n 2p)"
+    wait "$parent"
+    status=$?
+    end=$(date +%s%N)
+    pkill -CONT -f "$mkernel run ag_gemm" 2>/dev/null
+    echo "status $status after $(((end - begin) / 1000000)) ms: $(tail -n 1 "$build/gpu.out")"
+    [ "$status" = 3 ] && [ $((end - begin)) -lt 7000000000 ] && grep -q "rank 1" "$build/gpu.out"
+}
+
+if [ "$gpus" = 0 ]; then
+    skip gpu_host "no Hopper GPU on this machine"
+    exit 0
+fi
+run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
+check engine_any_shape "$build/tests/gpu_gemm" check
+check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
+check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
+check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
+check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+check two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
+check ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4
+if [ "$gpus" -ge 2 ]; then
+    check two_nodes_emulated $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20 --burst 5
+    check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20
+    check a_rank_killed disturbed KILL
+    check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
+    check a_rank_stopped disturbed STOP
+else
+    skip two_nodes_emulated "one GPU"
+    check two_nodes_on_one_gpu $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
+    check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
+fi
+check traced "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 3 --trace "$build/gpu.db"
+check summary "$mkernel" trace summary "$build/gpu.db"
+if command -v compute-sanitizer >/dev/null; then
+    small="$mkernel run ag_gemm --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
+    check memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
+    check racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+else
+    skip memcheck "no compute-sanitizer on the PATH"
+fi
+
+if [ "${2:-}" = bench ]; then
+    square=4096,512,4096:8192,1024,8192:16384,2048,16384:32768,4096,32768
+    wide=2048,4096,8192:4096,3584,8192:8192,3584,8192:8192,8192,8192:16384,3584,8192:32768,4096,8192
+    "$build/tests/gpu_gemm" bench 4 30
+    timeout 400 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes $square:$wide --iters 40 --timeout 10 --vs torch --csv "$build/ag_gemm.csv"
+    timeout 120 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10 --traced
+    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench ag_gemm --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10
+fi
+[ "$failed" = 0 ]
