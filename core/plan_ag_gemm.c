@@ -26,10 +26,12 @@ static int check_shape(const struct mk_problem *q, char *error, size_t size)
                       (unsigned long long)q->m, (unsigned long long)world,
                       (unsigned long long)mk_round_up(q->m, world));
     if (q->k % 8)
-        return refuse(error, size, "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
+        return refuse(error, size,
+                      "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
                       (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
     if (q->n % 8)
-        return refuse(error, size, "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
+        return refuse(error, size,
+                      "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
                       (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
     return 0;
 }
@@ -80,23 +82,29 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     const uint32_t *ctas = t->split.ctas;
     if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
         (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
-        return refuse(error, size,
-                      "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks ag_gemm "
-                      "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
-                      ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
-                      q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
+        return refuse(
+            error, size,
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks ag_gemm "
+            "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
+            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
+            q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
     if (ctas[MK_INTER_SEND] > MK_MAX_RINGS)
-        return refuse(error, size, "inter_send=%u: a rank has %u command rings", ctas[MK_INTER_SEND], MK_MAX_RINGS);
+        return refuse(error, size, "inter_send=%u: a rank has %u command rings", ctas[MK_INTER_SEND],
+                      MK_MAX_RINGS);
     if (q->exec == MK_EXEC_CUDA && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
-        return refuse(error, size, "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
+        return refuse(error, size,
+                      "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
                       mk_total_blocks(&t->split), t->cluster, q->sms);
     if (t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
-        return refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it", t->cluster);
+        return refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
+                      t->cluster);
     if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
-        return refuse(error, size, "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
+        return refuse(error, size,
+                      "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
                       t->tile_m, t->tile_n, t->chunk_rows);
     if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
-        return refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width, q->topo.gpus - 1);
+        return refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width,
+                      q->topo.gpus - 1);
     if (t->pieces > 64)
         return refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
     return 0;
@@ -140,11 +148,12 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
         p->heap_base > MK_CMD_MAX_OFFSET || p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET ||
         a->chunk_rows * a->row_bytes > MK_CMD_MAX_BYTES)
         return refuse(error, size,
-                      "M,N,K = %u,%u,%u in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu flags, %llu heap "
+                      "M,N,K = %u,%u,%u in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu "
+                      "flags, %llu heap "
                       "bytes and chunks of %llu bytes: more than a command can name",
-                      a->m, a->n, a->k, a->tile_m, a->tile_n, a->chunk_rows, (unsigned long long)shard_tiles * world,
-                      (unsigned long long)flags, (unsigned long long)(2 * gathered),
-                      (unsigned long long)(a->chunk_rows * a->row_bytes));
+                      a->m, a->n, a->k, a->tile_m, a->tile_n, a->chunk_rows,
+                      (unsigned long long)shard_tiles * world, (unsigned long long)flags,
+                      (unsigned long long)(2 * gathered), (unsigned long long)(a->chunk_rows * a->row_bytes));
     a->shard_tiles = (uint32_t)shard_tiles;
     a->tiles = a->shard_tiles * world;
     a->staged = !q->a_in_heap;
@@ -171,7 +180,8 @@ static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
-    uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles, within = rest - chunk * a->chunk_tiles;
+    uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles,
+             within = rest - chunk * a->chunk_tiles;
     uint32_t rows = ag_gemm_chunk_rows(a, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, a->tile_m);
     uint32_t row = within % row_tiles * a->tile_m;
     out->slab = id / a->shard_tiles;
@@ -194,7 +204,8 @@ static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *bytes = ag_gemm_chunk_rows(a, *number) * a->row_bytes;
 }
 
-static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                         uint64_t *network_bytes)
 {
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
     uint64_t shard = a->shard_rows * a->row_bytes;

@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS_MOST = 12, TURNS = 4, SKIPPED = 2 /* launches of a turn that are not counted: the ranks find each other */ };
+enum {
+    SETS_MOST = 12,
+    TURNS = 4,
+    SKIPPED = 2 /* launches of a turn that are not counted: the ranks find each other */
+};
 
 #define COLD_BYTES ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
 
@@ -42,8 +46,8 @@ struct shape {
 static int say(struct bench *b, int result, const char *what)
 {
     const char *said = cudaGetErrorString(cudaGetLastError());
-    snprintf(b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what, result == -EIO ? ": " : "",
-             result == -EIO ? said : "");
+    snprintf(b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what,
+             result == -EIO ? ": " : "", result == -EIO ? said : "");
     return result;
 }
 
@@ -132,8 +136,8 @@ static int launch(struct bench *b, struct shape *s, enum bench_gpu_what what, ui
             return 0;
         /* fall through */
     case BENCH_GEMM:
-        return baseline_cublas_gemm(b->cublas, s->all_a, s->b[set], s->c[set], (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
-                                    b->job->options.b_transposed, 0, b->stream);
+        return baseline_cublas_gemm(b->cublas, s->all_a, s->b[set], s->c[set], (int64_t)s->m, (int64_t)s->n,
+                                    (int64_t)s->k, b->job->options.b_transposed, 0, b->stream);
     default:
         return -EINVAL;
     }
@@ -173,7 +177,8 @@ static int measure(struct bench *b, struct shape *s, struct bench_gpu_row *row)
     int result = times ? 0 : -ENOMEM;
     for (int t = 0; t < TURNS && !result; t++)
         for (int what = 0; what < BENCH_TORCH && !result; what++) {
-            int needs_nccl = what == BENCH_GATHER || what == BENCH_TURNS, needs_cublas = what == BENCH_GEMM || what == BENCH_TURNS;
+            int needs_nccl = what == BENCH_GATHER || what == BENCH_TURNS,
+                needs_cublas = what == BENCH_GEMM || what == BENCH_TURNS;
             if ((needs_nccl && !b->nccl) || (needs_cublas && !b->cublas) || (what == BENCH_MOVE && !s->move))
                 continue;
             result = turn(b, s, what, times + (size_t)what * room, &counts[what]);
@@ -184,7 +189,8 @@ static int measure(struct bench *b, struct shape *s, struct bench_gpu_row *row)
         if (!count)
             continue;
         qsort(mine, count, sizeof *mine, by_size);
-        row->times[what] = (struct bench_gpu_time){(mine[(count - 1) / 2] + mine[count / 2]) / 2.0, mine[0], mine[count - 1]};
+        row->times[what] = (struct bench_gpu_time){(mine[(count - 1) / 2] + mine[count / 2]) / 2.0, mine[0],
+                                                   mine[count - 1]};
     }
     free(times);
     return result;
@@ -207,8 +213,9 @@ static int check(struct bench *b, struct shape *s, struct bench_gpu_row *row)
         if (!result)
             result = gpu_fill(s->all_a, key_a(b, i), 0, s->m * s->k, b->stream);
         if (!result)
-            result = baseline_cublas_gemm(b->cublas, s->all_a, s->b[i], s->reference, (int64_t)s->m, (int64_t)s->n,
-                                          (int64_t)s->k, b->job->options.b_transposed, 1, b->stream);
+            result =
+                baseline_cublas_gemm(b->cublas, s->all_a, s->b[i], s->reference, (int64_t)s->m, (int64_t)s->n,
+                                     (int64_t)s->k, b->job->options.b_transposed, 1, b->stream);
         if (!result)
             result = gpu_compare(s->c[i], s->reference, s->m * s->n, absolute, &d, b->stream);
         if (result)
@@ -355,8 +362,8 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
     uint64_t shapes[BENCH_GPU_SHAPES][3];
     uint32_t count = list_shapes(b->job, shapes);
     if (!count) {
-        snprintf(b->error, b->error_size, "--shapes %s is not M,N,K:M,N,K with at most %d shapes", b->job->options.shapes,
-                 BENCH_GPU_SHAPES);
+        snprintf(b->error, b->error_size, "--shapes %s is not M,N,K:M,N,K with at most %d shapes",
+                 b->job->options.shapes, BENCH_GPU_SHAPES);
         return -EINVAL;
     }
     int result = open_baselines(b);

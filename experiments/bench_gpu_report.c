@@ -28,29 +28,80 @@ static double time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
     return ms > 0 && (what != BENCH_FUSED || right(row)) ? ms : NAN;
 }
 
-static double column_m(const struct bench_gpu_row *r) { return (double)r->m; }
-static double column_n(const struct bench_gpu_row *r) { return (double)r->n; }
-static double column_k(const struct bench_gpu_row *r) { return (double)r->k; }
-static double column_ms(const struct bench_gpu_row *r) { return time_of(r, BENCH_FUSED); }
-static double column_min(const struct bench_gpu_row *r) { return right(r) ? r->times[BENCH_FUSED].min : NAN; }
-static double column_max(const struct bench_gpu_row *r) { return right(r) ? r->times[BENCH_FUSED].max : NAN; }
-static double column_tflops(const struct bench_gpu_row *r) { return r->flop / time_of(r, BENCH_FUSED) / 1e9; }
-static double column_gemm(const struct bench_gpu_row *r) { return time_of(r, BENCH_GEMM); }
-static double column_gather(const struct bench_gpu_row *r) { return time_of(r, BENCH_GATHER); }
-static double column_move(const struct bench_gpu_row *r) { return time_of(r, BENCH_MOVE); }
+static double column_m(const struct bench_gpu_row *r)
+{
+    return (double)r->m;
+}
+static double column_n(const struct bench_gpu_row *r)
+{
+    return (double)r->n;
+}
+static double column_k(const struct bench_gpu_row *r)
+{
+    return (double)r->k;
+}
+static double column_ms(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_FUSED);
+}
+static double column_min(const struct bench_gpu_row *r)
+{
+    return right(r) ? r->times[BENCH_FUSED].min : NAN;
+}
+static double column_max(const struct bench_gpu_row *r)
+{
+    return right(r) ? r->times[BENCH_FUSED].max : NAN;
+}
+static double column_tflops(const struct bench_gpu_row *r)
+{
+    return r->flop / time_of(r, BENCH_FUSED) / 1e9;
+}
+static double column_gemm(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_GEMM);
+}
+static double column_gather(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_GATHER);
+}
+static double column_move(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_MOVE);
+}
 
 /* The larger of GEMM and communication, the communication by whoever does it faster. */
 static double column_ideal(const struct bench_gpu_row *r)
 {
     return fmax(time_of(r, BENCH_GEMM), fmin(time_of(r, BENCH_GATHER), time_of(r, BENCH_MOVE)));
 }
-static double column_efficiency(const struct bench_gpu_row *r) { return column_ideal(r) / time_of(r, BENCH_FUSED); }
-static double column_turns(const struct bench_gpu_row *r) { return time_of(r, BENCH_TURNS); }
-static double column_vs_turns(const struct bench_gpu_row *r) { return time_of(r, BENCH_TURNS) / time_of(r, BENCH_FUSED); }
-static double column_torch(const struct bench_gpu_row *r) { return time_of(r, BENCH_TORCH); }
-static double column_vs_torch(const struct bench_gpu_row *r) { return time_of(r, BENCH_TORCH) / time_of(r, BENCH_FUSED); }
-static double column_error(const struct bench_gpu_row *r) { return bench_gpu_error(r); }
-static double column_wrong(const struct bench_gpu_row *r) { return (double)r->wrong; }
+static double column_efficiency(const struct bench_gpu_row *r)
+{
+    return column_ideal(r) / time_of(r, BENCH_FUSED);
+}
+static double column_turns(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_TURNS);
+}
+static double column_vs_turns(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_TURNS) / time_of(r, BENCH_FUSED);
+}
+static double column_torch(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_TORCH);
+}
+static double column_vs_torch(const struct bench_gpu_row *r)
+{
+    return time_of(r, BENCH_TORCH) / time_of(r, BENCH_FUSED);
+}
+static double column_error(const struct bench_gpu_row *r)
+{
+    return bench_gpu_error(r);
+}
+static double column_wrong(const struct bench_gpu_row *r)
+{
+    return (double)r->wrong;
+}
 
 static const struct column columns[] = {
     {"m", "M", 6, 0, column_m},
@@ -74,7 +125,8 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_cell(FILE *f, const struct column *c, const struct bench_gpu_row *row, int width, const char *nothing)
+static void print_cell(FILE *f, const struct column *c, const struct bench_gpu_row *row, int width,
+                       const char *nothing)
 {
     double v = c->value(row);
     if (isnan(v))
@@ -97,11 +149,13 @@ static void print_table(const struct bench_gpu_row *rows, uint32_t count)
             print_cell(stdout, &columns[i], &rows[r], columns[i].width, right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
-        printf("  %u+%u+%u+%u, %ux%u, %u\n", row->split.ctas[0], row->split.ctas[1], row->split.ctas[2], row->split.ctas[3],
-               row->tile_m, row->tile_n, row->chunk_rows);
+        printf("  %u+%u+%u+%u, %ux%u, %u\n", row->split.ctas[0], row->split.ctas[1], row->split.ctas[2],
+               row->split.ctas[3], row->tile_m, row->tile_n, row->chunk_rows);
     }
-    printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; gather: NCCL's all-gather; own: this kernel with "
-           "N = 8;\nideal: the larger of GEMM and the faster gather; effic.: ideal / fused; in turn: NCCL then cuBLAS; torch: "
+    printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; gather: NCCL's all-gather; own: "
+           "this kernel with "
+           "N = 8;\nideal: the larger of GEMM and the faster gather; effic.: ideal / fused; in turn: NCCL "
+           "then cuBLAS; torch: "
            "fused_all_gather_matmul\n");
 }
 
@@ -121,7 +175,8 @@ static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_
     return fclose(f) ? -errno : 0;
 }
 
-static int write_json(const char *path, const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+static int write_json(const char *path, const struct run_job *job, const struct bench_gpu_row *rows,
+                      uint32_t count)
 {
     FILE *f = fopen(path, "we");
     if (!f)
@@ -140,7 +195,8 @@ static int write_json(const char *path, const struct run_job *job, const struct 
     return fclose(f) ? -errno : 0;
 }
 
-int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count, const char **path)
+int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,
+                     const char **path)
 {
     int result = 0;
     print_table(rows, count);

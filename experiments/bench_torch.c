@@ -33,7 +33,8 @@ static int find_script(char *path, size_t size)
 int bench_torch(const struct run_job *job, const char *shapes, const char *out)
 {
     char script[4096], list[1024], ranks[32];
-    const char *argv[32 + 8] = {"timeout", "240", "python3", "-m", "torch.distributed.run", "--nproc-per-node", ranks, script};
+    const char *argv[32 + 8] = {"timeout",          "240", "python3", "-m", "torch.distributed.run",
+                                "--nproc-per-node", ranks, script};
     int argc = 8, status = 0;
     pid_t child;
     if (find_script(script, sizeof script))

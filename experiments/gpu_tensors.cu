@@ -9,7 +9,8 @@ enum { THREADS = 256, BLOCKS = 1056 };
 
 static __global__ void fill_kernel(uint16_t *out, uint64_t key, uint64_t first, uint64_t groups)
 {
-    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < groups; i += (uint64_t)gridDim.x * THREADS)
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < groups;
+         i += (uint64_t)gridDim.x * THREADS)
         inputs_group(key, first + i, out + 4 * i);
 }
 
@@ -24,12 +25,13 @@ int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream)
     return cudaMemsetAsync(out, 0xff, count * sizeof *out, stream) == cudaSuccess ? 0 : -EIO;
 }
 
-static __global__ void compare_kernel(const uint16_t *c, const float *reference, uint64_t count, float absolute,
-                                      struct gpu_difference *out)
+static __global__ void compare_kernel(const uint16_t *c, const float *reference, uint64_t count,
+                                      float absolute, struct gpu_difference *out)
 {
     double difference2 = 0, reference2 = 0;
     unsigned long long wrong = 0;
-    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < count; i += (uint64_t)gridDim.x * THREADS) {
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < count;
+         i += (uint64_t)gridDim.x * THREADS) {
         float r = reference[i], d = mk_bf16_to_float(c[i]) - r;
         difference2 += (double)d * d;
         reference2 += (double)r * r;
@@ -47,8 +49,8 @@ static __global__ void compare_kernel(const uint16_t *c, const float *reference,
     }
 }
 
-int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute, struct gpu_difference *out,
-                cudaStream_t stream)
+int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
+                struct gpu_difference *out, cudaStream_t stream)
 {
     struct gpu_difference *device = NULL;
     if (cudaMalloc(&device, sizeof *device) != cudaSuccess)

@@ -23,8 +23,8 @@ struct gpu_difference {
 };
 
 /* Compares bf16 `c` with fp32 `reference`. Wrong: |c - ref| > 2^-8 |ref| + absolute. Blocks until done. */
-int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute, struct gpu_difference *out,
-                cudaStream_t stream);
+int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
+                struct gpu_difference *out, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,8 @@ struct gemm_source {
     uint32_t first, step;
     struct mk_cta cta;
     int ending;
-    uint32_t noted; /* events of the consumers' track so far, those for which there was no room too; NOTES_NOT */
+    uint32_t
+        noted; /* events of the consumers' track so far, those for which there was no room too; NOTES_NOT */
     uint32_t start; /* low half of the clock when the tile's math began */
 };
 
@@ -123,7 +124,7 @@ PTX_FN void ag_gemm_compute(const struct ag_gemm_plan *plan, const struct gpu_la
 }
 
 PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *plan, const struct gpu_launch *launch,
-                                                        uint8_t *memory)
+                                uint8_t *memory)
 {
     struct mk_cta cta;
     cta_begin(&cta, launch, gpu_cta_of_block(&plan->split, blockIdx.x), 1);
@@ -137,13 +138,16 @@ PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *plan, const struct gp
 
 template <class shape>
 __global__ void __launch_bounds__(GEMM_THREADS, 1)
-    ag_gemm_kernel(const __grid_constant__ struct ag_gemm_plan plan, const __grid_constant__ struct gpu_launch launch,
-                   const __grid_constant__ struct gemm_operands op, const __grid_constant__ struct ag_gemm_maps maps)
+    ag_gemm_kernel(const __grid_constant__ struct ag_gemm_plan plan,
+                   const __grid_constant__ struct gpu_launch launch,
+                   const __grid_constant__ struct gemm_operands op,
+                   const __grid_constant__ struct ag_gemm_maps maps)
 {
     extern __shared__ uint8_t memory[];
     if (blockIdx.x < plan.split.ctas[MK_COMPUTE])
         ag_gemm_compute<shape>(&plan, &launch, &op, &maps, memory);
-    else if (threadIdx.x == 0 && blockIdx.x < mk_total_blocks(&plan.split)) /* the grid is rounded up to clusters */
+    else if (threadIdx.x == 0 &&
+             blockIdx.x < mk_total_blocks(&plan.split)) /* the grid is rounded up to clusters */
         ag_gemm_communicate(&plan, &launch, memory);
     __syncthreads();
     if (threadIdx.x == 0)
@@ -164,11 +168,13 @@ static int ag_gemm_describe(struct ag_gemm_maps *maps, struct gemm_operands *op,
         err = tensormap_bf16(&maps->gathered[i], l->heap + p->gathered[i], all, k, p->shard_pitch / 2, a_box);
     const void *b = l->arguments[MK_SPACE_ARG1];
     if (!err)
-        err = shape::b_kn ? tensormap_bf16(&op->b, b, kn, n, n * k, kn_box) : tensormap_bf16(&op->b, b, nk, k, n * k, nk_box);
+        err = shape::b_kn ? tensormap_bf16(&op->b, b, kn, n, n * k, kn_box)
+                          : tensormap_bf16(&op->b, b, nk, k, n * k, nk_box);
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, rows * n, c_box);
     op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
-    op->limit_ns = l->timeout_ns + 2000000000; /* a producer may wait for a peer as long as the timeout says */
+    op->limit_ns =
+        l->timeout_ns + 2000000000; /* a producer may wait for a peer as long as the timeout says */
     return err;
 }
 
@@ -210,8 +216,8 @@ static int ag_gemm_launch_shape(const struct ag_gemm_plan *p, const struct gpu_l
 /* Rows and columns of a CTA's part of a tile, CTAs that share it; stages and boxes of C that fill an SM's 227 KB. */
 #define AG_GEMM_BUILT(X) X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
-#define AG_GEMM_DISPATCH(call)                                                                                         \
-    AG_GEMM_BUILT(call)                                                                                                \
+#define AG_GEMM_DISPATCH(call)                                                                               \
+    AG_GEMM_BUILT(call)                                                                                      \
     return -EINVAL
 
 static bool ag_gemm_is(const struct ag_gemm_plan *p, uint32_t rows, uint32_t columns, uint32_t cluster)
@@ -222,9 +228,9 @@ static bool ag_gemm_is(const struct ag_gemm_plan *p, uint32_t rows, uint32_t col
 static int ag_gemm_prepare_any(const struct mk_plan *plan)
 {
     const struct ag_gemm_plan *p = &plan->u.ag_gemm;
-#define AG_GEMM_PREPARE(tm, tn, cl, st, boxes)                                                                         \
-    if (ag_gemm_is(p, tm, tn, cl))                                                                                     \
-        return plan->problem.b_transposed ? ag_gemm_prepare_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>()              \
+#define AG_GEMM_PREPARE(tm, tn, cl, st, boxes)                                                               \
+    if (ag_gemm_is(p, tm, tn, cl))                                                                           \
+        return plan->problem.b_transposed ? ag_gemm_prepare_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>()    \
                                           : ag_gemm_prepare_shape<gemm_shape<tm, tn, cl, 1, st, boxes>>();
     AG_GEMM_DISPATCH(AG_GEMM_PREPARE);
 }
@@ -235,7 +241,8 @@ int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
     int err = ag_gemm_prepare_any(plan);
     if (err == -EINVAL)
         snprintf(error, error_size,
-                 "tiles of %u x %u for %u CTAs are not built for the GPU; 256x256 and 256x128 for 2, 128x128 and 128x64 "
+                 "tiles of %u x %u for %u CTAs are not built for the GPU; 256x256 and 256x128 for 2, 128x128 "
+                 "and 128x64 "
                  "for 1 are",
                  p->tile_m, p->tile_n, p->cluster);
     else if (err)
@@ -246,10 +253,10 @@ int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 int ag_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
     const struct ag_gemm_plan *p = &plan->u.ag_gemm;
-#define AG_GEMM_LAUNCH(tm, tn, cl, st, boxes)                                                                          \
-    if (ag_gemm_is(p, tm, tn, cl))                                                                                     \
-        return plan->problem.b_transposed                                                                              \
-                   ? ag_gemm_launch_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>(p, launch, stream)                     \
+#define AG_GEMM_LAUNCH(tm, tn, cl, st, boxes)                                                                \
+    if (ag_gemm_is(p, tm, tn, cl))                                                                           \
+        return plan->problem.b_transposed                                                                    \
+                   ? ag_gemm_launch_shape<gemm_shape<tm, tn, cl, 0, st, boxes>>(p, launch, stream)           \
                    : ag_gemm_launch_shape<gemm_shape<tm, tn, cl, 1, st, boxes>>(p, launch, stream);
     AG_GEMM_DISPATCH(AG_GEMM_LAUNCH);
 }

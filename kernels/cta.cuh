@@ -66,8 +66,8 @@ PTX_FN uint64_t cta_time(const struct mk_cta *cta)
 }
 
 /* The first CTA of the rank whose wait expired says so; the host makes the sentence. */
-PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen,
-                                               uint64_t wanted, uint64_t waited)
+PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen, uint64_t wanted,
+                       uint64_t waited)
 {
     struct gpu_report *r = cta->launch->report;
     if (atomicCAS(cta->launch->ending, 0u, 1u))
@@ -85,8 +85,7 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
 }
 
 /* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in reports. */
-PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag,
-                                            uint32_t cause)
+PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t cause)
 {
     const struct gpu_launch *l = cta->launch;
     volatile struct gpu_report *r = l->report;
@@ -186,14 +185,15 @@ PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chun
             uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES, bytes = cta_piece_bytes(chunk, i);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
-            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + (uint64_t)i * GPU_COPY_STAGE_BYTES, bytes,
-                          cta_stage_barrier(cta, stage));
+            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES,
+                          source + (uint64_t)i * GPU_COPY_STAGE_BYTES, bytes, cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
             uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % GPU_COPY_STAGES;
-            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
-            ptx_bulk_store(destination + (uint64_t)j * GPU_COPY_STAGE_BYTES, cta->stages + stage * GPU_COPY_STAGE_BYTES,
-                           cta_piece_bytes(chunk, j));
+            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1,
+                          cta->launch->timeout_ns);
+            ptx_bulk_store(destination + (uint64_t)j * GPU_COPY_STAGE_BYTES,
+                           cta->stages + stage * GPU_COPY_STAGE_BYTES, cta_piece_bytes(chunk, j));
             ptx_bulk_commit();
         }
     }
@@ -269,8 +269,7 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
     return 0;
 }
 
-PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
-                                              uint32_t flag)
+PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     cta_settle(cta);
     /* What this CTA has staged or acquired must be in memory before the NIC is told to read it. */

@@ -50,9 +50,10 @@ int cuda_heap_choose_device(struct mk_comm *comm)
     int device = (int)(before % (uint32_t)devices);
     if (cudaSetDevice(device) != cudaSuccess)
         return refuse(comm, -ENODEV, "the GPU cannot be opened");
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess || major != 9) {
-        snprintf(comm->error, sizeof comm->error, "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)",
-                 device, major);
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        major != 9) {
+        snprintf(comm->error, sizeof comm->error,
+                 "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)", device, major);
         return -ENODEV;
     }
     return 0;
@@ -83,7 +84,8 @@ static int make_own(struct mk_comm *comm, struct share *mine)
 
 int cuda_heap_open(struct mk_comm *comm)
 {
-    uint32_t world = mk_world(&comm->topo), first = mk_node_of(&comm->topo, comm->topo.rank) * comm->topo.gpus;
+    uint32_t world = mk_world(&comm->topo),
+             first = mk_node_of(&comm->topo, comm->topo.rank) * comm->topo.gpus;
     struct share mine, *all = calloc(world, sizeof *all);
     if (!all)
         return -ENOMEM;
@@ -100,7 +102,8 @@ int cuda_heap_open(struct mk_comm *comm)
             result = all[first + i].result;
         } else if (cudaIpcOpenMemHandle(&comm->heap.peers[i], all[first + i].handle,
                                         cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
-            result = refuse(comm, -EIO, "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
+            result = refuse(comm, -EIO,
+                            "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
         }
     }
     free(all);

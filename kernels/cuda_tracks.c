@@ -12,7 +12,8 @@ struct cuda_tracks {
     struct mk_event *events; /* device: count * capacity */
     struct mk_track *host;   /* what has been brought over */
     struct mk_track *fresh;  /* the device's counters, just copied */
-    struct mk_event *brought; /* the device's events as they lie there; pages that nothing was copied to take no memory */
+    struct mk_event
+        *brought; /* the device's events as they lie there; pages that nothing was copied to take no memory */
     struct gpu_clock_mailbox *mailbox;
     struct gpu_clock_sample last;
 };
@@ -35,12 +36,14 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
     if (cudaMalloc(&events, (size_t)count * capacity * sizeof *t->events) != cudaSuccess)
         return -ENOMEM;
     t->events = events;
-    if (cudaHostAlloc(&mailbox, sizeof *t->mailbox, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+    if (cudaHostAlloc(&mailbox, sizeof *t->mailbox, cudaHostAllocPortable | cudaHostAllocMapped) !=
+        cudaSuccess)
         return -ENOMEM;
     t->mailbox = mailbox;
     for (uint32_t i = 0; i < count; i++) {
         t->fresh[i] = (struct mk_track){.events = t->events + (size_t)i * capacity, .capacity = capacity};
-        t->host[i] = (struct mk_track){.events = malloc(capacity * sizeof(struct mk_event)), .capacity = capacity};
+        t->host[i] =
+            (struct mk_track){.events = malloc(capacity * sizeof(struct mk_event)), .capacity = capacity};
         if (!t->host[i].events)
             return -ENOMEM;
     }

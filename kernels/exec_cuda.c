@@ -27,10 +27,10 @@ struct cuda_executor {
     int sms;
     struct gpu_launch launches[MAX_PLANS]; /* per plan, what does not change from launch to launch */
     uint64_t *words; /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
-    struct gpu_report *report;             /* pinned */
-    struct cuda_tracks *tracks;            /* NULL: tracing is off */
-    cudaStream_t last;                     /* the stream of the last launch */
-    cudaStream_t aside;                    /* carries the word that ends waits past a running kernel */
+    struct gpu_report *report;  /* pinned */
+    struct cuda_tracks *tracks; /* NULL: tracing is off */
+    cudaStream_t last;          /* the stream of the last launch */
+    cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
 };
 
@@ -59,7 +59,8 @@ static int make_rings(struct mk_comm *comm)
         return 0;
     for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
         void *ring = NULL;
-        if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY), cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+        if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY), cudaHostAllocPortable | cudaHostAllocMapped) !=
+            cudaSuccess)
             return refuse(comm, -ENOMEM, "no pinned memory for the command rings");
         memset(ring, 0, mk_ring_bytes(RING_CAPACITY));
         comm->rings[i] = ring;
@@ -88,7 +89,8 @@ static int make_state(struct mk_comm *comm, struct cuda_executor *x)
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
-    int result = cuda_tracks_create(&x->tracks, 2 * (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
+    int result =
+        cuda_tracks_create(&x->tracks, 2 * (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
     return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -102,7 +104,8 @@ static int cuda_open(struct mk_comm *comm)
     if (result)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess || 2 * x->sms > GPU_MAX_CTAS)
+        cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+        2 * x->sms > GPU_MAX_CTAS)
         return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     result = cuda_heap_open(comm);
     if (!result)
@@ -114,7 +117,8 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct cuda_executor *x = comm->exec_state;
     if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id, MAX_PLANS);
+        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id,
+                 MAX_PLANS);
         return -ENOSPC;
     }
     if (!cuda_ops[plan->problem.op].launch) {
@@ -141,7 +145,8 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }
 
-static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream)
+static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+                       void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
     struct gpu_launch launch = x->launches[plan->id - 1];
@@ -152,7 +157,8 @@ static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     x->last_plan = plan;
     int result = cuda_ops[plan->problem.op].launch(plan, &launch, stream);
     if (result == -EINVAL)
-        snprintf(comm->error, sizeof comm->error, "%s: a pointer that the TMA unit cannot take; align arguments to 16 bytes",
+        snprintf(comm->error, sizeof comm->error,
+                 "%s: a pointer that the TMA unit cannot take; align arguments to 16 bytes",
                  plan_op_name(plan->problem.op));
     else if (result)
         refuse(comm, result, "the kernel could not be launched");
@@ -182,8 +188,9 @@ static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x
         f.producer = meaning.producer;
         memcpy(f.what, meaning.text, sizeof f.what);
     } else {
-        snprintf(f.what, sizeof f.what, "%s", r->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
-                                                                               : "its puts to leave their source");
+        snprintf(f.what, sizeof f.what, "%s",
+                 r->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
+                                                   : "its puts to leave their source");
     }
     comm_fail(comm, &f);
 }
@@ -208,8 +215,8 @@ static void fail_from_device(struct mk_comm *comm, cudaError_t error)
 static void end_waits(struct cuda_executor *x)
 {
     x->report->one = 1;
-    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1, &x->report->one, sizeof x->report->one,
-                    cudaMemcpyHostToDevice, x->aside);
+    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1, &x->report->one,
+                    sizeof x->report->one, cudaMemcpyHostToDevice, x->aside);
 }
 
 /* Waits for the stream, and meanwhile carries bad news both ways. */
@@ -230,7 +237,8 @@ static int cuda_wait(struct mk_comm *comm)
             stopped = now;
         }
         if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
-            snprintf(comm->error, sizeof comm->error, "the kernel did not end within 2 s after the job had failed");
+            snprintf(comm->error, sizeof comm->error,
+                     "the kernel did not end within 2 s after the job had failed");
             return -ETIMEDOUT;
         }
         if (now - asked > 1000000) /* short waits spin, long ones leave the core to others */

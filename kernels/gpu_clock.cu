@@ -44,7 +44,8 @@ int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream, str
         __atomic_store_n((uint32_t *)&mailbox->ask, i, __ATOMIC_RELEASE);
         do
             after = host_clock();
-        while (__atomic_load_n((uint32_t *)&mailbox->answer, __ATOMIC_ACQUIRE) < i && after - begin < LIMIT_NS);
+        while (__atomic_load_n((uint32_t *)&mailbox->answer, __ATOMIC_ACQUIRE) < i &&
+               after - begin < LIMIT_NS);
         if (mailbox->answer == i && after - before < out->bracket) {
             out->gpu = mailbox->gpu;
             out->host = before + (after - before) / 2;

@@ -7,7 +7,8 @@
 
 enum {
     GPU_MAX_CTAS = 1024,
-    GPU_TRACK_WARPS = 2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
+    GPU_TRACK_WARPS =
+        2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
     GPU_COPY_STAGE_BYTES = 16384,
     GPU_COPY_STAGES = 8, /* of a thread that copies */
     GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
@@ -19,19 +20,20 @@ struct gpu_report {
     uint32_t failed; /* set last; what follows is valid */
     uint32_t cta, role, flag, cause;
     uint64_t seen, wanted, epoch, waited_ns;
-    uint32_t one;    /* the host's: pinned, so that the copy engine takes it past a running kernel */
-    uint64_t progress[GPU_MAX_CTAS]; /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
+    uint32_t one; /* the host's: pinned, so that the copy engine takes it past a running kernel */
+    uint64_t progress
+        [GPU_MAX_CTAS]; /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
 };
 
 struct gpu_launch {
     char *heap; /* this rank's */
     char *peers[MK_MAX_LOCAL];
-    const char *arguments[MK_SPACES]; /* by enum mk_space; the heap at MK_SPACE_HEAP */
+    const char *arguments[MK_SPACES];    /* by enum mk_space; the heap at MK_SPACE_HEAP */
     struct mk_ring *rings[MK_MAX_RINGS]; /* pinned host memory, as the GPU addresses it */
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
     uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
     uint64_t *left;                      /* of the plan: CTAs that have left, all launches together */
-    uint32_t *ending;                    /* device memory, two words. First: a CTA has reported a failure; second: the
+    uint32_t *ending; /* device memory, two words. First: a CTA has reported a failure; second: the
                                           * host wants an end. Either ends every wait */
     struct gpu_report *report;
     struct mk_track *tracks; /* GPU_TRACK_WARPS per CTA; NULL: tracing is off */

@@ -43,7 +43,8 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint3
     rest -= before * step_turns;
     if (width > gpus - 1 - before)
         width = gpus - 1 - before;
-    uint32_t step = 1 + before + rest % width, piece = rest / width % p->pieces, chunk = rest / width / p->pieces;
+    uint32_t step = 1 + before + rest % width, piece = rest / width % p->pieces,
+             chunk = rest / width / p->pieces;
     uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
     uint32_t peer = (local + gpus - step) % gpus, flag = ag_gemm_arrival_flag(p, shard, chunk);
     if (distance && mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK))

@@ -9,21 +9,21 @@ struct ag_gemm_plan {
     struct mk_topo topo;
     struct mk_role_split split;
     uint32_t m, n, k;
-    uint32_t shard_rows;  /* M / W */
+    uint32_t shard_rows;              /* M / W */
     uint32_t tile_m, tile_n, cluster; /* tile_m: rows of a tile, which `cluster` CTAs share */
-    uint32_t chunk_rows;  /* a multiple of tile_m */
-    uint32_t chunks;      /* of a shard; the last may be shorter */
-    uint32_t full_chunks; /* of chunk_rows rows */
-    uint32_t width;       /* peers of the node that a rank pushes to at once */
-    uint32_t pieces;      /* parts of a chunk that different CTAs push over NVLink */
+    uint32_t chunk_rows;              /* a multiple of tile_m */
+    uint32_t chunks;                  /* of a shard; the last may be shorter */
+    uint32_t full_chunks;             /* of chunk_rows rows */
+    uint32_t width;                   /* peers of the node that a rank pushes to at once */
+    uint32_t pieces;                  /* parts of a chunk that different CTAs push over NVLink */
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
-    uint32_t tiles;       /* of this rank */
-    uint32_t staged;      /* 1: A is not in the heap, so puts leave from the gathered copy */
+    uint32_t tiles;  /* of this rank */
+    uint32_t staged; /* 1: A is not in the heap, so puts leave from the gathered copy */
     uint32_t flag_arrival;
     uint64_t row_bytes, shard_pitch; /* shard_pitch: bytes from shard to shard, a multiple of 128 */
-    uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
-    uint64_t a_offset;    /* heap offset of A where it is not staged */
+    uint64_t gathered[2];            /* heap offsets, by epoch & 1 */
+    uint64_t a_offset;               /* heap offset of A where it is not staged */
 };
 
 /* Rows of chunk `chunk` of any shard. */
@@ -50,14 +50,15 @@ MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t s
     return ag_gemm_by_network(p, shard) ? epoch : epoch * p->pieces;
 }
 
-MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint64_t epoch)
+MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                  uint64_t epoch)
 {
     return p->gathered[epoch & 1] + shard * p->shard_pitch + (uint64_t)chunk * p->chunk_rows * p->row_bytes;
 }
 
 /* Piece `piece` of a chunk, from `space` to the peer's gathered buffer. Pieces are 16-byte multiples. */
-MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t piece,
-                                      uint32_t pieces, uint32_t space, uint64_t epoch)
+MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                      uint32_t piece, uint32_t pieces, uint32_t space, uint64_t epoch)
 {
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     uint64_t size = mk_round_up(mk_ceil_div(bytes, pieces), MK_HEAP_UNIT);
@@ -66,8 +67,8 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
     c.id = shard * p->chunks + chunk;
     c.space = space;
     c.destination = ag_gemm_gathered(p, shard, chunk, epoch) + first;
-    c.source = space == MK_SPACE_HEAP ? c.destination
-                                      : (uint64_t)chunk * p->chunk_rows * p->row_bytes + first;
+    c.source =
+        space == MK_SPACE_HEAP ? c.destination : (uint64_t)chunk * p->chunk_rows * p->row_bytes + first;
     c.bytes = bytes - first < size ? bytes - first : size;
     return c;
 }

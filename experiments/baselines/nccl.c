@@ -51,7 +51,8 @@ int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *i
     return b->init(&b->comm, world, *id, rank) ? -EIO : 0;
 }
 
-int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all, size_t bytes, cudaStream_t stream)
+int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all, size_t bytes,
+                            cudaStream_t stream)
 {
     return b->allgather(mine, all, bytes, NCCL_INT8, b->comm, stream) ? -EIO : 0;
 }
