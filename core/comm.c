@@ -293,6 +293,12 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
         {"M", q->m, 0},
         {"N", q->n, 0},
         {"K", q->k, 0},
+        {"batch", q->attention.batch, 0},
+        {"sequence", q->attention.sequence, 0},
+        {"heads", q->attention.heads, 0},
+        {"kv_heads", q->attention.kv_heads, 0},
+        {"head_dim", q->attention.head_dim, 0},
+        {"causal", q->attention.causal != 0, 0},
         {"b_transposed", q->b_transposed != 0, 0},
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
@@ -363,8 +369,10 @@ struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)
 
 /* ---- launches ---- */
 
-/* Checks what every launch has in common, then launches. `name` is the caller's, for the sentence. */
-static int launch(struct mk_plan *plan, enum mk_op op, const char *name, const void *a, const void *b, void *c, void *stream)
+/* Checks what every launch has in common, then launches. `name` is the caller's, `letters` its arguments',
+ * for sentences. */
+static int launch(struct mk_plan *plan, enum mk_op op, const char *name, const char *const *letters,
+                  void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
     const struct mk_problem *q = &plan->problem;
@@ -372,29 +380,47 @@ static int launch(struct mk_plan *plan, enum mk_op op, const char *name, const v
         return tell_failure(comm);
     if (q->op != op)
         return refuse(comm, -EINVAL, "%s got a plan of %s", name, plan_op_name(q->op));
-    if (!a || !b || !c || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16)
-        return refuse(comm, -EINVAL, "A, B and C at %p, %p and %p: each must be 16-byte aligned memory", a, b,
-                      c);
-    if (q->a_in_heap && (const uint8_t *)a != (const uint8_t *)comm->heap.base + q->a_offset)
-        return refuse(comm, -EINVAL, "A at %p: the plan has it at offset %llu of the symmetric heap, %p", a,
-                      (unsigned long long)q->a_offset, (void *)((uint8_t *)comm->heap.base + q->a_offset));
-    void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c};
+    for (uint32_t i = 0; i < MK_SPACES - 1 && letters[i]; i++)
+        if (!arguments[i] || (uintptr_t)arguments[i] % 16)
+            return refuse(comm, -EINVAL, "%s at %p: each argument of %s must be 16-byte aligned memory",
+                          letters[i], arguments[i], name);
+    if (q->a_in_heap && arguments[0] != (uint8_t *)comm->heap.base + q->a_offset)
+        return refuse(comm, -EINVAL, "A at %p: the plan has it at offset %llu of the symmetric heap, %p",
+                      arguments[0], (unsigned long long)q->a_offset,
+                      (void *)((uint8_t *)comm->heap.base + q->a_offset));
     return comm->exec->launch(comm, plan, arguments, stream);
+}
+
+static int launch_gemm(struct mk_plan *plan, enum mk_op op, const char *name, const void *a, const void *b,
+                       void *c, void *stream)
+{
+    static const char *const letters[MK_SPACES - 1] = {"A", "B", "C"};
+    void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c};
+    return launch(plan, op, name, letters, arguments, stream);
 }
 
 int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
 {
-    return launch(plan, MK_OP_AG_GEMM, "mk_ag_gemm", a, b, c, stream);
+    return launch_gemm(plan, MK_OP_AG_GEMM, "mk_ag_gemm", a, b, c, stream);
 }
 
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
 {
-    return launch(plan, MK_OP_GEMM_AR, "mk_gemm_ar", a, b, c, stream);
+    return launch_gemm(plan, MK_OP_GEMM_AR, "mk_gemm_ar", a, b, c, stream);
 }
 
 int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
 {
-    return launch(plan, MK_OP_GEMM_RS, "mk_gemm_rs", a, b, c, stream);
+    return launch_gemm(plan, MK_OP_GEMM_RS, "mk_gemm_rs", a, b, c, stream);
+}
+
+int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o, float *lse,
+                      void *stream)
+{
+    static const char *const letters[MK_SPACES - 1] = {"Q", "K", "V", "O", "lse"};
+    void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)q, (void *)(uintptr_t)k, (void *)(uintptr_t)v,
+                                            o, lse};
+    return launch(plan, MK_OP_RING_ATTENTION, "mk_ring_attention", letters, arguments, stream);
 }
 
 int mk_wait(struct mk_comm *comm)

@@ -25,7 +25,15 @@
 #include "core/event.h"
 
 /* What an address is relative to: the symmetric heap, or an argument of the launch (A, B, C, in the op's order). */
-enum mk_space { MK_SPACE_HEAP, MK_SPACE_ARG0, MK_SPACE_ARG1, MK_SPACE_ARG2, MK_SPACE_ARG3, MK_SPACES };
+enum mk_space {
+    MK_SPACE_HEAP,
+    MK_SPACE_ARG0,
+    MK_SPACE_ARG1,
+    MK_SPACE_ARG2,
+    MK_SPACE_ARG3,
+    MK_SPACE_ARG4,
+    MK_SPACES
+};
 
 /* What one transfer moves: contiguous bytes, a multiple of 16, both ends aligned to 16 (to 128 for a put). */
 struct mk_chunk {

@@ -63,6 +63,11 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
 /* C = the whole sum over ranks of A * B, the same bits on every rank. C [M, N]; the rest as in mk_gemm_rs. */
 int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream);
 
+/* O = softmax(Q K^T / sqrt(D)) V. Q and O [B, S/W, heads, D], K and V [B, S/W, kv_heads, D] bf16: this rank's rows of the
+ * sequence; lse [B, heads, S/W] float, natural logarithm. Causal: the rows of rank r are block r of 2 W, then block
+ * 2 W - 1 - r. The same bits on every run. The rest as in mk_ag_gemm. */
+int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o, float *lse, void *stream);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

@@ -11,6 +11,7 @@ static const struct plan_op *const ops[MK_OPS] = {
     [MK_OP_AG_GEMM] = &plan_op_ag_gemm,
     [MK_OP_GEMM_AR] = &plan_op_gemm_ar,
     [MK_OP_GEMM_RS] = &plan_op_gemm_rs,
+    [MK_OP_RING_ATTENTION] = &plan_op_ring_attention,
 };
 
 static const char *const op_names[MK_OPS] = {"ag_gemm", "gemm_ar", "gemm_rs", "moe_dispatch_gemm", "moe_ffn",

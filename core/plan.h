@@ -7,6 +7,7 @@
 #include "core/roles/ag_gemm_plan.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
+#include "core/roles/ring_attention_plan.h"
 
 enum mk_op {
     MK_OP_AG_GEMM,
@@ -30,12 +31,19 @@ struct mk_tuning {
     uint32_t pieces;     /* 1 .. 64 parts of a chunk pushed over NVLink by different CTAs */
 };
 
+/* Of ring_attention: the global problem. */
+struct mk_attention {
+    uint64_t batch, sequence, heads, kv_heads, head_dim; /* elements */
+    int causal;
+};
+
 struct mk_problem {
     enum mk_op op;
     enum mk_exec exec;
     uint32_t sms;     /* of the device; 0 on the host: no limit on CTAs */
     struct mk_topo topo;
-    uint64_t m, n, k; /* elements */
+    uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
+    struct mk_attention attention;
     int b_transposed; /* B is [N, K] */
     int deterministic;
     int a_in_heap;       /* A lies in the symmetric heap, at a_offset */
@@ -55,6 +63,7 @@ struct mk_plan {
         struct ag_gemm_plan ag_gemm;
         struct gemm_ar_plan gemm_ar;
         struct gemm_rs_plan gemm_rs;
+        struct ring_attention_plan ring_attention;
     } u;
 };
 

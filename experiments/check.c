@@ -46,8 +46,8 @@ static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t
 }
 
 /* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone does not
- * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out; with rounded partial
- * sums that is the bound itself. */
+ * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out; with rounded
+ * partial sums that is the bound itself. */
 static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row, uint64_t panel_row,
                           uint64_t col, double reference, struct check_result *r)
 {

@@ -4,6 +4,7 @@
  *   run_options.c   the option table and what it makes of argv
  *   run_rank.c      one rank: communicator, plan, launches, checks
  *   run_data.c      the launch's operands, on host or GPU
+ *   run_check.c     whether its results are right
  *   run_trace.c     what it tells the tracer
  *   run_report.c    the table, the JSON and the CSV */
 #ifndef MK_RUN_H
@@ -18,7 +19,9 @@ struct run_options {
     enum mk_op op;
     int exec; /* enum mk_exec, -1: choose */
     int fabric, check, deterministic, b_transposed;
-    uint64_t shape[3];    /* M, N, K; 0: choose */
+    uint64_t shape[3];     /* M, N, K; 0: choose */
+    uint64_t attention[5]; /* batch, sequence, heads, kv_heads, head_dim; 0: choose */
+    int causal;
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces, width;
@@ -86,23 +89,34 @@ int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 /* The communicator that a job asks for. */
 void run_configure(const struct run_job *job, struct mk_config *config);
 
+#define RUN_ARGUMENTS (MK_SPACES - 1)
+
 /* The operands of `burst` launches. */
 struct run_data {
     const struct run_job *job;
     int cuda;
-    uint64_t a_count, b_count, c_count; /* elements per launch */
-    uint16_t **a, **b, **c;             /* [burst], where the launch wants them */
-    uint16_t *host_a, *host_b, *host_c; /* staging of one launch on a GPU; else NULL */
-    uint16_t *all_a, *all_b;            /* for checks; NULL without */
+    uint64_t bytes[RUN_ARGUMENTS]; /* of each argument of a launch; 0: it has none */
+    uint32_t outputs;              /* a bit for each that is one */
+    void **memory;                 /* [burst][RUN_ARGUMENTS], where the launch wants them */
+    void *host[RUN_ARGUMENTS];     /* staging of one launch on a GPU; else NULL */
 };
 
-/* Elements of the operands of one launch on one rank. */
-void run_data_counts(const struct mk_problem *problem, uint64_t *a, uint64_t *b, uint64_t *c);
+/* Bytes of the arguments of one launch on one rank; returns which are outputs. */
+uint32_t run_data_extents(const struct mk_problem *problem, uint64_t bytes[RUN_ARGUMENTS]);
 
 int run_data_open(struct run_data *d, const struct run_job *job);
+void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */
 int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
                    struct check_result *result);
+
+/* Elements [first, first + count) of any rank's input `argument`. */
+void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out);
+
+/* run_check.c: judges the outputs among `arguments`, in host memory, and adds to *result. */
+int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+              const struct check_pace *pace, struct check_result *result);
 
 /* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only.
  * 0: no memory. */

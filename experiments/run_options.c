@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
+#define ATTENTION (1u << MK_OP_RING_ATTENTION)
 #define DEFAULT_BURST 4
 #define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
 
@@ -33,6 +34,11 @@ struct parsed {
      "elements. ag_gemm: A [M,K] is sharded by rows, each rank's B is [K,N]; gemm_rs, gemm_ar: each rank's A is "    \
      "[M,K] and B [K,N]. Default: what suits the executor",                                                          \
      1, UINT32_MAX, 3, .contexts = GEMMS},                                                                           \
+    {"attention", OPTION_NUMBERS, AT(o.attention), "B,S,H,G,D",                                                      \
+     "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128). Default: what "     \
+     "suits the executor",                                                                                           \
+     1, UINT32_MAX, 5, .contexts = ATTENTION},                                                                       \
+    {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION},                   \
     {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
      1, MK_MAX_LOCAL},                                                                                               \
@@ -44,9 +50,9 @@ struct parsed {
      "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},             \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
-    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS},       \
+    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION},       \
     {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
-     1 << 24, .contexts = GEMMS},                                                                                    \
+     1 << 24, .contexts = GEMMS | ATTENTION},                                                                                    \
     {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,    \
      .contexts = GEMMS},                                                                                             \
     {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL,    \
@@ -94,6 +100,7 @@ static const struct option_table run_table = {
     run_specs, sizeof run_specs / sizeof *run_specs,
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
+    "  mkernel run ring_attention --nodes 2 --gpus 2 --causal --check\n"
     "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
@@ -251,7 +258,16 @@ static int choose_nic(struct run_job *job, char *error, size_t size)
 static void choose_shape(struct run_job *job)
 {
     uint64_t *shape = job->options.shape, world = job->options.nodes * job->options.gpus;
-    if (shape[0])
+    uint64_t *attention = job->options.attention;
+    int cuda = job->options.exec == MK_EXEC_CUDA;
+    if (job->options.op == MK_OP_RING_ATTENTION && !attention[0]) {
+        attention[0] = 1;
+        attention[1] = (cuda ? 4096 : 128) * world;
+        attention[2] = cuda ? 16 : 4;
+        attention[3] = cuda ? 16 : 2;
+        attention[4] = cuda ? 128 : 64;
+    }
+    if (shape[0] || job->options.op == MK_OP_RING_ATTENTION)
         return;
     if (job->options.exec == MK_EXEC_CUDA) {
         shape[0] = mk_round_up(8192, world);
@@ -270,9 +286,11 @@ static void choose_shape(struct run_job *job)
 /* Bytes of the operands of one launch on one rank. */
 static uint64_t operand_bytes(const struct mk_problem *q)
 {
-    uint64_t a, b, c;
-    run_data_counts(q, &a, &b, &c);
-    return 2 * (a + b + c);
+    uint64_t bytes[RUN_ARGUMENTS], sum = 0;
+    run_data_extents(q, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        sum += bytes[i];
+    return sum;
 }
 
 int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
@@ -310,6 +328,12 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         .m = o->shape[0],
         .n = o->shape[1],
         .k = o->shape[2],
+        .attention = {.batch = o->attention[0],
+                      .sequence = o->attention[1],
+                      .heads = o->attention[2],
+                      .kv_heads = o->attention[3],
+                      .head_dim = o->attention[4],
+                      .causal = o->causal},
         .b_transposed = o->b_transposed,
         .deterministic = o->deterministic,
         .timeout_ns = o->timeout_ns,

@@ -97,6 +97,14 @@ static void clear_progress(struct rank *r)
     r->progress_shown = 0;
 }
 
+static void spoil_output(const struct run_data *d, uint64_t slot)
+{
+    uint32_t output = 0;
+    while (!(d->outputs >> output & 1))
+        output++;
+    ((uint16_t *)run_data_at(d, slot, output))[d->bytes[output] / 2 - 1] ^= 0x4000;
+}
+
 /* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
 static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
 {
@@ -105,7 +113,7 @@ static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
     unsigned long long which;
     if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 &&
         rank == r->job->identity.rank && which == launch)
-        r->data.c[slot][r->data.c_count - 1] ^= 0x4000;
+        spoil_output(&r->data, slot);
 }
 
 static int meet(void *bootstrap)
@@ -113,15 +121,17 @@ static int meet(void *bootstrap)
     return bootstrap_barrier(bootstrap);
 }
 
-static int launch_op(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
 {
     switch (plan->problem.op) {
     case MK_OP_GEMM_AR:
-        return mk_gemm_ar(plan, a, b, c, stream);
+        return mk_gemm_ar(plan, a[0], a[1], a[2], NULL);
     case MK_OP_GEMM_RS:
-        return mk_gemm_rs(plan, a, b, c, stream);
+        return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
+    case MK_OP_RING_ATTENTION:
+        return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
     default:
-        return mk_ag_gemm(plan, a, b, c, stream);
+        return mk_ag_gemm(plan, a[0], a[1], a[2], NULL);
     }
 }
 
@@ -139,7 +149,7 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
     result = bootstrap_barrier(r->comm->bootstrap);
     uint64_t start = now_ns();
     for (uint64_t i = 0; i < count && !result; i++)
-        result = launch_op(r->plan, r->data.a[i], r->data.b[i], r->data.c[i], NULL);
+        result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
     *ms = (double)(now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
@@ -298,9 +308,11 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     r.bursts = calloc(job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
     if (result) {
-        snprintf(sentence, size, "rank %u has no memory for %llu launches of M,N,K = %llu,%llu,%llu",
-                 job->identity.rank, (unsigned long long)job->burst, (unsigned long long)job->problem.m,
-                 (unsigned long long)job->problem.n, (unsigned long long)job->problem.k);
+        snprintf(sentence, size,
+                 "rank %u has no memory for the operands of %llu launches of %s; fewer at a time (--burst) "
+                 "or a smaller "
+                 "problem need less",
+                 job->identity.rank, (unsigned long long)job->burst, plan_op_name(job->problem.op));
         goto out;
     }
     result = run_launches(&r);

@@ -74,15 +74,27 @@ static void print_speed(const struct run_summary *s, double flop)
                r->blas_ms / r->ms_median);
 }
 
+static void print_shape(const struct mk_problem *q)
+{
+    const struct mk_attention *a = &q->attention;
+    if (q->op == MK_OP_RING_ATTENTION)
+        printf("B,S,heads,kv_heads,D %llu,%llu,%llu,%llu,%llu%s", (unsigned long long)a->batch,
+               (unsigned long long)a->sequence, (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
+               (unsigned long long)a->head_dim, a->causal ? " causal" : "");
+    else
+        printf("M,N,K %llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
+               (unsigned long long)q->k);
+}
+
 int run_print(const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    printf("op        %s  M,N,K %llu,%llu,%llu  bf16, seed %llu\n", plan_op_name(q->op),
-           (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
-           (unsigned long long)s->job->options.seed);
+    printf("op        %s  ", plan_op_name(q->op));
+    print_shape(q);
+    printf("  bf16, seed %llu\n", (unsigned long long)s->job->options.seed);
     printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
            q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     printf("plan      roles ");
@@ -153,6 +165,11 @@ static void write_json(FILE *f, const struct run_summary *s)
     fprintf(f, "  \"shape\": [%llu, %llu, %llu],\n  \"nodes\": %u,\n  \"gpus\": %u,\n",
             (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes,
             q->topo.gpus);
+    if (q->op == MK_OP_RING_ATTENTION)
+        fprintf(f, "  \"attention\": [%llu, %llu, %llu, %llu, %llu],\n  \"causal\": %s,\n",
+                (unsigned long long)q->attention.batch, (unsigned long long)q->attention.sequence,
+                (unsigned long long)q->attention.heads, (unsigned long long)q->attention.kv_heads,
+                (unsigned long long)q->attention.head_dim, q->attention.causal ? "true" : "false");
     json_text(f, "exec", exec_names[q->exec]);
     json_text(f, "fabric", s->fabric);
     fprintf(f, "  \"roles\": {");

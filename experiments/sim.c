@@ -16,6 +16,8 @@ static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}
 
 struct arguments {
     int explore, vary, order, fault;
+    int causal;
+    uint64_t attention[5];
     uint64_t shape[3], nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces;
@@ -28,6 +30,12 @@ static const struct option_spec specs[] = {
     {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result"},
     {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
      "the global problem, in elements. Default: 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3},
+    {"attention", OPTION_NUMBERS, AT(attention), "B,S,H,G,D",
+     "ring_attention's global problem: batch, sequence, heads, heads of K and V, their dimension. Default: "
+     "18 rows a rank, "
+     "2,.,2,1,64",
+     1, UINT32_MAX, 5},
+    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one"},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL},
     {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
@@ -67,7 +75,7 @@ static const struct option_table table = {
     "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
     "and checks every\n"
     "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm gemm_ar "
-    "gemm_rs",
+    "gemm_rs ring_attention",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
@@ -88,6 +96,13 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
     c.problem.m = a->shape[0] ? a->shape[0] : 33 * a->nodes * a->gpus;
     c.problem.n = a->shape[1] ? a->shape[1] : 40;
     c.problem.k = a->shape[2] ? a->shape[2] : 72;
+    const uint64_t *t = a->attention;
+    c.problem.attention = (struct mk_attention){.batch = t[0] ? t[0] : 2,
+                                                .sequence = t[1] ? t[1] : 18 * a->nodes * a->gpus,
+                                                .heads = t[2] ? t[2] : 2,
+                                                .kv_heads = t[3] ? t[3] : 1,
+                                                .head_dim = t[4] ? t[4] : 64,
+                                                .causal = a->causal};
     c.problem.timeout_ns = a->timeout_ns;
     c.problem.tuning.split = a->roles;
     c.problem.tuning.tile_m = (uint32_t)a->tile[0];

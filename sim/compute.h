@@ -12,7 +12,7 @@ struct compute;
 int compute_create(struct compute **out, const struct mk_plan *plan);
 void compute_destroy(struct compute *m);
 
-/* Widens B ([K, N], or [N, K] where transposed), once per launch. */
+/* Widens B ([K, N], or [N, K] where transposed) of a GEMM, once per launch. */
 void compute_load_b(struct compute *m, const void *b);
 
 /* One tile, at once: reads A where the tile's operands say, stores C. */

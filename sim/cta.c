@@ -283,6 +283,8 @@ static int compute(struct sim_cta *c)
     for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
         struct mk_tile tile;
         r->op->tile(r->plan, t, &tile);
+        if (!tile.rows) /* the plan leaves this turn out */
+            continue;
         if ((r->op->before && r->op->before(r->plan, &c->cta, &tile)) || r->failed(r->context))
             return 1;
         uint32_t what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile.id);

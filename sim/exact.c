@@ -49,16 +49,17 @@ static void widen(uint16_t *to, const int8_t *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
-void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint16_t *a, uint16_t *b)
+void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
     int8_t *values = malloc(q->m * q->k + q->k * q->n);
     if (!values)
         return; /* C keeps its poison, and is judged so */
     fill_a(q, seed, launch, q->topo.rank, values);
-    widen(a, values, q->m * q->k);
+    widen(arguments[0], values, q->m * q->k);
     fill_b(q, seed, launch, q->topo.rank, values);
-    widen(b, values, q->k * q->n);
+    widen(arguments[1], values, q->k * q->n);
     free(values);
 }
 

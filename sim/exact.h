@@ -6,7 +6,8 @@
 #include "sim/op.h"
 
 /* A [M, K] and B [K, N] ([N, K] where transposed) of this rank: a function of seed, rank and launch. */
-void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint16_t *a, uint16_t *b);
+void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                void *const arguments[MK_SPACES - 1]);
 
 /* Rows [first, first + rows) of the sum over ranks, in `c`. 0, or 1 with a sentence. */
 int exact_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,

@@ -5,6 +5,8 @@
 
 #include "core/plan.h"
 
+struct sim_cta;
+
 /* C[rows, cols] = A[rows, k] * B[k, cols]; pitches in elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
@@ -31,16 +33,22 @@ struct sim_op {
                   const struct mk_tile *tile); /* NULL: nothing */
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
-    /* Elements of the operands of one launch: A and C of this rank, and its B. */
-    void (*extents)(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c);
+    /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at once but
+     * for a call of `between` (NULL: none) while inputs are being read. */
+    void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
+    /* Bytes of the arguments of one launch, 0 where there is none. */
+    void (*extents)(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1]);
+    uint32_t outputs; /* a bit for each argument that is one */
 
     /* The explorer's inputs and verdict with the op's own math; NULL: the probe's (sim/probe.h) */
-    void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint16_t *a, uint16_t *b);
-    int (*judge)(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c,
-                 struct sim_reference *reference, char *text, size_t size);
+    void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                 void *const arguments[MK_SPACES - 1]);
+    int (*judge)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
+                 size_t size);
 };
 
-extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs;
+extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs, sim_op_ring_attention;
 
 /* NULL where the op has no host form. */
 const struct sim_op *sim_op_of(enum mk_op op);

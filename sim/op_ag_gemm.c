@@ -52,12 +52,13 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     out->k = p->k;
 }
 
-static void extents(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c)
+static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
 {
     const struct ag_gemm_plan *p = &plan->u.ag_gemm;
-    *a = (uint64_t)p->shard_rows * p->k;
-    *b = (uint64_t)p->k * p->n;
-    *c = (uint64_t)p->m * p->n;
+    bytes[0] = (uint64_t)p->shard_rows * p->k * 2;
+    bytes[1] = (uint64_t)p->k * p->n * 2;
+    bytes[2] = (uint64_t)p->m * p->n * 2;
+    bytes[3] = bytes[4] = 0;
 }
 
 extern const struct sim_op SIM_OP_NAME;
@@ -67,4 +68,5 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .operands = operands,
     .extents = extents,
+    .outputs = 1u << 2,
 };

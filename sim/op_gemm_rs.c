@@ -33,20 +33,22 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     sim_gemm_rs_operands(&plan->u.gemm_rs, plan->problem.b_transposed, t, epoch, out);
 }
 
-static void extents(const struct mk_plan *plan, uint64_t *a, uint64_t *b, uint64_t *c)
+static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
 {
     const struct gemm_rs_plan *p = &plan->u.gemm_rs;
-    *a = (uint64_t)p->m * p->k;
-    *b = (uint64_t)p->k * p->n;
-    *c = (uint64_t)p->shard_rows * p->n;
+    bytes[0] = (uint64_t)p->m * p->k * 2;
+    bytes[1] = (uint64_t)p->k * p->n * 2;
+    bytes[2] = (uint64_t)p->shard_rows * p->n * 2;
+    bytes[3] = bytes[4] = 0;
 }
 
-static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c,
-                 struct sim_reference *reference, char *text, size_t size)
+static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
+                 size_t size)
 {
     const struct gemm_rs_plan *p = &plan->u.gemm_rs;
-    return exact_judge(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows, c,
-                       reference, text, size);
+    return exact_judge(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
+                       arguments[2], reference, text, size);
 }
 
 extern const struct sim_op SIM_OP_NAME;
@@ -56,6 +58,7 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = operands,
     .extents = extents,
+    .outputs = 1u << 2,
     .fill = exact_fill,
     .judge = judge,
 };

@@ -6,9 +6,10 @@ void sim_world_vary(struct sim_world_config *c)
     uint64_t seed = c->seed;
     uint32_t gpus = c->problem.topo.gpus, nodes = c->problem.topo.nodes;
     c->order = seed >> 2 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
-    c->problem.a_in_heap = (int)(seed >> 3 & 1);
-    t->pieces = 1 + (uint32_t)(seed >> 4) % 3;
-    t->width = c->problem.topo.gpus > 1 ? 1 + (uint32_t)(seed >> 3) % (c->problem.topo.gpus - 1) : 1;
+    int attends = c->problem.op == MK_OP_RING_ATTENTION;
+    c->problem.a_in_heap = attends ? 0 : (int)(seed >> 3 & 1);
+    t->pieces = attends ? 1 : 1 + (uint32_t)(seed >> 4) % 3;
+    t->width = gpus > 1 ? 1 + (uint32_t)(seed >> 3) % (gpus - 1) : 1;
     t->tile_m = seed >> 5 & 1 ? 16 : 64;
     t->tile_n = 64;
     t->chunk_rows = t->tile_m << (seed >> 6 & 1);

@@ -64,21 +64,23 @@ void sim_world_begin_launch(struct sim_world_rank *r)
 {
     struct sim_world *w = r->world;
     const struct sim_world_config *config = &w->config;
-    uint64_t a, b, c;
+    uint64_t bytes[MK_SPACES - 1];
     r->launch++;
-    w->op->extents(&r->plan, &a, &b, &c);
+    w->op->extents(&r->plan, bytes);
     if (config->inputs) {
-        config->inputs(config->context, &r->plan, r->launch, r->a, r->b);
+        config->inputs(config->context, &r->plan, r->launch, r->arguments[0], r->arguments[1]);
     } else if (w->op->fill) {
-        w->op->fill(&r->plan, config->seed, r->launch, r->a, r->b);
+        w->op->fill(&r->plan, config->seed, r->launch, r->arguments);
     } else {
-        probe_fill(r->a, a, config->seed, r->plan.problem.topo.rank, r->launch, 0);
+        probe_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 0);
         if (config->math == SIM_MATH_GEMM)
-            probe_fill(r->b, b, config->seed, r->plan.problem.topo.rank, r->launch, 1);
+            probe_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 1);
     }
-    memset(r->c, 0xff, c * 2); /* bf16 NaN */
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++)
+        if (w->op->outputs >> i & 1)
+            memset(r->arguments[i], 0xff, bytes[i]); /* NaN */
     if (r->compute)
-        compute_load_b(r->compute, r->b);
+        compute_load_b(r->compute, r->arguments[1]);
     r->rank.epoch = r->launch;
     for (uint32_t i = 0; i < w->ctas; i++)
         sim_cta_begin(&r->rank.ctas[i], &r->rank, i);
@@ -90,8 +92,8 @@ static void check_probe(struct sim_world *w, struct sim_world_rank *r)
 {
     /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
     char text[256];
-    if (probe_check(&r->plan, w->config.seed, r->launch, r->c, w->probe_rows, &w->probe_launch, text,
-                    sizeof text))
+    if (probe_check(&r->plan, w->config.seed, r->launch, r->arguments[2], w->probe_rows, &w->probe_launch,
+                    text, sizeof text))
         sim_world_error(w, -EBADMSG, "%s", text);
 }
 
@@ -103,10 +105,11 @@ void sim_world_end_launch(struct sim_world_rank *r)
     if (w->result->failure.kind)
         return;
     if (w->config.check) {
-        if (w->config.check(w->config.context, &r->plan, r->launch, r->c, text, sizeof text))
+        if (w->config.check(w->config.context, &r->plan, r->launch,
+                            r->arguments[w->op->outputs >> 3 & 1 ? 3 : 2], text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->judge) {
-        if (w->op->judge(&r->plan, w->config.seed, r->launch, r->c, &w->reference, text, sizeof text))
+        if (w->op->judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->config.math == SIM_MATH_PROBE) {
         check_probe(w, r);
@@ -150,23 +153,25 @@ static int make_network(struct sim_world *w, struct sim_world_rank *r)
 
 static int make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
-    uint64_t a, b, c;
-    w->op->extents(&r->plan, &a, &b, &c);
+    uint64_t bytes[MK_SPACES - 1];
+    w->op->extents(&r->plan, bytes);
     r->heap = aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
-    r->b = malloc(b * 2);
-    r->c = malloc(c * 2);
-    if (!r->plan.problem.a_in_heap)
-        r->a = malloc(a * 2);
     r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
-                        r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float));
-    if (!r->heap || !r->b || !r->c || !r->scratch || (!r->a && !r->plan.problem.a_in_heap))
+                            r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float) +
+                        1);
+    if (!r->heap || !r->scratch)
         return -ENOMEM;
+    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++) {
+        r->arguments[i] = bytes[i] ? malloc(bytes[i]) : NULL;
+        if (bytes[i] && !r->arguments[i])
+            return -ENOMEM;
+    }
     uint64_t flag_bytes = 8ull * (r->plan.flag_base + r->plan.flags);
     memset(r->heap, 0, flag_bytes);
     memset(r->heap + flag_bytes, 0xff, r->heap_bytes - flag_bytes);
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
     if (r->plan.problem.a_in_heap)
-        r->a = (uint16_t *)(void *)(r->heap + r->plan.problem.a_offset);
+        r->arguments[0] = r->heap + r->plan.problem.a_offset;
     return w->config.math == SIM_MATH_GEMM || w->op->fill ? compute_create(&r->compute, &r->plan) : 0;
 }
 
@@ -193,11 +198,11 @@ static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t ran
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;
-    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), a, b, c;
+    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), bytes[MK_SPACES - 1];
     if (problem.a_in_heap) {
         problem.a_offset = data;
-        w->op->extents(&r->plan, &a, &b, &c);
-        data += mk_round_up(a * 2, MK_HEAP_UNIT);
+        w->op->extents(&r->plan, bytes);
+        data += mk_round_up(bytes[0], MK_HEAP_UNIT);
     }
     result = plan_build(&r->plan, &problem, flag_base, data, error, size);
     r->plan.id = 1;
@@ -228,9 +233,8 @@ static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t siz
     r->rank.transfer = sim_world_transfer;
     r->rank.context = r;
     r->rank.spaces[MK_SPACE_HEAP] = r->heap;
-    r->rank.spaces[MK_SPACE_ARG0] = (uint8_t *)r->a;
-    r->rank.spaces[MK_SPACE_ARG1] = (uint8_t *)r->b;
-    r->rank.spaces[MK_SPACE_ARG2] = (uint8_t *)r->c;
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++)
+        r->rank.spaces[MK_SPACE_ARG0 + i] = r->arguments[i];
     return result;
 }
 
@@ -248,10 +252,8 @@ static void free_rank(struct sim_world *w, struct sim_world_rank *r)
     free(r->rank.ctas);
     free(r->outboxes);
     compute_destroy(r->compute);
-    if (!r->plan.problem.a_in_heap)
-        free(r->a);
-    free(r->b);
-    free(r->c);
+    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++)
+        free(r->arguments[i]);
     free(r->scratch);
     free(r->heap);
 }

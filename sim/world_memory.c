@@ -21,14 +21,14 @@ static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
 
 static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
 {
-    uint64_t a, b, c, from = s->elements * (s->from == MK_FP32 ? 4 : 2),
-                      to = s->elements * (s->to == MK_FP32 ? 4 : 2);
-    r->world->op->extents(&r->plan, &a, &b, &c);
-    if (s->space != MK_SPACE_HEAP && s->space != MK_SPACE_ARG2)
+    uint64_t bytes[MK_SPACES - 1], from = s->elements * (s->from == MK_FP32 ? 4 : 2),
+                                   to = s->elements * (s->to == MK_FP32 ? 4 : 2);
+    r->world->op->extents(&r->plan, bytes);
+    if (s->space >= MK_SPACES)
         return 0;
     return within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
            (s->space == MK_SPACE_HEAP ? within(s->destination, to, first, r->heap_bytes)
-                                      : within(s->destination, to, 0, c * 2));
+                                      : within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
 }
 
 static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
@@ -219,6 +219,12 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
     float *a = r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
     uint32_t half = tile->rows / 2;
     uint64_t done = costs && costs->tile ? costs->tile(costs->context, r->world->now, &r->plan, tile) : 0;
+    if (r->world->op->math) {
+        cta->ready = done;
+        coroutine_yield();
+        r->world->op->math(cta, tile, r->world->config.costs ? NULL : coroutine_yield);
+        return;
+    }
     if (gemm)
         compute_load_a(&r->rank, tile, 0, half, a);
     else

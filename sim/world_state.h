@@ -34,7 +34,7 @@ struct sim_world_rank {
     struct sim_outbox *outboxes; /* per CTA */
     uint8_t *heap;
     uint64_t heap_bytes;
-    uint16_t *a, *b, *c;
+    void *arguments[MK_SPACES - 1];
     float *scratch; /* a tile's A per compute CTA */
     struct compute *compute;
     struct mk_ring *rings[MK_MAX_RINGS];

@@ -268,6 +268,12 @@ static void roles_compile_for_the_gpu(void **state)
              "}\n"
              "__global__ void all_reduce(gemm_ar_plan p, mk_cta c, int *out) {\n"
              "    *out = gemm_ar_inter_reduce(&p, &c) + gemm_ar_intra_comm(&p, &c);\n"
+             "}\n"
+             "__global__ void attend(ring_attention_plan p, mk_cta c, int *out) {\n"
+             "    mk_tile t;\n"
+             "    ring_attention_tile(&p, blockIdx.x, &t);\n"
+             "    *out = ring_attention_before(&p, &c, &t) + ring_attention_intra_comm(&p, &c) +\n"
+             "           ring_attention_inter_send(&p, &c);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "

@@ -36,6 +36,20 @@ static void test_sums(void **state)
     }
 }
 
+static void test_attention(void **state)
+{
+    expect_right("ring_attention", "--nodes 1 --gpus 1 --attention 2,33,3,1,64 --iters 3");
+    expect_right("ring_attention", "--nodes 1 --gpus 4 --attention 1,260,4,4,128 --iters 4");
+    expect_right("ring_attention", "--nodes 2 --gpus 1 --attention 2,66,6,2,64 --iters 4");
+    expect_right("ring_attention", "--nodes 2 --gpus 2 --attention 1,264,4,2,64 --causal --iters 4");
+    expect_right("ring_attention",
+                 "--nodes 3 --gpus 2 --attention 1,396,2,1,128 --causal --iters 4 --tile 40,24 "
+                 "--chunk-rows 40 --roles compute=3,intra_comm=2,inter_send=2");
+    expect_right("ring_attention",
+                 "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
+    assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 3,40,2,2,64 causal"));
+}
+
 static void test_bytes_in_the_table(void **state)
 {
     /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the network. */
@@ -54,6 +68,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_attention),
         cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

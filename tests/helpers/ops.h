@@ -37,6 +37,12 @@ static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2],
 {
     struct sim_world_config c =
         world_config(form[0], form[1], form[0] * form[1] * shape[0], shape[1], shape[2]);
+    uint64_t rows = 2 * (1 + shape[0] % 11);
+    c.problem.attention = (struct mk_attention){.batch = 1 + shape[1] / 8 % 2,
+                                                .sequence = form[0] * form[1] * rows,
+                                                .heads = 2 + 2 * (shape[2] > 70),
+                                                .kv_heads = 2,
+                                                .head_dim = rows > 20 ? 128 : 64};
     c.problem.op = op;
     return c;
 }
@@ -55,15 +61,18 @@ __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seed
                 struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
                 c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
                 c.problem.b_transposed = (int)(seed & 1);
+                c.problem.attention.causal = (int)(seed >> 1 & 1);
                 sim_world_vary(&c);
                 c.pool = pool;
                 int rc = sim_world_run(&c, &result);
                 if (rc)
                     print_error("replay: mkernel sim %s --explore --nodes %u --gpus %u --shape %d,%d,%d "
-                                "--vary --runs 1 "
-                                "--seed %d%s: %s\n",
+                                "--attention %d,%d,%d,%d,%d --vary --runs 1 --seed %d%s%s: %s\n",
                                 plan_op_name(op), c.problem.topo.nodes, c.problem.topo.gpus, (int)c.problem.m,
-                                (int)c.problem.n, (int)c.problem.k, (int)c.seed,
+                                (int)c.problem.n, (int)c.problem.k, (int)c.problem.attention.batch,
+                                (int)c.problem.attention.sequence, (int)c.problem.attention.heads,
+                                (int)c.problem.attention.kv_heads, (int)c.problem.attention.head_dim,
+                                (int)c.seed, c.problem.attention.causal ? " --causal" : "",
                                 c.problem.b_transposed ? " with B [N, K]" : "", result.sentence);
                 assert_int_equal(rc, 0);
             }
@@ -228,7 +237,8 @@ __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
             c.costs = &costs;
             c.problem.deterministic = deterministic;
             c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
-            c.problem.tuning.pieces = 3;
+            c.problem.tuning.pieces = op == MK_OP_RING_ATTENTION ? 1 : 3;
+            c.problem.attention.causal = deterministic;
             assert_int_equal(sim_world_run(&c, &result), 0);
             assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
             plan_work(&plan, &flop, &nvlink, &network);

@@ -1,0 +1,174 @@
+/* The plan of ring attention: which shapes it takes, and where everything lies. */
+#include "core/command.h"
+#include "core/plan_ops.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static int check_shape(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_attention *a = &q->attention;
+    uint64_t blocks = mk_world(&q->topo) * (a->causal ? 2 : 1), limit = UINT32_MAX / 4;
+    if (!a->batch || !a->sequence || !a->heads || !a->kv_heads || a->batch > limit || a->sequence > limit ||
+        a->heads > 65536 || a->kv_heads > 65536 || a->batch * a->heads > limit / 128)
+        return plan_refuse(
+            error, size,
+            "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be at least 1, and "
+            "batch times heads at most %llu",
+            (unsigned long long)a->batch, (unsigned long long)a->sequence, (unsigned long long)a->heads,
+            (unsigned long long)a->kv_heads, (unsigned long long)(limit / 128));
+    if (a->head_dim != 64 && a->head_dim != 128)
+        return plan_refuse(error, size, "heads of %llu: the dimensions that work are 64 and 128",
+                           (unsigned long long)a->head_dim);
+    if (a->heads % a->kv_heads)
+        return plan_refuse(error, size,
+                           "%llu heads do not divide into groups of %llu; the next number that does is %llu",
+                           (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
+                           (unsigned long long)mk_round_up(a->heads, a->kv_heads));
+    if (a->sequence % blocks)
+        return plan_refuse(
+            error, size, "a sequence of %llu does not divide into %llu blocks%s; the next that does is %llu",
+            (unsigned long long)a->sequence, (unsigned long long)blocks,
+            a->causal ? " (two a rank, for an even share of a causal mask)" : "",
+            (unsigned long long)mk_round_up(a->sequence, blocks));
+    return 0;
+}
+
+static void choose(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    if (!t->cluster)
+        t->cluster = 1;
+    if (!t->tile_m)
+        t->tile_m = cuda ? 128 : 32;
+    if (!t->tile_n)
+        t->tile_n = cuda ? 128 : 32;
+    if (!t->chunk_rows)
+        t->chunk_rows = cuda ? 2 * t->tile_m : t->tile_m;
+    if (!t->pieces)
+        t->pieces = 1;
+    uint32_t *ctas = t->split.ctas;
+    if (mk_total_ctas(&t->split))
+        return;
+    ctas[MK_INTRA_COMM] = q->topo.gpus > 1 ? (cuda ? 8 : 1) : 0;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND];
+    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+}
+
+static int check_tuning(const struct mk_problem *q, char *error, size_t size)
+{
+    const uint32_t *ctas = q->tuning.split.ctas;
+    if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
+        (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
+        return plan_refuse(
+            error, size,
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks "
+            "ring_attention takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
+            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
+            q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
+    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
+        return plan_refuse(
+            error, size,
+            "ring_attention moves whole chunks and computes tiles of one CTA: pieces and cluster "
+            "are 1");
+    return plan_check_tuning(q, error, size);
+}
+
+static int build(struct mk_plan *p, char *error, size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    const struct mk_attention *a = &q->attention;
+    struct ring_attention_plan *r = &p->u.ring_attention;
+    int result = check_shape(q, error, size);
+    if (result)
+        return result;
+    choose(q);
+    result = check_tuning(q, error, size);
+    if (result)
+        return result;
+    q->m = a->batch * a->heads * a->sequence;
+    q->n = a->sequence;
+    q->k = a->head_dim;
+    uint32_t world = mk_world(&q->topo);
+    r->topo = q->topo;
+    r->split = q->tuning.split;
+    r->batch = (uint32_t)a->batch;
+    r->heads = (uint32_t)a->heads;
+    r->kv_heads = (uint32_t)a->kv_heads;
+    r->head_dim = (uint32_t)a->head_dim;
+    r->causal = a->causal != 0;
+    r->rows = (uint32_t)(a->sequence / world);
+    r->halves = r->causal ? 2 : 1;
+    r->half = r->rows / r->halves;
+    r->tile_rows = q->tuning.tile_m;
+    r->block_rows = q->tuning.tile_n;
+    r->chunk_rows = q->tuning.chunk_rows;
+    r->half_tiles = (uint32_t)mk_ceil_div(r->half, r->tile_rows);
+    r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
+    uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
+             ctas = r->split.ctas[MK_COMPUTE];
+    uint64_t turns = mk_round_up(tiles, ctas), chunks = 2ull * r->batch * r->halves * r->half_chunks;
+    uint64_t flags = world > 1 ? world * chunks : 0;
+    r->row_bytes = (uint64_t)r->kv_heads * r->head_dim * 2;
+    r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->rows * r->row_bytes, MK_HEAP_UNIT);
+    r->state_pitch = (uint64_t)r->tile_rows * (r->head_dim + 4) * 4;
+    uint64_t gathered = world > 1 ? 2ull * world * r->tensor_bytes : 0;
+    result = plan_take(p, turns * world, flags, 2 * gathered + tiles * r->state_pitch,
+                       r->chunk_rows * r->row_bytes, error, size);
+    if (result)
+        return result;
+    r->query_tiles = (uint32_t)tiles;
+    r->turns = (uint32_t)turns;
+    r->tiles = p->tiles;
+    r->chunks = (uint32_t)chunks;
+    r->flag_arrival = p->flag_base;
+    r->gathered[0] = p->heap_base;
+    r->gathered[1] = p->heap_base + gathered;
+    r->state = p->heap_base + 2 * gathered;
+    p->chunks = world * r->chunks;
+    return 0;
+}
+
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    const struct ring_attention_plan *r = &p->u.ring_attention;
+    out->producer = (flag - r->flag_arrival) / r->chunks;
+    out->chunk = (flag - r->flag_arrival) % r->chunks;
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's %c", out->chunk, out->producer,
+             "KV"[out->chunk % 2]);
+}
+
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    ring_attention_tile(&p->u.ring_attention, id, out);
+}
+
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes)
+{
+    const struct ring_attention_plan *r = &p->u.ring_attention;
+    *rank = id / r->chunks;
+    *number = id % r->chunks;
+    *bytes = ring_attention_move(r, *rank, *number, 1, 0).bytes;
+}
+
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    const struct ring_attention_plan *r = &p->u.ring_attention;
+    const struct mk_attention *a = &p->problem.attention;
+    uint64_t shard = 2ull * r->batch * r->rows * r->row_bytes;
+    double pairs = (double)r->rows * (double)a->sequence;
+    *flop = 4.0 * r->batch * r->heads * r->head_dim * (r->causal ? (pairs + r->rows) / 2 : pairs);
+    *network_bytes = (r->topo.nodes - 1) * shard;
+    *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * shard;
+}
+
+const struct plan_op plan_op_ring_attention = {
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
+};

@@ -1,0 +1,130 @@
+/* The plan of ring attention and its arithmetic. The schedule, and what lies where and why, is
+ * core/roles/ring_attention.h. */
+#ifndef MK_ROLES_RING_ATTENTION_PLAN_H
+#define MK_ROLES_RING_ATTENTION_PLAN_H
+
+#include "core/cta.h"
+
+struct ring_attention_plan {
+    struct mk_topo topo;
+    struct mk_role_split split;
+    uint32_t batch, heads, kv_heads, head_dim, causal;
+    uint32_t rows;         /* S / W: of a rank, per batch */
+    uint32_t halves, half; /* causal: 2 blocks of `half` rows; else 1 of all */
+    uint32_t tile_rows;    /* of Q */
+    uint32_t block_rows;   /* of K and V that are multiplied at a time */
+    uint32_t half_tiles, query_tiles;
+    uint32_t turns;               /* query_tiles, rounded up to a multiple of the compute CTAs */
+    uint32_t tiles;               /* W turns */
+    uint32_t chunk_rows;          /* of K or V */
+    uint32_t half_chunks, chunks; /* of a half; of a shard, K and V */
+    uint32_t flag_arrival;
+    uint64_t row_bytes;    /* of K or V: all heads of a position */
+    uint64_t tensor_bytes; /* K or V of a rank, a multiple of 128 */
+    uint64_t gathered[2];  /* heap, by epoch & 1: W shards of K, then V */
+    uint64_t state;        /* heap: what a query tile keeps between steps */
+    uint64_t state_pitch;  /* bytes, of a query tile: tile_rows x (head_dim sums, maximum, sum of weights, 2
+                              unused) fp32 */
+};
+
+/* Which blocks of the sequence a rank holds: causal masks give early rows little work, so a rank has one
+ * block from the front and the matching one from the back. */
+MK_PURE uint32_t ring_attention_block(const struct ring_attention_plan *p, uint32_t rank, uint32_t half)
+{
+    return half ? 2 * mk_world(&p->topo) - 1 - rank : rank;
+}
+
+enum ring_attention_mask { RING_ATTENTION_NONE, RING_ATTENTION_ALL, RING_ATTENTION_DIAGONAL };
+
+/* What the rows of a half of this rank's Q see of a half of `rank`'s K. */
+MK_PURE enum ring_attention_mask ring_attention_mask(const struct ring_attention_plan *p, uint32_t q_half,
+                                                     uint32_t rank, uint32_t kv_half)
+{
+    if (!p->causal)
+        return RING_ATTENTION_ALL;
+    uint32_t q = ring_attention_block(p, p->topo.rank, q_half), kv = ring_attention_block(p, rank, kv_half);
+    return kv < q ? RING_ATTENTION_ALL : kv == q ? RING_ATTENTION_DIAGONAL : RING_ATTENTION_NONE;
+}
+
+/* Rank whose K and V are multiplied at step `step` of W: this rank's own, its node's, then node by node. */
+MK_PURE uint32_t ring_attention_source(const struct ring_attention_plan *p, uint32_t step)
+{
+    const struct mk_topo *t = &p->topo;
+    return mk_rank_at(t, (mk_node_of(t, t->rank) + step / t->gpus) % t->nodes,
+                      (mk_local_of(t, t->rank) + step % t->gpus) % t->gpus);
+}
+
+/* Chunk `part` (0: K, 1: V) of rows of a batch's half. */
+MK_PURE uint32_t ring_attention_chunk(const struct ring_attention_plan *p, uint32_t batch, uint32_t half,
+                                      uint32_t number, uint32_t part)
+{
+    return ((batch * p->halves + half) * p->half_chunks + number) * 2 + part;
+}
+
+MK_PURE uint32_t ring_attention_flag(const struct ring_attention_plan *p, uint32_t rank, uint32_t chunk)
+{
+    return p->flag_arrival + rank * p->chunks + chunk;
+}
+
+/* Where a rank's K (part 0) or V begins in the gathered buffer. */
+MK_PURE uint64_t ring_attention_gathered(const struct ring_attention_plan *p, uint32_t rank, uint32_t part,
+                                         uint64_t epoch)
+{
+    return p->gathered[epoch & 1] + (2ull * rank + part) * p->tensor_bytes;
+}
+
+/* A chunk of `rank`, from this rank's arguments (K and V are arguments 1 and 2) or from the heap. */
+MK_PURE struct mk_chunk ring_attention_move(const struct ring_attention_plan *p, uint32_t rank,
+                                            uint32_t chunk, int heap, uint64_t epoch)
+{
+    uint32_t part = chunk % 2, number = chunk / 2 % p->half_chunks, halves = chunk / 2 / p->half_chunks;
+    uint32_t first = number * p->chunk_rows, left = p->half - first;
+    uint64_t offset =
+        ((uint64_t)halves * p->half + first) * p->row_bytes; /* batch after batch, half after half */
+    struct mk_chunk c;
+    c.id = rank * p->chunks + chunk;
+    c.destination = ring_attention_gathered(p, rank, part, epoch) + offset;
+    c.space = heap ? MK_SPACE_HEAP : part ? MK_SPACE_ARG2 : MK_SPACE_ARG1;
+    c.source = heap ? c.destination : offset;
+    c.bytes = (left < p->chunk_rows ? left : p->chunk_rows) * p->row_bytes;
+    return c;
+}
+
+/* A query tile, taken apart. */
+struct ring_attention_query {
+    uint32_t batch, head, half;
+    uint32_t row, rows; /* in the half */
+};
+
+MK_PURE struct ring_attention_query ring_attention_query(const struct ring_attention_plan *p, uint32_t query)
+{
+    struct ring_attention_query q;
+    uint32_t rest = query / p->half_tiles;
+    q.row = query % p->half_tiles * p->tile_rows;
+    q.rows = p->half - q.row < p->tile_rows ? p->half - q.row : p->tile_rows;
+    q.half = p->halves - 1 - rest % p->halves; /* the back half has the most to do */
+    rest /= p->halves;
+    q.head = rest % p->heads;
+    q.batch = rest / p->heads;
+    return q;
+}
+
+/* Tile number `t`: step t / turns, query tile t % turns. CTA i takes t = i, i + n, ...: as turns is a
+ * multiple of n, a query tile stays with its CTA from step to step, and so does its state. rows is 0 where
+ * there is none. */
+MK_PURE void ring_attention_tile(const struct ring_attention_plan *p, uint32_t t, struct mk_tile *tile)
+{
+    uint32_t query = t % p->turns;
+    struct ring_attention_query q = ring_attention_query(p, query < p->query_tiles ? query : 0);
+    tile->id = t;
+    tile->slab = tile->a_slab = ring_attention_source(p, t / p->turns);
+    tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG1 : MK_SPACE_HEAP;
+    tile->row = q.half * p->half + q.row;
+    tile->rows = query < p->query_tiles ? q.rows : 0;
+    tile->col = (q.batch * p->heads + q.head) * p->head_dim;
+    tile->cols = p->head_dim;
+    tile->c = MK_SPACE_ARG3;
+    tile->c_local = tile->c_slab = 0;
+}
+
+#endif

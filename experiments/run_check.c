@@ -1,0 +1,87 @@
+/* Is what a rank ended with right? By another path than the executor's: whole matrices, from inputs made
+ * anew. */
+#include "experiments/run.h"
+#include "experiments/check_attention.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* One product is the reference: where ranks are summed over, every rank's A stands side by side, and every
+ * rank's B below one another. */
+static int check_product(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                         uint64_t launch, const struct check_pace *pace, struct check_result *result)
+{
+    const struct mk_problem *q = &d->job->problem;
+    uint32_t world = mk_world(&q->topo), me = d->job->identity.rank, gathers = q->op == MK_OP_AG_GEMM;
+    uint64_t shard = q->m / world, rows = q->op == MK_OP_GEMM_RS ? shard : q->m,
+             depth = gathers ? q->k : world * q->k;
+    uint64_t first = q->op == MK_OP_GEMM_RS ? me * shard : 0;
+    uint16_t *a = malloc(rows * depth * 2), *b = gathers ? NULL : malloc(depth * q->n * 2);
+    int status = -ENOMEM;
+    if (!a || (!b && !gathers))
+        goto out;
+    for (uint32_t rank = 0; rank < world; rank++) {
+        if (gathers) {
+            run_data_input(d, 0, rank, launch, 0, shard * q->k, a + rank * shard * q->k);
+            continue;
+        }
+        for (uint64_t row = 0; row < rows; row++)
+            run_data_input(d, 0, rank, launch, (first + row) * q->k, q->k, a + row * depth + rank * q->k);
+        if (!q->b_transposed)
+            run_data_input(d, 1, rank, launch, 0, q->k * q->n, b + rank * q->k * q->n);
+        for (uint64_t col = 0; q->b_transposed && col < q->n; col++)
+            run_data_input(d, 1, rank, launch, col * q->k, q->k, b + col * depth + rank * q->k);
+    }
+    int fast = !gathers && !q->deterministic;
+    struct check_gemm g = {.m = rows,
+                           .n = q->n,
+                           .k = depth,
+                           .a = a,
+                           .b = gathers ? arguments[1] : b,
+                           .c = arguments[2],
+                           .b_transposed = q->b_transposed,
+                           .roundings = fast ? 2 * world + q->topo.nodes : 0,
+                           .frobenius = fast ? CHECK_FAST : 0};
+    status = check_gemm(&g, pace, result);
+out:
+    free(a);
+    free(b);
+    return status;
+}
+
+/* K and V of all ranks in the order of the sequence. */
+static int check_attended(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                          uint64_t launch, const struct check_pace *pace, struct check_result *result)
+{
+    const struct mk_attention *t = &d->job->problem.attention;
+    uint32_t world = mk_world(&d->job->problem.topo), halves = t->causal ? 2 : 1;
+    uint64_t half = t->sequence / world / halves, row = t->kv_heads * t->head_dim;
+    struct check_attention c = {.problem = *t, .world = world, .rank = d->job->identity.rank};
+    uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2), malloc(t->batch * t->sequence * row * 2)};
+    int status = -ENOMEM;
+    for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
+        for (uint32_t rank = 0; rank < world; rank++)
+            for (uint64_t batch = 0; batch < t->batch; batch++)
+                for (uint32_t h = 0; h < halves; h++) {
+                    uint64_t block = h ? 2 * world - 1 - rank : rank;
+                    run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row, half * row,
+                                   kv[part] + (batch * t->sequence + block * half) * row);
+                }
+    c.q = arguments[0];
+    c.k = kv[0];
+    c.v = kv[1];
+    c.o = arguments[3];
+    c.lse = arguments[4];
+    if (kv[0] && kv[1])
+        status = check_attention(&c, pace, result);
+    free(kv[0]);
+    free(kv[1]);
+    return status;
+}
+
+int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+              const struct check_pace *pace, struct check_result *result)
+{
+    return d->job->problem.op == MK_OP_RING_ATTENTION ? check_attended(d, arguments, launch, pace, result)
+                                                      : check_product(d, arguments, launch, pace, result);
+}

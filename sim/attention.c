@@ -1,0 +1,128 @@
+#include "sim/attention.h"
+
+#include "core/bf16.h"
+
+#include <math.h>
+#include <string.h>
+
+/* gcc 12 vectorises these only when asked. Sums keep their order. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define VECTORISED __attribute__((optimize("O3")))
+#else
+#define VECTORISED
+#endif
+
+#define MOST_DIM 128
+
+/* A row of the tile's state: sums of weighted V, the largest score, the sum of weights. */
+struct row_state {
+    float *sums, *most, *weight;
+};
+
+static struct row_state row_of(const struct ring_attention_plan *p, float *state, uint32_t row)
+{
+    float *r = state + (uint64_t)row * (p->head_dim + 4);
+    return (struct row_state){r, r + p->head_dim, r + p->head_dim + 1};
+}
+
+VECTORISED static float score(const float *q, const uint16_t *k, uint32_t dim)
+{
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < dim; i += 16)
+        for (uint32_t j = 0; j < 16; j++)
+            lanes[j] += q[i + j] * mk_bf16_to_float(k[i + j]);
+    for (uint32_t width = 8; width; width /= 2)
+        for (uint32_t j = 0; j < width; j++)
+            lanes[j] += lanes[j + width];
+    return lanes[0];
+}
+
+VECTORISED static void add_weighted(float *sums, float weight, const uint16_t *v, uint32_t dim)
+{
+    for (uint32_t i = 0; i < dim; i++)
+        sums[i] += weight * mk_bf16_to_float(v[i]);
+}
+
+/* One row of Q against `count` rows of K and V. */
+static void add_block(const struct ring_attention_plan *p, const float *q, const uint16_t *k,
+                      const uint16_t *v, uint32_t count, struct row_state r)
+{
+    uint64_t pitch = p->row_bytes / 2;
+    float scores[count], most = *r.most;
+    for (uint32_t i = 0; i < count; i++) {
+        scores[i] = score(q, k + i * pitch, p->head_dim);
+        most = scores[i] > most ? scores[i] : most;
+    }
+    float old = expf(*r.most - most); /* 0 where there was none yet */
+    *r.weight *= old;
+    for (uint32_t i = 0; i < p->head_dim; i++)
+        r.sums[i] *= old;
+    for (uint32_t i = 0; i < count; i++) {
+        float weight = expf(scores[i] - most);
+        *r.weight += weight;
+        add_weighted(r.sums, weight, v + i * pitch, p->head_dim);
+    }
+    *r.most = most;
+}
+
+static void finish(const struct ring_attention_plan *p, const struct mk_tile *tile, float *state, uint16_t *o,
+                   float *lse)
+{
+    uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
+    for (uint32_t i = 0; i < tile->rows; i++) {
+        struct row_state r = row_of(p, state, i);
+        uint64_t row = (uint64_t)batch * p->rows + tile->row + i;
+        uint16_t *to = o + (row * p->heads + head % p->heads) * p->head_dim;
+        for (uint32_t j = 0; j < p->head_dim; j++)
+            to[j] = mk_bf16_from_float(r.sums[j] / *r.weight);
+        lse[(uint64_t)head * p->rows + tile->row + i] = *r.most + logf(*r.weight);
+    }
+}
+
+/* Rows [first, end) of a half of K and V, in blocks. */
+static void add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
+                     const uint16_t *k, const uint16_t *v, float *state, int diagonal, uint32_t first,
+                     uint32_t end)
+{
+    float row[MOST_DIM], scale = 1.0f / sqrtf((float)p->head_dim);
+    uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
+    for (uint32_t i = 0; i < tile->rows; i++) {
+        const uint16_t *from =
+            q + (((uint64_t)batch * p->rows + tile->row + i) * p->heads + head % p->heads) * p->head_dim;
+        uint32_t seen =
+            diagonal ? tile->row % p->half + i + 1 : p->half; /* rows of the half that it may see */
+        uint32_t stop = seen < end ? seen : end;
+        for (uint32_t j = 0; j < p->head_dim; j++)
+            row[j] = mk_bf16_to_float(from[j]) * scale;
+        for (uint32_t j = first; j < stop; j += p->block_rows)
+            add_block(p, row, k + j * (p->row_bytes / 2), v + j * (p->row_bytes / 2),
+                      stop - j < p->block_rows ? stop - j : p->block_rows, row_of(p, state, i));
+    }
+}
+
+void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
+                    const uint16_t *k, const uint16_t *v, float *state, uint16_t *o, float *lse,
+                    void (*between)(void))
+{
+    uint32_t head = tile->col / p->head_dim, batch = head / p->heads, q_half = tile->row / p->half;
+    uint32_t kv_head = head % p->heads / (p->heads / p->kv_heads), middle = p->half / 2;
+    if (tile->id < p->turns)
+        for (uint32_t i = 0; i < tile->rows; i++) {
+            struct row_state r = row_of(p, state, i);
+            memset(r.sums, 0, (p->head_dim + 4) * sizeof(float));
+            *r.most = -INFINITY;
+        }
+    for (uint32_t half = 0; half < p->halves; half++) {
+        enum ring_attention_mask mask = ring_attention_mask(p, q_half, tile->slab, half);
+        uint64_t at =
+            ((uint64_t)batch * p->rows + half * p->half) * (p->row_bytes / 2) + kv_head * p->head_dim;
+        if (mask == RING_ATTENTION_NONE)
+            continue;
+        add_rows(p, tile, q, k + at, v + at, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
+        if (between)
+            between();
+        add_rows(p, tile, q, k + at, v + at, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
+    }
+    if (tile->id >= p->tiles - p->turns)
+        finish(p, tile, state, o, lse);
+}

@@ -1,0 +1,139 @@
+/* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op. SIM_OP_NAME
+ * lets a test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/ring_attention.h"
+#include "sim/attention.h"
+#include "sim/cta.h"
+#include "sim/op.h"
+#include "sim/probe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_ring_attention
+#endif
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return ring_attention_intra_comm(&plan->u.ring_attention, cta);
+}
+
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return ring_attention_inter_send(&plan->u.ring_attention, cta);
+}
+
+static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+{
+    ring_attention_tile(&plan->u.ring_attention, t, out);
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return ring_attention_before(&plan->u.ring_attention, cta, t);
+}
+
+static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(void))
+{
+    const struct sim_rank *r = cta->rank;
+    const struct ring_attention_plan *p = &r->plan->u.ring_attention;
+    const uint8_t *kv[2];
+    for (uint32_t part = 0; part < 2; part++)
+        kv[part] = t->a == MK_SPACE_HEAP
+                       ? r->spaces[MK_SPACE_HEAP] + ring_attention_gathered(p, t->slab, part, r->epoch)
+                       : r->spaces[MK_SPACE_ARG1 + part];
+    uint8_t *state = r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->turns * p->state_pitch;
+    attention_tile(p, t, (const uint16_t *)(const void *)r->spaces[MK_SPACE_ARG0],
+                   (const uint16_t *)(const void *)kv[0], (const uint16_t *)(const void *)kv[1],
+                   (float *)(void *)state, (uint16_t *)(void *)r->spaces[MK_SPACE_ARG3],
+                   (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
+}
+
+static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
+{
+    const struct ring_attention_plan *p = &plan->u.ring_attention;
+    uint64_t rows = (uint64_t)p->batch * p->rows;
+    bytes[0] = bytes[3] = rows * p->heads * p->head_dim * 2;
+    bytes[1] = bytes[2] = rows * p->row_bytes;
+    bytes[4] = rows * p->heads * sizeof(float);
+}
+
+static void fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, uint64_t launch,
+                      uint32_t argument, uint16_t *to)
+{
+    uint64_t bytes[MK_SPACES - 1];
+    extents(plan, bytes);
+    probe_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
+}
+
+static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                 void *const arguments[MK_SPACES - 1])
+{
+    for (uint32_t i = 0; i < 3; i++)
+        fill_rank(plan, seed, plan->problem.topo.rank, launch, i, arguments[i]);
+}
+
+/* Every step comes in one order, so what is right is so bit by bit: the same tiles over whole copies of all K
+ * and V. */
+static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
+                 size_t size)
+{
+    const struct ring_attention_plan *p = &plan->u.ring_attention;
+    uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
+    uint64_t bytes[MK_SPACES - 1];
+    extents(plan, bytes);
+    uint8_t *memory =
+        malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] + p->query_tiles * p->state_pitch);
+    if (!memory) {
+        snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
+        return 1;
+    }
+    uint8_t *q = memory + 2 * world * bytes[1], *o = q + bytes[0], *lse = o + bytes[3],
+            *state = lse + bytes[4];
+    fill_rank(plan, seed, rank, launch, 0, (uint16_t *)(void *)q);
+    for (uint32_t i = 0; i < 2 * world; i++)
+        fill_rank(plan, seed, i / 2, launch, 1 + i % 2, (uint16_t *)(void *)(memory + i * bytes[1]));
+    for (uint32_t t = 0; t < p->tiles; t++) {
+        struct mk_tile one;
+        ring_attention_tile(p, t, &one);
+        if (one.rows)
+            attention_tile(p, &one, (const uint16_t *)(void *)q,
+                           (const uint16_t *)(void *)(memory + 2 * one.slab * bytes[1]),
+                           (const uint16_t *)(void *)(memory + (2 * one.slab + 1) * bytes[1]),
+                           (float *)(void *)(state + t % p->turns * p->state_pitch), (uint16_t *)(void *)o,
+                           (float *)(void *)lse, NULL);
+    }
+    int wrong = memcmp(o, arguments[3], bytes[3]) || memcmp(lse, arguments[4], bytes[4]);
+    for (uint64_t i = 0; wrong && i < bytes[3]; i++)
+        if (o[i] != ((const uint8_t *)arguments[3])[i]) {
+            uint64_t row = i / (2ull * p->heads * p->head_dim);
+            snprintf(
+                text, size,
+                "launch %llu, rank %u: row %llu of batch %llu, head %llu of O was not made from this launch",
+                (unsigned long long)launch, rank, (unsigned long long)(row % p->rows),
+                (unsigned long long)(row / p->rows), (unsigned long long)(i / 2 / p->head_dim % p->heads));
+            break;
+        } else if (i + 1 == bytes[3]) {
+            snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch, rank);
+        }
+    free(memory);
+    return wrong;
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .tile = tile,
+    .before = before,
+    .math = math,
+    .extents = extents,
+    .outputs = 1u << 3 | 1u << 4,
+    .fill = fill,
+    .judge = judge,
+};

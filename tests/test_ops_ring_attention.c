@@ -1,0 +1,295 @@
+/* Ring attention reads the right K and V in every order of its steps, gives every rank the same work, refuses
+ * what it cannot do with the nearest shape that works, and moves the fewest bytes; broken variants of its
+ * schedule are caught. */
+#include "tests/helpers/ops.h"
+
+#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
+#define SIM_OP_NAME broken_ring_attention
+#include "sim/op_ring_attention.c"
+#undef mk_cta_wait
+#undef mk_cta_copy
+#undef mk_cta_reduce
+#undef mk_cta_signal
+#undef mk_cta_add
+#undef mk_cta_put
+#undef mk_cta_drain
+
+static void test_orders(void **state)
+{
+    assert_true(ops_explore(MK_OP_RING_ATTENTION, 24) >= 576 / OPS_PART);
+}
+
+static void test_bytes(void **state)
+{
+    ops_bytes_are_minimal(MK_OP_RING_ATTENTION);
+}
+
+/* ---- the plan ---- */
+
+static struct mk_problem problem(uint32_t nodes, uint32_t gpus, uint64_t sequence, int causal)
+{
+    return (struct mk_problem){.op = MK_OP_RING_ATTENTION,
+                               .topo = {.nodes = nodes, .gpus = gpus},
+                               .attention = {2, sequence, 6, 2, 64, causal}};
+}
+
+static const char *refusal(struct mk_problem q)
+{
+    static char error[300];
+    struct mk_plan p;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    return error;
+}
+
+static void test_refusals(void **state)
+{
+    struct mk_problem q = problem(2, 2, 66, 0);
+    assert_non_null(strstr(refusal(q), "the next that does is 68"));
+    q.attention.causal = 1;
+    assert_non_null(strstr(refusal(q),
+                           "into 8 blocks (two a rank, for an even share of a causal mask); the next that "
+                           "does is 72"));
+    q = problem(2, 2, 72, 1);
+    q.attention.head_dim = 96;
+    assert_non_null(strstr(refusal(q), "64 and 128"));
+    q.attention.head_dim = 64;
+    q.attention.kv_heads = 4;
+    assert_non_null(
+        strstr(refusal(q), "6 heads do not divide into groups of 4; the next number that does is 8"));
+    q.attention.kv_heads = 2;
+    q.tuning.pieces = 2;
+    assert_non_null(strstr(refusal(q), "pieces and cluster are 1"));
+    q.tuning.pieces = 0;
+    q.tuning.split = (struct mk_role_split){{2, 1, 1, 1}};
+    assert_non_null(strstr(refusal(q), "no inter_reduce"));
+    q.attention.batch = 0;
+    assert_non_null(strstr(refusal(q), "at least 1"));
+}
+
+/* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once over all
+ * steps; a causal mask leaves every rank the same. */
+static void test_cover(void **state)
+{
+    static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 2}, {3, 2}};
+    for (size_t form = 0; form < 4; form++)
+        for (int causal = 0; causal < 2; causal++) {
+            uint32_t world = forms[form][0] * forms[form][1];
+            uint64_t work_of_first = 0, sequence = world * 54;
+            for (uint32_t rank = 0; rank < world; rank++) {
+                struct mk_problem q = problem(forms[form][0], forms[form][1], sequence, causal);
+                struct mk_plan plan;
+                char error[300];
+                q.topo.rank = rank;
+                q.tuning.tile_m = q.tuning.chunk_rows = 16;
+                q.tuning.split.ctas[MK_COMPUTE] = 5;
+                q.tuning.split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1;
+                q.tuning.split.ctas[MK_INTER_SEND] = q.topo.nodes > 1;
+                assert_int_equal(plan_build(&plan, &q, 3, 4096, error, sizeof error), 0);
+                const struct ring_attention_plan *p = &plan.u.ring_attention;
+                uint64_t pairs = 0, rows = 0;
+                for (uint32_t t = 0; t < p->tiles; t++) {
+                    struct mk_tile tile;
+                    ring_attention_tile(p, t, &tile);
+                    assert_int_equal(t % 5, t % p->turns % 5); /* its CTA, whatever the step */
+                    rows += tile.rows;
+                    for (uint32_t half = 0; half < p->halves && tile.rows; half++) {
+                        enum ring_attention_mask mask =
+                            ring_attention_mask(p, tile.row / p->half, tile.slab, half);
+                        for (uint32_t i = 0; i < tile.rows; i++)
+                            pairs += mask == RING_ATTENTION_ALL        ? p->half
+                                     : mask == RING_ATTENTION_DIAGONAL ? tile.row % p->half + i + 1
+                                                                       : 0;
+                    }
+                }
+                assert_int_equal(rows, 2ull * 6 * 54 * world);
+                /* Rows of block b see b half + 1 .. (b + 1) half: blocks r and 2 W - 1 - r together always
+                 * the same. */
+                uint64_t all = causal ? 54ull * (sequence + 1) / 2 : 54ull * sequence;
+                assert_int_equal(pairs, 12 * all);
+                if (rank == 0)
+                    work_of_first = pairs;
+                assert_int_equal(pairs, work_of_first);
+            }
+        }
+}
+
+/* ---- mutants ---- */
+
+static enum mutation {
+    NOTHING,
+    COMPUTE_DOES_NOT_WAIT,
+    ONE_CHUNK_TOO_FEW,
+    FORWARDER_DOES_NOT_WAIT,
+    EPOCH_REUSED,
+    ONE_BUFFER,
+    FLAG_BEFORE_COPY,
+    PUT_BEFORE_STAGING,
+    COPY_SHORT,
+    LAST_CHUNK_NOT_SENT,
+    FLAG_WITHOUT_DATA,
+    WRONG_SHARD
+} mutation;
+
+static struct held {
+    struct mk_cta *cta;
+    uint32_t local;
+    struct mk_chunk chunk;
+} held[64];
+
+static struct held *held_by(const struct mk_cta *cta)
+{
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i].cta == cta)
+            return &held[i];
+    return NULL;
+}
+
+static const struct ring_attention_plan *plan_of(const struct mk_cta *cta)
+{
+    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.ring_attention;
+}
+
+/* Both parities in one buffer. */
+static uint64_t fold(const struct ring_attention_plan *p, uint64_t offset)
+{
+    if (mutation == ONE_BUFFER && offset >= p->gathered[1] && offset < p->state)
+        return offset - (p->gathered[1] - p->gathered[0]);
+    return offset;
+}
+
+int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    const struct ring_attention_plan *p = plan_of(cta);
+    uint32_t chunk = (flag - p->flag_arrival) % p->chunks;
+    if ((mutation == COMPUTE_DOES_NOT_WAIT && cta->role == MK_COMPUTE) ||
+        (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM) ||
+        (mutation == ONE_CHUNK_TOO_FEW && cta->role == MK_COMPUTE && chunk == p->chunks - 1))
+        return 0;
+    return mk_cta_wait(cta, flag, mutation == EPOCH_REUSED ? 1 : target, cause);
+}
+
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    struct mk_chunk c = *chunk;
+    c.destination = fold(plan_of(cta), c.destination);
+    c.source = c.space == MK_SPACE_HEAP ? fold(plan_of(cta), c.source) : c.source;
+    if ((mutation == FLAG_BEFORE_COPY && cta->role == MK_INTRA_COMM) ||
+        (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
+        *held_by(NULL) = (struct held){cta, local, c};
+        return;
+    }
+    if (mutation == COPY_SHORT)
+        c.bytes -= 16;
+    mk_cta_copy(cta, local, &c);
+}
+
+static void release(struct mk_cta *cta)
+{
+    struct held *h = held_by(cta), copy;
+    if (!h)
+        return;
+    copy = *h;
+    h->cta = NULL;
+    mk_cta_copy(cta, copy.local, &copy.chunk);
+}
+
+void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+{
+    mk_cta_signal(cta, local, flag, value);
+    release(cta);
+}
+
+int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+{
+    const struct ring_attention_plan *p = plan_of(cta);
+    struct mk_chunk c = *chunk;
+    int last = c.id % p->chunks == p->chunks - 1;
+    c.source = fold(p, c.source);
+    c.destination = fold(p, c.destination);
+    if (mutation == LAST_CHUNK_NOT_SENT && last)
+        return 0;
+    if (mutation == FLAG_WITHOUT_DATA && last)
+        c.bytes = 0;
+    if (mutation == WRONG_SHARD)
+        c.destination = ring_attention_gathered(p, rank, 0, cta->epoch);
+    int result = mk_cta_put(cta, rank, &c, flag);
+    release(cta);
+    return result;
+}
+
+static void folded_math(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void))
+{
+    struct mk_plan plan = *cta->rank->plan;
+    struct sim_rank rank = *cta->rank;
+    struct sim_cta copy = *cta;
+    plan.u.ring_attention.gathered[1] = plan.u.ring_attention.gathered[0];
+    rank.plan = &plan;
+    copy.rank = &rank;
+    broken_ring_attention.math(&copy, tile, between);
+}
+
+static struct sim_world_config config_for(uint64_t seed)
+{
+    static struct sim_op op;
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_config c = ops_config(MK_OP_RING_ATTENTION, form, ops_shapes[1]);
+    op = broken_ring_attention;
+    if (mutation == ONE_BUFFER)
+        op.math = folded_math;
+    memset(held, 0, sizeof held);
+    c.op = &op;
+    c.seed = seed;
+    c.launches = 4;
+    c.problem.attention.head_dim = 64;
+    c.problem.attention.causal = (int)(seed & 1);
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.chunk_rows = 8;
+    return c;
+}
+
+#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
+
+static void test_mutants(void **state)
+{
+    MUTANT(NOTHING, 0);
+    MUTANT(COMPUTE_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(ONE_CHUNK_TOO_FEW, -EBADMSG);
+    MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(EPOCH_REUSED, -EBADMSG);
+    MUTANT(ONE_BUFFER, -EBADMSG);
+    MUTANT(FLAG_BEFORE_COPY, -EBADMSG);
+    MUTANT(PUT_BEFORE_STAGING, -EBADMSG);
+    MUTANT(COPY_SHORT, -EBADMSG);
+    MUTANT(LAST_CHUNK_NOT_SENT, -EIO);
+    MUTANT(FLAG_WITHOUT_DATA, -EBADMSG);
+    MUTANT(WRONG_SHARD, -EBADMSG);
+}
+
+static void test_faults(void **state)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct sim_world_config c = ops_config(MK_OP_RING_ATTENTION, form, ops_shapes[3]);
+        c.seed = seed;
+        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
+        assert_int_equal(result.failure.producer, 3);
+        assert_non_null(strstr(result.sentence, "of rank 3's "));
+        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 4};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
+        assert_int_equal(result.failure.rank, 2);
+        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
+        assert_int_equal(sim_world_run(&c, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cover), cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_bytes), cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
