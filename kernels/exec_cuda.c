@@ -2,6 +2,7 @@
 #include "core/comm.h"
 #include "kernels/ag_gemm.h"
 #include "kernels/cuda_heap.h"
+#include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
 
 #include <cuda_runtime_api.h>
@@ -25,6 +26,7 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 
 struct cuda_executor {
     int sms;
+    int on_network; /* this communicator holds cuda_register.h's one place */
     struct gpu_launch launches[MAX_PLANS]; /* per plan, what does not change from launch to launch */
     uint64_t *words; /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
     struct gpu_report *report;  /* pinned */
@@ -110,6 +112,14 @@ static int cuda_open(struct mk_comm *comm)
     result = cuda_heap_open(comm);
     if (!result)
         result = make_rings(comm);
+    if (!result && comm->topo.nodes > 1) {
+        result = cuda_register_open();
+        x->on_network = !result;
+        if (result == -EBUSY)
+            snprintf(comm->error, sizeof comm->error, "this process already has a communicator with a GPU on the network");
+        else if (result)
+            refuse(comm, result, "the GPU cannot be prepared for the network");
+    }
     return result ? result : make_state(comm, x);
 }
 
@@ -260,6 +270,8 @@ static void cuda_close(struct mk_comm *comm)
         return;
     if (x->words && comm_failed(comm))
         end_waits(x);
+    if (x->on_network)
+        cuda_register_close();
     if (x->aside)
         cudaStreamDestroy(x->aside);
     cuda_tracks_destroy(x->tracks, comm);

@@ -76,7 +76,15 @@ static int export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
     return 0;
 }
 
-static const struct mr_memory_ops cuda_ops = {.export_dmabuf = export_dmabuf};
+static int in_order;
+
+static int writes_in_order(void)
+{
+    return in_order;
+}
+
+static const struct mr_memory_ops cuda_ops = {.export_dmabuf = export_dmabuf,
+                                              .writes_in_order = writes_in_order};
 static struct ibv_device device = {.name = "nic0"};
 static struct ibv_context context = {.device = &device};
 static struct ibv_pd pd = {.context = &context};
@@ -92,6 +100,7 @@ static int setup(void **state)
     refuse_from = 8;
     refuse_errno = EFAULT;
     error[0] = '\0';
+    in_order = 1;
     mr_provide(MK_MEMORY_CUDA, &cuda_ops);
     return 0;
 }
@@ -170,6 +179,17 @@ static void test_neither(void **state)
     assert_int_equal(call_count, 0);
 }
 
+/* A GPU that does not order a NIC's writes gets none, though the NIC could. */
+static void test_unordered(void **state)
+{
+    in_order = 0;
+    assert_int_equal(go(MK_MEMORY_CUDA, 1), -EOPNOTSUPP);
+    assert_int_equal(call_count, 0);
+    assert_non_null(strstr(error, "in order"));
+    assert_int_equal(go(MK_MEMORY_HOST, 0), 0);
+    mr_deregister(&api, &set);
+}
+
 static void test_half(void **state)
 {
     struct rlimit limit = {1 << 20, RLIM_INFINITY};
@@ -207,7 +227,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_host, setup),        cmocka_unit_test_setup(test_dmabuf, setup),
         cmocka_unit_test_setup(test_peer_memory, setup), cmocka_unit_test_setup(test_neither, setup),
-        cmocka_unit_test_setup(test_half, setup),        cmocka_unit_test_setup(test_layouts, setup),
+        cmocka_unit_test_setup(test_unordered, setup),   cmocka_unit_test_setup(test_half, setup),
+        cmocka_unit_test_setup(test_layouts, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

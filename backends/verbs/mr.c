@@ -7,15 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MEMORIES = 2, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
-
-static const struct mr_memory_ops *providers[MEMORIES];
-
-void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops)
-{
-    if ((unsigned)memory < MEMORIES)
-        providers[memory] = ops;
-}
+enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
 /* One region by its address. Relaxed ordering is an optional access: a device or kernel that does not know it
  * ignores it, but an old library has no call to ask with. */
@@ -52,7 +44,7 @@ static struct ibv_mr *region(const struct verbs_api *api, struct ibv_pd *pd, con
 {
     char *address = (char *)heap->base + from;
     if (dmabuf)
-        return by_dmabuf(api, pd, providers[heap->memory], address, to - from, relaxed);
+        return by_dmabuf(api, pd, mr_provider(heap->memory), address, to - from, relaxed);
     return by_address(api, pd, address, to - from, relaxed);
 }
 
@@ -95,9 +87,10 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
 {
     memset(out, 0, sizeof *out);
     const char *device = pd->context->device->name;
+    const struct mr_memory_ops *owner = mr_provider(heap->memory);
     int rc = -EOPNOTSUPP;
     if (!heap->flag_bytes || heap->flag_bytes > heap->bytes || heap->flag_bytes % 4096 ||
-        (unsigned)heap->memory >= MEMORIES) {
+        (heap->memory != MK_MEMORY_HOST && heap->memory != MK_MEMORY_CUDA)) {
         snprintf(error, error_size,
                  "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64 " bytes are flags)",
                  heap->flag_bytes, heap->bytes);
@@ -106,7 +99,11 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     if (heap->memory == MK_MEMORY_HOST) {
         out->how = "host";
         rc = both(api, pd, heap, 0, relaxed, out);
-    } else if (providers[heap->memory]) {
+    } else if (owner && owner->writes_in_order && !owner->writes_in_order()) {
+        snprintf(error, error_size,
+                 "this GPU does not see a NIC's writes in order, so %s must not write to it", device);
+        return -EOPNOTSUPP;
+    } else if (owner) {
         out->how = "DMA-BUF";
         rc = both(api, pd, heap, 1, relaxed, out);
         if (rc) {

@@ -5,12 +5,14 @@
  * addresses.
  *
  * Memory that is not the host's is registered by DMA-BUF, then by its address (peer memory: nvidia_peermem).
- * Whoever owns such memory (kernels/) hands in what it takes with mr_provide before the fabric is opened. */
+ * Whoever owns such memory (kernels/) hands in what it takes with mr_provide before the fabric is opened. It
+ * is refused where the owner says that a NIC's writes are not seen in order (backends/memory.h); then, and
+ * where the NIC can do neither, the way is through host memory (backends/stage.h). */
 #ifndef MK_MR_H
 #define MK_MR_H
 
+#include "backends/memory.h"
 #include "backends/verbs/verbs_api.h"
-#include "core/comm.h"
 
 struct mr_heap {
     enum mk_memory memory;
@@ -24,25 +26,6 @@ struct mr_set {
     const char *how;             /* "host", "DMA-BUF" or "peer memory" */
     int relaxed;                 /* the data region has relaxed ordering */
 };
-
-/* What the owner of device memory knows to do. The functions may be called from any thread and do not block
- * longer than the driver does. */
-struct mr_memory_ops {
-    /* A DMA-BUF of [base, base + bytes): *fd (the caller closes it) and the offset of `base` in it. 0, or
-     * -errno where this device or driver exports none. */
-    int (*export_dmabuf)(void *base, uint64_t bytes, int *fd, uint64_t *offset);
-
-    /* For NICs that cannot register device memory (rxe, no peer-mem module): copies between device memory and
-     * pinned host memory. copy starts one on the owner's own stream and returns a ticket, copied asks whether
-     * it has ended (1, 0, or -errno). Staging itself is not built yet: such a NIC is refused with
-     * -EOPNOTSUPP. */
-    int64_t (*copy)(void *to, const void *from, uint64_t bytes);
-    int (*copied)(int64_t ticket);
-};
-
-/* Registers who answers for `memory`, NULL for nobody. At start-up, before any fabric is opened; the table
- * must live on. */
-void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops);
 
 /* Registers the heap with the PD's device for local reads and remote writes. 0, -ENOMEM (locked memory: the
  * sentence names the limit), -EOPNOTSUPP (this NIC cannot reach this memory), or what the provider said; one
