@@ -2,6 +2,7 @@
  * proxy. */
 #include "backends/nic.h"
 #include "backends/proxy.h"
+#include "backends/stage.h"
 
 #ifdef MK_HAVE_VERBS
 #include "backends/verbs/verbs_rc.h"
@@ -64,6 +65,61 @@ static uint32_t rail_peers(const struct mk_topo *t, uint32_t *peers)
     return count;
 }
 
+#ifdef MK_HAVE_VERBS
+/* Over the heap itself, or over the host memory that a staged fabric puts between. */
+static int open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
+                      size_t size)
+{
+    struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
+    if (memory) {
+        c.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
+        c.options.qps = 1; /* puts to one peer land in order */
+    }
+    return verbs_rc_open(out, &c, error, size);
+}
+
+/* A NIC that cannot reach one rank's GPU memory makes all ranks stage: both ends of a put have to. */
+static int agree_to_stage(struct mk_comm *comm, int result, int *staged)
+{
+    uint32_t world = mk_world(&comm->topo);
+    int32_t mine = result == -EOPNOTSUPP, *all = calloc(world, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    int rc = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    *staged = 0;
+    for (uint32_t i = 0; i < world && !rc; i++)
+        *staged |= all[i];
+    free(all);
+    return rc;
+}
+
+static int open_any(struct mk_comm *comm, struct net *net, struct verbs_rc_config *c)
+{
+    char *error = comm->error;
+    size_t size = sizeof comm->error;
+    int staged = 0, rc = open_verbs(c, &net->fabric, NULL, error, size);
+    if (comm->heap.memory == MK_MEMORY_HOST)
+        return rc;
+    int agreed = agree_to_stage(comm, rc, &staged);
+    if (agreed || !staged)
+        return agreed ? agreed : rc;
+    if (rc && rc != -EOPNOTSUPP)
+        return rc;
+    if (net->fabric)
+        net->fabric->ops->close(net->fabric);
+    net->fabric = NULL;
+    struct stage_config stage = {.ops = mr_provider(comm->heap.memory),
+                                 .heap = comm->heap,
+                                 .rank = c->rank,
+                                 .world = c->world,
+                                 .peers = c->peers,
+                                 .peer_count = c->peer_count,
+                                 .open_inner = open_verbs,
+                                 .context = c};
+    return stage_open(&net->fabric, &stage, error, size);
+}
+#endif
+
 static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     char *error = comm->error;
@@ -89,7 +145,7 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     if (rc)
         return rc;
     c.device = nic.device;
-    return verbs_rc_open(&net->fabric, &c, error, size);
+    return open_any(comm, net, &c);
 #else
     snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");
     return -ENODEV;
