@@ -1,6 +1,6 @@
-/* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag, completions only when
- * the bytes are there, the responder's checks, and no copy after a region is gone. The GPU is a fake one whose memory the
- * CPU cannot touch. */
+/* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag, completions
+ * only when the bytes are there, the responder's checks, and no copy after a region is gone. The GPU is a
+ * fake one whose memory the CPU cannot touch. */
 #include "softnic_load.h"
 
 #include "tests/helpers/fake_gpu.h"
@@ -19,7 +19,8 @@ static void *library(void)
 static void provide(const struct softnic_cuda *table)
 {
     void *l = library();
-    __typeof__(&softnic_provide_cuda) call = l ? (__typeof__(&softnic_provide_cuda))dlsym(l, "softnic_provide_cuda") : NULL;
+    __typeof__(&softnic_provide_cuda) call =
+        l ? (__typeof__(&softnic_provide_cuda))dlsym(l, "softnic_provide_cuda") : NULL;
     if (call)
         call(table);
 }
@@ -105,7 +106,8 @@ static void test_completes_when_there(void **state)
     assert_true(fake_gpu.copies_device >= 1);
 }
 
-/* Small and large, from host memory in frames, by direct reading and through the socket; and out of the GPU. */
+/* Small and large, from host memory in frames, by direct reading and through the socket; and out of the GPU.
+ */
 static void test_mixed(void **state)
 {
     static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};
@@ -133,6 +135,25 @@ static void test_mixed(void **state)
         }
     }
     nic_configure("copy=auto");
+}
+
+/* Inside one GPU the driver might copy with a kernel, so softnic goes by way of host memory. */
+static void test_one_gpu(void **state)
+{
+    struct ibv_mr *beside = nic.ibv_reg_mr(b.pd, fake_gpu.device[2], FAKE_ALLOCATION_BYTES, GPU);
+    assert_non_null(beside);
+    fill(fake_gpu.engine[0], 5 * MIB);
+    struct ibv_sge sge = {(uintptr_t)fake_gpu.device[0] + 16, 4 * MIB + 24, from->lkey};
+    struct ibv_send_wr wr =
+        end_wr(IBV_WR_RDMA_WRITE, 1, &sge,
+               (struct address){.rkey = beside->rkey, .buffer = (uintptr_t)fake_gpu.device[2]}, 8);
+    for (int i = 0; i < 4; i++) /* more than the pinned ring holds */
+        assert_int_equal(end_post(&a, &wr), 0);
+    for (int i = 0; i < 4; i++)
+        cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    assert_memory_equal(fake_gpu.engine[2] + 8, fake_gpu.engine[0] + 16, 4 * MIB + 24);
+    assert_int_equal(fake_gpu.copies_device, 0);
+    assert_int_equal(nic.ibv_dereg_mr(beside), 0);
 }
 
 /* A flag in host memory behind data in GPU memory, and a receive. */
@@ -310,7 +331,8 @@ static void test_two_processes(void **state)
     assert_int_equal(write(fds[0], &near, sizeof(near)), sizeof(near));
     end_connect(&b, far);
     assert_int_equal(read(fds[0], &done, 1), 1);
-    assert_int_equal(__atomic_load_n(&fake_gpu.opens, __ATOMIC_ACQUIRE), 1); /* before the sender was ready to send */
+    assert_int_equal(__atomic_load_n(&fake_gpu.opens, __ATOMIC_ACQUIRE),
+                     1); /* before the sender was ready to send */
     assert_int_equal(write(fds[0], "r", 1), 1);
     uint64_t checked = 0;
     for (double end = nic_seconds() + 20; checked < CHUNKS && nic_seconds() < end;) {
@@ -352,10 +374,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_completes_when_there), TEST(test_mixed),
-        TEST(test_host_after_gpu),       TEST(test_bounds),
-        TEST(test_registration),         TEST(test_copy_fails),
-        TEST(test_deregistering_waits),  TEST(test_default_speed),
+        TEST(test_completes_when_there),
+        TEST(test_mixed),
+        TEST(test_one_gpu),
+        TEST(test_host_after_gpu),
+        TEST(test_bounds),
+        TEST(test_registration),
+        TEST(test_copy_fails),
+        TEST(test_deregistering_waits),
+        TEST(test_default_speed),
         cmocka_unit_test(test_two_processes),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -39,7 +39,8 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
     bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth
                                                 : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
 
-    /* A device beside a GPU is as fast as those of the clusters that it stands for, unless something else was asked. */
+    /* A device beside a GPU is as fast as those of the clusters that it stands for, unless something else was
+     * asked. */
     double rate = ctx->shares && !o->bw_given ? GPU_BYTES_PER_NS : o->bytes_per_ns;
     uint64_t latency = ctx->shares && !o->latency_given ? GPU_LATENCY_NS : o->latency_ns;
     wqe->release_ns = wqe->due_ns = 0;

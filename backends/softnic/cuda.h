@@ -1,6 +1,7 @@
-/* The calls of NVIDIA's driver that softnic makes, as a table: filled from libcuda where the program has loaded it, or by
- * a test. Declared here and not taken from <cuda.h>, so that softnic builds where there is no CUDA. CUDA driver API
- * reference, sections "Memory Management", "Stream Management", "Event Management", "Unified Addressing". */
+/* The calls of NVIDIA's driver that softnic makes, as a table: filled from libcuda where the program has
+ * loaded it, or by a test. Declared here and not taken from <cuda.h>, so that softnic builds where there is
+ * no CUDA. CUDA driver API reference, sections "Memory Management", "Stream Management", "Event Management",
+ * "Unified Addressing". */
 #ifndef SOFTNIC_CUDA_H
 #define SOFTNIC_CUDA_H
 
@@ -23,13 +24,14 @@ struct softnic_cuda_handle {
     char bytes[64];
 };
 
-/* X(field, symbol, arguments): every call returns a CUresult. CUdeviceptr is uint64_t; contexts, streams and events are
- * pointers. */
+/* X(field, symbol, arguments): every call returns a CUresult. CUdeviceptr is uint64_t; contexts, streams and
+ * events are pointers. */
 #define SOFTNIC_CUDA_CALLS(X)                                                                                \
     X(pointer_attribute, cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))              \
-    X(address_range, cuMemGetAddressRange_v2, (uint64_t *base, size_t *size, uint64_t pointer))              \
-    X(ipc_get, cuIpcGetMemHandle, (struct softnic_cuda_handle *handle, uint64_t pointer))                    \
-    X(ipc_open, cuIpcOpenMemHandle_v2, (uint64_t *pointer, struct softnic_cuda_handle handle, unsigned flags))\
+    X(address_range, cuMemGetAddressRange_v2, (uint64_t * base, size_t * size, uint64_t pointer))            \
+    X(ipc_get, cuIpcGetMemHandle, (struct softnic_cuda_handle * handle, uint64_t pointer))                   \
+    X(ipc_open, cuIpcOpenMemHandle_v2,                                                                       \
+      (uint64_t * pointer, struct softnic_cuda_handle handle, unsigned flags))                               \
     X(ipc_close, cuIpcCloseMemHandle, (uint64_t pointer))                                                    \
     X(device_get, cuDeviceGet, (int *device, int ordinal))                                                   \
     X(primary_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                                \
@@ -54,7 +56,8 @@ struct softnic_cuda {
 #undef X
 };
 
-/* The table, or NULL where this process has not loaded libcuda (and so has no GPU memory). Never loads it. Any thread. */
+/* The table, or NULL where this process has not loaded libcuda (and so has no GPU memory). Never loads it.
+ * Any thread. */
 const struct softnic_cuda *softnic_cuda(void);
 
 /* For tests: this table takes libcuda's place in this process, NULL ends that. Before devices are opened. */

@@ -41,8 +41,9 @@ static bool head_valid(const struct softnic_frame *head)
         return false; /* would never finish its message */
     if (head->kind == SOFTNIC_READ && head->operand[0] > head->length - head->offset)
         return false;
-    if (head->kind == SOFTNIC_SHARE && (!head->operand[0] || head->address + head->operand[0] < head->address ||
-                                        head->payload != head->length || head->length != SOFTNIC_HANDLE_BYTES))
+    if (head->kind == SOFTNIC_SHARE &&
+        (!head->operand[0] || head->address + head->operand[0] < head->address ||
+         head->payload != head->length || head->length != SOFTNIC_HANDLE_BYTES))
         return false;
     if (head->kind == SOFTNIC_NAK &&
         (head->operand[0] < 1 || head->operand[0] >= SOFTNIC_NAKS || head->operand[1] > 31))

@@ -29,8 +29,8 @@ enum softnic_kind {
     SOFTNIC_READ, /* operand[0]: bytes wanted from `offset` on */
     SOFTNIC_COMPARE_SWAP,
     SOFTNIC_FETCH_ADD,
-    SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the payload is its
-                    * cudaIpc handle. Segments may lie in it from now on */
+    SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the
+                    * payload is its cudaIpc handle. Segments may lie in it from now on */
     /* responses */
     SOFTNIC_ACK, /* everything up to psn is done */
     SOFTNIC_NAK, /* operand[0]: enum softnic_nak; operand[1]: the responder's RNR timer code */

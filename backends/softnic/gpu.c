@@ -1,9 +1,10 @@
-/* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in which its progress
- * thread places messages. So what is placed later lands later (data before flag); an answer waits in `entries` until the
- * event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy waiting for these very bytes.
+/* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in which its
+ * progress thread places messages. So what is placed later lands later (data before flag); an answer waits in
+ * `entries` until the event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy
+ * waiting for these very bytes.
  *
- * Only the progress thread touches the stream, the staging ring and the batches; entries and counts on QPs and regions are
- * under context->lock. */
+ * Only the progress thread touches the stream, the staging ring and the batches; entries and counts on QPs
+ * and regions are under context->lock. */
 #include "gpu.h"
 
 #include <errno.h>
@@ -13,9 +14,9 @@
 
 enum {
     BATCHES = 64,
-    BATCH_ENTRIES = 16,    /* an event costs as much as a small copy: one for several */
-    ENTRIES = 1024,        /* answers and pins that wait */
-    STAGING = 8 << 20,     /* pinned bytes: what passes between host memory and the GPU */
+    BATCH_ENTRIES = 16, /* an event costs as much as a small copy: one for several */
+    ENTRIES = 1024,     /* answers and pins that wait */
+    STAGING = 8 << 20,  /* pinned bytes: what passes between host memory and the GPU */
     PIECE = 1 << 20,
     SETTLE_NS = 2000000000, /* a copy engine that takes longer is gone */
 };
@@ -114,6 +115,20 @@ int softnic_gpu_open(struct softnic_context *ctx, int ordinal)
     return error;
 }
 
+int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, uint64_t *base, size_t *size,
+                         struct softnic_cuda_handle *handle)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    void *ignored;
+    if (gpu->cuda->context_push(gpu->primary))
+        return -EOPNOTSUPP;
+    int error = gpu->cuda->address_range(base, size, pointer);
+    if (!error)
+        error = gpu->cuda->ipc_get(handle, *base);
+    gpu->cuda->context_pop(&ignored);
+    return error ? -EOPNOTSUPP : 0;
+}
+
 void softnic_gpu_close(struct softnic_context *ctx)
 {
     void *ignored;
@@ -141,8 +156,9 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx)
 
 static void close_batch(struct softnic_gpu *gpu)
 {
-    uint64_t last = gpu->batch_head == gpu->batch_tail ? gpu->entry_tail
-                                                       : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
+    uint64_t last = gpu->batch_head == gpu->batch_tail
+                        ? gpu->entry_tail
+                        : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
     if (gpu->entry_head == last || gpu->batch_head - gpu->batch_tail == BATCHES)
         return;
     if (!gpu->broken && gpu->cuda->event_record(gpu->batches[gpu->batch_head % BATCHES].event, gpu->stream))
@@ -173,8 +189,7 @@ bool softnic_gpu_poll(struct softnic_context *ctx)
     close_batch(gpu);
     uint64_t before = gpu->batch_tail;
     while (gpu->batch_tail != gpu->batch_head) {
-        int state =
-            gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
+        int state = gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
         if (state == SOFTNIC_CUDA_NOT_READY)
             break;
         if (state != SOFTNIC_CUDA_SUCCESS)
@@ -227,7 +242,8 @@ static struct entry *add_entry(struct softnic_context *ctx, struct softnic_qp *q
     return e;
 }
 
-void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
+                              const struct softnic_frame *request)
 {
     struct entry *e = add_entry(link->context, qp);
     e->link = link;
@@ -248,7 +264,8 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
         at = 0;
     }
     if (gpu->staging_head + size - gpu->staging_tail > STAGING) {
-        /* Entries only remember what batches cover: without one, what this message has staged so far ends here. */
+        /* Entries only remember what batches cover: without one, what this message has staged so far ends
+         * here. */
         void *event = gpu->batches[gpu->batch_head % BATCHES].event;
         uint64_t begun = softnic_now();
         pthread_mutex_lock(&ctx->lock);
@@ -270,7 +287,8 @@ static int drain(struct softnic_gpu *gpu, void *event)
 {
     int state = gpu->cuda->event_record(event, gpu->stream);
     uint64_t begun = softnic_now();
-    while (!state && (state = gpu->cuda->event_query(event)) == SOFTNIC_CUDA_NOT_READY && softnic_now() - begun < SETTLE_NS)
+    while (!state && (state = gpu->cuda->event_query(event)) == SOFTNIC_CUDA_NOT_READY &&
+           softnic_now() - begun < SETTLE_NS)
         state = 0;
     return state ? -EIO : 0;
 }
@@ -284,7 +302,8 @@ int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address)
     return drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
 }
 
-static int host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from, uint64_t bytes)
+static int host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from,
+                       uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
@@ -319,14 +338,34 @@ static int gpu_to_host(struct softnic_context *ctx, void *to, uint64_t from, uin
     return 0;
 }
 
+/* Between two places of one GPU, by way of pinned memory: the driver may copy inside a GPU with a kernel,
+ * which would wait for an SM that waits for these bytes. (CUDA driver API,
+ * CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: only a hint.) */
+static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from, uint64_t bytes)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        uint8_t *staged = stage(ctx, n);
+        if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
+            gpu->cuda->copy_to_device(to + at, staged, n, gpu->stream))
+            return -EIO;
+    }
+    return 0;
+}
+
 /* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. */
-static int copy_run(struct softnic_link *link, void *to, bool to_gpu, const uint8_t *payload, uint64_t from, uint64_t bytes)
+static int copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr, const uint8_t *payload,
+                    uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
-    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes);
-    if (to_gpu && mapped)
+    int device = -1;
+    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes, &device);
+    if (mr->gpu && mapped && device == mr->share->device)
+        return gpu_to_itself(link->context, (uintptr_t)to, mapped, bytes);
+    if (mr->gpu && mapped)
         return gpu->cuda->copy_device((uintptr_t)to, mapped, bytes, gpu->stream) ? -EIO : 0;
-    if (to_gpu)
+    if (mr->gpu)
         return host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
     if (mapped)
         return gpu_to_host(link->context, to, mapped, bytes);
@@ -338,8 +377,8 @@ static int copy_run(struct softnic_link *link, void *to, bool to_gpu, const uint
     return 0;
 }
 
-static int copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr, int count,
-                    const struct softnic_message *message)
+static int copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr,
+                    int count, const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
     const uint8_t *payload = head->segments ? NULL : message->payload;
@@ -354,7 +393,7 @@ static int copy_all(struct softnic_link *link, const struct iovec *to, struct so
                 uint64_t left = message->segment[segment].length - used;
                 n = n < left ? n : left;
             }
-            error = copy_run(link, (char *)to[i].iov_base + at, mr[i]->gpu, payload ? payload + used : NULL,
+            error = copy_run(link, (char *)to[i].iov_base + at, mr[i], payload ? payload + used : NULL,
                              head->segments ? message->segment[segment].address + used : 0, n);
             used += n;
             if (head->segments && used == message->segment[segment].length) {
@@ -368,8 +407,8 @@ static int copy_all(struct softnic_link *link, const struct iovec *to, struct so
     return error == -EIO ? -EFAULT : error;
 }
 
-int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to, struct softnic_mr **mr,
-                      int count, const struct softnic_message *message)
+int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
+                      struct softnic_mr **mr, int count, const struct softnic_message *message)
 {
     struct softnic_context *ctx = link->context;
     unsigned generation = qp->generation;

@@ -229,7 +229,8 @@ void softnic_link_kill(struct softnic_link *link)
     shutdown(link->fd, SHUT_RDWR);
     if (link->requester)
         softnic_requester_link_lost(link->context, link);
-    pthread_cond_broadcast(&link->context->idle); /* who waits for the peer to map something does so in vain */
+    pthread_cond_broadcast(
+        &link->context->idle); /* who waits for the peer to map something does so in vain */
 }
 
 void softnic_links_drop(struct softnic_context *ctx)

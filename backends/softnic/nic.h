@@ -102,6 +102,7 @@ struct softnic_share {
     struct softnic_share *next; /* in context->shares */
     uint64_t base, size;
     struct softnic_cuda_handle handle;
+    int device; /* ordinal */
     uint64_t serial;
     unsigned users; /* regions */
 };
@@ -110,6 +111,7 @@ struct softnic_share {
 struct softnic_mapping {
     struct softnic_mapping *next; /* in link->mappings */
     uint64_t base, size, local;
+    int device;  /* ordinal in this process; -1: not known */
     bool opened; /* by its handle: to be closed */
 };
 
@@ -139,8 +141,9 @@ struct softnic_link {
     uint64_t hello_word; /* what the peer reads to prove that it can */
     uint8_t *out;
     size_t out_head, out_tail, out_size;
-    uint64_t shares_sent, shares_taken; /* requester: of context->shares, by serial; the peer has mapped them */
-    struct softnic_mapping *mappings;   /* responder: the peer's GPU memory */
+    uint64_t shares_sent,
+        shares_taken;                 /* requester: of context->shares, by serial; the peer has mapped them */
+    struct softnic_mapping *mappings; /* responder: the peer's GPU memory */
     struct {
         bool owed;
         uint32_t qpn_to, qpn_from, psn, bytes;

@@ -210,10 +210,9 @@ static const struct {
     const char *(*set)(struct softnic_options *options,
                        const char *value); /* NULL, or what the value must be */
 } keys[] = {
-    {"devices", set_devices}, {"link", set_link},       {"copy", set_copy},
-    {"bw", set_bw},           {"latency", set_latency}, {"drop-peer", set_drop},
-    {"delay", set_delay},     {"fail-wr", set_fail},    {"seed", set_seed},
-    {"gpu", set_gpu},
+    {"devices", set_devices}, {"link", set_link},      {"copy", set_copy},   {"bw", set_bw},
+    {"latency", set_latency}, {"drop-peer", set_drop}, {"delay", set_delay}, {"fail-wr", set_fail},
+    {"seed", set_seed},       {"gpu", set_gpu},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)

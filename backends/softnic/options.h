@@ -18,17 +18,17 @@ struct softnic_options {
     unsigned devices;
     bool roce; /* Ethernet port with RoCE v2 GIDs; else an InfiniBand port with LIDs */
     enum softnic_copy copy;
-    double bytes_per_ns; /* 0: unshaped */
-    uint64_t latency_ns; /* one way */
+    double bytes_per_ns;          /* 0: unshaped */
+    uint64_t latency_ns;          /* one way */
     bool bw_given, latency_given; /* else GPU memory has a default */
     bool gpu_refuse;              /* GPU memory cannot be registered */
-    int drop_device;     /* the peer device that is unreachable; -1: none */
-    uint64_t drop_after; /* messages sent by the context before the drop */
-    uint64_t delay_ns;   /* added to messages ... */
-    uint64_t delay_nth;  /* ... this one only (1 is the first); 0: all of them ... */
-    double delay_chance; /* ... with this probability */
-    uint64_t fail_nth;   /* the work request that fails (1 is the first); 0: none */
-    int fail_status;     /* enum ibv_wc_status */
+    int drop_device;              /* the peer device that is unreachable; -1: none */
+    uint64_t drop_after;          /* messages sent by the context before the drop */
+    uint64_t delay_ns;            /* added to messages ... */
+    uint64_t delay_nth;           /* ... this one only (1 is the first); 0: all of them ... */
+    double delay_chance;          /* ... with this probability */
+    uint64_t fail_nth;            /* the work request that fails (1 is the first); 0: none */
+    int fail_status;              /* enum ibv_wc_status */
     uint64_t seed;
 };
 

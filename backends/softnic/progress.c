@@ -46,8 +46,8 @@ static void reap(struct softnic_context *ctx)
     }
 }
 
-/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave within what waking up
- * takes, the thread looks again at once: a put of a chunk lasts no longer than that. */
+/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave within what
+ * waking up takes, the thread looks again at once: a put of a chunk lasts no longer than that. */
 static int patience(struct softnic_context *ctx)
 {
     if (softnic_gpu_busy(ctx))

@@ -219,8 +219,8 @@ static bool in_gpu_memory(struct softnic_qp *qp, const struct softnic_wqe *wqe, 
     struct iovec at[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE];
     int count = wqe->is_inline ? 0
-                               : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, access, 0,
-                                                   wqe->length, at, mr);
+                               : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, access,
+                                                   0, wqe->length, at, mr);
     bool gpu = false;
     for (int i = 0; i < count; i++)
         gpu |= mr[i]->gpu;

@@ -64,8 +64,8 @@ static void say_no(struct softnic_link *link, struct softnic_qp *qp, const struc
     }
 }
 
-/* A refusal also says that everything before it is done, as every response but an acknowledgement of its own does: so GPU
- * copies end first. */
+/* A refusal also says that everything before it is done, as every response but an acknowledgement of its own
+ * does: so GPU copies end first. */
 static void settle(struct softnic_link *link, const struct softnic_qp *qp)
 {
     if (qp && qp->copies)
@@ -79,7 +79,8 @@ static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struc
     say_no(link, qp, request, why);
 }
 
-void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp,
+                                   const struct softnic_frame *request)
 {
     say_no(link, qp, request, SOFTNIC_NAK_OPERATION);
     softnic_qp_to_error(qp);
@@ -163,16 +164,17 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
         }
     }
     bool gpu_target = false, gpu = false;
+    int device;
     for (int i = 0; i < count; i++)
         gpu_target |= mr[i]->gpu;
     for (int i = 0; i < request->segments && link->mappings; i++)
-        gpu |= softnic_share_address(link, message->segment[i].address, 1) != 0;
+        gpu |= softnic_share_address(link, message->segment[i].address, 1, &device) != 0;
     if (!gpu_target)
         settle(link, qp); /* these bytes come after those on their way to the GPU */
     if (request->segments || gpu_target) {
-        int error = gpu || gpu_target
-                        ? softnic_gpu_place(link, qp, to, mr, count, message)
-                        : softnic_pull_pinned(link, qp, to, mr, count, message->segment, request->segments, bytes);
+        int error = gpu || gpu_target ? softnic_gpu_place(link, qp, to, mr, count, message)
+                                      : softnic_pull_pinned(link, qp, to, mr, count, message->segment,
+                                                            request->segments, bytes);
         if (error == -EFAULT) /* either side has unmapped registered memory */
             refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
         return !error;

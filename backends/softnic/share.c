@@ -1,6 +1,7 @@
-/* GPU memory between processes: whoever sends names an allocation by its cudaIpc handle, once per link, in a SHARE frame;
- * whoever receives maps it and copies out of it. What a later frame's segments say is looked up among the mappings: an
- * address of GPU memory is nobody else's address in its process. Nobody ever writes into another process's memory. */
+/* GPU memory between processes: whoever sends names an allocation by its cudaIpc handle, once per link, in a
+ * SHARE frame; whoever receives maps it and copies out of it. What a later frame's segments say is looked up
+ * among the mappings: an address of GPU memory is nobody else's address in its process. Nobody ever writes
+ * into another process's memory. */
 #include "gpu.h"
 
 #include <errno.h>
@@ -13,8 +14,8 @@ enum {
     WAIT_SECONDS = 5, /* for a peer to map what is shared with it: the driver takes milliseconds */
 };
 
-static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size, const struct softnic_cuda_handle *handle,
-                       struct softnic_share **out)
+static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size, int device,
+                       const struct softnic_cuda_handle *handle, struct softnic_share **out)
 {
     for (struct softnic_share *s = ctx->shares; s; s = s->next)
         if (s->base == base && s->size == size && !memcmp(&s->handle, handle, sizeof(*handle))) {
@@ -25,8 +26,13 @@ static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size
     struct softnic_share *s = calloc(1, sizeof(*s));
     if (!s)
         return -ENOMEM;
-    *s = (struct softnic_share){
-        .next = ctx->shares, .base = base, .size = size, .handle = *handle, .serial = ++ctx->share_serial, .users = 1};
+    *s = (struct softnic_share){.next = ctx->shares,
+                                .base = base,
+                                .size = size,
+                                .handle = *handle,
+                                .device = device,
+                                .serial = ++ctx->share_serial,
+                                .users = 1};
     *out = ctx->shares = s;
     for (struct softnic_link *link = ctx->links; link; link = link->next)
         if (link->requester && link->ready && !link->dead)
@@ -44,25 +50,25 @@ int softnic_share_make(struct softnic_context *ctx, void *address, size_t length
     int ordinal = 0;
     uint64_t pointer = (uintptr_t)address, base = 0;
     size_t size = 0;
-    if (!cuda || cuda->pointer_attribute(&type, SOFTNIC_CUDA_MEMORY_TYPE, pointer) || type != SOFTNIC_CUDA_DEVICE_MEMORY)
+    if (!cuda || cuda->pointer_attribute(&type, SOFTNIC_CUDA_MEMORY_TYPE, pointer) ||
+        type != SOFTNIC_CUDA_DEVICE_MEMORY)
         return 0;
     if (ctx->options.gpu_refuse)
         return -EFAULT; /* as a device answers whose kernel finds no pages there */
     if (access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
         return -EOPNOTSUPP;
     if (cuda->pointer_attribute(&managed, SOFTNIC_CUDA_IS_MANAGED, pointer) || managed ||
-        cuda->pointer_attribute(&ordinal, SOFTNIC_CUDA_DEVICE_ORDINAL, pointer) ||
-        cuda->address_range(&base, &size, pointer))
+        cuda->pointer_attribute(&ordinal, SOFTNIC_CUDA_DEVICE_ORDINAL, pointer))
         return -EOPNOTSUPP;
-    if (length > size || pointer - base > size - length)
-        return -EFAULT;
-    if (cuda->ipc_get(&handle, base))
-        return -EOPNOTSUPP; /* not of cuMemAlloc */
     int result = softnic_gpu_open(ctx, ordinal);
+    if (!result)
+        result = softnic_gpu_describe(ctx, pointer, &base, &size, &handle);
+    if (!result && (length > size || pointer - base > size - length))
+        result = -EFAULT;
     if (result)
         return result;
     pthread_mutex_lock(&ctx->lock);
-    result = make_locked(ctx, base, size, &handle, share);
+    result = make_locked(ctx, base, size, ordinal, &handle, share);
     pthread_mutex_unlock(&ctx->lock);
     return result;
 }
@@ -103,8 +109,8 @@ void softnic_share_answered(struct softnic_link *link, const struct softnic_mess
     pthread_cond_broadcast(&link->context->idle);
 }
 
-/* A QP does not become ready to send before its peer has mapped what it may send from: mapping while kernels run could
- * wait for them, and they for the data. */
+/* A QP does not become ready to send before its peer has mapped what it may send from: mapping while kernels
+ * run could wait for them, and they for the data. */
 void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
 {
     struct timespec end;
@@ -137,14 +143,18 @@ static void unmap(struct softnic_link *link, struct softnic_mapping *mapping)
 }
 
 /* Opens the handle, and copies one word out of it: a mapping that cannot be read is found out here. */
-static bool open_mapping(struct softnic_link *link, struct softnic_mapping *m, const struct softnic_cuda_handle *handle)
+static bool open_mapping(struct softnic_link *link, struct softnic_mapping *m,
+                         const struct softnic_cuda_handle *handle)
 {
     const struct softnic_cuda *cuda = softnic_gpu_calls(link->context);
+    if (!cuda)
+        return false;
     m->local = m->base;
-    if (link->peer_pid == getpid()) /* the driver does not open a process's own handles */
-        return cuda != NULL;
-    m->opened = cuda && !cuda->ipc_open(&m->local, *handle, SOFTNIC_CUDA_IPC_LAZY_PEER_ACCESS);
-    return m->opened && !softnic_gpu_probe(link->context, m->local);
+    if (link->peer_pid != getpid()) /* the driver does not open a process's own handles */
+        m->opened = !cuda->ipc_open(&m->local, *handle, SOFTNIC_CUDA_IPC_LAZY_PEER_ACCESS);
+    if (cuda->pointer_attribute(&m->device, SOFTNIC_CUDA_DEVICE_ORDINAL, m->local))
+        m->device = -1;
+    return link->peer_pid == getpid() || (m->opened && !softnic_gpu_probe(link->context, m->local));
 }
 
 void softnic_share_take(struct softnic_link *link, const struct softnic_message *message)
@@ -179,10 +189,13 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
     softnic_link_flush(link);
 }
 
-uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length)
+uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length, int *device)
 {
     struct softnic_mapping *m = overlapping(link, address, 1);
-    return m && length <= m->size && address - m->base <= m->size - length ? m->local + (address - m->base) : 0;
+    if (!m || length > m->size || address - m->base > m->size - length)
+        return 0;
+    *device = m->device;
+    return m->local + (address - m->base);
 }
 
 void softnic_share_unmap_all(struct softnic_link *link)

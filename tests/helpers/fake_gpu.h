@@ -1,6 +1,7 @@
-/* A GPU that a test holds in its hand, behind softnic's table of CUDA calls. Its memory is at addresses that the CPU
- * cannot touch (PROT_NONE), and only its copy engine, a thread that takes its time, reaches it. Memory is shared between
- * processes that fork after fake_gpu_start: an IPC handle is the allocation's number. */
+/* A GPU that a test holds in its hand, behind softnic's table of CUDA calls. Its memory is at addresses that
+ * the CPU cannot touch (PROT_NONE), and only its copy engine, a thread that takes its time, reaches it.
+ * Memory is shared between processes that fork after fake_gpu_start: an IPC handle is the allocation's
+ * number. Even allocations are of device 0, odd ones of device 1. */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 
@@ -26,13 +27,13 @@ struct fake_op {
 };
 
 static struct {
-    uint8_t *device[FAKE_ALLOCATIONS];  /* what the program sees */
-    uint8_t *mapped[FAKE_ALLOCATIONS];  /* the same, as another process's mapping: other addresses */
-    uint8_t *engine[FAKE_ALLOCATIONS];  /* what the copy engine sees */
+    uint8_t *device[FAKE_ALLOCATIONS]; /* what the program sees */
+    uint8_t *mapped[FAKE_ALLOCATIONS]; /* the same, as another process's mapping: other addresses */
+    uint8_t *engine[FAKE_ALLOCATIONS]; /* what the copy engine sees */
     struct fake_op queue[FAKE_QUEUE_OPS];
     uint64_t head, tail;
-    long slow_ns;     /* a copy takes so long */
-    int fail_copies;  /* the next copies are refused */
+    long slow_ns;    /* a copy takes so long */
+    int fail_copies; /* the next copies are refused */
     int opens, closes, copies_device, contexts;
     int held; /* the engine stands still */
     pthread_t thread;
@@ -122,16 +123,20 @@ static int fake_event_query(void *event)
 static int fake_which(uint64_t pointer)
 {
     for (int i = 0; i < FAKE_ALLOCATIONS; i++)
-        if (pointer - (uintptr_t)fake_gpu.device[i] < FAKE_ALLOCATION_BYTES)
+        if (pointer - (uintptr_t)fake_gpu.device[i] < FAKE_ALLOCATION_BYTES ||
+            pointer - (uintptr_t)fake_gpu.mapped[i] < FAKE_ALLOCATION_BYTES)
             return i;
     return -1;
 }
 
 static int fake_attribute(void *value, int attribute, uint64_t pointer)
 {
-    if (fake_which(pointer) < 0)
+    int which = fake_which(pointer);
+    if (which < 0)
         return 1; /* CUDA_ERROR_INVALID_VALUE: host memory that CUDA does not know */
-    *(unsigned *)value = attribute == SOFTNIC_CUDA_MEMORY_TYPE ? SOFTNIC_CUDA_DEVICE_MEMORY : 0;
+    *(int *)value = attribute == SOFTNIC_CUDA_MEMORY_TYPE      ? SOFTNIC_CUDA_DEVICE_MEMORY
+                    : attribute == SOFTNIC_CUDA_DEVICE_ORDINAL ? which % 2
+                                                               : 0;
     return 0;
 }
 
@@ -267,7 +272,8 @@ static int fake_gpu_start(void)
         fake_gpu.device[i] = mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
         fake_gpu.mapped[i] = mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
         close(fd);
-        if (fake_gpu.engine[i] == MAP_FAILED || fake_gpu.device[i] == MAP_FAILED || fake_gpu.mapped[i] == MAP_FAILED)
+        if (fake_gpu.engine[i] == MAP_FAILED || fake_gpu.device[i] == MAP_FAILED ||
+            fake_gpu.mapped[i] == MAP_FAILED)
             return -1;
     }
     return 0;
