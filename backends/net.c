@@ -231,6 +231,9 @@ static void net_close(struct mk_comm *comm)
     }
     if (net->fabric)
         net->fabric->ops->close(net->fabric);
+    /* A GPU's memory must not be freed while another process still has it mapped (softnic's way to read it). */
+    if (net->proxy && comm->heap.memory != MK_MEMORY_HOST && !comm_failed(comm))
+        bootstrap_barrier(comm->bootstrap);
     proxy_destroy(net->proxy);
     free(comm->messages.messages);
     memset(&comm->messages, 0, sizeof comm->messages);

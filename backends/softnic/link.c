@@ -240,12 +240,17 @@ void softnic_links_drop(struct softnic_context *ctx)
             softnic_link_kill(link);
 }
 
+/* The link is in no list any more. Under context->lock; once the progress thread has ended, without (softnic_gpu_close
+ * has unmapped everything by then). */
 void softnic_link_free(struct softnic_link *link)
 {
     softnic_gpu_forget_link(link->context, link);
-    if (link->mappings)
-        softnic_gpu_settle(link->context); /* nothing copies out of them any more */
-    softnic_share_unmap_all(link);
+    if (link->mappings) {
+        softnic_gpu_settle(link->context);          /* nothing copies out of them any more */
+        pthread_mutex_unlock(&link->context->lock); /* unmapping may wait for a kernel that runs */
+        softnic_share_unmap_all(link);
+        pthread_mutex_lock(&link->context->lock);
+    }
     close(link->fd);
     free(link->out);
     free(link);
