@@ -108,6 +108,12 @@ static int run_here(struct run_job *job, char **argv)
     int interrupted, status;
     char torch[] = "/tmp/mkernel-torch-XXXXXX";
     int torch_fd = -1;
+    struct run_live live;
+    if (run_live_open(&live, job, text, sizeof text)) {
+        free(ends);
+        fprintf(stderr, "mkernel run: %s; `mkernel run --help` tells more\n", text);
+        return STATUS_USAGE;
+    }
     share_cores(world);
     if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
         !strcmp(job->options.vs, "torch") && bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
@@ -120,6 +126,7 @@ static int run_here(struct run_job *job, char **argv)
         setenv("MKERNEL_BENCH_TORCH", torch, 1);
     }
     int result = ends ? spawn_ranks(argv, world, grace_ns, ends, &interrupted) : -ENOMEM;
+    run_live_close(&live);
     if (result) {
         snprintf(text, sizeof text, "the ranks could not be started: %s", strerror(-result));
         status = say(&job->options, STATUS_FAILED, text);
@@ -194,6 +201,11 @@ static int run_op(int argc, char **argv, int bench)
         return STATUS_USAGE;
     }
     join_words(argc, argv, job.command, sizeof job.command);
+    if (is_rank && !is_spawned && options.live) {
+        fprintf(stderr, "mkernel run: under a launcher nobody has the terminal; leave --live out and look on with `mkernel tui "
+                        "--attach`\n");
+        return STATUS_USAGE;
+    }
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     share_cores(me.local_world);

@@ -6,6 +6,7 @@
  *   run_data.c      the launch's operands, on host or GPU
  *   run_check.c     whether its results are right
  *   run_trace.c     what it tells the tracer
+ *   run_live.c      what it shows while it runs
  *   run_report.c    the table, the JSON and the CSV */
 #ifndef MK_RUN_H
 #define MK_RUN_H
@@ -27,6 +28,7 @@ struct run_options {
     uint64_t tile[2], chunk_rows, pieces, width;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
+    int live;           /* the viewer while it runs */
     int traced;         /* bench on the GPU: record events */
     const char *shapes; /* bench on the GPU: M,N,K:M,N,K */
 };
@@ -130,6 +132,22 @@ struct run_trace;
 int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
 void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
                    const struct run_result *result, char *lost, size_t lost_size);
+
+/* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on. Ended by live_end, before
+ * the communicator is closed. */
+struct live;
+struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, const struct mk_plan *plan);
+int run_live_folder(const struct run_job *job, int job_pid, char *path, size_t size);
+
+/* Around all ranks of a job that this process starts: with --live begins the viewer and holds the ranks' words back until it
+ * ends; afterwards takes away what ranks left that were killed. 0, or -EINVAL with a sentence. */
+struct run_live {
+    char folder[256];
+    int output, saved[2]; /* -1: no viewer */
+    int viewer;           /* its process */
+};
+int run_live_open(struct run_live *l, const struct run_job *job, char *error, size_t size);
+void run_live_close(struct run_live *l);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
 /* The table, on stdout. 0 or -errno. */

@@ -75,6 +75,8 @@ static const struct option_spec run_specs[] = {
     COMMON_SPECS,
     {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1"},
     {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095},
+    {"live", OPTION_FLAG, AT(o.live), NULL,
+     "watch it while it runs: what every CTA does, who waits for whom (also, from elsewhere: `mkernel tui --attach`)"},
 };
 
 static const struct option_spec bench_specs[] = {

@@ -4,6 +4,7 @@
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 #include "core/comm.h"
+#include "tracer/live.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct rank {
     double *bursts; /* ms per launch of every timed burst */
     uint64_t burst_count;
     struct run_trace *trace;
+    struct live *live;
     char trace_lost[300];
     uint64_t progress_at; /* ns: when to show progress next */
     int progress_shown;
@@ -140,13 +142,16 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
 {
     const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
     int result = 0;
+    live_phase(r->live, LIVE_FILLS, first - 1);
     for (uint64_t i = 0; i < count && !result; i++)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
         return result;
     /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last.
      */
+    live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);
+    live_phase(r->live, LIVE_LAUNCHES, first - 1);
     uint64_t start = now_ns();
     for (uint64_t i = 0; i < count && !result; i++)
         result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
@@ -154,6 +159,7 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
     *ms = (double)(now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
         return result ? result : waited;
+    live_phase(r->live, LIVE_CHECKS, first - 1);
     for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
         struct check_result one = {0};
         spoil(r, i, first + i);
@@ -305,6 +311,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         snprintf(sentence, size, "%s", mk_error(r.comm));
         goto out;
     }
+    r.live = run_live_begin(job, r.comm, r.plan);
     r.bursts = calloc(job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
     if (result) {
@@ -316,6 +323,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         goto out;
     }
     result = run_launches(&r);
+    live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
     clear_progress(&r);
     if (result) {
         say_failure(&r, result, sentence, size);
@@ -325,6 +333,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
     status = report(&r, sentence, size);
 out:
+    live_end(r.live);
     mk_comm_close(r.comm);
     if (r.data.job)
         run_data_close(&r.data);

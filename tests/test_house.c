@@ -25,7 +25,7 @@ static const struct {
     {"tracer", {"tracer/", "core/"}},
     {"kernels", {"kernels/", "core/", "backends/", "tracer/"}},
     {"sim", {"sim/", "core/", "backends/", "tracer/"}},
-    {"tui", {"tui/", "tracer/reader.h"}},
+    {"tui", {"tui/", "tracer/reader.h", "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };
 

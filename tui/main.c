@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "tui/layout.h"
+#include "tui/live.h"
 #include "tui/screen.h"
 #include "tui/script.h"
 
@@ -21,6 +22,7 @@ struct options {
     int width, height;
     int dump; /* 1 text, 2 with colours and attributes */
     int ascii, no_mouse, no_colour, key_times;
+    int attach, until_end;
 };
 
 struct viewer {
@@ -34,8 +36,12 @@ struct viewer {
 
 static void print_help(void)
 {
-    printf("usage: mkernel tui FILE [FILE] [OPTIONS]\n\n"
+    printf("usage: mkernel tui FILE [FILE] [OPTIONS]\n"
+           "       mkernel tui --attach [JOB] [OPTIONS]\n\n"
            "Shows a trace as timelines of CTA roles; two files are compared. ? lists the keys, q quits.\n\n"
+           "  --attach [JOB]            shows a running `mkernel run` instead: what every CTA does now, and who\n"
+           "                            waits for whom. JOB is its process; not needed where one job runs\n"
+           "  --until-end               with --attach: waits for the job to begin, ends with it\n"
            "  --script FILE             plays keys from a file first (docs/VIEWER.md)\n"
            "  --dump-screen             prints the screen as text instead of taking the terminal\n"
            "  --dump-screen=attributes  ... and then its colours and attributes, a letter per cell\n"
@@ -47,6 +53,7 @@ static void print_help(void)
            "examples:\n"
            "  mkernel tui run.db\n"
            "  mkernel tui measured.db simulated.db\n"
+           "  mkernel tui --attach\n"
            "  mkernel tui run.db --dump-screen --size 120x40\n");
 }
 
@@ -95,6 +102,10 @@ static int parse(struct options *o, int argc, char **argv)
             o->no_mouse = 1;
         } else if (!strcmp(a, "--key-times")) {
             o->key_times = 1;
+        } else if (!strcmp(a, "--attach")) {
+            o->attach = 1;
+        } else if (!strcmp(a, "--until-end")) {
+            o->until_end = 1;
         } else if (a[0] == '-' && a[1]) {
             return usage("there is no option %s", a);
         } else if (o->files == 2) {
@@ -103,11 +114,15 @@ static int parse(struct options *o, int argc, char **argv)
             o->file[o->files++] = a;
         }
     }
-    if (o->files == 0)
+    if (o->attach && o->files > 1)
+        return usage("one job at a time; %s is one too many", o->file[1]);
+    if (o->until_end && !o->attach)
+        return usage("--until-end goes with --attach%s", "");
+    if (o->files == 0 && !o->attach)
         return usage("a trace file is missing%s", "");
     if (o->width && !o->dump)
         return usage("--size goes with --dump-screen%s", "");
-    if (o->key_times && !(o->dump && o->script))
+    if (o->key_times && (o->attach || !(o->dump && o->script)))
         return usage("--key-times goes with --dump-screen and --script%s", "");
     if (!o->width) {
         o->width = 80;
@@ -229,6 +244,11 @@ int command_tui(int argc, char **argv)
     int status = parse(&v.options, argc, argv), rc = 0;
     if (status)
         return status < 0 ? DONE : status;
+    if (v.options.attach) {
+        const struct options *o = &v.options;
+        return live_show(&(struct live_options){o->file[0], o->script, o->width, o->height, o->dump, o->ascii,
+                                                o->no_mouse, o->until_end});
+    }
     if (v.options.script)
         rc = script_read(&v.script, v.options.script, error, sizeof error);
     for (int i = 0; i < v.options.files && !rc; i++)

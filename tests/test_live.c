@@ -1,0 +1,286 @@
+/* A running job shows its progress words to whoever looks: the live viewer says what each CTA does, follows a wait to the
+ * rank that keeps everybody, and names a rank that was stopped in a real run. A job without a place to publish runs all the
+ * same, and nothing is left behind. */
+#include "tests/helpers/live_stage.h"
+
+#include <sys/stat.h>
+
+#include "tests/helpers/command.h"
+
+static char folder[] = "/tmp/mk_live_XXXXXX", environment[96];
+
+/* ---- a made-up snapshot ---- */
+
+static int check_golden(const char *name, int width, int height, int ascii, const char *keys)
+{
+    char path[160];
+    struct live_stage s;
+    live_stage_open(&s, width, height, ascii);
+    live_stage_play(&s, keys);
+    snprintf(path, sizeof path, "tests/golden/live-%s-%dx%d-%s.txt", name, width, height, ascii ? "ascii" : "utf8");
+    char *text = live_stage_text(&s, !ascii);
+    int same = live_stage_golden(path, text);
+    for (const char *c = text; ascii && *c; c++)
+        assert_true((unsigned char)*c < 0x80);
+    free(text);
+    live_stage_close(&s);
+    return same;
+}
+
+static void golden_screens(void **state)
+{
+    static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
+    int wrong = 0;
+    for (int i = 0; i < 5; i++)
+        for (int ascii = 0; ascii < 2; ascii++) {
+            wrong += !check_golden("start", size[i][0], size[i][1], ascii, "");
+            wrong += !check_golden("worst", size[i][0], size[i][1], ascii, "w");
+        }
+    wrong += !check_golden("open", 120, 40, 0, "Z Down Space Down*2");
+    wrong += !check_golden("help", 80, 24, 0, "?");
+    assert_int_equal(wrong, 0);
+}
+
+/* Rank 0 of node 0 misses a chunk of rank 3 (node 1), which rank 1 would hand on; rank 1 waits for the same; rank 3 is
+ * stopped. */
+static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state)
+{
+    struct live_stage s;
+    struct live_chain c;
+    live_stage_open(&s, 120, 40, 0);
+    live_chain(&s.job, 0, 0, &c);
+    assert_int_equal(c.count, 3);
+    assert_int_equal(c.step[0].rank, 0);
+    assert_int_equal(c.step[1].rank, 1);
+    assert_int_equal(c.step[2].rank, 3);
+    assert_int_equal(c.root, 3);
+    assert_non_null(strstr(c.step[0].text, "chunk 0 of rank 3's A"));
+    assert_non_null(strstr(c.step[2].text, "rank 3 is stopped"));
+    assert_non_null(strstr(s.m.verdict.text, "rank 3 is stopped (process 4714; SIGCONT lets it go on): 19 of 36 CTAs"));
+    live_stage_close(&s);
+}
+
+static void a_relay_that_is_stopped_is_named_itself(void **state)
+{
+    struct live_stage s;
+    struct live_chain c;
+    live_stage_open(&s, 120, 40, 0);
+    s.job.ranks[3].state = LIVE_RUNS;
+    s.job.ranks[1].state = LIVE_SILENT;
+    live_chain(&s.job, 0, 0, &c);
+    assert_int_equal(c.root, 1);
+    assert_non_null(strstr(c.step[c.count - 1].text, "rank 1 has not run for"));
+    live_stage_close(&s);
+}
+
+static void ranks_that_wait_for_each_other_are_called_a_circle(void **state)
+{
+    struct live_stage s;
+    struct live_chain c;
+    live_stage_open(&s, 120, 40, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        s.job.ranks[i].state = LIVE_RUNS;
+    for (uint32_t i = 0; i < s.job.ranks[0].header.ctas; i++) {
+        live_stage_wait(&s, 0, i, 1, 7, 2000);
+        live_stage_wait(&s, 1, i, 0, 7, 2000);
+    }
+    live_chain(&s.job, 0, 0, &c);
+    assert_int_equal(c.count, 3);
+    assert_non_null(strstr(c.step[2].text, "circle"));
+    live_stage_close(&s);
+}
+
+static void a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does(void **state)
+{
+    struct live_stage s;
+    struct live_chain c;
+    live_stage_open(&s, 120, 40, 0);
+    s.job.ranks[3].state = LIVE_RUNS;
+    s.job.ranks[3].header.phase = LIVE_CHECKS;
+    for (uint32_t i = 0; i < s.job.ranks[3].header.ctas; i++)
+        s.job.ranks[3].words[i].word = 6ull << 32;
+    live_chain(&s.job, 0, 0, &c);
+    assert_int_equal(c.root, 3);
+    assert_non_null(strstr(c.step[c.count - 1].text, "rank 3 has not begun launch 7: it checks the result"));
+    live_stage_close(&s);
+}
+
+/* Whatever words a rank publishes, chains end and screens are drawn. */
+static void any_words_make_a_screen(void **state)
+{
+    uint64_t x = 88172645463325252ull;
+    for (int round = 0; round < 300; round++) {
+        struct live_stage s;
+        live_stage_open(&s, 40 + round % 90, 10 + round % 40, round & 1);
+        for (uint32_t i = 0; i < 4; i++) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            s.job.ranks[i].state = (enum live_state)(x % LIVE_STATES);
+            s.job.ranks[i].header.phase = (uint32_t)(x >> 40);
+            for (uint32_t k = 0; k < s.job.ranks[i].header.ctas; k++) {
+                x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+                s.job.ranks[i].words[k].word = x & (round % 3 ? 0x00000007000003f7ull : ~0ull);
+                s.job.ranks[i].words[k].since = x >> 30;
+            }
+        }
+        live_model_take(&s.m, &s.job);
+        live_stage_play(&s, "w Enter*3 Backspace Z j j Space G k Space Enter g PageDown p ? ?");
+        live_stage_close(&s);
+    }
+}
+
+/* ---- a real run ---- */
+
+static int is_empty(const char *path)
+{
+    return rmdir(path) == 0;
+}
+
+static pid_t rank_pid(const char *job, int rank)
+{
+    struct live_header h = {.pid = 0};
+    char path[256];
+    snprintf(path, sizeof path, "%s/rank-%d", job, rank);
+    int fd = open(path, O_RDONLY);
+    ssize_t n = fd < 0 ? 0 : read(fd, &h, sizeof h);
+    if (fd >= 0)
+        close(fd);
+    return n == (ssize_t)sizeof h ? h.pid : 0;
+}
+
+static void moment(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000l}, NULL);
+}
+
+static void a_stopped_rank_of_a_real_run_is_named(void **state)
+{
+    static struct command_run job, look;
+    char path[128], line[256], name[64];
+    pid_t stopped = 0;
+    int named = 0, blamed = 0;
+    command_start(&job,
+                  "run ag_gemm --nodes 2 --gpus 2 --exec host --nic soft --shape 1024,512,512 --iters 1000000 --timeout 60",
+                  environment, NULL);
+    snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
+    for (int i = 0; i < 400 && !(stopped = rank_pid(path, 2)); i++)
+        moment(25);
+    assert_true(stopped > 0);
+    snprintf(line, sizeof line, "tui --attach %d --dump-screen --size 160x24", (int)job.pid);
+    snprintf(name, sizeof name, "rank 2 is stopped (process %d", (int)stopped);
+    /* Where it happens to stop between two launches, no CTA waits: once more. */
+    for (int i = 0; i < 12 && !(named && blamed); i++) {
+        moment(150 + 37 * i);
+        kill(stopped, SIGSTOP);
+        moment(900);
+        command_start(&look, line, environment, NULL);
+        command_finish(&look, 20);
+        assert_int_equal(look.status, 0);
+        named = strstr(look.out_text, name) != NULL;
+        blamed = strstr(look.out_text, "in the end for it") != NULL;
+        if (!named)
+            fail_msg("the screen names nobody:\n%s", look.out_text);
+        kill(stopped, SIGCONT);
+    }
+    assert_true(blamed);
+    kill(job.pid, SIGTERM);
+    command_finish(&job, 30);
+    assert_true(is_empty(folder));
+}
+
+static void a_job_that_cannot_publish_runs_all_the_same(void **state)
+{
+    static const char *const places[] = {"MKERNEL_LIVE=/proc/none", "MKERNEL_LIVE=off", "MKERNEL_LIVE=/dev/null"};
+    static struct command_run job;
+    for (int i = 0; i < 3; i++) {
+        char place[64];
+        snprintf(place, sizeof place, "%s", places[i]);
+        command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 2 --check", place, NULL);
+        command_finish(&job, 30);
+        assert_int_equal(job.status, 0);
+    }
+}
+
+/* What a killed job left is no job, and the next one takes it away. */
+static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
+{
+    static struct command_run job, look;
+    char path[128];
+    mkdir(folder, 0700);
+    command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 1000000", environment, NULL);
+    snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
+    for (int i = 0; i < 400 && !(rank_pid(path, 0) && rank_pid(path, 1)); i++)
+        moment(25);
+    kill(job.pid, SIGKILL); /* its ranks die with it, nobody tidies up */
+    command_finish(&job, 10);
+    for (int i = 0; i < 200 && (!kill(rank_pid(path, 0), 0) || !kill(rank_pid(path, 1), 0)); i++)
+        moment(25);
+    moment(1100);
+    assert_int_equal(access(path, F_OK), 0);
+    command_start(&look, "tui --attach --dump-screen", environment, NULL);
+    command_finish(&look, 10);
+    assert_int_equal(look.status, 2);
+    assert_non_null(strstr(look.err_text, "no `mkernel run`"));
+    command_start(&job, "run ag_gemm --gpus 1 --exec host --shape 64,64,64 --iters 2", environment, NULL);
+    command_finish(&job, 10);
+    assert_int_equal(job.status, 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_true(is_empty(folder));
+}
+
+/* Files of a job are foreign bytes. */
+static void a_damaged_file_gets_a_sentence(void **state)
+{
+    static struct command_run look;
+    char job[96], path[128], line[160], bytes[4096];
+    snprintf(job, sizeof job, "%s/run-1", folder);
+    snprintf(path, sizeof path, "%s/rank-0", job);
+    mkdir(folder, 0700);
+    mkdir(job, 0700);
+    for (size_t size = 0; size <= sizeof bytes; size += 512) {
+        memset(bytes, 0xa5, sizeof bytes);
+        memcpy(bytes, "mklive\r\n", 8);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fwrite(bytes, 1, size, f);
+        fclose(f);
+        snprintf(line, sizeof line, "tui --attach %s --dump-screen", job);
+        command_start(&look, line, environment, NULL);
+        command_finish(&look, 10);
+        assert_int_equal(look.status, 2);
+        assert_int_equal(command_lines(look.err_text), 1);
+    }
+    unlink(path);
+    rmdir(job);
+    assert_true(is_empty(folder));
+}
+
+static int begin(void **state)
+{
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(environment, sizeof environment, "MKERNEL_LIVE=%s", folder);
+    return 0;
+}
+
+static int end(void **state)
+{
+    rmdir(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_screens),
+        cmocka_unit_test(a_chain_goes_over_the_relay_to_the_rank_that_is_stopped),
+        cmocka_unit_test(a_relay_that_is_stopped_is_named_itself),
+        cmocka_unit_test(ranks_that_wait_for_each_other_are_called_a_circle),
+        cmocka_unit_test(a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does),
+        cmocka_unit_test(any_words_make_a_screen),
+        cmocka_unit_test(a_stopped_rank_of_a_real_run_is_named),
+        cmocka_unit_test(a_job_that_cannot_publish_runs_all_the_same),
+        cmocka_unit_test(what_a_killed_job_left_is_ignored_and_taken_away),
+        cmocka_unit_test(a_damaged_file_gets_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}

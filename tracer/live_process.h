@@ -1,0 +1,17 @@
+/* What both sides of a live job share; for tracer/live_*.c alone. */
+#ifndef MK_LIVE_PROCESS_H
+#define MK_LIVE_PROCESS_H
+
+#include "tracer/live.h"
+
+#define LIVE_MAGIC "mklive\r\n"
+
+uint64_t live_now(void); /* ns, CLOCK_MONOTONIC */
+
+/* A process's state letter and start as /proc/PID/stat has them. 0, or -errno: there is none (a zombie is none). */
+int live_process(int pid, char *state, uint64_t *start);
+
+/* Folders in which jobs may lie, the preferred one first. Returns how many; 0: publishing is off. */
+int live_bases(char out[2][200]);
+
+#endif

@@ -1,0 +1,282 @@
+/* Who waits for whom: from a CTA's progress word to the rank that keeps everybody. */
+#include "tui/live.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tracer/reader.h"
+#include "tui/words.h"
+
+int live_halted(const struct live_rank *r)
+{
+    return r->state == LIVE_STOPPED || r->state == LIVE_SILENT || r->state == LIVE_GONE;
+}
+
+void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size)
+{
+    const struct live_rank *r = &job->ranks[rank];
+    char length[32];
+    switch (r->state) {
+    case LIVE_STOPPED:
+        snprintf(out, size, "is stopped (process %d; SIGCONT lets it go on)", r->header.pid);
+        break;
+    case LIVE_SILENT:
+        snprintf(out, size, "has not run for %s (process %d)",
+                 words_length(length, (double)(job->now - r->header.beat)), r->header.pid);
+        break;
+    case LIVE_GONE:
+        snprintf(out, size, "is gone: its process %d died", r->header.pid);
+        break;
+    case LIVE_ENDED:
+        snprintf(out, size, "has ended");
+        break;
+    case LIVE_ABSENT:
+        snprintf(out, size, "is not seen from this host");
+        break;
+    default:
+        snprintf(out, size, "%s (launch %llu of %llu)", live_phase_name(r->header.phase),
+                 (unsigned long long)(r->header.launch < r->header.launches ? r->header.launch + 1 : r->header.launch),
+                 (unsigned long long)r->header.launches);
+    }
+}
+
+int live_class(const struct live_doing *d)
+{
+    return span_class_of(d->kind, d->cause);
+}
+
+static void add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static void add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
+{
+    if (c->count == LIVE_STEPS)
+        return;
+    struct live_step *s = &c->step[c->count++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->text, sizeof s->text, format, args);
+    va_end(args);
+    s->rank = rank;
+    s->cta = cta;
+    s->alarm = alarm;
+}
+
+static void add_cta(struct live_chain *c, int rank, int cta, const struct live_doing *d)
+{
+    char length[32];
+    const char *name = plan_role_name(d->role);
+    words_length(length, (double)d->ns);
+    if (d->kind == MK_EV_WAIT)
+        add(c, rank, cta, 0, "rank %d %s CTA %d has waited %s for %s (launch %u)", rank, name, cta, length, d->text,
+            d->epoch);
+    else if (d->kind == MK_EV_NONE)
+        add(c, rank, cta, 0, "rank %d %s CTA %d waits for nothing (launch %u)", rank, name, cta, d->epoch);
+    else
+        add(c, rank, cta, 1, "rank %d %s CTA %d is at work: %s, %s, for %s", rank, name, cta,
+            span_look[live_class(d)].name, d->text, length);
+}
+
+/* The CTA of a rank that tells best why it does not deliver: who waits longest, of those in launch `epoch` or before it;
+ * communication before compute where they began together, as compute's waits are the echo. -1: none waits. */
+static int blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch, int64_t but)
+{
+    const struct live_rank *r = &job->ranks[rank];
+    uint64_t longest = 0;
+    int best = -1;
+    for (uint32_t i = 0; i < r->header.ctas; i++) {
+        struct live_doing d;
+        live_describe(job, rank, i, &d);
+        if (d.kind != MK_EV_WAIT || d.epoch > epoch || i == but)
+            continue;
+        uint64_t ns = d.ns + (d.role == MK_COMPUTE ? 0 : 2 * LIVE_PERIOD_NS);
+        if (best < 0 || ns > longest) {
+            best = (int)i;
+            longest = ns;
+        }
+    }
+    return best;
+}
+
+static int working_cta(const struct live_job *job, uint32_t rank)
+{
+    for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
+        struct live_doing d;
+        live_describe(job, rank, i, &d);
+        if (live_class(&d) != SPAN_IDLE && d.kind != MK_EV_WAIT)
+            return (int)i;
+    }
+    return -1;
+}
+
+static int waits_for(const struct live_job *job, uint32_t rank, int64_t flag, uint32_t epoch)
+{
+    for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
+        struct live_doing d;
+        live_describe(job, rank, i, &d);
+        if (d.kind == MK_EV_WAIT && d.flag == flag && d.epoch == epoch)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Of the ranks that this one's puts go to, one that does not run; -1: none. */
+static int halted_peer(const struct live_job *job, uint32_t rank)
+{
+    const struct mk_topo *t = &job->ranks[rank].header.problem.topo;
+    for (uint32_t i = mk_local_of(t, rank); i < job->world; i += t->gpus)
+        if (i != rank && live_halted(&job->ranks[i]))
+            return (int)i;
+    return -1;
+}
+
+/* The rank to ask next about a wait: who hands the chunk on where that one does not run or misses it too, else its
+ * producer. */
+static int next_rank(const struct live_job *job, uint32_t rank, const struct live_doing *d)
+{
+    if (d->flag < 0)
+        return halted_peer(job, rank);
+    if (d->relay >= 0 && live_halted(&job->ranks[d->relay]))
+        return (int)d->relay;
+    if (d->relay >= 0 && waits_for(job, (uint32_t)d->relay, d->flag, d->epoch) >= 0)
+        return (int)d->relay;
+    return (int)d->producer;
+}
+
+/* A rank that should have delivered for `epoch`, and none of whose CTAs waits. */
+static void end_at(struct live_chain *c, const struct live_job *job, int rank, uint32_t epoch)
+{
+    const struct live_rank *r = &job->ranks[rank];
+    char state[96];
+    struct live_doing d;
+    uint32_t newest = 0;
+    int cta = working_cta(job, (uint32_t)rank);
+    for (uint32_t i = 0; i < r->header.ctas; i++) {
+        live_describe(job, (uint32_t)rank, i, &d);
+        newest = d.epoch > newest ? d.epoch : newest;
+    }
+    live_state_text(job, (uint32_t)rank, state, sizeof state);
+    if (cta >= 0) {
+        live_describe(job, (uint32_t)rank, (uint32_t)cta, &d);
+        add_cta(c, rank, cta, &d);
+    } else if (newest < epoch) {
+        add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch, state);
+    } else {
+        add(c, rank, -1, 1, "rank %d has done its part: what is missing lies with its NIC or proxy, or is on its way", rank);
+    }
+}
+
+void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out)
+{
+    unsigned char *seen = calloc(job->world, 1);
+    uint32_t at = rank;
+    int who = (int)cta, own = 0;
+    char state[96];
+    memset(out, 0, sizeof *out);
+    out->root = -1;
+    while (seen && out->count < LIVE_STEPS - 2) {
+        struct live_doing d;
+        live_describe(job, at, (uint32_t)who, &d);
+        add_cta(out, (int)at, who, &d);
+        if (d.kind != MK_EV_WAIT)
+            break;
+        out->root = (int)at;
+        int next = next_rank(job, at, &d);
+        if (next < 0) {
+            out->step[out->count - 1].alarm = 1;
+            break;
+        }
+        if (next == (int)at) { /* its own CTAs: one of them may wait for somebody else */
+            int other = own ? -1 : blocked_cta(job, at, d.epoch, who);
+            if (other >= 0) {
+                own = 1;
+                who = other;
+                continue;
+            }
+            end_at(out, job, next, d.epoch);
+            break;
+        }
+        own = 0;
+        seen[at] = 1;
+        out->root = next;
+        if (job->ranks[next].state != LIVE_RUNS) {
+            live_state_text(job, (uint32_t)next, state, sizeof state);
+            add(out, next, -1, 1, "rank %d %s", next, state);
+            break;
+        }
+        if (seen[next]) {
+            add(out, next, -1, 1, "which waits itself, as above: a circle");
+            break;
+        }
+        int same = d.relay == next ? waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
+        at = (uint32_t)next;
+        who = same >= 0 ? same : blocked_cta(job, at, d.epoch, -1);
+        if (who < 0) {
+            end_at(out, job, next, d.epoch);
+            break;
+        }
+    }
+    free(seen);
+}
+
+static void say(const struct live_job *job, struct live_verdict *v)
+{
+    char state[96], length[32];
+    if (v->waiting && v->root >= 0) {
+        live_state_text(job, (uint32_t)v->root, state, sizeof state);
+        snprintf(v->text, sizeof v->text, "rank %d %s: %d of %d CTAs have waited up to %s, %s in the end for it", v->root,
+                 state, v->waiting, v->ctas, words_length(length, (double)v->longest),
+                 v->at_root == v->waiting ? "all" : "most");
+    } else if (v->halted) {
+        int ready = 0, first = -1;
+        for (uint32_t i = 0; i < job->world; i++) {
+            ready += job->ranks[i].state == LIVE_RUNS && job->ranks[i].header.phase == LIVE_MEETS;
+            if (first < 0 && live_halted(&job->ranks[i]))
+                first = (int)i;
+        }
+        live_state_text(job, (uint32_t)first, state, sizeof state);
+        int used = snprintf(v->text, sizeof v->text, "rank %d %s", first, state);
+        if (ready)
+            snprintf(v->text + used, sizeof v->text - (size_t)used, "; %d rank%s ready and wait%s", ready,
+                     ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
+    } else {
+        snprintf(v->text, sizeof v->text, "no CTA has waited for %s: the job goes on",
+                 words_length(length, LIVE_LONG_NS));
+    }
+}
+
+void live_judge(const struct live_job *job, struct live_verdict *v)
+{
+    int *votes = calloc(job->world, sizeof *votes);
+    memset(v, 0, sizeof *v);
+    v->rank = v->cta = v->root = -1;
+    for (uint32_t i = 0; i < job->world && votes; i++) {
+        const struct live_rank *r = &job->ranks[i];
+        v->halted += live_halted(r);
+        if (r->state == LIVE_ABSENT || r->state == LIVE_ENDED)
+            continue;
+        v->ctas += (int)r->header.ctas;
+        /* A rank that does not run waits for nothing: its words are old. */
+        for (uint32_t k = 0; k < r->header.ctas && r->state == LIVE_RUNS; k++) {
+            struct live_doing d;
+            struct live_chain c;
+            live_describe(job, i, k, &d);
+            if (d.kind != MK_EV_WAIT || d.ns < LIVE_LONG_NS)
+                continue;
+            v->waiting++;
+            if (d.ns > v->longest) {
+                v->longest = d.ns;
+                v->rank = (int)i;
+                v->cta = (int)k;
+            }
+            live_chain(job, i, k, &c);
+            if (c.root >= 0 && ++votes[c.root] > v->at_root) {
+                v->at_root = votes[c.root];
+                v->root = c.root;
+            }
+        }
+    }
+    free(votes);
+    say(job, v);
+}

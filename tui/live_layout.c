@@ -1,0 +1,272 @@
+/* From the live model to cells: title, verdict, a strip of CTAs per rank and role, and the chain of what is under the
+ * cursor. Pure. */
+#include "tui/live.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tracer/reader.h"
+#include "tui/words.h"
+
+#define STATUS_WIDTH 16
+
+static void fill(struct cells *c, int y, int from, int to, int colour, int attr)
+{
+    for (int x = from; x < to; x++)
+        cells_put(c, x, y, ' ', colour, attr);
+}
+
+static const struct live_rank *first_seen(const struct live_job *job)
+{
+    for (uint32_t i = 0; i < job->world; i++)
+        if (job->ranks[i].plan)
+            return &job->ranks[i];
+    return NULL;
+}
+
+static void draw_title(struct cells *c, const struct live_model *m)
+{
+    const struct live_rank *r = first_seen(m->job);
+    const struct mk_problem *p = r ? &r->plan->problem : NULL;
+    char left[256] = " nothing is seen of this job yet", length[32];
+    const char *right = m->job->ended ? "ended " : m->frozen ? "frozen " : "live ";
+    int alarm = m->verdict.waiting || m->verdict.halted;
+    char waits[64];
+    if (m->verdict.waiting && !m->job->ended) {
+        snprintf(waits, sizeof waits, "%swaits %s ", m->frozen ? "frozen · " : "",
+                 words_length(length, (double)m->verdict.longest));
+        right = waits;
+    }
+    if (p)
+        snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d", plan_op_name(p->op),
+                 (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, p->topo.nodes,
+                 p->topo.gpus, p->exec == MK_EXEC_CUDA ? "cuda" : "host",
+                 r->header.job_pid ? r->header.job_pid : r->header.pid);
+    fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
+    int room = m->width - cells_columns(right) - 1;
+    cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
+    cells_text(c, room + 1, 0, m->width, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, right);
+    int end = cells_text(c, 1, 1, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, ATTR_BOLD,
+                         m->job->ended && !alarm ? "the job has ended" : m->verdict.text);
+    if (end > m->width)
+        cells_put(c, m->width - 1, 1, 0x2026, COLOUR_FAINT, 0);
+}
+
+/* CTAs first .. first + count - 1 of the grid in `cells` cells: what most of a cell's CTAs do. */
+static void draw_ctas(struct cells *c, const struct live_model *m, int rank, int first, int count, int x, int y,
+                      int cells)
+{
+    for (int i = 0; i < cells; i++) {
+        int from = first + i * count / cells, to = first + (i + 1) * count / cells, in[SPAN_CLASSES] = {0}, best = 0;
+        for (int cta = from; cta < to; cta++) {
+            struct live_doing d;
+            live_describe(m->job, (uint32_t)rank, (uint32_t)cta, &d);
+            in[live_class(&d)]++;
+        }
+        for (int k = 1; k < SPAN_CLASSES; k++)
+            if (in[k] > in[best])
+                best = k;
+        cells_put(c, x + i, y, span_look[best].glyph, span_look[best].colour, 2 * in[best] < to - from ? ATTR_DIM : 0);
+    }
+}
+
+/* The roles of a rank side by side, or one of them; a cell per CTA where they fit. */
+static void draw_strip(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+{
+    const struct live_rank *r = &m->job->ranks[row->rank];
+    const uint32_t *ctas = r->plan->problem.tuning.split.ctas;
+    int room = m->width - x, total = 0, roles = 0, first = 0;
+    for (int role = 0; role < MK_ROLES; role++)
+        if (ctas[role] && (row->role < 0 || role == row->role)) {
+            total += (int)ctas[role];
+            roles++;
+        }
+    room -= roles - 1;
+    for (int role = 0; role < MK_ROLES; role++) {
+        int count = (int)ctas[role], shown = total <= room ? count : count * room / (total ? total : 1);
+        if (count && (row->role < 0 || role == row->role)) {
+            shown = shown < 1 ? 1 : shown;
+            draw_ctas(c, m, row->rank, first, count, x, y, shown);
+            x += shown + 1;
+        }
+        first += count;
+    }
+}
+
+/* The state of a rank's process and loop in a few columns. */
+static void draw_state(struct cells *c, const struct live_model *m, int rank, int x, int y)
+{
+    static const char *const word[LIVE_STATES] = {"not seen", "", "STOPPED", "SILENT", "GONE", "ended"};
+    static const char *const phase[LIVE_PHASES] = {"starts", "inputs", "ready", "launch", "checks", "ends"};
+    const struct live_rank *r = &m->job->ranks[rank];
+    uint32_t p = r->header.phase < LIVE_PHASES ? r->header.phase : LIVE_ENDS;
+    unsigned long long all = r->header.launches, launch = r->header.launch < all ? r->header.launch + 1 : all;
+    for (uint32_t i = 0; i < r->header.ctas && p == LIVE_LAUNCHES; i++) /* several launches may be under way */
+        if (r->words[i].word >> 32 > launch)
+            launch = r->words[i].word >> 32;
+    int whole = snprintf(NULL, 0, "%s %llu/%llu", phase[p], launch, all) < STATUS_WIDTH;
+    if (r->state != LIVE_RUNS)
+        cells_text(c, x, y, x + STATUS_WIDTH - 1, live_halted(r) ? COLOUR_ERROR : COLOUR_FAINT,
+                   live_halted(r) ? ATTR_BOLD : 0, word[r->state]);
+    else
+        cells_print(c, x, y, x + STATUS_WIDTH - 1, COLOUR_TEXT, 0, whole ? "%s %llu/%llu" : "%s %llu", phase[p],
+                    launch, all);
+}
+
+static void draw_cta(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+{
+    struct live_doing d;
+    char length[32];
+    live_describe(m->job, (uint32_t)row->rank, (uint32_t)row->cta, &d);
+    const struct class_look *look = &span_look[live_class(&d)];
+    if (d.ns >= LIVE_PERIOD_NS && d.kind != MK_EV_NONE) /* shorter is less than a look's period can tell */
+        cells_text(c, x, y, x + STATUS_WIDTH - 1, d.ns >= LIVE_LONG_NS && d.kind == MK_EV_WAIT ? COLOUR_ERROR : COLOUR_FAINT,
+                   0, words_length(length, (double)d.ns));
+    x += STATUS_WIDTH;
+    cells_put(c, x, y, look->glyph, look->colour, 0);
+    x = cells_print(c, x + 2, y, m->width, look->colour, 0, "%s", look->name);
+    if (d.text[0])
+        x = cells_print(c, x, y, m->width, COLOUR_TEXT, 0, ": %s", d.text);
+    if (d.epoch)
+        cells_print(c, x + 1, y, m->width, COLOUR_FAINT, 0, "launch %u", d.epoch);
+}
+
+static void draw_row(struct cells *c, const struct live_model *m, const struct live_row *row, int y, int current,
+                     int label)
+{
+    const struct live_rank *r = &m->job->ranks[row->rank];
+    int attr = current ? ATTR_REVERSE : 0, x;
+    char length[32];
+    fill(c, y, 0, label - 1, COLOUR_TEXT, attr);
+    cells_put(c, 0, y, current ? 0x25b6 : ' ', COLOUR_TEXT, attr);
+    if (row->kind == ROW_RANK) {
+        cells_put(c, 1, y, m->rank_open[row->rank] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
+        x = cells_print(c, 3, y, label - 1, COLOUR_TEXT, attr | ATTR_BOLD, "rank %d", row->rank);
+        if (r->plan && r->plan->problem.topo.nodes > 1)
+            cells_print(c, x + 1, y, label - 1, COLOUR_FAINT, attr, label < 22 ? "n%u" : "node %u",
+                        mk_node_of(&r->plan->problem.topo, (uint32_t)row->rank));
+        draw_state(c, m, row->rank, label, y);
+        if (r->plan && r->state != LIVE_ENDED)
+            draw_strip(c, m, row, label + STATUS_WIDTH, y);
+    } else if (row->kind == ROW_ROLE) {
+        uint64_t longest = 0;
+        for (uint32_t i = 0; i < r->header.ctas; i++) {
+            struct live_doing d;
+            live_describe(m->job, (uint32_t)row->rank, i, &d);
+            if (d.role == row->role && d.kind == MK_EV_WAIT && d.ns > longest)
+                longest = d.ns;
+        }
+        cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
+        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr, plan_role_name((enum mk_role)row->role));
+        cells_print(c, x + 1, y, label - 1, COLOUR_FAINT, attr, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
+        if (longest >= LIVE_LONG_NS)
+            cells_print(c, label, y, label + STATUS_WIDTH - 1, COLOUR_ERROR, 0, "waits %s",
+                        words_length(length, (double)longest));
+        draw_strip(c, m, row, label + STATUS_WIDTH, y);
+    } else {
+        cells_print(c, 5, y, label - 1, COLOUR_TEXT, attr, "CTA %d", row->cta);
+        draw_cta(c, m, row, label, y);
+    }
+}
+
+static void draw_legend(struct cells *c, int y, int width)
+{
+    int x = 1;
+    for (int i = 1; i <= SPAN_CLASSES; i++) {
+        const struct class_look *look = &span_look[i % SPAN_CLASSES];
+        const char *name = width < 104 ? look->brief : look->name;
+        if (x + 2 + cells_columns(name) > width)
+            return;
+        cells_put(c, x, y, look->glyph, look->colour, 0);
+        x = cells_text(c, x + 2, y, width, COLOUR_FAINT, 0, name) + 2;
+    }
+}
+
+static void draw_help(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+{
+    static const char *const help[][2] = {
+        {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
+        {"Space, Z", "fold or unfold the row; every rank"},
+        {"w", "the longest wait"},
+        {"Enter", "to the next step of the chain: whom this one waits for"},
+        {"Backspace", "back to where one was"},
+        {"p", "freeze the picture, go on"},
+        {"wheel, click", "move; go there; a click on a label folds"},
+        {"r Ctrl-L Ctrl-Z", "draw anew; suspend"},
+        {"? q", "these keys; quit: the job goes on"},
+    };
+    for (size_t i = 0; i < sizeof help / sizeof *help && (int)i + 1 < g->panel_height; i++) {
+        cells_text(c, 2, g->panel + 1 + (int)i, 19, COLOUR_TEXT, ATTR_BOLD, help[i][0]);
+        cells_text(c, 19, g->panel + 1 + (int)i, m->width, COLOUR_TEXT, 0, help[i][1]);
+    }
+}
+
+/* Text from x on, broken at words; returns the line after it. */
+static int draw_wrapped(struct cells *c, int x, int y, int bottom, int width, int colour, int attr, const char *text)
+{
+    while (*text && y < bottom) {
+        size_t take = strlen(text), room = width > x ? (size_t)(width - x) : 1;
+        if (take > room) {
+            take = room;
+            while (take > 1 && text[take] != ' ')
+                take--;
+            take = take > 1 ? take : room;
+        }
+        cells_print(c, x, y++, width, colour, attr, "%.*s", (int)take, text);
+        text += take;
+        text += *text == ' ';
+    }
+    return y;
+}
+
+static void draw_panel(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+{
+    const struct live_row *row = &m->rows[m->row];
+    int y = g->panel + 1, bottom = g->panel + g->panel_height;
+    char state[96];
+    for (int x = 0; x < m->width; x++)
+        cells_put(c, x, g->panel, 0x2500, COLOUR_FAINT, 0);
+    cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, m->help ? "[Keys]" : "[Who waits for whom]");
+    if (m->help) {
+        draw_help(c, m, g);
+        return;
+    }
+    if (!m->chain.count) {
+        live_state_text(m->job, (uint32_t)row->rank, state, sizeof state);
+        int alarm = live_halted(&m->job->ranks[row->rank]);
+        cells_print(c, 1, y, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, 0, "rank %d %s%s", row->rank, state,
+                    alarm || m->job->ranks[row->rank].state != LIVE_RUNS ? "" : "; nothing here waits");
+        return;
+    }
+    for (int i = 0; i < m->chain.count && y < bottom; i++) {
+        const struct live_step *s = &m->chain.step[i];
+        cells_text(c, 1, y, m->width, COLOUR_FAINT, 0, i ? "└" : " ");
+        y = draw_wrapped(c, 3, y, bottom, m->width, s->alarm ? COLOUR_ERROR : COLOUR_TEXT, s->alarm ? ATTR_BOLD : 0,
+                         s->text);
+    }
+}
+
+int live_draw(struct cells *c, const struct live_model *m)
+{
+    struct live_geometry g = live_geometry(m);
+    int rc = cells_reset(c, m->width, m->height, m->ascii);
+    if (rc)
+        return rc;
+    if (g.too_small) {
+        cells_text(c, 0, 0, m->width, COLOUR_ERROR, ATTR_BOLD, "too small");
+        cells_print(c, 0, 1, m->width, COLOUR_ERROR, 0, "%d×%d at least", MIN_WIDTH, MIN_HEIGHT);
+        return 0;
+    }
+    draw_title(c, m);
+    for (int i = 0; i < g.rows_height && m->top + i < m->row_count; i++)
+        draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row, g.label);
+    if (g.legend < g.panel)
+        draw_legend(c, g.legend, m->width);
+    draw_panel(c, m, &g);
+    if (m->message[0])
+        cells_text(c, 1, g.status, m->width, COLOUR_TEXT, ATTR_BOLD, m->message);
+    else
+        cells_text(c, 1, g.status, m->width, COLOUR_FAINT, 0,
+                   "? keys  q quit  Space fold  w worst wait  Enter whom it waits for  p freeze");
+    return 0;
+}
