@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,30 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The parent alone holds the reading end of the pipe: once it is gone, whatever it died of, so is the rank.
+ * The kernel's own word for that, PR_SET_PDEATHSIG, does not outlive a change of credentials. */
+static void *watch_parent(void *argument)
+{
+    struct pollfd p = {.fd = (int)(intptr_t)argument};
+    while (poll(&p, 1, -1) < 0 || !(p.revents & POLLERR))
+        ;
+    _exit(3);
+}
+
+static void start_watching(int report_fd)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, old;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the rank's */
+    pthread_create(&thread, &attributes, watch_parent, (void *)(intptr_t)report_fd);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
 int spawn_identity(struct spawn_identity *out)
 {
     const char *text = getenv(VARIABLE);
@@ -56,6 +81,7 @@ int spawn_identity(struct spawn_identity *out)
         fcntl(out->report_fd, F_SETFD, FD_CLOEXEC);
         if (out->listen_fd >= 0)
             fcntl(out->listen_fd, F_SETFD, FD_CLOEXEC);
+        start_watching(out->report_fd); /* without it, PR_SET_PDEATHSIG is there still */
     }
     return fields == 6;
 }

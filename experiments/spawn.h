@@ -2,8 +2,8 @@
  * whatever is left.
  *
  * A child is this program again with the same arguments; spawn_identity tells it who it is. It reports its
- * status and its one sentence through a pipe, so that the parent says one thing for all. Children die with
- * the parent. */
+ * status and its one sentence through a pipe, so that the parent says one thing for all. Children end when
+ * the parent does, even by SIGKILL: the kernel is asked for it, and each watches the pipe. */
 #ifndef MK_SPAWN_H
 #define MK_SPAWN_H
 
@@ -22,7 +22,7 @@ struct spawn_identity {
 };
 
 /* 1 and *out where this process was started by spawn_ranks, else 0. Takes the identity out of the
- * environment. */
+ * environment, and from then on this process ends (status 3) when its parent has. */
 int spawn_identity(struct spawn_identity *out);
 
 /* A child's last word. One write, so that words of several children do not mix. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +48,7 @@ static void command_start_with(struct command_run *r, const char *path, char **a
     clock_gettime(CLOCK_MONOTONIC, &r->start);
     r->pid = fork();
     if (r->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
         dup2(out[1], 1);
         dup2(err[1], 2);
         for (int fd = 3; fd < 64; fd++)
