@@ -52,7 +52,7 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
                           uint64_t col, double reference, struct check_result *r)
 {
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
-    double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-9;
+    double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
     double share;
     r->elements++;
     r->difference2 += off * off;

@@ -2,11 +2,15 @@
  * never by the executor's own tiles.
  *
  * Two bounds. Every element is within
- *   |c - ref| <= 2^-8 |ref| + K 2^-23 sum |a||b|
- * the rounding of the result to bf16 (8 significant bits) and twice the error of K fp32 additions in any
- * order (Higham 2002, section 3.1). The relative Frobenius error of the whole is at most CHECK_FROBENIUS:
- * rounding alone makes 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them
- * it is the worst case, 2^-8. An element that is NaN or infinite is wrong. */
+ *   |c - ref| <= 2^-8 |ref| + (K 2^-23 + roundings 2^-8) sum |a||b|
+ * First the rounding of the result to bf16: with 8 significant bits, half a unit in the last place is 2^-9
+ * of a value just below a power of two, and of one just above it 2^-8, the unit roundoff. Then twice the
+ * error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002, section 3.1); and as
+ * many unit roundoffs of bf16 as partial sums are rounded on the way.
+ *
+ * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes 1.66e-3 on
+ * average. Few elements stray from the average, so below CHECK_MANY of them it is the worst case, 2^-8. An
+ * element that is NaN or infinite is wrong. */
 #ifndef MK_CHECK_H
 #define MK_CHECK_H
 
@@ -23,8 +27,7 @@ struct check_gemm {
     const uint16_t *b; /* [k, n], or [n, k] where b_transposed */
     const uint16_t *c; /* [m, n] */
     int b_transposed;
-    uint32_t roundings; /* of partial sums to bf16 on the way to an element: each adds 2^-9 sum |a||b| to its
-                           bound */
+    uint32_t roundings; /* of partial sums to bf16 on the way to an element, at most */
     double frobenius;   /* what the relative Frobenius error may be; 0: CHECK_FROBENIUS */
 };
 

@@ -32,6 +32,8 @@ static int check_product(const struct run_data *d, const void *const arguments[R
         for (uint64_t col = 0; q->b_transposed && col < q->n; col++)
             run_data_input(d, 1, rank, launch, col * q->k, q->k, b + col * depth + rank * q->k);
     }
+    /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each of the
+     * world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     int fast = !gathers && !q->deterministic;
     struct check_gemm g = {.m = rows,
                            .n = q->n,
@@ -40,7 +42,7 @@ static int check_product(const struct run_data *d, const void *const arguments[R
                            .b = gathers ? arguments[1] : b,
                            .c = arguments[2],
                            .b_transposed = q->b_transposed,
-                           .roundings = fast ? 2 * world + q->topo.nodes : 0,
+                           .roundings = fast ? world + 1 : 0,
                            .frobenius = fast ? CHECK_FAST : 0};
     status = check_gemm(&g, pace, result);
 out:
