@@ -71,7 +71,7 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
         .max_qp_init_rd_atom = SOFTNIC_MAX_RD_ATOMIC,
         .atomic_cap = IBV_ATOMIC_GLOB,
         .max_pkeys = 1,
-        .local_ca_ack_delay = 15,
+        .local_ca_ack_delay = 12,
         .phys_port_cnt = 1,
     };
     return 0;

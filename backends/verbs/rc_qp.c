@@ -169,7 +169,7 @@ int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
     }
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
                                .sq_psn = rc->psn,
-                               .timeout = (uint8_t)o->timeout,
+                               .timeout = o->timeout ? (uint8_t)o->timeout : verbs_device_timeout(d),
                                .retry_cnt = (uint8_t)o->retry,
                                .rnr_retry = (uint8_t)o->rnr_retry,
                                .max_rd_atomic = reads};

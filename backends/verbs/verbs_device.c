@@ -29,6 +29,12 @@ int verbs_gid_rank(const union ibv_gid *gid, uint32_t type)
     return type == IBV_GID_TYPE_ROCE_V1 ? reach : 0;
 }
 
+uint8_t verbs_device_timeout(const struct verbs_device *d)
+{
+    uint8_t n = (uint8_t)(d->attr.local_ca_ack_delay + 2);
+    return n < 14 ? 14 : n > 20 ? 20 : n;
+}
+
 static int choose_port(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
 {
     uint8_t first = wanted ? (uint8_t)wanted : 1, last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;

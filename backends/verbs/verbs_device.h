@@ -35,6 +35,11 @@ void verbs_device_close(struct verbs_device *d);
 /* How good a GID is for RoCE traffic between nodes: 0 is unusable. */
 int verbs_gid_rank(const union ibv_gid *gid, uint32_t type);
 
+/* Local ACK timeout of a QP, 4.096 us * 2^n, where none is asked for: 14, or four times what the device says
+ * that an acknowledgement may take. An early one costs retransmissions, and rxe of Linux 6.1 breaks the QP on
+ * them. */
+uint8_t verbs_device_timeout(const struct verbs_device *d);
+
 /* MTU as bytes and as the verbs' enumeration. */
 uint32_t verbs_mtu_bytes(enum ibv_mtu mtu);
 enum ibv_mtu verbs_mtu_of(uint32_t bytes);

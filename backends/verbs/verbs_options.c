@@ -18,7 +18,7 @@ static const struct key {
     {"signal_every", offsetof(struct verbs_options, signal_every), 16, 1, 32768},
     {"max_message", offsetof(struct verbs_options, max_message), 0, 0, 1 << 30},
     {"mtu", offsetof(struct verbs_options, mtu), 0, 0, 4096},
-    {"timeout", offsetof(struct verbs_options, timeout), 14, 1, 31},
+    {"timeout", offsetof(struct verbs_options, timeout), 0, 0, 31},
     {"retry", offsetof(struct verbs_options, retry), 7, 0, 7},
     {"rnr_retry", offsetof(struct verbs_options, rnr_retry), 7, 0, 7},
     {"traffic_class", offsetof(struct verbs_options, traffic_class), 0, 0, 255},
