@@ -1,0 +1,231 @@
+#!/bin/bash
+# Two nodes with soft-RoCE, two ranks on each, run the operators over the kernel's rdma_rxe: they are right at both MTUs and on a bad
+# link, their puts are as fast as ib_write_bw's, and a link that fails is survived or named.
+# Usage: test_rxe.sh [CHECK...], in the repository's root, after `make`. BUILD is the build folder. Needs QEMU, no root. The check `boot` comes first.
+set -u
+. tests/rxe/check.sh
+. tests/rxe/vm.sh
+build=$(cd "${BUILD:-build}" && pwd)
+mkernel=$build/mkernel
+life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is killed
+operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
+checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up cable_out_and_in link_stays_down"
+
+reason=$(tests/rxe/image.sh "$build/rxe") || {
+    check_skip_all "${reason:-the image could not be made}" $checks
+    exit 0
+}
+command -v ib_write_bw >/dev/null || reason="perftest is not installed"
+qemu-system-x86_64 -netdev help 2>/dev/null | grep -qx stream || reason="qemu-system-x86_64 is not installed, or older than 7.2 (no -netdev stream)"
+[ -z "$reason" ] || {
+    check_skip_all "$reason" $checks
+    exit 0
+}
+
+rm -rf "$build/rxe/pair"
+vm_open "$build/rxe/pair" "$build/rxe"
+trap vm_close EXIT
+trap 'exit 1' INT TERM
+
+# Runs a command on each node at once; status 0 where both end in 0. SECONDS COMMAND0 COMMAND1
+both() {
+    local status0 status1 job0
+    vm_start 0 "$1" "$2"
+    job0=$vm_job
+    vm_start 1 "$1" "$3"
+    job1=$vm_job
+    vm_wait "$job0"
+    status0=$?
+    vm_wait "$job1"
+    status1=$?
+    echo "-- node 0: status $status0"
+    cat "$vm_work/$job0.out"
+    echo "-- node 1: status $status1"
+    cat "$vm_work/$job1.out"
+    [ "$status0" = 0 ] && [ "$status1" = 0 ]
+}
+
+# What a node runs for its two ranks, as torchrun would start them: NODE COMMAND. Its status is the worse of the two.
+port=29500
+ranks_of() {
+    cat <<END
+export MASTER_ADDR=10.77.0.1 MASTER_PORT=$port WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MKERNEL_TOKEN=rxe OPENBLAS_NUM_THREADS=1
+for l in 0 1; do RANK=\$(($1 * 2 + l)) LOCAL_RANK=\$l GROUP_RANK=$1 $2 & pid[l]=\$!; done
+wait \${pid[0]}; first=\$?
+wait \${pid[1]}; second=\$?
+echo "status \$first \$second"
+[ \$first -gt \$second ] && exit \$first || exit \$second
+END
+}
+
+# COMMAND SECONDS: on all four ranks.
+ranks() {
+    port=$((port + 10))
+    both "$2" "$(ranks_of 0 "$1")" "$(ranks_of 1 "$1")"
+}
+
+# A client that comes before its server tries again.
+retry='retry() { for i in $(seq 40); do "$@" && return; sleep 0.25; done 2>/dev/null; "$@"; }'
+run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 3 --check --timeout 60"
+
+check_boot() {
+    local wire=$vm_work/wire
+    vm_boot 0 $life "stream,id=net,server=on,addr.type=unix,addr.path=$wire"
+    for _ in $(seq 100); do [ -S "$wire" ] && break; sleep 0.1; done
+    vm_boot 1 $life "stream,id=net,server=off,addr.type=unix,addr.path=$wire"
+    vm_ready 0 100 && vm_ready 1 30 && both 20 "ip -br addr show eth0; rdma link show rxe0/1 | grep ACTIVE" "rdma link show rxe0/1 | grep ACTIVE"
+}
+
+# Its own timeout of 67 ms is shorter than an acknowledgement takes here, and rxe of Linux 6.1 breaks a QP that resends early.
+write_bw="ib_write_bw -d rxe0 -s 262144 -n 100 -u 18 -F --output=bandwidth"
+
+# The setup itself works, by other people's program.
+check_control_write_bw() {
+    both 60 "$write_bw" "$retry; retry $write_bw 10.77.0.1" && both 20 "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'" "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'"
+}
+
+# An operator, on all four ranks; skipped where this build does not run it at all, which is asked of softnic on this host.
+operator() {
+    local shape="--shape 512,128,128"
+    case $1 in moe_* | ring_*) shape= ;; esac
+    if ! timeout 60 "$mkernel" run "$1" --nodes 2 --gpus 2 --exec host --nic soft $shape --iters 1 --check >"$vm_work/soft.log" 2>&1; then
+        echo "this build does not run $1 over softnic either: $(tail -n 1 "$vm_work/soft.log")"
+        return 77
+    fi
+    ranks "$mkernel run $1 --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 $shape --iters 3 --check --timeout 60" 90
+}
+for op in $operators; do eval "check_operator_$op() { operator $op; }"; done
+
+median() { sort -g | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
+
+# Puts of 256 KB against ib_write_bw's writes, in turn, three times: medians.
+check_puts_reach_write_bw() {
+    local ours="$mkernel bench fabric --nic rxe0 --port 18600 --timeout 60"
+    local test="--test bw --size 262144 --iters 100" put write
+    both 120 "for i in 1 2 3; do $write_bw >/dev/null; $ours --server; done" \
+        "$retry
+        for i in 1 2 3; do
+            retry $write_bw 10.77.0.1 | sed -n 's/^ *\([0-9.]*\) *$/write \1/p'
+            retry $ours --client 10.77.0.1 $test | awk '\$1 == 262144 {print \"put\", \$4}'
+        done" || return
+    write=$(awk '$1 == "write" {print $2}' "$vm_work/$vm_job.out" | median)
+    put=$(awk '$1 == "put" {print $2}' "$vm_work/$vm_job.out" | median)
+    [ -n "$put" ] && [ -n "$write" ] || return
+    awk -v p="$put" -v w="$write" 'BEGIN {
+        printf "figure: puts of 256 KB %.1f MB/s, ib_write_bw %.1f MB/s (medians of 3, in turn): ratio %.2f\n", p, w, p / w
+        exit !(p >= 0.9 * w)}'
+}
+
+# The ranks of both nodes on one clock: the two ranks of a node, whose clock is the same, got the same line, and no message arrived
+# before it was posted, each as far as the residuals tell.
+check_traces_merge() {
+    local trace=$vm_work/trace.db wrong
+    ranks "$run --trace /dev/shm/trace.db" 90 && vm_run 0 20 "cp /dev/shm/trace.db $trace" || return
+    "$mkernel" trace summary "$trace" | sed -n 's/^worst clock/figure: &/p'
+    "$mkernel" trace sql "$trace" "SELECT * FROM clock WHERE domain = 'host'"
+    wrong=$("$mkernel" trace sql "$trace" "
+        SELECT 'ranks 2 and 3 differ by ' || (b.offset_ns - a.offset_ns) || ' ns' FROM clock a JOIN clock b ON a.domain = 'host' AND b.domain = 'host'
+            WHERE a.rank = 2 AND b.rank = 3 AND abs(b.offset_ns - a.offset_ns) > a.residual_ns + b.residual_ns
+        UNION ALL SELECT 'rank ' || rank || ' has no clock' FROM clock WHERE domain = 'host' AND rank > 1 AND (used = 0 OR residual_ns <= 0)
+        UNION ALL SELECT 'message ' || m.id || ' arrived ' || (m.posted - m.arrived) || ' ns before it was posted' FROM message m
+            JOIN clock a ON a.rank = m.rank AND a.domain = 'host' JOIN clock b ON b.rank = m.peer AND b.domain = 'host'
+            WHERE m.arrived < m.posted - a.residual_ns - b.residual_ns
+        UNION ALL SELECT 'no message between the nodes was recorded' WHERE (SELECT count(*) FROM message WHERE posted AND rank / 2 <> peer / 2) = 0" |
+        tail -n +2) && [ -z "$wrong" ] || { echo "$wrong"; return 1; }
+}
+
+# Ethernet's usual MTU makes RoCE's 1024.
+check_mtu_1024() {
+    local small="ip link set eth0 mtu 1500; ibv_devinfo -d rxe0 | grep 'active_mtu:.*1024'"
+    both 20 "$small" "$small" || return
+    both 60 "$write_bw" "$retry; retry $write_bw 10.77.0.1" && ranks "$run" 90
+    local status=$?
+    both 20 "ip link set eth0 mtu 4200" "ip link set eth0 mtu 4200" && return $status
+}
+
+# 1 % of the packets of either way are lost, all are 5 ms late.
+check_lossy_link() {
+    local status bad="tc qdisc add dev eth0 root netem loss 1% delay 5ms"
+    both 20 "$bad" "$bad" || return
+    ranks "${run/512,128,128/512,64,1024}" 150
+    status=$?
+    both 20 "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" || return
+    grep -h 'dropped [1-9]' "$vm_work/0-$((vm_jobs - 1)).out" "$vm_work/1-$vm_jobs.out" || { echo "nothing was lost: this proved nothing"; return 1; }
+    return "$status"
+}
+
+# A link that fails is not told apart from one that fails too early or too late: FLOWING waits until packets come, FLOWED says
+# how many came since.
+flowing='packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }
+begin=$(packets); until [ $(($(packets) - begin)) -ge 300 ]; do sleep 0.1; done'
+flowed='sleep 2; begin=$(packets); sleep 1.5; echo "$(($(packets) - begin)) packets came after it was back"; [ $(packets) -gt $begin ]'
+
+# The receiver's link goes down for a second under puts; their bytes are checked at the end.
+check_receiver_down_and_up() {
+    local job
+    vm_start 1 60 "$flowing; ip link set eth0 down; sleep 1; ip link set eth0 up; $flowed"
+    job=$vm_job
+    both 90 "$retry; MK_VERBS=timeout=18 retry $mkernel bench fabric --client 10.77.0.2 --nic rxe0 --timeout 60 --test bw --size 262144 --iters 600" \
+        "MK_VERBS=timeout=18 $mkernel bench fabric --server --nic rxe0 --timeout 60"
+    local status=$?
+    vm_wait "$job" || { echo "the link was not down while puts were under way: $(cat "$vm_work/$job.out")"; return 1; }
+    cat "$vm_work/$job.out"
+    return $status
+}
+
+# The cable of one node is out for a second while all ranks work; both of its ways are cut.
+check_cable_out_and_in() {
+    local job jobs status bad=0
+    vm_start 1 60 "$flowing; echo now"
+    job=$vm_job
+    port=$((port + 10))
+    local long="env MK_VERBS=timeout=18 $mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 40 --check --timeout 60"
+    vm_start 0 150 "$(ranks_of 0 "$long")"
+    jobs=$vm_job
+    vm_start 1 150 "$(ranks_of 1 "$long")"
+    jobs="$jobs $vm_job"
+    vm_wait "$job" || { echo "no packets came"; bad=1; }
+    vm_cable 1 off
+    vm_run 1 20 "sleep 0.5; ip -br link show eth0; cat /sys/class/net/eth0/carrier" && grep -qx 0 "$vm_work/$vm_job.out" || { echo "the cable is not out"; bad=1; }
+    vm_cable 1 on
+    vm_run 1 30 "${flowing%begin=*}$flowed" || { echo "the cable was not out while ranks worked"; bad=1; }
+    cat "$vm_work/$vm_job.out"
+    for job in $jobs; do
+        vm_wait "$job"
+        status=$?
+        echo "-- node ${job%-*}: status $status"
+        cat "$vm_work/$job.out"
+        [ "$status" = 0 ] || bad=1
+    done
+    return "$bad"
+}
+
+# A link that stays down ends the job on every rank, with status 3 and one sentence; last, since it leaves node 1 without a link.
+check_link_stays_down() {
+    local node job jobs= bad=0
+    port=$((port + 10))
+    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 100000 --timeout 5"
+    vm_start 1 60 "$flowing; ip link set eth0 down"
+    job=$vm_job
+    for node in 0 1; do
+        vm_start "$node" 90 "$(ranks_of "$node" "$long")"
+        jobs="$jobs $vm_job"
+    done
+    vm_wait "$job" || { echo "no packets came"; bad=1; }
+    for job in $jobs; do
+        vm_wait "$job"
+        echo "-- node ${job%-*}: status $?"
+        cat "$vm_work/$job.out"
+    done
+    for job in $jobs; do
+        [ "$(grep -c '^mkernel run ag_gemm: ' "$vm_work/$job.out")" = 2 ] || { echo "node ${job%-*}: not one sentence from each rank"; bad=1; }
+        grep -q '^status 3 3$' "$vm_work/$job.out" || { echo "node ${job%-*}: not status 3 on both ranks"; bad=1; }
+    done
+    return "$bad"
+}
+
+for name in ${*:-$checks}; do
+    check "$name" || [ "$name" != boot ] || { vm_consoles; exit 1; }
+done
+[ "$check_failed" = 0 ] || vm_consoles
+check_end
