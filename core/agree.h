@@ -5,7 +5,7 @@
 
 #include "core/bootstrap.h"
 
-#define AGREE_FIELDS 32u
+#define AGREE_FIELDS 40u
 
 struct agree_field {
     const char *name;

@@ -298,6 +298,11 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
         {"heads", q->attention.heads, 0},
         {"kv_heads", q->attention.kv_heads, 0},
         {"head_dim", q->attention.head_dim, 0},
+        {"tokens", q->moe.tokens, 0},
+        {"hidden", q->moe.hidden, 0},
+        {"inner", q->moe.inner, 0},
+        {"experts", q->moe.experts, 0},
+        {"experts of a token", q->moe.k, 0},
         {"causal", q->attention.causal != 0, 0},
         {"b_transposed", q->b_transposed != 0, 0},
         {"deterministic", q->deterministic != 0, 0},
@@ -421,6 +426,15 @@ int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const 
     void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)q, (void *)(uintptr_t)k, (void *)(uintptr_t)v,
                                             o, lse};
     return launch(plan, MK_OP_RING_ATTENTION, "mk_ring_attention", letters, arguments, stream);
+}
+
+int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids, void *c,
+                         uint32_t *rows, void *stream)
+{
+    static const char *const letters[MK_SPACES - 1] = {"X", "B", "ids", "C", "rows"};
+    void *const arguments[MK_SPACES - 1] = {(void *)(uintptr_t)x, (void *)(uintptr_t)b,
+                                            (void *)(uintptr_t)ids, c, rows};
+    return launch(plan, MK_OP_MOE_DISPATCH_GEMM, "mk_moe_dispatch_gemm", letters, arguments, stream);
 }
 
 int mk_wait(struct mk_comm *comm)

@@ -6,9 +6,9 @@
  * (<op>_tile, <op>_before, <op>_after) so that loads, math and stores of several tiles overlap.
  * <op>_after follows the tile's stores as a flag follows copies: what it signals is visible after the tile's C is.
  *
- * Memory order. mk_cta_copy, mk_cta_reduce and mk_cta_put are asynchronous: nothing is promised about the bytes until
- *   - mk_cta_signal or mk_cta_add: every copy, sum and tile stored before by this CTA is visible at the peer before the
- *     flag is;
+ * Memory order. mk_cta_copy, mk_cta_reduce, mk_cta_route and mk_cta_put are asynchronous: nothing is promised about the bytes until
+ *   - mk_cta_signal or mk_cta_add: every copy, sum, table and tile stored before by this CTA is visible at the peer
+ *     before the flag is;
  *   - the flag that a put carries: the put's bytes are visible at the peer before it is;
  *   - mk_cta_drain: every put made before by this CTA has left its source, which may be overwritten.
  * mk_cta_wait acquires: what was written before the flag was raised is visible after it.
@@ -61,6 +61,26 @@ struct mk_sum {
     uint64_t destination; /* byte offset in that space */
 };
 
+/* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On the
+ * rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert before, in the order of source
+ * rank, token, place among the k. Everything but ids and wanted is made by mk_cta_route; offsets in this rank's heap. */
+struct mk_route {
+    struct mk_topo topo;
+    uint32_t tokens, k, experts, rank_experts, tile_rows;
+    uint64_t ids;        /* uint32_t [W][ids_pitch bytes: tokens, k]; `experts` or more: none */
+    uint64_t ids_pitch;
+    uint64_t position;   /* uint32_t [W][tokens][k]: row on the rank of its expert; UINT32_MAX: none */
+    uint64_t first;      /* uint32_t [experts]: first row */
+    uint64_t rows;       /* uint32_t [experts]: how many */
+    uint64_t sent;       /* uint32_t [nodes][tokens]: tokens of this rank that have experts on that other node, in order */
+    uint64_t sent_count; /* uint32_t [nodes] */
+    uint64_t came;       /* uint32_t [nodes][tokens]: tokens of this rail's rank of that node that have experts here */
+    uint64_t came_count; /* uint32_t [nodes] */
+    uint64_t wanted;     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows */
+    uint64_t summary;    /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this rank's experts */
+    uint32_t summary_space;
+};
+
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row.., :] * B[:, col..] over
  * the extents. Slabs are row blocks of one size, the shards of a matrix. */
 struct mk_tile {
@@ -101,6 +121,13 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 
 /* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says that it is done. */
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum);
+
+/* Starts making the tables of `route` from its ids, which have come. */
+void mk_cta_route(struct mk_cta *cta, const struct mk_route *route);
+
+/* Reads a table: a word of this rank's heap, 4- or 8-byte aligned, that a wait has acquired. */
+uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset);
+uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset);
 
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);

@@ -68,6 +68,16 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
  * 2 W - 1 - r. The same bits on every run. The rest as in mk_ag_gemm. */
 int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o, float *lse, void *stream);
 
+/* C = the tokens of each of this rank's experts * its B. X [T, H] bf16, T: room for tokens of the plan; ids [T, k]: the
+ * experts of each token, a number of `experts` or more for none; B [E/W, H, I] ([E/W, I, H] where b_transposed). C
+ * [mk_moe_rows(plan), I]: rows of one expert after the other; rows [E/W, 2]: first row and number of each. An expert's rows
+ * come in the order of source rank, token, place; what lies between experts is left as it was. The rest as in mk_ag_gemm. */
+int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids, void *c, uint32_t *rows,
+                         void *stream);
+
+/* Rows that C of such a plan has room for, whatever the ids say. */
+uint64_t mk_moe_rows(const struct mk_plan *plan);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

@@ -7,6 +7,7 @@
 #include "core/roles/ag_gemm_plan.h"
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
+#include "core/roles/moe_dispatch_gemm_plan.h"
 #include "core/roles/ring_attention_plan.h"
 
 enum mk_op {
@@ -37,6 +38,11 @@ struct mk_attention {
     int causal;
 };
 
+/* Of moe_*: tokens is the room of one rank, a multiple of 8; experts those of all ranks; k: experts of a token. */
+struct mk_moe {
+    uint64_t tokens, hidden, inner, experts, k;
+};
+
 struct mk_problem {
     enum mk_op op;
     enum mk_exec exec;
@@ -44,6 +50,7 @@ struct mk_problem {
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
+    struct mk_moe moe;
     int b_transposed; /* B is [N, K] */
     int deterministic;
     int a_in_heap;       /* A lies in the symmetric heap, at a_offset */
@@ -64,6 +71,7 @@ struct mk_plan {
         struct gemm_ar_plan gemm_ar;
         struct gemm_rs_plan gemm_rs;
         struct ring_attention_plan ring_attention;
+        struct moe_dispatch_gemm_plan moe_dispatch_gemm;
     } u;
 };
 

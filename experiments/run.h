@@ -15,6 +15,9 @@
 #include "experiments/check.h"
 #include "experiments/spawn.h"
 
+/* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none on the last rank. */
+enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
+
 struct run_options {
     int bench; /* 1: `bench OP` */
     enum mk_op op;
@@ -22,6 +25,8 @@ struct run_options {
     int fabric, check, deterministic, b_transposed;
     uint64_t shape[3];     /* M, N, K; 0: choose */
     uint64_t attention[5]; /* batch, sequence, heads, kv_heads, head_dim; 0: choose */
+    uint64_t moe[5];       /* tokens, hidden, inner, experts, experts of a token; 0: choose */
+    int routing;           /* enum run_routing */
     int causal;
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
@@ -103,7 +108,7 @@ struct run_data {
     void *host[RUN_ARGUMENTS];     /* staging of one launch on a GPU; else NULL */
 };
 
-/* Bytes of the arguments of one launch on one rank; returns which are outputs. */
+/* Bytes of the arguments of one launch on one rank, of a plan's problem; returns which are outputs. */
 uint32_t run_data_extents(const struct mk_problem *problem, uint64_t bytes[RUN_ARGUMENTS]);
 
 int run_data_open(struct run_data *d, const struct run_job *job);
@@ -115,6 +120,9 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
 /* Elements [first, first + count) of any rank's input `argument`. */
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out);
+
+/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
+void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
 
 /* run_check.c: judges the outputs among `arguments`, in host memory, and adds to *result. */
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,

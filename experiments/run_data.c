@@ -56,6 +56,15 @@ uint32_t run_data_extents(const struct mk_problem *q, uint64_t bytes[RUN_ARGUMEN
         bytes[4] = rows * a->heads * sizeof(float);
         return 1u << 3 | 1u << 4;
     }
+    if (q->op == MK_OP_MOE_DISPATCH_GEMM) {
+        const struct mk_moe *e = &q->moe;
+        bytes[0] = e->tokens * e->hidden * 2;
+        bytes[1] = e->experts / world * e->hidden * e->inner * 2;
+        bytes[2] = e->tokens * e->k * sizeof(uint32_t);
+        bytes[3] = q->m * e->inner * 2; /* as many rows as there can be */
+        bytes[4] = e->experts / world * 2 * sizeof(uint32_t);
+        return 1u << 3 | 1u << 4;
+    }
     bytes[0] = (q->op == MK_OP_AG_GEMM ? q->m / world : q->m) * q->k * 2;
     bytes[1] = q->k * q->n * 2;
     bytes[2] = (q->op == MK_OP_GEMM_RS ? q->m / world : q->m) * q->n * 2;
@@ -73,7 +82,7 @@ int run_data_open(struct run_data *d, const struct run_job *job)
     memset(d, 0, sizeof *d);
     d->job = job;
     d->cuda = q->exec == MK_EXEC_CUDA;
-    d->outputs = run_data_extents(q, d->bytes);
+    d->outputs = run_data_extents(&job->plan.problem, d->bytes);
     d->memory = calloc(job->burst * RUN_ARGUMENTS, sizeof *d->memory);
     if (!d->memory)
         return -ENOMEM;
@@ -98,6 +107,26 @@ static uint64_t key(const struct run_data *d, uint64_t tensor, uint64_t launch)
     return inputs_key(d->job->options.seed, tensor, launch);
 }
 
+void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
+{
+    const struct mk_moe *m = &d->job->problem.moe;
+    uint32_t k = (uint32_t)m->k, experts = (uint32_t)m->experts, world = mk_world(&d->job->problem.topo);
+    int routing = d->job->options.routing, few = routing == RUN_ROUTING_FEW && experts / 2 >= k;
+    uint64_t tokens = routing == RUN_ROUTING_NONE ? (rank == world - 1 ? 0 : m->tokens - 3) : m->tokens;
+    for (uint64_t token = 0; token < m->tokens; token++) {
+        uint64_t bits = inputs_mix(key(d, 1000 + rank, launch) ^ token), step = 1 + (bits >> 32) % 7;
+        uint32_t used = few ? experts / 2 : experts;
+        if (used % step == 0 || k * step > used) /* a token names an expert once */
+            step = 1;
+        for (uint32_t place = 0; place < k; place++) {
+            uint32_t expert = (uint32_t)((bits % used + place * step) % used) * (few ? 2 : 1);
+            ids[token * k + place] = token >= tokens              ? UINT32_MAX
+                                     : routing == RUN_ROUTING_ONE ? (place ? UINT32_MAX : 0)
+                                                                  : expert;
+        }
+    }
+}
+
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out)
 {
@@ -114,6 +143,11 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
     }
 }
 
+static int is_ids(const struct run_data *d, uint32_t argument)
+{
+    return d->job->problem.op == MK_OP_MOE_DISPATCH_GEMM && argument == 2;
+}
+
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
 {
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
@@ -122,6 +156,8 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
             continue;
         if (d->outputs >> i & 1)
             inputs_poison(to, d->bytes[i] / 2);
+        else if (is_ids(d, i))
+            run_data_ids(d, d->job->identity.rank, launch, (uint32_t *)(void *)to);
         else
             run_data_input(d, i, d->job->identity.rank, launch, 0, d->bytes[i] / 2, to);
         if (d->cuda && device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
@@ -138,7 +174,7 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
         if (d->cuda && d->outputs >> i & 1 && device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
             return -EIO;
-        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
+        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1) && !is_ids(d, i))
             run_data_input(d, i, d->job->identity.rank, launch, 0, d->bytes[i] / 2, d->host[i]);
     }
     return run_check(d, arguments, launch, pace, result);

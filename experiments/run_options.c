@@ -12,12 +12,14 @@
 
 #define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
 #define ATTENTION (1u << MK_OP_RING_ATTENTION)
+#define MOE (1u << MK_OP_MOE_DISPATCH_GEMM)
 #define DEFAULT_BURST 4
 #define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
 
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
 static const char *const layouts[] = {"kn", "nk"};
+static const char *const routings[] = {"even", "one", "few", "none"}; /* enum run_routing */
 static const char *const peers[] = {"blas", "torch"};
 
 /* Sets up a table whose defaults depend on nothing: what is 0 here is chosen in run_job_prepare. */
@@ -39,6 +41,13 @@ struct parsed {
      "suits the executor",                                                                                           \
      1, UINT32_MAX, 5, .contexts = ATTENTION},                                                                       \
     {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION},                   \
+    {"moe", OPTION_NUMBERS, AT(o.moe), "T,H,I,E,K",                                                                  \
+     "tokens of a rank, elements of a token, columns of an expert's B, experts of all ranks, experts of a token. "   \
+     "Default: what suits the executor",                                                                             \
+     1, UINT32_MAX, 5, .contexts = MOE},                                                                             \
+    {"routing", OPTION_WORD, AT(o.routing), "even|one|few|none",                                                     \
+     "tokens go to all experts alike, all to one, to every other one, or the last rank has none. Default even",      \
+     .words = routings, .word_count = 4, .contexts = MOE},                                                           \
     {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
      1, MK_MAX_LOCAL},                                                                                               \
@@ -50,15 +59,15 @@ struct parsed {
      "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},             \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
-    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION},       \
+    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE},       \
     {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
-     1 << 24, .contexts = GEMMS | ATTENTION},                                                                                    \
+     1 << 24, .contexts = GEMMS | ATTENTION | MOE},                                                                                    \
     {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,    \
      .contexts = GEMMS},                                                                                             \
     {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL,    \
      .contexts = GEMMS},                                                                                               \
     {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
-     .words = layouts, .word_count = 2, .contexts = GEMMS},                                                          \
+     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE},                                                          \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1,   \
      1000000},                                                                                                       \
     {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                      \
@@ -103,6 +112,7 @@ static const struct option_table run_table = {
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
     "  mkernel run ring_attention --nodes 2 --gpus 2 --causal --check\n"
+    "  mkernel run moe_dispatch_gemm --nodes 2 --gpus 2 --routing few --check\n"
     "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
@@ -269,7 +279,15 @@ static void choose_shape(struct run_job *job)
         attention[3] = cuda ? 16 : 2;
         attention[4] = cuda ? 128 : 64;
     }
-    if (shape[0] || job->options.op == MK_OP_RING_ATTENTION)
+    uint64_t *moe = job->options.moe;
+    if (job->options.op == MK_OP_MOE_DISPATCH_GEMM && !moe[0]) {
+        moe[0] = cuda ? 4096 : 128;
+        moe[1] = cuda ? 7168 : 256;
+        moe[2] = cuda ? 2048 : 128;
+        moe[3] = cuda ? mk_round_up(256, world) : 4 * world;
+        moe[4] = cuda ? 8 : 2;
+    }
+    if (shape[0] || job->options.op == MK_OP_RING_ATTENTION || job->options.op == MK_OP_MOE_DISPATCH_GEMM)
         return;
     if (job->options.exec == MK_EXEC_CUDA) {
         shape[0] = mk_round_up(8192, world);
@@ -336,6 +354,11 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
                       .kv_heads = o->attention[3],
                       .head_dim = o->attention[4],
                       .causal = o->causal},
+        .moe = {.tokens = o->moe[0],
+                .hidden = o->moe[1],
+                .inner = o->moe[2],
+                .experts = o->moe[3],
+                .k = o->moe[4]},
         .b_transposed = o->b_transposed,
         .deterministic = o->deterministic,
         .timeout_ns = o->timeout_ns,
@@ -351,7 +374,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         return result;
     job->identity.world = mk_world(&job->problem.topo);
     job->burst = o->burst ? o->burst : o->bench ? 1 : DEFAULT_BURST;
-    while (!o->burst && job->burst > 1 && job->burst * operand_bytes(&job->problem) > BURST_BYTES)
+    while (!o->burst && job->burst > 1 && job->burst * operand_bytes(&job->plan.problem) > BURST_BYTES)
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;

@@ -55,6 +55,11 @@ static uint32_t trace_events(const struct run_job *job)
     if (ctas[MK_INTER_REDUCE] &&
         (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
         per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
+    const struct mk_moe *moe = &p->problem.moe; /* every row is moved and told by itself */
+    uint64_t rows =
+        p->problem.op == MK_OP_MOE_DISPATCH_GEMM ? 3 * t->nodes * moe->tokens * moe->k + 2 * mk_world(t) : 0;
+    if (rows > per_launch)
+        per_launch = rows;
     uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
     return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
 }
@@ -130,6 +135,8 @@ static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
         return mk_gemm_ar(plan, a[0], a[1], a[2], NULL);
     case MK_OP_GEMM_RS:
         return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
+    case MK_OP_MOE_DISPATCH_GEMM:
+        return mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
     case MK_OP_RING_ATTENTION:
         return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
     default:

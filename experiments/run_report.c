@@ -81,6 +81,10 @@ static void print_shape(const struct mk_problem *q)
         printf("B,S,heads,kv_heads,D %llu,%llu,%llu,%llu,%llu%s", (unsigned long long)a->batch,
                (unsigned long long)a->sequence, (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
                (unsigned long long)a->head_dim, a->causal ? " causal" : "");
+    else if (q->op == MK_OP_MOE_DISPATCH_GEMM)
+        printf("T,H,I,experts,k %llu,%llu,%llu,%llu,%llu", (unsigned long long)q->moe.tokens,
+               (unsigned long long)q->moe.hidden, (unsigned long long)q->moe.inner,
+               (unsigned long long)q->moe.experts, (unsigned long long)q->moe.k);
     else
         printf("M,N,K %llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
                (unsigned long long)q->k);
@@ -106,7 +110,8 @@ int run_print(const struct run_summary *s)
     print_bytes(stdout, nvlink);
     printf(" over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
     print_bytes(stdout, network);
-    printf(" over the network, into each rank in each launch\n");
+    printf(" over the network, into each rank in each launch%s\n",
+           q->op == MK_OP_MOE_DISPATCH_GEMM ? "; on average at most, as it depends on what experts tokens name" : "");
     if (s->checked)
         printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu "
                "wrong\n",

@@ -17,7 +17,7 @@ static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}
 struct arguments {
     int explore, vary, order, fault;
     int causal;
-    uint64_t attention[5];
+    uint64_t attention[5], moe[5];
     uint64_t shape[3], nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces;
@@ -36,6 +36,11 @@ static const struct option_spec specs[] = {
      "2,.,2,1,64",
      1, UINT32_MAX, 5},
     {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one"},
+    {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
+     "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
+     "16,64,40, two experts a "
+     "rank, 2",
+     1, UINT32_MAX, 5},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL},
     {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
@@ -75,7 +80,7 @@ static const struct option_table table = {
     "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
     "and checks every\n"
     "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm gemm_ar "
-    "gemm_rs ring_attention",
+    "gemm_rs ring_attention moe_dispatch_gemm",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
@@ -103,6 +108,12 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
                                                 .kv_heads = t[3] ? t[3] : 1,
                                                 .head_dim = t[4] ? t[4] : 64,
                                                 .causal = a->causal};
+    const uint64_t *e = a->moe;
+    c.problem.moe = (struct mk_moe){.tokens = e[0] ? e[0] : 16,
+                                    .hidden = e[1] ? e[1] : 64,
+                                    .inner = e[2] ? e[2] : 40,
+                                    .experts = e[3] ? e[3] : 2 * a->nodes * a->gpus,
+                                    .k = e[4] ? e[4] : 2};
     c.problem.timeout_ns = a->timeout_ns;
     c.problem.tuning.split = a->roles;
     c.problem.tuning.tile_m = (uint32_t)a->tile[0];

@@ -164,6 +164,24 @@ void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
     issue(of(cta), &t, MK_EV_REDUCE);
 }
 
+void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
+{
+    struct sim_cta *c = of(cta);
+    struct sim_transfer t = {.kind = SIM_ROUTE, .id = NO_ARGUMENT, .bytes = 16, .route = &c->route};
+    c->route = *route;
+    issue(c, &t, MK_EV_REDUCE);
+}
+
+uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
+{
+    return *(const uint32_t *)(const void *)(of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
+}
+
+uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
+{
+    return *(const uint64_t *)(const void *)(of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
+}
+
 void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values)
 {
     struct sim_rank *r = c->rank;
@@ -280,9 +298,11 @@ int mk_cta_drain(struct mk_cta *cta)
 static int compute(struct sim_cta *c)
 {
     struct sim_rank *r = c->rank;
+    if (r->op->open && r->op->open(r->plan, &c->cta))
+        return 1;
     for (uint32_t t = c->cta.index; t < r->plan->tiles; t += c->cta.count) {
         struct mk_tile tile;
-        r->op->tile(r->plan, t, &tile);
+        r->op->tile(r->plan, &c->cta, t, &tile);
         if (!tile.rows) /* the plan leaves this turn out */
             continue;
         if ((r->op->before && r->op->before(r->plan, &c->cta, &tile)) || r->failed(r->context))

@@ -15,7 +15,7 @@ struct sim_op;
 
 struct sim_operands;
 
-enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_SET, SIM_ADD };
+enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_ROUTE, SIM_SET, SIM_ADD };
 
 /* Moves bytes, unlike a flag. */
 #define SIM_IS_DATA(kind) ((kind) < SIM_SET)
@@ -31,8 +31,9 @@ struct sim_transfer {
     uint64_t value;        /* of a flag */
     uint64_t start;        /* when the CTA asked */
     struct mk_sum sum;
-    const float *values;  /* of a tile, [rows, cols] */
-    uint32_t cols, pitch; /* elements; pitch: from row to row in the heap */
+    const struct mk_route *route; /* the CTA's own copy: one at a time */
+    const float *values;          /* of a tile, [rows, cols] */
+    uint32_t cols, pitch;         /* elements; pitch: from row to row in the heap */
     enum mk_number number;
     int add;
 };
@@ -69,6 +70,7 @@ struct sim_cta {
     int begun; /* this launch's BEGIN is in the ring */
     int ended, result;
     uint64_t issued, landed; /* transfers that are not flags */
+    struct mk_route route;   /* of the transfer that makes tables */
 
     /* What it waits for: runs again once *word >= target and the clock has reached `ready`. */
     const uint64_t *word;

@@ -27,7 +27,9 @@ struct sim_reference {
 
 struct sim_op {
     int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: computes tiles */
-    void (*tile)(const struct mk_plan *plan, uint32_t t, struct mk_tile *tile);
+    int (*open)(const struct mk_plan *plan,
+                struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
+    void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
     int (*before)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile);
     void (*after)(const struct mk_plan *plan, struct mk_cta *cta,
                   const struct mk_tile *tile); /* NULL: nothing */
@@ -48,7 +50,8 @@ struct sim_op {
                  size_t size);
 };
 
-extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs, sim_op_ring_attention;
+extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs, sim_op_moe_dispatch_gemm,
+    sim_op_ring_attention;
 
 /* NULL where the op has no host form. */
 const struct sim_op *sim_op_of(enum mk_op op);

@@ -21,7 +21,7 @@ static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
     return ag_gemm_inter_send(&plan->u.ag_gemm, cta);
 }
 
-static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     ag_gemm_tile(&plan->u.ag_gemm, t, out);
 }

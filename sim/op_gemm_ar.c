@@ -22,7 +22,7 @@ static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
     return gemm_ar_intra_comm(&plan->u.gemm_ar, cta);
 }
 
-static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     gemm_rs_tile(&plan->u.gemm_ar.rs, t, out);
 }

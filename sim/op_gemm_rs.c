@@ -17,7 +17,7 @@ static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
     return gemm_rs_inter_reduce(&plan->u.gemm_rs, cta);
 }
 
-static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     gemm_rs_tile(&plan->u.gemm_rs, t, out);
 }

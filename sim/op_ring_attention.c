@@ -28,7 +28,7 @@ static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
     return ring_attention_inter_send(&plan->u.ring_attention, cta);
 }
 
-static void tile(const struct mk_plan *plan, uint32_t t, struct mk_tile *out)
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     ring_attention_tile(&plan->u.ring_attention, t, out);
 }

@@ -2,6 +2,7 @@
 #include "sim/transfer.h"
 
 #include "core/bf16.h"
+#include "sim/route.h"
 
 #include <string.h>
 
@@ -89,7 +90,9 @@ static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t 
 
 void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first, uint64_t count)
 {
-    if (t->kind == SIM_SUM)
+    if (t->kind == SIM_ROUTE)
+        route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);
+    else if (t->kind == SIM_SUM)
         sum_part(r, &t->sum, first / 2, count / 2);
     else if (t->kind == SIM_TILE)
         sim_store_part(t, r->peers[t->local] + t->offset, first, count);

@@ -6,7 +6,8 @@ void sim_world_vary(struct sim_world_config *c)
     uint64_t seed = c->seed;
     uint32_t gpus = c->problem.topo.gpus, nodes = c->problem.topo.nodes;
     c->order = seed >> 2 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
-    int attends = c->problem.op == MK_OP_RING_ATTENTION;
+    int moe = c->problem.op == MK_OP_MOE_DISPATCH_GEMM;
+    int attends = c->problem.op == MK_OP_RING_ATTENTION || moe; /* not a GEMM of one A */
     c->problem.a_in_heap = attends ? 0 : (int)(seed >> 3 & 1);
     t->pieces = attends ? 1 : 1 + (uint32_t)(seed >> 4) % 3;
     t->width = gpus > 1 ? 1 + (uint32_t)(seed >> 3) % (gpus - 1) : 1;
@@ -16,7 +17,7 @@ void sim_world_vary(struct sim_world_config *c)
     int reduces = c->problem.op == MK_OP_GEMM_RS || c->problem.op == MK_OP_GEMM_AR;
     t->split.ctas[MK_COMPUTE] = 1 + (uint32_t)(seed >> 2) % 3;
     t->split.ctas[MK_INTRA_COMM] =
-        gpus > 1 && c->problem.op != MK_OP_GEMM_RS ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
+        moe || (gpus > 1 && c->problem.op != MK_OP_GEMM_RS) ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
     t->split.ctas[MK_INTER_SEND] = nodes > 1 && !reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
     t->split.ctas[MK_INTER_REDUCE] = reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
     if (reduces)

@@ -35,6 +35,8 @@ static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *
 {
     uint64_t plan_flags = r->plan.flag_base * 8ull, data = plan_flags + r->plan.flags * 8ull,
              bytes = t->bytes;
+    if (t->kind == SIM_ROUTE)
+        return 1;
     if (t->kind == SIM_SUM)
         return sum_in_bounds(r, &t->sum, data);
     if (t->local >= r->plan.problem.topo.gpus)
@@ -88,8 +90,9 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         f->transfer.values = f->values;
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy)
-        f->due = costs->copy(costs->context, w->now, from, t->kind == SIM_SUM ? from : to,
-                             t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
+        f->due =
+            costs->copy(costs->context, w->now, from, t->kind == SIM_SUM || t->kind == SIM_ROUTE ? from : to,
+                        t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
     else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
 }

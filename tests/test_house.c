@@ -241,13 +241,16 @@ static void roles_compile_for_the_gpu(void **state)
         print_message("skipped: no nvcc\n");
         skip();
     }
-    static char source[6000], command[700];
+    static char source[8000], command[700];
     snprintf(source, sizeof source,
              "#include \"core/cta.h\"\n"
              "struct mk_cta { MK_CTA_FIELDS; };\n"
              "__device__ int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
              "__device__ void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
              "__device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
+             "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"
+             "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"
+             "__device__ uint64_t mk_cta_load64(mk_cta *, uint64_t) { return 0; }\n"
              "__device__ void mk_cta_signal(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
              "__device__ void mk_cta_add(mk_cta *, uint32_t, uint32_t, uint64_t) {}\n"
              "__device__ int mk_cta_put(mk_cta *, uint32_t, const mk_chunk *, uint32_t) { return 0; }\n"
@@ -274,6 +277,11 @@ static void roles_compile_for_the_gpu(void **state)
              "    ring_attention_tile(&p, blockIdx.x, &t);\n"
              "    *out = ring_attention_before(&p, &c, &t) + ring_attention_intra_comm(&p, &c) +\n"
              "           ring_attention_inter_send(&p, &c);\n"
+             "}\n"
+             "__global__ void dispatch(moe_dispatch_gemm_plan p, mk_cta c, int *out) {\n"
+             "    mk_tile t;\n"
+             "    moe_tile(&p, &c, blockIdx.x, &t);\n"
+             "    *out = moe_before(&p, &c, &t) + moe_intra_comm(&p, &c) + moe_inter_send(&p, &c);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "

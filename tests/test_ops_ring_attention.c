@@ -9,6 +9,7 @@
 #undef mk_cta_wait
 #undef mk_cta_copy
 #undef mk_cta_reduce
+#undef mk_cta_route
 #undef mk_cta_signal
 #undef mk_cta_add
 #undef mk_cta_put

@@ -1,0 +1,85 @@
+/* MoE dispatch+GEMM on the host: core/roles/moe_dispatch_gemm.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
+ * test compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/moe_dispatch_gemm.h"
+#include "sim/exact_moe.h"
+#include "sim/op.h"
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_moe_dispatch_gemm
+#endif
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_intra_comm(&plan->u.moe_dispatch_gemm, cta);
+}
+
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_inter_send(&plan->u.moe_dispatch_gemm, cta);
+}
+
+static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_await_routed(&plan->u.moe_dispatch_gemm, cta);
+}
+
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+{
+    moe_tile(&plan->u.moe_dispatch_gemm, cta, t, out);
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return moe_before(&plan->u.moe_dispatch_gemm, cta, t);
+}
+
+static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+                     struct sim_operands *out)
+{
+    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
+    int transposed = plan->problem.b_transposed;
+    out->a_space = MK_SPACE_HEAP;
+    out->a = p->gathered + t->row * p->row_bytes;
+    out->a_pitch = p->hidden;
+    out->b_space = MK_SPACE_ARG1;
+    out->b =
+        ((uint64_t)t->slab * p->hidden * p->inner + (transposed ? (uint64_t)t->col * p->hidden : t->col)) * 2;
+    out->b_pitch = transposed ? p->hidden : p->inner;
+    out->b_transposed = transposed;
+    out->c_space = MK_SPACE_ARG3;
+    out->c_local = 0;
+    out->c = ((uint64_t)t->row * p->inner + t->col) * 2;
+    out->c_pitch = p->inner;
+    out->c_number = MK_BF16;
+    out->c_add = 0;
+    out->rows = t->rows;
+    out->cols = t->cols;
+    out->k = p->hidden;
+}
+
+static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
+{
+    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
+    bytes[0] = p->tokens * p->row_bytes;
+    bytes[1] = (uint64_t)p->rank_experts * p->hidden * p->inner * 2;
+    bytes[2] = (uint64_t)p->tokens * p->k * 4;
+    bytes[3] = (uint64_t)p->row_tiles * p->tile_m * p->inner * 2;
+    bytes[4] = p->rank_experts * 8ull;
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
+    .open = open_tiles,
+    .tile = tile,
+    .before = before,
+    .operands = operands,
+    .extents = extents,
+    .outputs = 1u << 3 | 1u << 4,
+    .fill = exact_moe_fill,
+    .judge = exact_moe_judge,
+};

@@ -1,0 +1,86 @@
+#include "sim/route.h"
+
+#include <string.h>
+
+static uint32_t *words(uint8_t *heap, uint64_t offset)
+{
+    return (uint32_t *)(void *)(heap + offset);
+}
+
+/* The experts that one place of a token names, or UINT32_MAX. */
+static uint32_t expert_of(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint64_t place)
+{
+    uint32_t expert = words(heap, r->ids + rank * r->ids_pitch)[place];
+    return expert < r->experts ? expert : UINT32_MAX;
+}
+
+/* How many rows each expert has, then where they begin. */
+static void lay_out(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t *rows = words(heap, r->rows), *first = words(heap, r->first);
+    uint64_t places = (uint64_t)r->tokens * r->k;
+    memset(rows, 0, r->experts * sizeof *rows);
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
+        for (uint64_t i = 0; i < places; i++) {
+            uint32_t expert = expert_of(r, heap, rank, i);
+            if (expert != UINT32_MAX)
+                rows[expert]++;
+        }
+    for (uint32_t expert = 0; expert < r->experts; expert++)
+        first[expert] = expert % r->rank_experts
+                            ? first[expert - 1] + (uint32_t)mk_round_up(rows[expert - 1], r->tile_rows)
+                            : 0;
+}
+
+static void assign(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t *rows = words(heap, r->rows), *first = words(heap, r->first),
+             *position = words(heap, r->position);
+    uint64_t places = (uint64_t)r->tokens * r->k;
+    memset(rows, 0, r->experts * sizeof *rows); /* counted up again on the way */
+    for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
+        for (uint64_t i = 0; i < places; i++) {
+            uint32_t expert = expert_of(r, heap, rank, i);
+            position[rank * places + i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
+        }
+}
+
+/* Tokens of `rank` that have an expert on `node`; returns how many. */
+static uint32_t list(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t node, uint32_t *out)
+{
+    uint32_t count = 0;
+    for (uint32_t token = 0; token < r->tokens; token++)
+        for (uint32_t place = 0; place < r->k; place++) {
+            uint32_t expert = expert_of(r, heap, rank, (uint64_t)token * r->k + place);
+            if (expert != UINT32_MAX && expert / (r->rank_experts * r->topo.gpus) == node) {
+                out[count++] = token;
+                break;
+            }
+        }
+    return count;
+}
+
+void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
+{
+    uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
+    uint32_t *rows = words(heap, r->rows), *first = words(heap, r->first), *said = words(summary, r->summary);
+    uint64_t *wanted = (uint64_t *)(void *)(heap + r->wanted);
+    lay_out(r, heap);
+    assign(r, heap);
+    for (uint32_t other = 0; other < r->topo.nodes; other++) {
+        if (other == node)
+            continue;
+        words(heap, r->sent_count)[other] =
+            list(r, heap, r->topo.rank, other, words(heap, r->sent) + (uint64_t)other * r->tokens);
+        words(heap, r->came_count)[other] = list(r, heap, mk_rank_at(&r->topo, other, local), node,
+                                                 words(heap, r->came) + (uint64_t)other * r->tokens);
+    }
+    for (uint32_t i = 0; i < r->rank_experts; i++) {
+        uint32_t expert = r->topo.rank * r->rank_experts + i;
+        said[2 * i] = first[expert];
+        said[2 * i + 1] = rows[expert];
+        for (uint32_t row = 0; row < rows[expert]; row += r->tile_rows)
+            wanted[(first[expert] + row) / r->tile_rows] +=
+                rows[expert] - row < r->tile_rows ? rows[expert] - row : r->tile_rows;
+    }
+}

@@ -1,0 +1,308 @@
+/* MoE dispatch+GEMM gives each expert the right tokens in every order of its steps, however tokens are routed; tokens cross
+ * to another node once; what it cannot do it refuses with the nearest thing that works; broken variants are caught. */
+#include "tests/helpers/ops.h"
+
+#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
+#define SIM_OP_NAME broken_moe
+#include "sim/op_moe_dispatch_gemm.c"
+#undef mk_cta_wait
+#undef mk_cta_copy
+#undef mk_cta_reduce
+#undef mk_cta_route
+#undef mk_cta_signal
+#undef mk_cta_add
+#undef mk_cta_put
+#undef mk_cta_drain
+
+static void test_orders(void **state)
+{
+    assert_true(ops_explore(MK_OP_MOE_DISPATCH_GEMM, 32) >= 768 / OPS_PART);
+}
+
+/* ---- bytes: what the ids make necessary ---- */
+
+static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                         struct ops_bytes *expected)
+{
+    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
+    uint32_t world = mk_world(&p->topo), gpus = p->topo.gpus, ids[1024];
+    uint64_t ids_bytes = (uint64_t)p->tokens * p->k * 4;
+    for (uint32_t rank = 0; rank < world; rank++) {
+        expected->network[rank] += (p->topo.nodes - 1) * ids_bytes;
+        expected->nvlink[rank] += (uint64_t)(gpus - 1) * p->topo.nodes * ids_bytes;
+        exact_moe_ids(plan, seed, launch, rank, ids);
+        for (uint32_t token = 0; token < p->tokens; token++)
+            for (uint32_t node = 0; node < p->topo.nodes; node++) {
+                int here = 0;
+                for (uint32_t place = 0; place < p->k; place++) {
+                    uint32_t expert = ids[token * p->k + place];
+                    if (expert >= p->experts || expert / (p->rank_experts * gpus) != node)
+                        continue;
+                    here = 1;
+                    if (expert / p->rank_experts % gpus != rank % gpus) /* it enters the node on the rail */
+                        expected->nvlink[expert / p->rank_experts] += p->row_bytes;
+                }
+                if (here && node != rank / gpus)
+                    expected->network[node * gpus + rank % gpus] += p->row_bytes;
+            }
+    }
+}
+
+static void test_bytes(void **state)
+{
+    for (size_t form = 0; form < OPS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
+            struct sim_costs costs = {.context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
+            struct sim_world_config c = ops_config(MK_OP_MOE_DISPATCH_GEMM, ops_forms[form], ops_shapes[0]);
+            struct sim_world_result result;
+            struct mk_plan plan;
+            char error[300];
+            c.costs = &costs;
+            c.seed = seed;
+            assert_int_equal(sim_world_run(&c, &result), 0);
+            assert_int_equal(plan_build(&plan, &c.problem, 0, 0, error, sizeof error), 0);
+            for (uint64_t launch = 1; launch <= c.launches; launch++)
+                expect_bytes(&plan, seed, launch, &expected);
+            assert_memory_equal(&bytes, &expected, sizeof bytes);
+        }
+}
+
+/* ---- the plan ---- */
+
+static const char *refusal(struct mk_moe moe)
+{
+    static char error[300];
+    struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM, .topo = {.nodes = 2, .gpus = 2}, .moe = moe};
+    struct mk_plan p;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
+    return error;
+}
+
+static void test_refusals(void **state)
+{
+    assert_non_null(strstr(refusal((struct mk_moe){13, 64, 8, 4, 1}), "the next that works is 16"));
+    assert_non_null(strstr(refusal((struct mk_moe){16, 100, 8, 4, 1}), "the next that works is 128"));
+    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}), "the next I that works is 16"));
+    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}), "the next number that does is 8"));
+    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 4, 5}), "1 to 4"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){1 << 24, 1 << 20, 8, 4, 4}), "more than a command can name"));
+}
+
+/* ---- mutants; tables that were never made hold anything, so those that read too early begin at launch 2 ---- */
+
+static enum mutation {
+    NOTHING,
+    ROUTED_BEFORE_IDS,
+    COMPUTE_DOES_NOT_WAIT_FOR_TABLES,
+    COMPUTE_DOES_NOT_WAIT_FOR_ROWS,
+    ONE_ROW_TOO_FEW,
+    FORWARDER_DOES_NOT_WAIT,
+    EPOCH_REUSED,
+    ONE_IDS_BUFFER,
+    TOLD_BEFORE_MOVED,
+    COPY_SHORT,
+    PUT_SHORT,
+    PUT_BEFORE_PACKED,
+    CHUNK_NOT_SENT,
+    TABLES_TOLD_BEFORE_MADE,
+    ROW_TOLD_TWICE
+} mutation;
+
+static struct held {
+    struct mk_cta *cta;
+    uint32_t local;
+    struct mk_chunk chunk;
+} held[1024];
+static struct mk_route held_route;
+static struct mk_cta *route_held_by[16];
+
+static const struct moe_dispatch_gemm_plan *plan_of(const struct mk_cta *cta)
+{
+    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_dispatch_gemm;
+}
+
+static void hold(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c)
+{
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (!held[i].cta) {
+            held[i] = (struct held){cta, local, *c};
+            return;
+        }
+    mk_cta_copy(cta, local, c);
+}
+
+static void release(struct mk_cta *cta)
+{
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i].cta == cta) {
+            held[i].cta = NULL;
+            mk_cta_copy(cta, held[i].local, &held[i].chunk);
+        }
+}
+
+int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    const struct moe_dispatch_gemm_plan *p = plan_of(cta);
+    if ((mutation == ROUTED_BEFORE_IDS && flag < p->flag_routed && cause == MK_CAUSE_DATA) ||
+        (mutation == COMPUTE_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed && cta->role == MK_COMPUTE &&
+         cta->epoch > 1) ||
+        (mutation == COMPUTE_DOES_NOT_WAIT_FOR_ROWS && flag >= p->flag_rows) ||
+        (mutation == FORWARDER_DOES_NOT_WAIT && flag >= p->flag_relay && flag < p->flag_rows))
+        return 0;
+    if (mutation == ONE_ROW_TOO_FEW && flag >= p->flag_rows)
+        target--;
+    if (mutation == EPOCH_REUSED && flag < p->flag_rows)
+        target = 1;
+    return mk_cta_wait(cta, flag, target, cause);
+}
+
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    struct mk_chunk c = *chunk;
+    int row = c.bytes == plan_of(cta)->row_bytes;
+    if ((mutation == TOLD_BEFORE_MOVED && cta->role == MK_INTRA_COMM && row) ||
+        (mutation == PUT_BEFORE_PACKED && cta->role == MK_INTER_SEND)) {
+        hold(cta, local, &c);
+        return;
+    }
+    if (mutation == COPY_SHORT && row)
+        c.bytes -= 16;
+    mk_cta_copy(cta, local, &c);
+}
+
+void mutant_route(struct mk_cta *cta, const struct mk_route *route)
+{
+    if (mutation == TABLES_TOLD_BEFORE_MADE && cta->epoch > 1) {
+        held_route = *route;
+        route_held_by[plan_of(cta)->topo.rank] = cta;
+        return;
+    }
+    mk_cta_route(cta, route);
+}
+
+void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+{
+    uint32_t rank = plan_of(cta)->topo.rank;
+    mk_cta_signal(cta, local, flag, value);
+    if (route_held_by[rank] == cta) {
+        struct mk_route r = plan_of(cta)->route;
+        r.ids = plan_of(cta)->ids[cta->epoch & 1];
+        route_held_by[rank] = NULL;
+        mk_cta_route(cta, &r);
+    }
+}
+
+void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
+{
+    mk_cta_add(cta, local, flag, mutation == ROW_TOLD_TWICE ? 2 * count : count);
+    if (mutation == TOLD_BEFORE_MOVED)
+        release(cta);
+}
+
+int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+{
+    const struct moe_dispatch_gemm_plan *p = plan_of(cta);
+    struct mk_chunk c = *chunk;
+    int tokens = flag >= p->flag_relay;
+    if (mutation == CHUNK_NOT_SENT && tokens && c.id % p->chunks == 1)
+        return 0;
+    if (mutation == PUT_SHORT && tokens)
+        c.bytes -= 16;
+    int result = mk_cta_put(cta, rank, &c, flag);
+    release(cta);
+    return result;
+}
+
+static struct sim_world_config config_for(uint64_t seed)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_config c = ops_config(MK_OP_MOE_DISPATCH_GEMM, form, ops_shapes[1]);
+    memset(held, 0, sizeof held);
+    memset(route_held_by, 0, sizeof route_held_by);
+    c.op = &broken_moe;
+    c.seed = seed;
+    c.problem.moe = (struct mk_moe){24, 64, 24, 12, 4};
+    c.problem.tuning.tile_m = c.problem.tuning.tile_n = c.problem.tuning.chunk_rows = 8;
+    return c;
+}
+
+/* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead overwrites. */
+static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    struct moe_dispatch_gemm_plan p = plan->u.moe_dispatch_gemm;
+    p.ids[1] = p.ids[0];
+    return moe_intra_comm(&p, cta);
+}
+
+static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    struct moe_dispatch_gemm_plan p = plan->u.moe_dispatch_gemm;
+    p.ids[1] = p.ids[0];
+    return moe_inter_send(&p, cta);
+}
+
+static struct sim_world_config one_buffer_config(uint64_t seed)
+{
+    static struct sim_op op;
+    struct sim_world_config c = config_for(seed);
+    op = broken_moe;
+    op.roles[MK_INTRA_COMM] = one_buffer_intra_comm;
+    op.roles[MK_INTER_SEND] = one_buffer_inter_send;
+    c.op = &op;
+    c.launches = 8;
+    return c;
+}
+
+#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
+
+static void test_mutants(void **state)
+{
+    MUTANT(NOTHING, 0);
+    MUTANT(ROUTED_BEFORE_IDS, -EBADMSG);
+    MUTANT(COMPUTE_DOES_NOT_WAIT_FOR_TABLES, -EBADMSG);
+    MUTANT(COMPUTE_DOES_NOT_WAIT_FOR_ROWS, -EBADMSG);
+    MUTANT(ONE_ROW_TOO_FEW, -EBADMSG);
+    MUTANT(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(EPOCH_REUSED, OPS_ANY);
+    MUTANT(TOLD_BEFORE_MOVED, -EBADMSG);
+    MUTANT(COPY_SHORT, -EBADMSG);
+    MUTANT(PUT_SHORT, -EBADMSG);
+    MUTANT(PUT_BEFORE_PACKED, -EBADMSG);
+    MUTANT(CHUNK_NOT_SENT, -EIO);
+    MUTANT(TABLES_TOLD_BEFORE_MADE, OPS_ANY);
+    MUTANT(ROW_TOLD_TWICE, -EBADMSG);
+    mutation = ONE_IDS_BUFFER;
+    ops_hunt(one_buffer_config, "ONE_IDS_BUFFER", -EBADMSG);
+}
+
+static void test_faults(void **state)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct sim_world_config c = ops_config(MK_OP_MOE_DISPATCH_GEMM, form, ops_shapes[3]);
+        c.seed = seed;
+        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
+        /* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come of them. */
+        assert_int_equal(result.failure.producer % 2, 1);
+        assert_true(strstr(result.sentence, "the expert ids of rank") || result.failure.rank == 3);
+        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 3};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
+        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
+        assert_int_equal(sim_world_run(&c, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
