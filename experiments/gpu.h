@@ -11,6 +11,8 @@ struct gpu_device {
     int major, minor; /* compute capability */
     uint32_t sms;
     uint64_t memory; /* bytes */
+    uint64_t clock;  /* Hz, of the SMs at most; 0: the driver does not say */
+    uint32_t nvlinks; /* that are up, as NVML says; 0: none, or there is no NVML */
     int dma_buf;     /* memory can be exported as a DMA-BUF */
 };
 
@@ -23,6 +25,12 @@ struct gpu_list {
 
 /* Never fails: without a driver or a GPU the count is 0 and `missing` says why. Creates no CUDA context. */
 void gpu_probe(struct gpu_list *out);
+
+/* The most that a device can do, from what the driver says of it and what NVIDIA's H100 whitepaper says of the architecture;
+ * 0: not known (not compute capability 9.0). Dense bf16 floating-point operations per second; bytes per second into it over
+ * its NVLinks. */
+double gpu_peak_flops(const struct gpu_device *g);
+double gpu_peak_nvlink(const struct gpu_device *g);
 
 /* How many of them can run the kernels of this build (compute capability 9.0). */
 uint32_t gpu_hoppers(const struct gpu_list *list);

@@ -1,6 +1,7 @@
 /* --trace: what a run tells the tracer about itself, before and after its launches. */
 #include "experiments/run.h"
 #include "experiments/commands.h"
+#include "experiments/gpu.h"
 #include "core/comm.h"
 #include "tracer/trace.h"
 
@@ -24,6 +25,12 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
                    const struct run_result *result, char *lost, size_t lost_size)
 {
     const struct run_options *o = &job->options;
+    struct gpu_list gpus = {.count = 0};
+    const struct gpu_device *gpu = NULL; /* a rank's GPU is the one of its local rank; all of a host are alike */
+    if (job->problem.exec == MK_EXEC_CUDA)
+        gpu_probe(&gpus);
+    if (gpus.count)
+        gpu = &gpus.devices[comm->topo.rank % gpus.count];
     int64_t seed = (int64_t)o->seed;
     const struct trace_metric metrics[] = {
         {"launch_median", "ms", result->ms_median},
@@ -32,6 +39,9 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         {"relative_error", "", o->check ? check_error(&result->check) : 0},
     };
     struct trace_run run = {
+        .device = gpu ? gpu->name : NULL,
+        .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
+        .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
         .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,

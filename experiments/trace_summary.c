@@ -30,8 +30,9 @@ static void print_run(sqlite3 *db, FILE *out)
         " dropped, residual_ns, (SELECT count(*) FROM launch) FROM run",
         0, 0);
     if (sqlite3_step(q) == SQLITE_ROW) {
-        fprintf(out, "%s %s: %s, %s executor, %d nodes x %d ranks", text_of(q, 0), text_of(q, 1),
-                text_of(q, 2), text_of(q, 3), sqlite3_column_int(q, 4), sqlite3_column_int(q, 5));
+        fprintf(out, "%s %s: %s, %s executor, %d node%s x %d ranks", text_of(q, 0), text_of(q, 1),
+                text_of(q, 2), text_of(q, 3), sqlite3_column_int(q, 4), sqlite3_column_int(q, 4) == 1 ? "" : "s",
+                sqlite3_column_int(q, 5));
         if (*text_of(q, 6))
             fprintf(out, ", %s%s%s", text_of(q, 6), *text_of(q, 7) ? " on " : "", text_of(q, 7));
         fprintf(out, "\n%lld launches, %lld events, %lld messages in %s; ",
@@ -244,12 +245,13 @@ static void print_losses(sqlite3 *db, FILE *out)
         "SELECT rank, domain, residual_ns, used, samples FROM clock_quality WHERE residual_ns > 0 ORDER BY "
         "residual_ns DESC LIMIT 1",
         0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW)
-        fprintf(
-            out,
-            "worst clock: rank %d's %s clock, within %s (%d of %d samples); order inside that is not known\n",
-            sqlite3_column_int(q, 0), text_of(q, 1), time_of(residual, q, 2), sqlite3_column_int(q, 3),
-            sqlite3_column_int(q, 4));
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        char samples[48] = ""; /* a GPU's clock is mapped as it runs: its samples are not kept */
+        if (sqlite3_column_int(q, 4))
+            snprintf(samples, sizeof samples, " (%d of %d samples)", sqlite3_column_int(q, 3), sqlite3_column_int(q, 4));
+        fprintf(out, "worst clock: rank %d's %s clock, within %s%s; order inside that is not known\n",
+                sqlite3_column_int(q, 0), text_of(q, 1), time_of(residual, q, 2), samples);
+    }
     sqlite3_finalize(q);
 }
 

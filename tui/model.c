@@ -82,13 +82,13 @@ static int64_t track_order(const struct source_track *t)
     return (int64_t)t->cta * 64 + t->warp + 1;
 }
 
-/* The tracks of a role of a rank that the filter takes: how many, and the first index in order at or after
+/* CTAs of a role of a rank that the filter takes: how many, and the first index in order at or after
  * `from`; -1: none. */
 static int role_tracks(const struct model *m, int file, int rank, int role, int64_t from, int *first)
 {
     const struct source *s = m->source[file];
     const struct source_track *t = source_tracks(s);
-    int count = source_info(s)->tracks, n = 0;
+    int count = source_info(s)->tracks, n = 0, last = -2;
     int low = 0, high = count; /* tracks are sorted: find the role's first */
     while (low < high) {
         int middle = (low + high) / 2;
@@ -101,7 +101,8 @@ static int role_tracks(const struct model *m, int file, int rank, int role, int6
     for (int i = low; i < count && t[i].rank == rank && t[i].role == role; i++) {
         if (m->filtering && !query_takes_track(&m->filter, rank, role, t[i].cta))
             continue;
-        n++;
+        n += t[i].cta != last; /* warps of one CTA count once */
+        last = t[i].cta;
         if (*first < 0 && track_order(&t[i]) >= from)
             *first = i;
     }

@@ -74,7 +74,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
 {
     struct source *s = m->source[file];
     const struct row *row = model_row(m);
-    int width = m->width - 62 > 60 ? 60 : m->width - 62, before;
+    int width = m->width - 74 > 60 ? 60 : m->width - 74, before; /* what the figures leave */
     char bar[512], ns[3][32];
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);

@@ -116,6 +116,25 @@ static int compare_tracks(const void *a, const void *b)
                                 : (x->id > y->id) - (x->id < y->id);
 }
 
+/* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a CTA only the tracks with
+ * events are rows, and where one is left it stands for the CTA. Tracks are sorted; `empty` marks those without events.
+ * Returns how many stay. */
+static int drop_empty(struct source_track *t, int count, const unsigned char *empty)
+{
+    int kept = 0;
+    for (int i = 0, end; i < count; i = end) {
+        int used = 0, first = kept;
+        for (end = i; end < count && t[end].rank == t[i].rank && t[end].role == t[i].role && t[end].cta == t[i].cta; end++)
+            used += !empty[t[end].id];
+        for (int k = i; k < end; k++)
+            if (!used || !empty[t[k].id])
+                t[kept++] = t[k];
+        if (used && kept == first + 1)
+            t[first].warp = -1;
+    }
+    return kept;
+}
+
 /* Leaves are numbered as the file numbers them; files number them in display order, but nothing here relies
  * on it. */
 static int read_tracks(struct source *s)
@@ -126,11 +145,17 @@ static int read_tracks(struct source *s)
     s->tracks = calloc((size_t)count + 1, sizeof *s->tracks);
     s->longest = calloc((size_t)count + 1, sizeof *s->longest);
     s->rate = calloc((size_t)count + 1, sizeof *s->rate);
-    if (!s->tracks || !s->longest || !s->rate)
+    int64_t ids = one_number(s, "SELECT coalesce(max(id), 0) FROM track");
+    if (ids < 0 || ids > 16 * count + 16) /* they are numbered from 1 */
+        return -EBADMSG;
+    unsigned char *empty = calloc((size_t)ids + 1, 1);
+    if (!s->tracks || !s->longest || !s->rate || !empty) {
+        free(empty);
         return -ENOMEM;
+    }
     sqlite3_stmt *q = source_prepare(
         s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
-           "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id) FROM track t");
+           "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id), events FROM track t WHERE id >= 0");
     int n = 0;
     while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
         const char *kind = (const char *)sqlite3_column_text(q, 1);
@@ -148,11 +173,13 @@ static int read_tracks(struct source *s)
             s->leaves[s->info.ranks + t.rank * ROLES + t.role] = sqlite3_column_int(q, 6);
         } else if (t.role >= 0 && !sqlite3_column_int(q, 7)) {
             s->tracks[n++] = t;
+            empty[t.id] = sqlite3_column_int64(q, 8) == 0;
         }
     }
     sqlite3_finalize(q);
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, compare_tracks);
-    s->info.tracks = n;
+    s->info.tracks = n = drop_empty(s->tracks, n, empty);
+    free(empty);
     q = source_prepare(s, "SELECT longest_ns, events, coalesce(end - start, 0) FROM track WHERE id = ?");
     for (int i = 0; q && i < n; i++) {
         sqlite3_reset(q);

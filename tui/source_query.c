@@ -148,6 +148,37 @@ static int add_events(struct source *s, int track, double t0, double step, int c
     return rc == SQLITE_DONE ? 0 : -EIO;
 }
 
+/* CTAs of a group; a single track counts for one. */
+static int group_ctas(const struct source *s, int first, int end)
+{
+    int ctas = 0;
+    for (int i = first; i < end; i++) {
+        const struct source_track *t = &s->tracks[i];
+        ctas += i == first || t->cta != t[-1].cta || t->role != t[-1].role || t->rank != t[-1].rank;
+    }
+    return ctas;
+}
+
+/* ns of each class become shares. Warps of one CTA run side by side: what one of them does hides another's wait, so waits
+ * get what work leaves. */
+static void make_shares(float *share, double whole)
+{
+    static const int waits[] = {SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_CREDIT, SPAN_WAIT_NETWORK};
+    double busy = 0, waiting = 0;
+    for (int state = 1; state < SPAN_CLASSES; state++) {
+        share[state] = whole > 0 ? (float)(share[state] / whole) : 0;
+        busy += share[state];
+    }
+    for (int i = 0; i < 4; i++)
+        waiting += share[waits[i]];
+    if (busy > 1.0001 && waiting > 0) { /* beyond what rounding makes of a full cell */
+        double room = 1 - (busy - waiting), part = room > 0 ? room / waiting : 0;
+        for (int i = 0; i < 4; i++)
+            share[waits[i]] *= (float)part;
+    }
+    share[0] = busy < 1 ? (float)(1 - busy) : 0;
+}
+
 int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns, float *out)
 {
     int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = level_for(s, step, finest);
@@ -166,16 +197,9 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
                                    : s->rank_track[g.rank];
         rc = add_level(s, s->level, level, id, t0, step, columns, out + 1, SPAN_CLASSES, SPAN_CLASSES - 1, 0);
     }
-    double whole = step * (end - first);
-    for (int c = 0; c < columns; c++) {
-        double busy = 0;
-        for (int state = 1; state < SPAN_CLASSES; state++) {
-            float *share = &out[c * SPAN_CLASSES + state];
-            *share = whole > 0 ? (float)(*share / whole) : 0;
-            busy += *share;
-        }
-        out[c * SPAN_CLASSES] = busy < 1 ? (float)(1 - busy) : 0;
-    }
+    double whole = step * group_ctas(s, first, end);
+    for (int c = 0; c < columns; c++)
+        make_shares(&out[c * SPAN_CLASSES], whole);
     return rc;
 }
 
