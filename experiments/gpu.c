@@ -41,7 +41,6 @@ static uint32_t count_nvlinks(const struct nvml *n, const char *bus)
     return count;
 }
 
-/* Fills in what only NVML knows; without it nothing. */
 static void ask_nvml(struct gpu_list *out, const struct driver *d)
 {
     struct nvml n;
@@ -125,7 +124,16 @@ void gpu_probe(struct gpu_list *out)
         g->sms = (uint32_t)sms;
         g->memory = memory;
     }
-    ask_nvml(out, &d);
+}
+
+void gpu_probe_links(struct gpu_list *list)
+{
+    struct driver d;
+    void *library = list->count ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library && load(library, &d) && !d.init(0))
+        ask_nvml(list, &d);
+    if (library)
+        dlclose(library);
 }
 
 uint32_t gpu_hoppers(const struct gpu_list *list)

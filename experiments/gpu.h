@@ -12,7 +12,7 @@ struct gpu_device {
     uint32_t sms;
     uint64_t memory; /* bytes */
     uint64_t clock;  /* Hz, of the SMs at most; 0: the driver does not say */
-    uint32_t nvlinks; /* that are up, as NVML says; 0: none, or there is no NVML */
+    uint32_t nvlinks; /* that are up: see gpu_probe_links */
     int dma_buf;     /* memory can be exported as a DMA-BUF */
 };
 
@@ -25,6 +25,9 @@ struct gpu_list {
 
 /* Never fails: without a driver or a GPU the count is 0 and `missing` says why. Creates no CUDA context. */
 void gpu_probe(struct gpu_list *out);
+
+/* Fills in nvlinks by NVML, which takes a while to start; 0 where there is none. */
+void gpu_probe_links(struct gpu_list *list);
 
 /* The most that a device can do, from what the driver says of it and what NVIDIA's H100 whitepaper says of the architecture;
  * 0: not known (not compute capability 9.0). Dense bf16 floating-point operations per second; bytes per second into it over

@@ -3,6 +3,7 @@
 #include "experiments/commands.h"
 #include "experiments/gpu.h"
 #include "core/comm.h"
+#include "backends/nic.h"
 #include "tracer/trace.h"
 
 #include <stdio.h>
@@ -14,6 +15,21 @@
 struct run_trace {
     struct trace_samples before;
 };
+
+/* Bytes per second of a device by its name; 0: softnic, or not known. */
+static double nic_rate(const char *name)
+{
+    struct nic_survey *s = malloc(sizeof *s);
+    double rate = 0;
+    if (!s)
+        return 0;
+    nic_survey(s);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (!s->nics[i].soft && !strcmp(s->nics[i].name, name))
+            rate = s->nics[i].gbit * 1e9 / 8;
+    free(s);
+    return rate;
+}
 
 int run_trace_begin(struct run_trace **out, struct mk_comm *comm)
 {
@@ -29,6 +45,8 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
     const struct gpu_device *gpu = NULL; /* a rank's GPU is the one of its local rank; all of a host are alike */
     if (job->problem.exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
+    if (comm->topo.rank == 0) /* whose rates are stored for all */
+        gpu_probe_links(&gpus);
     if (gpus.count)
         gpu = &gpus.devices[comm->topo.rank % gpus.count];
     int64_t seed = (int64_t)o->seed;
@@ -42,6 +60,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .device = gpu ? gpu->name : NULL,
         .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
+        .network_bytes_per_s = gpu && comm->topo.rank == 0 && o->nodes > 1 ? nic_rate(job->nic) : 0,
         .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,
