@@ -12,6 +12,8 @@ SAN      ?=
 PREFIX   ?= /usr/local
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 CFLAGS   ?= -O2 -g
+Q        := $(if $(V),,@)
+say       = $(if $(V),,@echo "  $(1)  $(2)")
 ALL_CFLAGS := -std=gnu11 -fPIC -fvisibility=default -pthread -I. $(WARN) $(CFLAGS) $(SAN:%=-fsanitize=%)
 LDFLAGS  += -pthread $(SAN:%=-fsanitize=%)
 
@@ -27,6 +29,7 @@ HAVE_CMOCKA   := $(shell printf '$(HASH)include <stdarg.h>\n$(HASH)include <stdd
 HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
+HAVE_GPU      := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
@@ -45,7 +48,7 @@ ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)
 LIB_C   += $(wildcard kernels/*.c)
 CMD_CU  := $(wildcard experiments/*.cu)
-ALL_CFLAGS += -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
+CUDA_CFLAGS := -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
 GPU_TESTS := $(patsubst tests/%.cu,$(BUILD)/tests/%,$(wildcard tests/gpu_*.cu))
@@ -60,51 +63,76 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wild
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test check asan tsan test-gpu bench-gpu fuzz figures format install clean
+.PHONY: all found help demo test check asan tsan test-gpu bench-gpu figures format install clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
+
+# One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
+# are compiled anew where their flags change (another CC, SAN, with or without CUDA).
+CUDA_O := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'MK_HAVE_CUDA|<cuda|"kernels/|baselines\.h|gpu_tensors\.h' $(LIB_C) $(CMD_C)))
+$(CUDA_O): ALL_CFLAGS += $(CUDA_CFLAGS)
+$(CUDA_O): $(BUILD)/flags.cuda
+
+# flags_file NAME,TEXT: a file that is new where TEXT is
+define flags_file
+$(BUILD)/$(1): FORCE
+	@mkdir -p $$(@D); printf '%s\n' '$(2)' | cmp -s - $$@ || printf '%s\n' '$(2)' >$$@
+endef
+$(eval $(call flags_file,flags,$(CC) $(ALL_CFLAGS)))
+$(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS)))
+FORCE:
+.SECONDARY:
 
 found:
 	@echo "found: CUDA=$(or $(NVCC),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
 	      "SQLite=$(or $(HAVE_SQLITE),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC  ,$<)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
 
 # .incbin is not seen by -MMD.
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
 
 $(BUILD)/libsoftnic.so: $(NIC_O)
-	$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
 
 $(BUILD)/libmkernel.so: $(LIB_O)
-	$(CC) -shared $(LDFLAGS) -Wl,--version-script=core/mkernel.map -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,--version-script=core/mkernel.map -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
 # The command and the tests link the objects, so that build/mkernel can be copied alone to another machine.
 $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lncursesw
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lncursesw
 
 # What the commands are made of, for their unit tests: a test takes from the archive what it calls.
 $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
-	rm -f $@ && ar rcs $@ $^
+	$(call say,AR  ,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
 
 $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
 # ---- what a person runs ----
 
 demo: ## install what is missing, build, run AllGather+GEMM on 2 nodes x 2 ranks, show the overlap
 	@sh experiments/setup.sh demo
-	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(if $(HAVE_CUDA),$(if $(HAVE_GPU),,echo "demo: no GPU here, so this build is without CUDA; plain make builds the kernels"))
+	@$(MAKE) --no-print-directory -j$$(nproc) $(if $(HAVE_GPU),,CUDA_HOME= NVCC=) all
 	@sh experiments/demo.sh $(BUILD)
 
 test: ## install what is missing, build, run every test that can run on this machine
@@ -151,14 +179,17 @@ FUZZ_O := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(filter-out kernels/%,$(LIB_C)) $(NI
 
 $(BUILD)/fuzz/%.o: %.c
 	@mkdir -p $(@D)
-	$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
+	$(call say,CLANG,$<)
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -MMD -MP -c $< -o $@
 
 # An archive, so that a fuzzer links what it calls and not the kernels' host side, which needs CUDA objects.
 $(BUILD)/fuzz/library.a: $(FUZZ_O)
-	rm -f $@ && ar rcs $@ $^
+	$(call say,AR  ,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(BUILD)/fuzz/library.a
-	$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -pthread -o $@ $^ $(LIBS)
 	@printf '#!/bin/sh\nexec sh tests/fuzz.sh $@\n' > $@.sh && chmod +x $@.sh
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
