@@ -44,15 +44,9 @@ static char *read_all(const char *path)
 }
 
 /* Compares with the golden file, or writes it where that is asked for. Returns whether they are the same. */
-static int check(const struct scene *scene, int width, int height, int ascii)
+static int same_as_golden(const char *path, const char *text)
 {
-    char path[160];
-    struct stage s;
-    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height,
-             ascii ? "ascii" : "utf8");
-    stage_open(&s, scene->first, scene->second, width, height, ascii);
-    stage_play(&s, scene->keys);
-    char *text = stage_text(&s, !ascii), *golden = read_all(path);
+    char *golden = read_all(path);
     int same = !strcmp(text, golden);
     const char *mode = getenv("MK_GOLDEN");
     if (mode && !strcmp(mode, "write")) {
@@ -64,10 +58,23 @@ static int check(const struct scene *scene, int width, int height, int ascii)
     } else if (!same) {
         fprintf(stderr, "%s differs; the screen is now:\n%s", path, text);
     }
+    free(golden);
+    return same;
+}
+
+static int check(const struct scene *scene, int width, int height, int ascii)
+{
+    char path[160];
+    struct stage s;
+    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-%s.txt", scene->name, width, height,
+             ascii ? "ascii" : "utf8");
+    stage_open(&s, scene->first, scene->second, width, height, ascii);
+    stage_play(&s, scene->keys);
+    char *text = stage_text(&s, !ascii);
+    int same = same_as_golden(path, text);
     for (const char *c = text; ascii && *c; c++)
         assert_true((unsigned char)*c < 0x80);
     free(text);
-    free(golden);
     stage_close(&s);
     return same;
 }
@@ -91,11 +98,54 @@ static void every_panel_and_state(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell still differs from every
+ * other, and the screen is the golden one. */
+static int check_monochrome(const struct scene *scene, int width, int height)
+{
+    char path[160];
+    struct stage s;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    stage_open(&s, scene->first, scene->second, width, height, 0);
+    stage_play(&s, scene->keys);
+    cells_dump_text(&s.cells, f);
+    cells_dump_monochrome(&s.cells, f);
+    fclose(f);
+    snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-mono.txt", scene->name, width, height);
+    int same = same_as_golden(path, text);
+    free(text);
+    stage_close(&s);
+    return same;
+}
+
+static void monochrome_says_the_same(void **state)
+{
+    static const int size[][2] = {{80, 24}, {120, 40}, {200, 60}, {40, 10}, {30, 6}};
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof everywhere / sizeof *everywhere; i++)
+        for (size_t k = 0; k < sizeof size / sizeof *size; k++)
+            wrong += !check_monochrome(&everywhere[i], size[k][0], size[k][1]);
+    assert_int_equal(wrong, 0);
+    for (int a = 0; a < SPAN_CLASSES; a++)
+        for (int b = 0; b < a; b++) {
+            assert_int_not_equal(span_look[a].glyph, span_look[b].glyph);
+            assert_int_not_equal(cells_ascii(span_look[a].glyph), cells_ascii(span_look[b].glyph));
+        }
+    for (int a = 0; a < OVERLAP_CLASSES; a++)
+        for (int b = 0; b < a; b++) {
+            assert_int_not_equal(overlap_look[a].glyph, overlap_look[b].glyph);
+            assert_int_not_equal(cells_ascii(overlap_look[a].glyph), cells_ascii(overlap_look[b].glyph));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(screens_at_every_size),
         cmocka_unit_test(every_panel_and_state),
+        cmocka_unit_test(monochrome_says_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, stage_clean);
 }

@@ -4,6 +4,8 @@
 
 #include "tests/helpers/tui_stage.h"
 
+#include <sqlite3.h>
+
 static void key(struct stage *s, int code)
 {
     model_key(&s->m, (struct key){code, 0, 0});
@@ -224,6 +226,34 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
     stage_close(&s);
 }
 
+static void a_rank_that_came_late_to_the_launch_is_named(void **state)
+{
+    struct source *source;
+    struct source_event e = {.track = -1};
+    struct chain c;
+    char path[96], command[256], error[256];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s/late.db", stage_folder);
+    snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    /* rank 2 waits for a chunk of rank 0 from 35.5 to 37 us: say that rank 0 began at 36.9 us */
+    assert_int_equal(sqlite3_exec(db, "UPDATE launch_rank SET start = 36900 WHERE rank = 0 AND launch = 1", NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(source_open(&source, path, error, sizeof error), 0);
+    struct stage s;
+    stage_open(&s, 0, -1, 120, 40, 0);
+    stage_play(&s, "/\ntype wait network rank 2 role compute cta 0\nEnter\n");
+    e = s.m.event;
+    assert_true(e.start < 36000 && e.end == 37000 && e.launch == 1);
+    chain_follow(source, &e, &c);
+    assert_non_null(strstr(c.verdict, "% of this wait rank 0 had not begun launch 1 (it came"));
+    stage_close(&s);
+    source_close(source);
+    unlink(path);
+}
+
 static void a_wait_over_nvlink_leads_to_the_copy(void **state)
 {
     struct stage s;
@@ -415,6 +445,7 @@ int main(void)
         cmocka_unit_test(tab_visits_every_event_of_a_row),
         cmocka_unit_test(search_stops_at_every_match_and_returns),
         cmocka_unit_test(the_chain_leads_from_a_wait_to_its_sender),
+        cmocka_unit_test(a_rank_that_came_late_to_the_launch_is_named),
         cmocka_unit_test(a_wait_over_nvlink_leads_to_the_copy),
         cmocka_unit_test(filters_hide_rows_and_say_so),
         cmocka_unit_test(a_class_filter_shows_nothing_else),

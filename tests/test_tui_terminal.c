@@ -204,6 +204,7 @@ static void every_way_out_restores_the_terminal(void **state)
         const char *status;
     } ways[] = {{SIGINT, "status=130"},
                 {SIGTERM, "status=143"},
+                {SIGHUP, "status=129"},
                 {SIGQUIT, "status=131"},
                 {SIGSEGV, "status=139"},
                 {SIGABRT, "status=134"}};

@@ -166,16 +166,25 @@ void cells_dump_text(const struct cells *c, FILE *out)
     }
 }
 
+static void dump_plane(const struct cells *c, int attributes, FILE *out)
+{
+    fprintf(out, attributes ? "--- attributes (1 bold, 2 reverse, 4 underline, 8 dim)\n" : "--- colours\n");
+    for (int y = 0; y < c->height; y++) {
+        for (int x = 0; x < c->width; x++) {
+            const struct cell *cell = &c->cell[(size_t)y * c->width + x];
+            putc(attributes ? "0123456789abcdef"[cell->attr & 15] : cells_colour_letters[cell->colour], out);
+        }
+        putc('\n', out);
+    }
+}
+
 void cells_dump_attributes(const struct cells *c, FILE *out)
 {
-    for (int plane = 0; plane < 2; plane++) {
-        fprintf(out, plane ? "--- attributes (1 bold, 2 reverse, 4 underline, 8 dim)\n" : "--- colours\n");
-        for (int y = 0; y < c->height; y++) {
-            for (int x = 0; x < c->width; x++) {
-                const struct cell *cell = &c->cell[(size_t)y * c->width + x];
-                putc(plane ? "0123456789abcdef"[cell->attr & 15] : cells_colour_letters[cell->colour], out);
-            }
-            putc('\n', out);
-        }
-    }
+    dump_plane(c, 0, out);
+    dump_plane(c, 1, out);
+}
+
+void cells_dump_monochrome(const struct cells *c, FILE *out)
+{
+    dump_plane(c, 1, out);
 }

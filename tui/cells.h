@@ -84,6 +84,8 @@ void cells_dump_text(const struct cells *c, FILE *out);
 /* Prints the colour classes (a letter each, see cells_colour_letters) and then the attributes (a hexadecimal
  * digit each). */
 void cells_dump_attributes(const struct cells *c, FILE *out);
+/* The same for a terminal without colours: attributes alone. */
+void cells_dump_monochrome(const struct cells *c, FILE *out);
 extern const char cells_colour_letters[COLOURS + 1];
 
 #endif

@@ -376,6 +376,27 @@ static void judge_signal(struct chain *c, const struct source_event *wait, const
     judge(c, wait, share, 3, sender);
 }
 
+/* Where the sender's rank came to this launch only during the wait, that says more than what its CTA did. */
+static void judge_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
+{
+    char late[32];
+    double whole = wait->end - wait->start, start = NAN;
+    sqlite3_stmt *q = source_prepare(s, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?");
+    if (q) {
+        sqlite3_bind_int64(q, 1, wait->launch);
+        sqlite3_bind_int(q, 2, rank);
+        if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+            start = (double)sqlite3_column_int64(q, 0);
+    }
+    sqlite3_finalize(q);
+    double before = (start < wait->end ? start : wait->end) - wait->start;
+    if (rank == s->tracks[wait->track].rank || isnan(start) || before < whole / 2 ||
+        before <= doubt(s, s->tracks[wait->track].rank, rank))
+        return;
+    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait rank %d had not begun launch %lld (it came %s late)",
+             100 * before / whole, rank, (long long)wait->epoch, words_length(late, before));
+}
+
 static void follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
                           int64_t producer)
 {
@@ -394,6 +415,7 @@ static void follow_signal(struct source *s, struct chain *c, const struct source
         return;
     add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
     judge_signal(c, wait, &copy, &signal, sender);
+    judge_start(s, c, wait, s->tracks[signal.track].rank);
     if (copy.kind == MK_EV_COPY || copy.kind == MK_EV_REDUCE)
         add_before(s, c, &copy);
 }
@@ -430,10 +452,13 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
     }
     sqlite3_finalize(q);
     if (message && read_message(s, "id = ?", message, 0, &m)) {
-        if (event_by_id(s, m.command_event, &command))
+        int known = event_by_id(s, m.command_event, &command);
+        if (known)
             who(s, command.track, sender);
         add_stages(s, c, &m);
         judge_message(c, e, &m, sender);
+        if (known)
+            judge_start(s, c, e, s->tracks[command.track].rank);
     } else if (producer) {
         follow_signal(s, c, e, producer);
     } else if (e->end > e->start) {

@@ -142,7 +142,7 @@ static void print_screen(struct viewer *v)
 {
     cells_dump_text(&v->cells, stdout);
     if (v->options.dump == 2)
-        cells_dump_attributes(&v->cells, stdout);
+        (v->options.no_colour ? cells_dump_monochrome : cells_dump_attributes)(&v->cells, stdout);
 }
 
 static double now_ms(clockid_t clock)
@@ -211,8 +211,9 @@ static int show(struct viewer *v)
     char error[256];
     const char *no_color = getenv("NO_COLOR");
     int utf8 = screen_utf8(), rc;
+    o->no_colour = no_color && *no_color;
     if (!o->dump) {
-        struct screen_options s = {!o->no_mouse, !(no_color && *no_color)};
+        struct screen_options s = {!o->no_mouse, !o->no_colour};
         if (screen_open(&s, error, sizeof error)) {
             fprintf(stderr, "mkernel tui: %s\n", error);
             return USAGE;
