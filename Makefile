@@ -44,6 +44,12 @@ LIB_C   := $(filter-out backends/verbs/%,$(LIB_C))
 NIC_C   :=
 CMD_C   := $(filter-out experiments/bench_fabric%,$(CMD_C))
 endif
+ifneq ($(HAVE_EFA),)
+ALL_CFLAGS += -DMK_HAVE_EFA
+else
+LIB_C   := $(filter-out backends/efa/%,$(LIB_C))
+NIC_C   := $(filter-out backends/softnic/efadv.c,$(NIC_C))
+endif
 ifneq ($(HAVE_CUDA),)
 LIB_CU  := $(wildcard kernels/*.cu)
 LIB_C   += $(wildcard kernels/*.c)
@@ -58,7 +64,7 @@ endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
-NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%)
+NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa%)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wildcard tests/test_*.c)))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
@@ -174,7 +180,7 @@ help: ## this list
 
 # ---- fuzzers: the library once more, built by clang with coverage ----
 
-FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ_FLAGS := $(if $(HAVE_VERBS),-DMK_HAVE_VERBS) $(if $(HAVE_EFA),-DMK_HAVE_EFA) -std=gnu11 -g -O1 -I. -pthread -fPIC -Wall -Wno-unused-parameter -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 FUZZ_O := $(patsubst %.c,$(BUILD)/fuzz/%.o,$(filter-out kernels/%,$(LIB_C)) $(NIC_C))
 
 $(BUILD)/fuzz/%.o: %.c

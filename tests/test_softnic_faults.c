@@ -326,7 +326,7 @@ static void environment(void **state)
             ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
             path[length < 0 ? 0 : length] = 0;
             snprintf(command, sizeof(command), "SOFTNIC='%s' %s %s",
-                     good ? "devices=3,link=roce" : "devices=3,latency=1", path, good ? "good" : "bad");
+                     good ? "devices=3,efa=0,link=roce" : "devices=3,latency=1", path, good ? "good" : "bad");
             _exit(system(command) ? 1 : 0);
         }
         int status;

@@ -15,7 +15,7 @@ uint64_t softnic_now(void)
 }
 
 /* splitmix64: small, and the same numbers for a seed on every machine */
-static double random_unit(struct softnic_context *ctx)
+double softnic_random_unit(struct softnic_context *ctx)
 {
     uint64_t z = ctx->random += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -37,7 +37,7 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
     const struct softnic_options *o = &ctx->options;
     uint64_t nth = ++ctx->messages;
     bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth
-                                                : o->delay_chance >= 1 || random_unit(ctx) < o->delay_chance);
+                                                : o->delay_chance >= 1 || softnic_random_unit(ctx) < o->delay_chance);
 
     /* A device beside a GPU is as fast as those of the clusters that it stands for, unless something else was
      * asked. */

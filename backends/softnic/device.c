@@ -1,4 +1,4 @@
-/* Devices soft0 .. soft<N-1>, and opening one. */
+/* Devices soft0 .. soft<N-1> and softefa0 .. softefa<M-1>, and opening one. */
 #include "nic.h"
 
 #include <errno.h>
@@ -7,21 +7,23 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct softnic_device devices[SOFTNIC_MAX_DEVICES];
+static struct softnic_device devices[SOFTNIC_ALL_DEVICES];
 static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 
 static void make_devices(void)
 {
-    for (int i = 0; i < SOFTNIC_MAX_DEVICES; i++) {
+    for (int i = 0; i < SOFTNIC_ALL_DEVICES; i++) {
         struct ibv_device *ibv = &devices[i].ibv;
+        bool efa = i >= SOFTNIC_EFA_FIRST;
         devices[i].index = i;
-        ibv->node_type = IBV_NODE_CA;
-        ibv->transport_type = IBV_TRANSPORT_IB;
-        snprintf(ibv->name, sizeof(ibv->name), "soft%d", i);
-        snprintf(ibv->dev_name, sizeof(ibv->dev_name), "usoft%d", i);
+        devices[i].efa = efa;
+        ibv->node_type = efa ? IBV_NODE_UNSPECIFIED : IBV_NODE_CA;
+        ibv->transport_type = efa ? IBV_TRANSPORT_UNSPECIFIED : IBV_TRANSPORT_IB;
+        snprintf(ibv->name, sizeof(ibv->name), efa ? "softefa%d" : "soft%d", efa ? i - SOFTNIC_EFA_FIRST : i);
+        snprintf(ibv->dev_name, sizeof(ibv->dev_name), "u%.32s", ibv->name);
         /* no sysfs behind them; programs that look there find nothing, as in a container */
-        snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/usoft%d", i);
-        snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/soft%d", i);
+        snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/u%.32s", ibv->name);
+        snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/%.32s", ibv->name);
     }
 }
 
@@ -29,7 +31,7 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
     struct softnic_options options;
     int error = softnic_options_current(&options);
-    struct ibv_device **list = error ? NULL : calloc(options.devices + 1, sizeof(*list));
+    struct ibv_device **list = error ? NULL : calloc(options.devices + options.efa + 1, sizeof(*list));
     if (!list) {
         errno = error ? -error : ENOMEM;
         if (count)
@@ -39,8 +41,10 @@ struct ibv_device **ibv_get_device_list(int *count)
     pthread_once(&devices_once, make_devices);
     for (unsigned i = 0; i < options.devices; i++)
         list[i] = &devices[i].ibv;
+    for (unsigned i = 0; i < options.efa; i++)
+        list[options.devices + i] = &devices[SOFTNIC_EFA_FIRST + i].ibv;
     if (count)
-        *count = (int)options.devices;
+        *count = (int)(options.devices + options.efa);
     return list;
 }
 

@@ -23,10 +23,11 @@ enum softnic_kind {
     SOFTNIC_HELLO =
         1, /* qpn_from: device and context of the requester; address/operand: a word to read directly */
     SOFTNIC_WELCOME, /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
-    /* requests */
+    /* requests. SRD's data frames: psn is a token, operand[0] the qkey, operand[1] the message's bytes, of which this
+     * frame has `length` for `address` on */
     SOFTNIC_WRITE,
     SOFTNIC_SEND,
-    SOFTNIC_READ, /* operand[0]: bytes wanted from `offset` on */
+    SOFTNIC_READ, /* operand[0]: bytes wanted from `offset` on; SRD: operand[1]: qkey */
     SOFTNIC_COMPARE_SWAP,
     SOFTNIC_FETCH_ADD,
     SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the
@@ -48,6 +49,7 @@ enum softnic_nak {
     SOFTNIC_NAK_ACCESS,
     SOFTNIC_NAK_INVALID,
     SOFTNIC_NAK_OPERATION,
+    SOFTNIC_NAK_STRANGER, /* SRD: no address handle for the sender */
     SOFTNIC_NAKS,
 };
 

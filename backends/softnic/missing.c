@@ -24,13 +24,11 @@ REFUSED(ibv_modify_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask
 REFUSED(ibv_query_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr)
 REFUSED(ibv_destroy_srq, struct ibv_srq *srq)
 
-/* datagrams: address handles and multicast */
-NONE(struct ibv_ah, ibv_create_ah, struct ibv_pd *pd, struct ibv_ah_attr *attr)
+/* datagrams: address handles from completions, and multicast */
 NONE(struct ibv_ah, ibv_create_ah_from_wc, struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
      uint8_t port)
 REFUSED(ibv_init_ah_from_wc, struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
         struct ibv_grh *grh, struct ibv_ah_attr *attr)
-REFUSED(ibv_destroy_ah, struct ibv_ah *ah)
 REFUSED(ibv_attach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 REFUSED(ibv_detach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 REFUSED(ibv_resolve_eth_l2_from_gid, struct ibv_context *context, struct ibv_ah_attr *attr,

@@ -49,7 +49,8 @@ struct softnic_device {
     /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see whether a
      * device is theirs; zeros there say no. */
     void *not_a_known_provider[16];
-    int index;
+    int index; /* from SOFTNIC_EFA_FIRST on: softefa0, ... */
+    bool efa;  /* SRD queue pairs instead of RC */
 };
 
 /* Completion and asynchronous events wait in a pipe, so that an application can poll the file descriptor. */
@@ -70,6 +71,8 @@ struct softnic_cqe {
     uint64_t
         sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
     uint64_t time_ns;
+    int source;       /* SRD receives: the sender's device */
+    bool unsolicited; /* and whether no receive was taken */
 };
 
 struct softnic_cq {
@@ -90,6 +93,7 @@ struct softnic_cq {
     uint32_t events_delivered; /* under ibv.mutex, as events acknowledged */
     uint32_t async_delivered;
     struct softnic_cqe current; /* what the extended calls read */
+    void *efadv[4];             /* efadv.c: its view of this CQ */
 };
 
 struct softnic_pd {
@@ -182,6 +186,7 @@ struct softnic_qp {
         struct ibv_qp_ex ex; /* starts as ibv_qp does */
     };
     bool extended;
+    struct softnic_srd *srd; /* an SRD QP (srd.h); NULL: RC */
     uint64_t serial;
     unsigned busy;       /* a bulk copy is using it */
     unsigned copies;     /* by the GPU: started, and not known to have ended */
@@ -243,6 +248,8 @@ struct softnic_context {
     uint64_t timer_set_ns; /* what timer_fd is armed for; 0: nothing */
     struct softnic_link *links;
     struct softnic_cq *cqs;
+    struct softnic_ah *ahs;
+    uint16_t ah_next;
     struct softnic_qp *qp[SOFTNIC_MAX_QP];
     uint32_t qp_next, qp_top; /* all QPs lie below qp_top */
     struct softnic_mr **mr;   /* [mr_size], slots with NULL are free */
@@ -288,6 +295,7 @@ void softnic_context_unregister(struct softnic_context *ctx);
 
 /* clock.c: shaping and faults. All under context->lock. */
 uint64_t softnic_now(void);
+double softnic_random_unit(struct softnic_context *ctx); /* [0, 1) */
 void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe);
 bool softnic_drops(struct softnic_context *ctx, int device);
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
@@ -352,6 +360,8 @@ int softnic_event_pipe(int fds[2]);
 
 /* qp.c, qp_state.c: under context->lock */
 struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn);
+struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
+                                 const bool *srd_unsolicited); /* NULL: an RC QP */
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
 bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_attr *attr, int mask);
@@ -389,6 +399,7 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
 int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
                             struct ibv_device_attr_ex *attr, size_t size);
 uint64_t softnic_device_guid(int index); /* host byte order */
+void softnic_device_gid(int device, union ibv_gid *gid); /* the link-local one */
 void softnic_gid(const struct softnic_context *ctx, int index, union ibv_gid *gid);
 int softnic_gid_device(const union ibv_gid *gid); /* -1: not one of ours */
 

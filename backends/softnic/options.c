@@ -43,7 +43,14 @@ static const struct {
 
 void softnic_options_default(struct softnic_options *options)
 {
-    *options = (struct softnic_options){.devices = 2, .drop_device = -1, .delay_chance = 1, .seed = 1};
+    *options = (struct softnic_options){.devices = 2,
+                                        .efa = 4,
+                                        .reorder_ns = 20000,
+                                        .efa_depth = 4096,
+                                        .efa_rdma_bytes = 1u << 30,
+                                        .drop_device = -1,
+                                        .delay_chance = 1,
+                                        .seed = 1};
 }
 
 /* A number without sign, exponent tricks or blanks; *rest points behind it. */
@@ -89,6 +96,33 @@ static const char *set_devices(struct softnic_options *o, const char *v)
     if (!read_count(v, &n, &v) || *v || n < 1 || n > SOFTNIC_MAX_DEVICES)
         return "a number from 1 to 64";
     o->devices = (unsigned)n;
+    return NULL;
+}
+
+static const char *set_efa(struct softnic_options *o, const char *v)
+{
+    uint64_t n;
+    if (!read_count(v, &n, &v) || *v || n > SOFTNIC_MAX_DEVICES)
+        return "a number from 0 to 64";
+    o->efa = (unsigned)n;
+    return NULL;
+}
+
+static const char *set_efa_depth(struct softnic_options *o, const char *v)
+{
+    uint64_t n;
+    if (!read_count(v, &n, &v) || *v || n < 1 || n > 16384)
+        return "a number of requests from 1 to 16384";
+    o->efa_depth = (uint32_t)n;
+    return NULL;
+}
+
+static const char *set_efa_rdma(struct softnic_options *o, const char *v)
+{
+    uint64_t n;
+    if (!read_count(v, &n, &v) || *v || n < 4096 || n > 1u << 30)
+        return "a number of bytes from 4096 to 1073741824";
+    o->efa_rdma_bytes = (uint32_t)n;
     return NULL;
 }
 
@@ -141,16 +175,27 @@ static const char *set_latency(struct softnic_options *o, const char *v)
     return NULL;
 }
 
+static const char *set_reorder(struct softnic_options *o, const char *v)
+{
+    double ns;
+    if (!read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
+        return "a time up to 60s with a unit: ns, us, ms or s";
+    o->reorder_ns = (uint64_t)ns;
+    return NULL;
+}
+
 static const char *set_drop(struct softnic_options *o, const char *v)
 {
-    static const char want[] = "none, softK or softK@N (after N messages)";
+    static const char want[] = "none, softK or softefaK, or one of them with @N (after N messages)";
     uint64_t device, after = 0;
     if (!strcmp(v, "none")) {
         o->drop_device = -1;
         return NULL;
     }
-    if (strncmp(v, "soft", 4) || !read_count(v + 4, &device, &v) || device >= SOFTNIC_MAX_DEVICES)
+    bool efa = !strncmp(v, "softefa", 7);
+    if (strncmp(v, "soft", 4) || !read_count(v + (efa ? 7 : 4), &device, &v) || device >= SOFTNIC_MAX_DEVICES)
         return want;
+    device += efa ? SOFTNIC_EFA_FIRST : 0;
     if (*v == '@' && !read_count(v + 1, &after, &v))
         return want;
     if (*v)
@@ -210,9 +255,11 @@ static const struct {
     const char *(*set)(struct softnic_options *options,
                        const char *value); /* NULL, or what the value must be */
 } keys[] = {
-    {"devices", set_devices}, {"link", set_link},      {"copy", set_copy},   {"bw", set_bw},
-    {"latency", set_latency}, {"drop-peer", set_drop}, {"delay", set_delay}, {"fail-wr", set_fail},
-    {"seed", set_seed},       {"gpu", set_gpu},
+    {"devices", set_devices},   {"efa", set_efa},         {"efa-depth", set_efa_depth},
+    {"efa-rdma", set_efa_rdma}, {"reorder", set_reorder}, {"link", set_link},
+    {"copy", set_copy},         {"bw", set_bw},           {"latency", set_latency},
+    {"drop-peer", set_drop},    {"delay", set_delay},     {"fail-wr", set_fail},
+    {"seed", set_seed},         {"gpu", set_gpu},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
@@ -245,10 +292,11 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
         while (key < KEYS && strcmp(keys[key].name, item))
             key++;
         if (key == KEYS) {
-            snprintf(error, error_size,
-                     "SOFTNIC: unknown key \"%.40s\" (known: devices link copy bw latency drop-peer delay "
-                     "fail-wr seed gpu)",
-                     item);
+            snprintf(
+                error, error_size,
+                "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma reorder link copy bw "
+                "latency drop-peer delay fail-wr seed gpu)",
+                item);
             return -EINVAL;
         }
         if (seen[key]) {

@@ -6,7 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SOFTNIC_MAX_DEVICES = 64 };
+enum {
+    SOFTNIC_MAX_DEVICES = 64, /* of each kind */
+    SOFTNIC_EFA_FIRST = SOFTNIC_MAX_DEVICES, /* number of softefa0 */
+    SOFTNIC_ALL_DEVICES = 2 * SOFTNIC_MAX_DEVICES,
+};
 
 enum softnic_copy {
     SOFTNIC_COPY_AUTO,   /* out of the peer's memory where the kernel permits it, else through the socket */
@@ -15,13 +19,16 @@ enum softnic_copy {
 };
 
 struct softnic_options {
-    unsigned devices;
+    unsigned devices, efa;
     bool roce; /* Ethernet port with RoCE v2 GIDs; else an InfiniBand port with LIDs */
     enum softnic_copy copy;
     double bytes_per_ns;          /* 0: unshaped */
     uint64_t latency_ns;          /* one way */
     bool bw_given, latency_given; /* else GPU memory has a default */
     bool gpu_refuse;              /* GPU memory cannot be registered */
+    uint64_t reorder_ns;          /* SRD: a message is held back for up to this; 0: sent in posting order */
+    uint32_t efa_depth;           /* SRD: the longest send and receive queue */
+    uint32_t efa_rdma_bytes;      /* SRD: the longest RDMA request */
     int drop_device;              /* the peer device that is unreachable; -1: none */
     uint64_t drop_after;          /* messages sent by the context before the drop */
     uint64_t delay_ns;            /* added to messages ... */

@@ -102,6 +102,11 @@ int softnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_sen
     struct softnic_qp *qp = softnic_qp_of(ibv);
     struct softnic_context *ctx = context_of(qp);
     int error = 0;
+    if (qp->srd) { /* SRD takes work by ibv_wr_* only */
+        if (bad)
+            *bad = wr;
+        return EOPNOTSUPP;
+    }
     if (qp->extended)
         pthread_mutex_lock(&qp->batch_lock);
     pthread_mutex_lock(&ctx->lock);
@@ -126,7 +131,7 @@ static int post_one_receive(struct softnic_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (qp->rq_tail - qp->rq_head >= qp->rq_size)
         return ENOMEM;
-    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->init.cap.max_recv_sge)
+    if (wr->num_sge < (qp->srd ? 1 : 0) || (uint32_t)wr->num_sge > qp->init.cap.max_recv_sge)
         return EINVAL;
     struct softnic_rqe *rqe = &qp->rq[qp->rq_tail % qp->rq_size];
     uint64_t length = 0;

@@ -1,6 +1,7 @@
 /* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and never
  * spins. */
 #include "gpu.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -39,6 +40,7 @@ static void reap(struct softnic_context *ctx)
         struct softnic_link *link = *at;
         if (link->dead) {
             *at = link->next;
+            softnic_srd_link_gone(ctx, link);
             softnic_link_free(link);
         } else {
             at = &link->next;

@@ -1,5 +1,6 @@
 /* Queue pairs: making, moving through their states, ending. */
 #include "gpu.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,11 +11,14 @@ struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn)
     return qpn >> SOFTNIC_QP_BITS == ctx->id ? ctx->qp[qpn & (SOFTNIC_MAX_QP - 1)] : NULL;
 }
 
-static int init_error(const struct ibv_qp_init_attr *init)
+static int init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init, bool srd)
 {
     const struct ibv_qp_cap *cap = &init->cap;
-    if (init->qp_type != IBV_QPT_RC || init->srq)
+    if (init->qp_type != (srd ? IBV_QPT_DRIVER : IBV_QPT_RC) || init->srq || srd != ctx->device->efa)
         return EOPNOTSUPP;
+    if (srd && (cap->max_send_wr > softnic_srd_max_sq(ctx) || cap->max_recv_wr > softnic_srd_max_sq(ctx) ||
+                cap->max_send_sge > SRD_MAX_SGE || cap->max_recv_sge > SRD_MAX_SGE || cap->max_inline_data > SRD_INLINE))
+        return EINVAL;
     if (!init->send_cq || !init->recv_cq || cap->max_send_wr > SOFTNIC_MAX_WR ||
         cap->max_recv_wr > SOFTNIC_MAX_WR || cap->max_send_sge > SOFTNIC_MAX_SGE ||
         cap->max_recv_sge > SOFTNIC_MAX_SGE || cap->max_inline_data > SOFTNIC_MAX_INLINE)
@@ -40,6 +44,8 @@ static void clear(struct softnic_qp *qp)
     qp->rx_nak_sent = qp->rx_established = false;
     memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->batch_wqe = NULL;
+    if (qp->srd)
+        softnic_srd_reset(qp);
 }
 
 /* Numbers go round, so that a late frame for a QP that is gone does not find its successor. */
@@ -61,10 +67,12 @@ static int take_number(struct softnic_context *ctx, struct softnic_qp *qp)
     return ENOMEM;
 }
 
-static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops)
+struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
+                                 const bool *srd_unsolicited)
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
-    int error = init_error(init);
+    bool srd = srd_unsolicited != NULL;
+    int error = init_error(ctx, init, srd);
     struct softnic_qp *qp = error ? NULL : calloc(1, sizeof(*qp));
     if (!qp) {
         errno = error ? error : ENOMEM;
@@ -73,7 +81,7 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, c
     struct ibv_qp_cap *cap = &init->cap;
     qp->sq_size = cap->max_send_wr ? cap->max_send_wr : 1;
     qp->rq_size = cap->max_recv_wr ? cap->max_recv_wr : 1;
-    qp->sq = calloc(qp->sq_size, sizeof(*qp->sq));
+    qp->sq = calloc(srd ? 1 : qp->sq_size, sizeof(*qp->sq));
     qp->rq = calloc(qp->rq_size, sizeof(*qp->rq));
     pthread_mutex_init(&qp->ibv.mutex, NULL);
     pthread_cond_init(&qp->ibv.cond, NULL);
@@ -84,14 +92,17 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, c
     qp->ibv.send_cq = init->send_cq;
     qp->ibv.recv_cq = init->recv_cq;
     qp->ibv.qp_type = init->qp_type;
-    cap->max_inline_data = SOFTNIC_MAX_INLINE; /* what it can do, as drivers report */
+    cap->max_inline_data = srd ? SRD_INLINE : SOFTNIC_MAX_INLINE; /* what it can do, as drivers report */
     qp->init = *init;
     clear(qp);
-    if (send_ops)
+    if (send_ops && srd)
+        softnic_srd_post_setup(qp, *send_ops);
+    else if (send_ops)
         softnic_post_ex_setup(qp, *send_ops);
+    bool whole = qp->sq && qp->rq && (!srd || !softnic_srd_create(qp, *srd_unsolicited));
 
     pthread_mutex_lock(&ctx->lock);
-    error = qp->sq && qp->rq ? take_number(ctx, qp) : ENOMEM;
+    error = whole ? take_number(ctx, qp) : ENOMEM;
     if (!error) {
         ((struct softnic_pd *)pd)->users++;
         softnic_cq_of(init->send_cq)->users++;
@@ -99,6 +110,7 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, c
     }
     pthread_mutex_unlock(&ctx->lock);
     if (error) {
+        softnic_srd_destroy(qp);
         free(qp->sq);
         free(qp->rq);
         free(qp);
@@ -110,7 +122,7 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, c
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-    return create(pd, init, NULL);
+    return softnic_qp_create(pd, init, NULL, NULL);
 }
 
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -129,7 +141,7 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
         return NULL;
     }
     /* the plain attributes are the extended ones' beginning */
-    return create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL);
+    return softnic_qp_create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, NULL);
 }
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
@@ -177,6 +189,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
         pthread_mutex_destroy(&ibv->mutex);
         pthread_cond_destroy(&ibv->cond);
         pthread_mutex_destroy(&qp->batch_lock);
+        softnic_srd_destroy(qp);
         free(qp->sq);
         free(qp->rq);
         free(qp);
@@ -223,6 +236,7 @@ static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, i
     TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
     TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
     TAKE(IBV_QP_DEST_QPN, dest_qp_num);
+    TAKE(IBV_QP_QKEY, qkey);
     TAKE(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify);
 #undef TAKE
     to->rq_psn &= SOFTNIC_MESSAGE_MASK;
@@ -233,6 +247,8 @@ static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_q
                   enum ibv_qp_state to)
 {
     qp->ibv.state = qp->attr.qp_state = to;
+    if (qp->srd)
+        return; /* nothing was to be sent before */
     if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
         const struct ibv_ah_attr *path = &qp->attr.ah_attr;
         qp->rx_psn = qp->attr.rq_psn;
@@ -259,8 +275,9 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
     pthread_mutex_lock(&ctx->lock);
     enum ibv_qp_state from = qp->ibv.state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
     bool wrong_current = mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from;
-    if (wrong_current || !softnic_qp_transition_valid(from, to, mask) ||
-        !softnic_qp_values_valid(ctx, attr, mask)) {
+    bool valid = qp->srd ? softnic_srd_transition_valid(from, to, mask) && !(mask & IBV_QP_PORT && attr->port_num != 1)
+                         : softnic_qp_transition_valid(from, to, mask) && softnic_qp_values_valid(ctx, attr, mask);
+    if (wrong_current || !valid) {
         pthread_mutex_unlock(&ctx->lock);
         return EINVAL;
     }

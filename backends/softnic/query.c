@@ -4,7 +4,7 @@
  * IPv4-mapped 10.83.K/256.K%256. Nothing has to be exchanged to find a device on the same host: an address is
  * its number.
  */
-#include "nic.h"
+#include "srd.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -23,13 +23,19 @@ __be64 ibv_get_device_guid(struct ibv_device *device)
     return htobe64(softnic_device_guid(((struct softnic_device *)device)->index));
 }
 
+void softnic_device_gid(int device, union ibv_gid *gid)
+{
+    memset(gid, 0, sizeof(*gid));
+    gid->global.subnet_prefix = htobe64(0xfe80000000000000u);
+    gid->global.interface_id = htobe64(softnic_device_guid(device));
+}
+
 void softnic_gid(const struct softnic_context *ctx, int index, union ibv_gid *gid)
 {
     int device = ctx->device->index;
     memset(gid, 0, sizeof(*gid));
     if (index == 0) {
-        gid->global.subnet_prefix = htobe64(0xfe80000000000000u);
-        gid->global.interface_id = htobe64(softnic_device_guid(device));
+        softnic_device_gid(device, gid);
     } else {
         gid->global.interface_id =
             htobe64((uint64_t)0xffff << 32 | (uint64_t)GID_IPV4 << 16 | (uint64_t)(device + 1));
@@ -45,12 +51,13 @@ int softnic_gid_device(const union ibv_gid *gid)
         number = id - ((uint64_t)0xffff << 32 | (uint64_t)GID_IPV4 << 16);
     else
         return -1;
-    return number >= 1 && number <= SOFTNIC_MAX_DEVICES ? (int)number - 1 : -1;
+    return number >= 1 && number <= SOFTNIC_ALL_DEVICES ? (int)number - 1 : -1;
 }
 
 int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-    int index = softnic_context_of(context)->device->index;
+    const struct softnic_context *ctx = softnic_context_of(context);
+    int index = ctx->device->index;
     *attr = (struct ibv_device_attr){
         .fw_ver = "softnic 1",
         .node_guid = htobe64(softnic_device_guid(index)),
@@ -74,6 +81,16 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
         .local_ca_ack_delay = 12,
         .phys_port_cnt = 1,
     };
+    if (ctx->device->efa) {
+        attr->vendor_id = 0x1d0f; /* what programs know EFA by */
+        attr->vendor_part_id = 0xefa1;
+        attr->device_cap_flags = 0;
+        attr->max_qp_wr = (int)softnic_srd_max_sq(ctx);
+        attr->max_sge = attr->max_sge_rd = SRD_MAX_SGE;
+        attr->max_qp_rd_atom = attr->max_res_rd_atom = attr->max_qp_init_rd_atom = 0;
+        attr->atomic_cap = IBV_ATOMIC_NONE;
+        attr->max_ah = SRD_NO_AHN;
+    }
     return 0;
 }
 
@@ -94,22 +111,24 @@ int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_
 int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
     struct softnic_context *ctx = softnic_context_of(context);
-    bool roce = ctx->options.roce;
+    bool efa = ctx->device->efa, roce = ctx->options.roce && !efa;
     struct ibv_port_attr whole = {
         .state = IBV_PORT_ACTIVE,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = IBV_MTU_4096,
-        .gid_tbl_len = SOFTNIC_GIDS,
-        .port_cap_flags = IBV_PORT_CM_SUP | (roce ? IBV_PORT_IP_BASED_GIDS : 0),
-        .max_msg_sz = SOFTNIC_MAX_MESSAGE,
+        .gid_tbl_len = efa ? 1 : SOFTNIC_GIDS,
+        .port_cap_flags = efa ? 0 : IBV_PORT_CM_SUP | (roce ? IBV_PORT_IP_BASED_GIDS : 0),
+        .max_msg_sz = efa ? SRD_MAX_SEND : SOFTNIC_MAX_MESSAGE,
         .pkey_tbl_len = 1,
-        .lid = (uint16_t)(roce ? 0 : ctx->device->index + 1),
-        .sm_lid = (uint16_t)(roce ? 0 : 1),
+        .lid = (uint16_t)(roce || efa ? 0 : ctx->device->index + 1),
+        .sm_lid = (uint16_t)(roce || efa ? 0 : 1),
         .max_vl_num = 1,
         .active_width = 2,  /* 4x */
         .active_speed = 32, /* EDR */
         .phys_state = 5,    /* link up */
-        .link_layer = roce ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND,
+        .link_layer = efa    ? IBV_LINK_LAYER_UNSPECIFIED
+                      : roce ? IBV_LINK_LAYER_ETHERNET
+                             : IBV_LINK_LAYER_INFINIBAND,
         .flags = roce ? IBV_QPF_GRH_REQUIRED : 0,
     };
     if (port != 1)
@@ -143,7 +162,7 @@ static void gid_entry(struct softnic_context *ctx, unsigned index, struct ibv_gi
     softnic_gid(ctx, (int)index, &entry->gid);
     entry->gid_index = index;
     entry->port_num = 1;
-    entry->gid_type = ctx->options.roce ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+    entry->gid_type = ctx->options.roce && !ctx->device->efa ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 }
 
 int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,

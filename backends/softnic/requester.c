@@ -5,6 +5,7 @@
  * RNR timer.
  */
 #include "gpu.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <string.h>
@@ -93,6 +94,10 @@ static void complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum 
 
 void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
 {
+    if (qp->srd) {
+        softnic_srd_flush(qp);
+        return;
+    }
     while (qp->sq_completed < qp->sq_acked)
         complete(qp, softnic_wqe_at(qp, qp->sq_completed), IBV_WC_SUCCESS);
     qp->ibv.state = qp->attr.qp_state = IBV_QPS_ERR;
@@ -334,6 +339,10 @@ void softnic_requester_pump(struct softnic_qp *qp)
 
 void softnic_requester_timer(struct softnic_qp *qp, uint64_t now)
 {
+    if (qp->srd) {
+        softnic_srd_pump(qp);
+        return;
+    }
     if (qp->waiting && qp->retry_at <= now) {
         if (qp->timed_out && !qp->retries_left) {
             softnic_qp_fail(qp, IBV_WC_RETRY_EXC_ERR);
@@ -352,6 +361,8 @@ void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_lin
 {
     for (uint32_t i = 0; i < ctx->qp_top; i++) {
         struct softnic_qp *qp = ctx->qp[i];
+        if (qp && qp->srd)
+            softnic_srd_link_lost(qp, link);
         if (!qp || qp->link != link)
             continue;
         qp->link = NULL;
@@ -363,7 +374,9 @@ void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_lin
 void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_link *link)
 {
     for (uint32_t i = 0; i < ctx->qp_top; i++)
-        if (ctx->qp[i] && ctx->qp[i]->link == link)
+        if (ctx->qp[i] && ctx->qp[i]->srd)
+            softnic_srd_pump(ctx->qp[i]);
+        else if (ctx->qp[i] && ctx->qp[i]->link == link)
             softnic_requester_pump(ctx->qp[i]);
 }
 
@@ -391,7 +404,8 @@ static void finish_response(struct softnic_qp *qp)
 
 static void refused(struct softnic_qp *qp, const struct softnic_frame *head)
 {
-    static const enum ibv_wc_status statuses[] = {[SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+    static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {[SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR,
+                                                  [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
                                                   [SOFTNIC_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR,
                                                   [SOFTNIC_NAK_OPERATION] = IBV_WC_REM_OP_ERR};
     if (head->operand[0] == SOFTNIC_NAK_UNREACHABLE || head->operand[0] == SOFTNIC_NAK_SEQUENCE) {
@@ -442,6 +456,10 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
 {
     const struct softnic_frame *head = &message->head;
     struct softnic_qp *qp = softnic_qp_find(link->context, head->qpn_to);
+    if (qp && qp->srd) {
+        softnic_srd_response(link, qp, message);
+        return;
+    }
     if (!qp || qp->link != link || qp->attr.dest_qp_num != head->qpn_from ||
         (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_SQD))
         return; /* it has gone on since; the answer is to a request that nobody waits for */

@@ -2,6 +2,7 @@
  * places its data, and answers. Requests execute in PSN order; one that comes again is answered again and not
  * executed again. */
 #include "gpu.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <string.h>
@@ -313,7 +314,12 @@ static struct softnic_qp *addressed(struct softnic_link *link, const struct soft
 void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
-    struct softnic_qp *qp = addressed(link, request);
+    struct softnic_qp *qp = softnic_qp_find(link->context, request->qpn_to);
+    if (qp && qp->srd) {
+        softnic_srd_request(link, qp, message);
+        return;
+    }
+    qp = addressed(link, request);
     if (!qp) {
         refuse(link, NULL, request, SOFTNIC_NAK_UNREACHABLE);
         return;
