@@ -21,6 +21,7 @@ static struct run_data d;
 
 static int open_data(void **state)
 {
+    job.plan.problem = job.problem; /* what plan_build would have filled in */
     return run_data_open(&d, &job);
 }
 
