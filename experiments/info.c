@@ -5,9 +5,13 @@
 #include "experiments/options.h"
 #include "backends/nic.h"
 
+#include <dirent.h>
+#include <net/if.h>
+#include <net/if_arp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -143,10 +147,46 @@ static int is_ubuntu(void)
     return found;
 }
 
+/* A number out of sysfs, decimal or 0x, 0 where it cannot be read. */
+static unsigned net_fact(const char *device, const char *file)
+{
+    char path[320], text[32] = "";
+    snprintf(path, sizeof path, "/sys/class/net/%s/%s", device, file);
+    FILE *f = fopen(path, "r");
+    if (f && !fgets(text, sizeof text, f))
+        text[0] = 0;
+    if (f)
+        fclose(f);
+    return (unsigned)strtoul(text, NULL, 0);
+}
+
+/* A network device that soft-RoCE can stand on: an Ethernet that is up, one with hardware behind it before others. "DEV"
+ * where there is none, for the reader to fill in. */
+static void choose_netdev(char *name, size_t size)
+{
+    int best = 0;
+    snprintf(name, size, "DEV");
+    DIR *d = opendir("/sys/class/net");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300];
+        unsigned type = net_fact(e->d_name, "type"), flags = net_fact(e->d_name, "flags");
+        snprintf(path, sizeof path, "/sys/class/net/%s/device", e->d_name);
+        int rank = type != ARPHRD_ETHER || !(flags & IFF_UP) ? 0 : access(path, F_OK) ? 1 : 2;
+        if (rank > best) {
+            best = rank;
+            snprintf(name, size, "%.*s", (int)size - 1, e->d_name);
+        }
+    }
+    if (d)
+        closedir(d);
+}
+
 static void show_soft_roce(const struct nic_survey *s, struct advice *a)
 {
     static const char *const words[] = {"not on this machine", "on disk, not loaded", "loaded"};
+    char netdev[256];
     int rxe = 0;
+    choose_netdev(netdev, sizeof netdev);
     for (uint32_t i = 0; i < s->count; i++)
         rxe += !strcmp(s->nics[i].driver, "rdma_rxe");
     printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[s->rxe_module], rxe, rxe == 1 ? "" : "s");
@@ -163,7 +203,8 @@ static void show_soft_roce(const struct nic_survey *s, struct advice *a)
     if (s->rxe_module == 1)
         advise(a, "modprobe crc32_generic; modprobe rdma_rxe   # soft-RoCE");
     if (!rxe && s->rxe_module)
-        advise(a, "rdma link add rxe0 type rxe netdev DEV   # a soft-RoCE device on network device DEV");
+        advise(a, "rdma link add rxe0 type rxe netdev %s   # a soft-RoCE device; `rdma` is iproute2's",
+               netdev);
     if (s->memlock < (uint64_t)1 << 30)
         advise(a,
                "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little "
