@@ -123,7 +123,7 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
     describe_gid(n, api, context, &port);
     if (!n->active)
         snprintf(n->problem, sizeof n->problem, "no port is active: bring its link or network interface up");
-    else if (!n->reliable)
+    else if (!n->reliable && !n->efa)
         snprintf(n->problem, sizeof n->problem, "has no RC queue pairs: the verbs fabric cannot use it");
     else if (port.link_layer == IBV_LINK_LAYER_ETHERNET && n->gid_index < 0)
         snprintf(n->problem, sizeof n->problem, "has no GID: give its network interface an address");
@@ -152,6 +152,7 @@ static void describe(struct nic_info *n, const struct verbs_api *api, struct ibv
     n->reliable = device->transport_type == IBV_TRANSPORT_IB; /* EFA and usNIC say something else */
     if (!soft)
         describe_sysfs(n, device);
+    n->efa = soft ? !n->reliable : !strcmp(n->driver, "efa");
     errno = 0;
     struct ibv_context *context = api->open_device(device);
     if (!context) {
@@ -263,7 +264,7 @@ static const struct nic_info *turn(const struct nic_survey *s, int soft, uint32_
     const struct nic_info *usable[NIC_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->nics[i].soft == soft && !s->nics[i].problem[0])
+        if (s->nics[i].soft == soft && s->nics[i].reliable && !s->nics[i].problem[0])
             usable[count++] = &s->nics[i];
     return count ? usable[local_rank % count] : NULL;
 }
@@ -273,9 +274,11 @@ static int by_name(struct nic_choice *out, const struct nic_survey *s, const cha
 {
     for (uint32_t i = 0; i < s->count; i++)
         if (!strcmp(s->nics[i].name, name)) {
-            if (!s->nics[i].problem[0])
+            if (!s->nics[i].problem[0] && s->nics[i].reliable)
                 return take(out, &s->nics[i]);
-            snprintf(error, error_size, "NIC %s: %s", name, s->nics[i].problem);
+            snprintf(error, error_size, "NIC %s: %s", name,
+                     s->nics[i].problem[0] ? s->nics[i].problem
+                                           : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
             return -ENODEV;
         }
     snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",

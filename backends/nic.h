@@ -16,6 +16,7 @@ struct nic_info {
     char link_layer[16]; /* "Ethernet", "InfiniBand" */
     char driver[32];     /* kernel driver: "mlx5_core", "rdma_rxe", "efa"; "" where unknown */
     int reliable;        /* offers RC queue pairs: usable by the verbs fabric (EFA's devices are not) */
+    int efa;             /* an EFA device: SRD queue pairs, nothing is wrong with it, but the verbs fabric has no use for it */
     uint32_t mtu;        /* active, bytes */
     double gbit;         /* active speed, Gbit/s; 0: unknown */
     uint32_t lid;

@@ -91,7 +91,9 @@ static void show_nic(const struct nic_info *n)
         printf(", on %s", n->network);
     if (n->numa_node >= 0)
         printf(", NUMA node %d", n->numa_node);
-    if (!n->reliable && !n->soft)
+    if (n->efa)
+        printf(", EFA's SRD: no fabric here uses it yet");
+    else if (!n->reliable && !n->soft)
         printf(", no RC");
     printf("\n");
 }

@@ -50,6 +50,10 @@ static void test_survey(void **state)
     assert_true(n->gid_index >= 0 && strchr(n->gid, ':'));
     assert_string_equal(n->gid_type, "RoCE v2");
     assert_null(find("soft3"));
+    n = find("softefa0"); /* an EFA device is sound, and no device of the verbs fabric */
+    assert_non_null(n);
+    assert_true(n->efa && !n->reliable);
+    assert_string_equal(n->problem, "");
 }
 
 static void test_choice(void **state)
@@ -72,6 +76,8 @@ static void test_choice(void **state)
     assert_string_equal(c.device, "soft2");
     assert_int_equal(nic_choose(&c, "mlx5_99", 0, error, sizeof error), -ENODEV);
     assert_non_null(strstr(error, "there is no NIC mlx5_99"));
+    assert_int_equal(nic_choose(&c, "softefa0", 0, error, sizeof error), -ENODEV);
+    assert_non_null(strstr(error, "no RC"));
     assert_int_equal(nic_choose(&c, "", 0, error, sizeof error), 0);
     assert_int_equal(c.soft, !active_hardware()); /* a real device where one is up, else soft */
 }
@@ -82,6 +88,6 @@ int main(void)
         cmocka_unit_test(test_survey),
         cmocka_unit_test(test_choice),
     };
-    setenv("SOFTNIC", "devices=3,link=roce", 1);
+    setenv("SOFTNIC", "devices=3,efa=1,link=roce", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
