@@ -67,9 +67,11 @@ CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUI
 NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa%)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wildcard tests/test_*.c)))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
+# Soft-RoCE in virtual machines. Not under sanitizers: the machines are emulated, and slow enough.
+RXE_TESTS := $(if $(SAN)$(NEED_VERBS),,$(BUILD)/tests/test_rxe_one.sh $(BUILD)/tests/test_rxe.sh)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test check asan tsan test-gpu bench-gpu figures format install clean FORCE
+.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures format install clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -133,6 +135,11 @@ $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
+# run.sh keeps a log beside each program, so these stand in the build folder too.
+$(BUILD)/tests/%.sh: tests/%.sh
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\n# LIMIT=900\nBUILD=$(BUILD) LIMIT=850 exec bash $<\n' >$@ && chmod +x $@
+
 # ---- what a person runs ----
 
 demo: ## install what is missing, build, run AllGather+GEMM on 2 nodes x 2 ranks, show the overlap
@@ -146,14 +153,19 @@ test: ## install what is missing, build, run every test that can run on this mac
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 
-check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) ## the tests, without installing anything
-	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh)
+check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) ## the tests, without installing anything
+	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS)
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined FUZZERS= CUDA_HOME= NVCC= check
 
 tsan: ## the tests under the thread sanitizer
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan SAN=thread FUZZERS= CUDA_HOME= NVCC= check
+
+test-rxe: ## the same pipeline over the kernel's soft-RoCE, in virtual machines (NATIVE=1: on this machine's own rxe0)
+	@sh experiments/setup.sh rxe
+	@$(MAKE) --no-print-directory -j$$(nproc) $(BUILD)/mkernel $(BUILD)/libsoftnic.so $(RXE_TESTS)
+	@tests/run.sh $(RXE_TESTS)
 
 test-gpu: all $(GPU_TESTS) ## the tests that need Hopper GPUs
 	@bash tests/gpu_host.sh $(BUILD)

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so. Usage: setup.sh demo|test
+# Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so. Usage: setup.sh demo|test|rxe
 set -eu
 needed="gcc make libc6-dev libsqlite3-dev libncurses-dev libopenblas-dev libibverbs-dev"
 wanted= # what single tests need; they skip without it
-if [ "${1:-}" = test ]; then
-    needed="$needed libcmocka-dev"
-    wanted="git clang libclang-rt-dev gnuplot-nox tmux spin ibverbs-utils perftest python3 iproute2"
-fi
+vm="ibverbs-utils ibverbs-providers perftest iproute2" # on the machine's own rxe, and in the virtual machines, which run this machine's programs
+[ "$(uname -m)" != x86_64 ] || vm="$vm qemu-system-x86 busybox-static xz-utils"
+case ${1:-} in
+test) needed="$needed libcmocka-dev"
+    wanted="git clang libclang-rt-dev gnuplot-nox tmux spin python3 $vm" ;;
+rxe) wanted=$vm ;;
+esac
 
 present() {
     case $1 in

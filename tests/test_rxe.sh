@@ -11,12 +11,12 @@ life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is k
 operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
 checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up cable_out_and_in link_stays_down"
 
-reason=$(tests/rxe/image.sh "$build/rxe") || {
-    check_skip_all "${reason:-the image could not be made}" $checks
+[ -z "${NATIVE:-}" ] || {
+    check_skip_all "NATIVE=1: this machine's own device is tested by test_rxe_one.sh; two nodes take virtual machines" $checks
     exit 0
 }
+reason=$(vm_missing) && { reason=$(tests/rxe/image.sh "$build/rxe") || reason=${reason:-the image of the virtual machines could not be made}; }
 command -v ib_write_bw >/dev/null || reason="perftest is not installed"
-qemu-system-x86_64 -netdev help 2>/dev/null | grep -qx stream || reason="qemu-system-x86_64 is not installed, or older than 7.2 (no -netdev stream)"
 [ -z "$reason" ] || {
     check_skip_all "$reason" $checks
     exit 0
@@ -66,7 +66,7 @@ ranks() {
 
 # A client that comes before its server tries again.
 retry='retry() { for i in $(seq 40); do "$@" && return; sleep 0.25; done 2>/dev/null; "$@"; }'
-run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 3 --check --timeout 60"
+run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,64,128 --iters 3 --check --timeout 60"
 
 check_boot() {
     local wire=$vm_work/wire
@@ -86,7 +86,7 @@ check_control_write_bw() {
 
 # An operator, on all four ranks; skipped where this build does not run it at all, which is asked of softnic on this host.
 operator() {
-    local shape="--shape 512,128,128"
+    local shape="--shape 512,64,128"
     case $1 in moe_* | ring_*) shape= ;; esac
     if ! timeout 60 "$mkernel" run "$1" --nodes 2 --gpus 2 --exec host --nic soft $shape --iters 1 --check >"$vm_work/soft.log" 2>&1; then
         echo "this build does not run $1 over softnic either: $(tail -n 1 "$vm_work/soft.log")"
@@ -149,7 +149,7 @@ check_mtu_1024() {
 check_lossy_link() {
     local status bad="tc qdisc add dev eth0 root netem loss 1% delay 5ms"
     both 20 "$bad" "$bad" || return
-    ranks "${run/512,128,128/512,64,1024}" 150
+    ranks "${run/512,64,128/512,64,1024}" 150
     status=$?
     both 20 "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" || return
     grep -h 'dropped [1-9]' "$vm_work/0-$((vm_jobs - 1)).out" "$vm_work/1-$vm_jobs.out" || { echo "nothing was lost: this proved nothing"; return 1; }
@@ -179,7 +179,7 @@ check_cable_out_and_in() {
     vm_start 1 90 "$flowing; echo now"
     job=$vm_job
     port=$((port + 10))
-    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 12 --check --timeout 60"
+    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,64,128 --iters 12 --check --timeout 60"
     vm_start 0 150 "$(ranks_of 0 "$long")"
     jobs=$vm_job
     vm_start 1 150 "$(ranks_of 1 "$long")"
@@ -203,7 +203,7 @@ check_cable_out_and_in() {
 check_link_stays_down() {
     local node job jobs= bad=0
     port=$((port + 10))
-    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,128,128 --iters 100000 --timeout 5"
+    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,64,128 --iters 100000 --timeout 5"
     vm_start 1 90 "$flowing; ip link set eth0 down"
     job=$vm_job
     for node in 0 1; do

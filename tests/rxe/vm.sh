@@ -9,6 +9,7 @@
 #   vm_cable NODE on|off      pulls the network cable, or puts it back
 #   vm_consoles               what the kernels said
 #   vm_close                  ends all nodes
+#   vm_missing                status 77, and a word, where this machine cannot run them
 vm_jobs=0
 declare -A vm_pid vm_door vm_limit
 
@@ -17,6 +18,17 @@ vm_open() {
     vm_work=$(cd "$1" && pwd)
     vm_image=$2
     cp "${BASH_SOURCE[0]%/*}/agent" "$vm_work/agent"
+}
+
+vm_missing() {
+    if ! command -v qemu-system-x86_64 >/dev/null; then
+        echo "qemu-system-x86_64 is not installed"
+    elif ! qemu-system-x86_64 -netdev help 2>/dev/null | grep -qx stream; then
+        echo "this QEMU is older than 7.2: it has no -netdev stream"
+    else
+        return 0
+    fi
+    return 77
 }
 
 # Passes on what a node answers, each to the door of its job; when the node ends, its jobs hear of it.
