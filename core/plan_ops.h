@@ -35,4 +35,16 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
 int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
 
+/* What the MoE operators share (plan_moe.c). plan_check_moe: 0, or -EINVAL. plan_size_moe, once tuning is chosen: numbers of
+ * tokens, rows and chunks; returns the flags that dispatch takes, and how many tiles of rows there must be room for; the
+ * caller refuses what does not fit and sets row_tiles and route.wanted, then plan_lay_out_moe sets the rest, in the heap from
+ * *next on. plan_take_moe: `bytes` more there. */
+int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
+uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *row_tiles);
+uint64_t plan_take_moe(uint64_t *next, uint64_t bytes);
+void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next);
+uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
+int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
+void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes, uint64_t *network_bytes);
+
 #endif

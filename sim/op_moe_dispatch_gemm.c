@@ -14,17 +14,17 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_intra_comm(&plan->u.moe_dispatch_gemm, cta);
+    return moe_intra_comm(&plan->u.moe_dispatch_gemm.dispatch, cta);
 }
 
 static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_inter_send(&plan->u.moe_dispatch_gemm, cta);
+    return moe_inter_send(&plan->u.moe_dispatch_gemm.dispatch, cta);
 }
 
 static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_await_routed(&plan->u.moe_dispatch_gemm, cta);
+    return moe_await_routed(&plan->u.moe_dispatch_gemm.dispatch, cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
@@ -43,7 +43,7 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
     int transposed = plan->problem.b_transposed;
     out->a_space = MK_SPACE_HEAP;
-    out->a = p->gathered + t->row * p->row_bytes;
+    out->a = p->dispatch.gathered + t->row * p->dispatch.row_bytes;
     out->a_pitch = p->hidden;
     out->b_space = MK_SPACE_ARG1;
     out->b =
@@ -64,11 +64,12 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
 static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
 {
     const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
-    bytes[0] = p->tokens * p->row_bytes;
-    bytes[1] = (uint64_t)p->rank_experts * p->hidden * p->inner * 2;
-    bytes[2] = (uint64_t)p->tokens * p->k * 4;
-    bytes[3] = (uint64_t)p->row_tiles * p->tile_m * p->inner * 2;
-    bytes[4] = p->rank_experts * 8ull;
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    bytes[0] = d->tokens * d->row_bytes;
+    bytes[1] = (uint64_t)d->rank_experts * p->hidden * p->inner * 2;
+    bytes[2] = d->ids_bytes;
+    bytes[3] = (uint64_t)d->row_tiles * d->tile_m * p->inner * 2;
+    bytes[4] = d->rank_experts * 8ull;
 }
 
 extern const struct sim_op SIM_OP_NAME;

@@ -281,7 +281,8 @@ static void roles_compile_for_the_gpu(void **state)
              "__global__ void dispatch(moe_dispatch_gemm_plan p, mk_cta c, int *out) {\n"
              "    mk_tile t;\n"
              "    moe_tile(&p, &c, blockIdx.x, &t);\n"
-             "    *out = moe_before(&p, &c, &t) + moe_intra_comm(&p, &c) + moe_inter_send(&p, &c);\n"
+             "    *out = moe_before(&p, &c, &t) + moe_intra_comm(&p.dispatch, &c) +\n"
+             "           moe_inter_send(&p.dispatch, &c);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "

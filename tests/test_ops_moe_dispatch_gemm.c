@@ -24,7 +24,7 @@ static void test_orders(void **state)
 static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          struct ops_bytes *expected)
 {
-    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
+    const struct moe_dispatch_plan *p = &plan->u.moe_dispatch_gemm.dispatch;
     uint32_t world = mk_world(&p->topo), gpus = p->topo.gpus, ids[1024];
     uint64_t ids_bytes = (uint64_t)p->tokens * p->k * 4;
     for (uint32_t rank = 0; rank < world; rank++) {
@@ -118,9 +118,9 @@ static struct held {
 static struct mk_route held_route;
 static struct mk_cta *route_held_by[16];
 
-static const struct moe_dispatch_gemm_plan *plan_of(const struct mk_cta *cta)
+static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 {
-    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_dispatch_gemm;
+    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_dispatch_gemm.dispatch;
 }
 
 static void hold(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c)
@@ -144,7 +144,7 @@ static void release(struct mk_cta *cta)
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
-    const struct moe_dispatch_gemm_plan *p = plan_of(cta);
+    const struct moe_dispatch_plan *p = plan_of(cta);
     if ((mutation == ROUTED_BEFORE_IDS && flag < p->flag_routed && cause == MK_CAUSE_DATA) ||
         (mutation == COMPUTE_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed && cta->role == MK_COMPUTE &&
          cta->epoch > 1) ||
@@ -203,7 +203,7 @@ void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
 
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
-    const struct moe_dispatch_gemm_plan *p = plan_of(cta);
+    const struct moe_dispatch_plan *p = plan_of(cta);
     struct mk_chunk c = *chunk;
     int tokens = flag >= p->flag_relay;
     if (mutation == CHUNK_NOT_SENT && tokens && c.id % p->chunks == 1)
@@ -231,14 +231,14 @@ static struct sim_world_config config_for(uint64_t seed)
 /* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead overwrites. */
 static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct moe_dispatch_gemm_plan p = plan->u.moe_dispatch_gemm;
+    struct moe_dispatch_plan p = plan->u.moe_dispatch_gemm.dispatch;
     p.ids[1] = p.ids[0];
     return moe_intra_comm(&p, cta);
 }
 
 static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct moe_dispatch_gemm_plan p = plan->u.moe_dispatch_gemm;
+    struct moe_dispatch_plan p = plan->u.moe_dispatch_gemm.dispatch;
     p.ids[1] = p.ids[0];
     return moe_inter_send(&p, cta);
 }

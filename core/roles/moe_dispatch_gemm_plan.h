@@ -3,63 +3,15 @@
 #ifndef MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
 
-#include "core/cta.h"
+#include "core/roles/moe_dispatch_plan.h"
 
 struct moe_dispatch_gemm_plan {
-    struct mk_topo topo;
+    struct moe_dispatch_plan dispatch;
     struct mk_role_split split;
-    uint32_t tokens, hidden, inner, experts, k; /* tokens: room for as many per rank; experts: of all ranks */
-    uint32_t rank_experts;                      /* experts / W: rank r has those from r * rank_experts on */
-    uint32_t tile_m, tile_n, cluster;
+    uint32_t hidden, inner;
+    uint32_t tile_n, cluster;
     uint32_t col_tiles;
-    uint32_t row_tiles;  /* room for rows of A, in tiles: each expert's rows begin a new one */
-    uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
-    uint32_t chunks;     /* of a rank's tokens */
-    uint32_t tiles;      /* room for: row_tiles * col_tiles */
-    uint32_t flag_ids, flag_routed, flag_relay, flag_rows;
-    uint64_t row_bytes; /* of a token */
-    uint64_t ids_bytes; /* of a rank's ids, a multiple of 128 */
-    /* Offsets in the heap. */
-    uint64_t
-        ids[2]; /* by epoch & 1: [W] of ids_bytes: uint32_t [tokens, k] of expert numbers, others for none */
-    uint64_t gathered; /* A: [row_tiles * tile_m, hidden] bf16 */
-    uint64_t packed;   /* [nodes][tokens, hidden]: tokens that leave for another node, each once */
-    uint64_t relay;    /* [nodes][tokens, hidden]: tokens that have come from this rail's rank of a node */
-    struct mk_route route; /* but for `ids` */
+    uint32_t tiles; /* room for: row_tiles * col_tiles */
 };
-
-MK_PURE uint32_t moe_node_of_expert(const struct moe_dispatch_gemm_plan *p, uint32_t expert)
-{
-    return expert / (p->rank_experts * p->topo.gpus);
-}
-
-MK_PURE uint32_t moe_local_of_expert(const struct moe_dispatch_gemm_plan *p, uint32_t expert)
-{
-    return expert / p->rank_experts % p->topo.gpus;
-}
-
-MK_PURE uint32_t moe_ids_flag(const struct moe_dispatch_gemm_plan *p, uint32_t rank)
-{
-    return p->flag_ids + rank;
-}
-
-/* Chunk `chunk` of the tokens that this rail's rank of `node` has sent here. */
-MK_PURE uint32_t moe_relay_flag(const struct moe_dispatch_gemm_plan *p, uint32_t node, uint32_t chunk)
-{
-    return p->flag_relay + node * p->chunks + chunk;
-}
-
-/* Counts the rows of a tile of A that have come, over all launches. */
-MK_PURE uint32_t moe_rows_flag(const struct moe_dispatch_gemm_plan *p, uint32_t row)
-{
-    return p->flag_rows + row / p->tile_m;
-}
-
-MK_PURE struct mk_route moe_route(const struct moe_dispatch_gemm_plan *p, uint64_t epoch)
-{
-    struct mk_route r = p->route;
-    r.ids = p->ids[epoch & 1];
-    return r;
-}
 
 #endif

@@ -1,0 +1,128 @@
+/* What the plans of both MoE operators share: which shapes they take, where tokens lie until they are with their experts. */
+#include "core/plan_ops.h"
+
+#include <stdio.h>
+
+int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_moe *m = &q->moe;
+    uint64_t world = mk_world(&q->topo);
+    if (!m->tokens || m->tokens % 8 || m->tokens > 1 << 24)
+        return plan_refuse(
+            error, size,
+            "room for %llu tokens a rank: a multiple of 8 up to %d; the next that works is %llu "
+            "(leave places out by ids that are no expert's)",
+            (unsigned long long)m->tokens, 1 << 24,
+            (unsigned long long)(m->tokens ? mk_round_up(m->tokens, 8) : 8));
+    if (!m->hidden || m->hidden % 64 || m->hidden > 1 << 20)
+        return plan_refuse(
+            error, size, "tokens of %llu elements: a multiple of 64; the next that works is %llu",
+            (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 64) : 64));
+    if (!m->inner || m->inner % 8 || m->inner > 1 << 24)
+        return plan_refuse(
+            error, size, "I = %llu: rows of its tensors must be 16-byte multiples; the next I that works is %llu",
+            (unsigned long long)m->inner, (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
+    if (!m->experts || m->experts % world || m->experts > 1 << 20)
+        return plan_refuse(
+            error, size,
+            "%llu experts do not spread evenly over %llu ranks; the next number that does is %llu",
+            (unsigned long long)m->experts, (unsigned long long)world,
+            (unsigned long long)(m->experts ? mk_round_up(m->experts, world) : world));
+    if (!m->k || m->k > 32 || m->k > m->experts)
+        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu", (unsigned long long)m->k,
+                           (unsigned long long)(m->experts < 32 ? m->experts : 32));
+    return 0;
+}
+
+uint64_t plan_take_moe(uint64_t *next, uint64_t bytes)
+{
+    uint64_t at = *next;
+    *next += mk_round_up(bytes, MK_HEAP_UNIT);
+    return at;
+}
+
+uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *row_tiles)
+{
+    uint64_t world = mk_world(&q->topo);
+    m->topo = q->topo;
+    m->tokens = (uint32_t)q->moe.tokens;
+    m->experts = (uint32_t)q->moe.experts;
+    m->k = (uint32_t)q->moe.k;
+    m->rank_experts = (uint32_t)(m->experts / world);
+    m->tile_m = q->tuning.tile_m;
+    m->chunk_rows = q->tuning.chunk_rows;
+    m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
+    m->row_bytes = q->moe.hidden * 2;
+    m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
+    /* The most: every place of every token names an expert of this rank. (The same expert may be named twice.) */
+    *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
+    return world + 1 + (uint64_t)q->topo.nodes * m->chunks + *row_tiles;
+}
+
+void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next)
+{
+    uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes;
+    m->weights = weights ? m->ids_bytes : 0;
+    m->ids_pitch = mk_round_up(m->ids_bytes + m->weights, MK_HEAP_UNIT);
+    m->flag_ids = flag_base;
+    m->flag_routed = m->flag_ids + (uint32_t)world;
+    m->flag_relay = m->flag_routed + 1;
+    m->flag_rows = m->flag_relay + m->topo.nodes * m->chunks;
+    m->ids[0] = plan_take_moe(next, world * m->ids_pitch);
+    m->ids[1] = plan_take_moe(next, world * m->ids_pitch);
+    struct mk_route *r = &m->route;
+    r->topo = m->topo;
+    r->tokens = m->tokens;
+    r->k = m->k;
+    r->experts = m->experts;
+    r->rank_experts = m->rank_experts;
+    r->tile_rows = m->tile_m;
+    r->ids_pitch = m->ids_pitch;
+    r->position = plan_take_moe(next, world * m->ids_bytes);
+    r->first = plan_take_moe(next, m->experts * 4ull);
+    r->rows = plan_take_moe(next, m->experts * 4ull);
+    r->sent = plan_take_moe(next, nodes * m->tokens * 4);
+    r->sent_count = plan_take_moe(next, nodes * 4);
+    r->came = plan_take_moe(next, nodes * m->tokens * 4);
+    r->came_count = plan_take_moe(next, nodes * 4);
+    m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
+    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
+    m->gathered = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * m->row_bytes);
+}
+
+uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
+{
+    uint64_t chunk = m->chunk_rows * m->row_bytes, ids = m->ids_bytes + m->weights;
+    return chunk > ids ? chunk : ids;
+}
+
+int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag, struct mk_flag_meaning *out)
+{
+    if (flag >= m->flag_rows + m->row_tiles)
+        return 0;
+    if (flag >= m->flag_rows) { /* many ranks' rows: none can be named */
+        snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts",
+                 (flag - m->flag_rows) * m->tile_m, (flag - m->flag_rows + 1) * m->tile_m - 1);
+    } else if (flag >= m->flag_relay) {
+        out->chunk = (flag - m->flag_relay) % m->chunks;
+        out->producer =
+            mk_rank_at(&m->topo, (flag - m->flag_relay) / m->chunks, mk_local_of(&m->topo, m->topo.rank));
+        snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk, out->producer);
+    } else if (flag == m->flag_routed) {
+        snprintf(out->text, sizeof out->text, "its tables of where tokens go");
+    } else {
+        out->chunk = 0;
+        out->producer = flag - m->flag_ids;
+        snprintf(out->text, sizeof out->text, "the expert ids of rank %u", out->producer);
+    }
+    return 1;
+}
+
+void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
+    *network_bytes = others * (m->ids_bytes + m->weights) + crossings * m->row_bytes;
+    *nvlink_bytes = m->topo.gpus > 1 ? (m->topo.gpus - 1) * m->topo.nodes * m->ids_bytes +
+                                           (uint64_t)m->tokens * m->k * m->row_bytes
+                                     : 0;
+}

@@ -1,0 +1,193 @@
+/* MoE dispatch: tokens to their experts, the first part of both MoE operators, as one schedule for every executor.
+ *
+ *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is none leaves a place out, so
+ *                                       a rank may have fewer tokens than there is room for, or none
+ *
+ *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token) and makes the tables of where everything goes, so
+ *                that counts and offsets need no other exchange and no host; then all of them move this rank's tokens to the
+ *                experts of the node, and those that the rail has brought
+ *   inter_send   packs the tokens that have an expert on another node and puts them along the rail: each once per node,
+ *                however many experts it has there
+ *
+ * Minimum bytes, which depend on the ids: a token crosses once to each other node where it has an expert (on its own rail),
+ * and moves over NVLink once for each expert on another rank of the node where it is. To those come ids: each rank receives
+ * (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. Weights, where an operator has them, go with the ids
+ * along the rail and not over NVLink: whoever adds a token's rows on another node is the one who got it from there.
+ *
+ * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch before every rank's ids
+ * are here, and who has sent its ids of a launch has ended the one before, in which it read, forwarded and received
+ * everything. Ids of launch e + 2 come from a rank that has ended e + 1, for which it needed this rank's ids of e + 1: e has
+ * ended here.
+ *
+ * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have seen by now.
+ *
+ * Flags of a rank: ids[rank], routed, relay[node][chunk], rows[tile of rows]. */
+#ifndef MK_ROLES_MOE_DISPATCH_H
+#define MK_ROLES_MOE_DISPATCH_H
+
+#include "core/roles/moe_dispatch_plan.h"
+
+/* Before anything that reads a table. */
+MK_ROLE int moe_await_routed(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    return mk_cta_wait(cta, p->flag_routed, cta->epoch, MK_CAUSE_DATA);
+}
+
+/* Before the loads of the tile of A that row `row` is in: its rows are here. */
+MK_ROLE int moe_await_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t row)
+{
+    uint64_t wanted = mk_cta_load64(cta, p->route.wanted + row / p->tile_m * 8);
+    return mk_cta_wait(cta, moe_rows_flag(p, row), wanted, MK_CAUSE_DATA);
+}
+
+/* This rank's weights to behind its ids: they go along the rail together. */
+MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint64_t destination)
+{
+    struct mk_chunk c;
+    c.id = p->topo.rank * p->chunks;
+    c.space = MK_SPACE_ARG3;
+    c.source = 0;
+    c.destination = destination;
+    c.bytes = p->ids_bytes;
+    mk_cta_copy(cta, mk_local_of(&p->topo, p->topo.rank), &c);
+}
+
+/* Every rank's ids to every rank of the node; then the tables. */
+MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank);
+    for (uint32_t distance = 0; distance < t->nodes; distance++) {
+        uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
+        struct mk_chunk c;
+        c.id = rank * p->chunks;
+        c.space = distance ? MK_SPACE_HEAP : MK_SPACE_ARG2;
+        c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
+        c.source = distance ? c.destination : 0;
+        c.bytes = p->ids_bytes;
+        if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
+            return 1;
+        for (uint32_t step = distance ? 1 : 0; step < t->gpus; step++) {
+            uint32_t peer = (local + t->gpus - step) % t->gpus;
+            mk_cta_copy(cta, peer, &c);
+            if (!distance && !step && p->weights)
+                moe_keep_weights(p, cta, c.destination + p->weights);
+            mk_cta_signal(cta, peer, moe_ids_flag(p, rank), cta->epoch);
+        }
+    }
+    for (uint32_t rank = 0; rank < mk_world(t); rank++)
+        if (mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_DATA))
+            return 1;
+    struct mk_route r = moe_route(p, cta->epoch);
+    mk_cta_route(cta, &r);
+    mk_cta_signal(cta, local, p->flag_routed, cta->epoch);
+    return 0;
+}
+
+/* Token `token` of `rank`, which lies at `source` of `space`, to its experts on this node (tell 0), then its arrival
+ * (tell 1). */
+MK_ROLE void moe_scatter_token(const struct moe_dispatch_plan *p, struct mk_cta *cta, const struct mk_route *r,
+                               uint32_t rank, uint32_t token, uint32_t space, uint64_t source, int tell)
+{
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank);
+    for (uint32_t place = 0; place < p->k; place++) {
+        uint64_t at = ((uint64_t)token * p->k + place) * 4;
+        uint32_t expert = mk_cta_load(cta, r->ids + rank * p->ids_pitch + at);
+        if (expert >= p->experts || moe_node_of_expert(p, expert) != node)
+            continue;
+        uint32_t row = mk_cta_load(cta, r->position + rank * p->ids_bytes + at);
+        struct mk_chunk c;
+        c.id = rank * p->chunks + token / p->chunk_rows;
+        c.space = space;
+        c.source = source;
+        c.destination = p->gathered + row * p->row_bytes;
+        c.bytes = p->row_bytes;
+        if (tell)
+            mk_cta_add(cta, moe_local_of_expert(p, expert), moe_rows_flag(p, row), 1);
+        else
+            mk_cta_copy(cta, moe_local_of_expert(p, expert), &c);
+    }
+}
+
+MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    if ((cta->index == 0 && moe_gather_ids(p, cta)) || moe_await_routed(p, cta))
+        return 1;
+    struct mk_route r = moe_route(p, cta->epoch);
+    for (uint32_t distance = 0; distance < t->nodes; distance++) {
+        uint32_t from = (node + distance) % t->nodes, rank = mk_rank_at(t, from, local);
+        uint32_t count = distance ? mk_cta_load(cta, r.came_count + from * 4) : p->tokens;
+        for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
+            if (turn++ % cta->count != cta->index)
+                continue;
+            if (distance && mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
+                return 1;
+            uint32_t first = chunk * p->chunk_rows,
+                     end = first + p->chunk_rows < count ? first + p->chunk_rows : count;
+            for (int tell = 0; tell < 2;
+                 tell++) /* all are moved before any is told: one settling of copies */
+                for (uint32_t i = first; i < end; i++) {
+                    uint32_t token =
+                        distance ? mk_cta_load(cta, r.came + ((uint64_t)from * p->tokens + i) * 4) : i;
+                    uint64_t source = distance ? p->relay + ((uint64_t)from * p->tokens + i) * p->row_bytes
+                                               : i * p->row_bytes;
+                    moe_scatter_token(p, cta, &r, rank, token, distance ? MK_SPACE_HEAP : MK_SPACE_ARG0,
+                                      source, tell);
+                }
+        }
+    }
+    return 0;
+}
+
+MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta)
+{
+    const struct mk_topo *t = &p->topo;
+    uint32_t node = mk_node_of(t, t->rank), local = mk_local_of(t, t->rank), turn = 0;
+    struct mk_chunk c;
+    c.id = t->rank * p->chunks;
+    c.space = MK_SPACE_HEAP;
+    c.source = c.destination = p->ids[cta->epoch & 1] + t->rank * p->ids_pitch;
+    c.bytes = p->ids_bytes + p->weights;
+    if (cta->index == 0) {
+        if (mk_cta_wait(cta, moe_ids_flag(p, t->rank), cta->epoch, MK_CAUSE_DATA))
+            return 1;
+        for (uint32_t distance = 1; distance < t->nodes; distance++)
+            if (mk_cta_put(cta, mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local), &c,
+                           moe_ids_flag(p, t->rank)))
+                return 1;
+    }
+    if (moe_await_routed(p, cta))
+        return 1;
+    struct mk_route r = moe_route(p, cta->epoch);
+    for (uint32_t distance = 1; distance < t->nodes; distance++) {
+        uint32_t to = (node + t->nodes - distance) % t->nodes,
+                 count = mk_cta_load(cta, r.sent_count + to * 4);
+        for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
+            if (turn++ % cta->count != cta->index)
+                continue;
+            uint32_t first = chunk * p->chunk_rows,
+                     rows = count - first < p->chunk_rows ? count - first : p->chunk_rows;
+            uint64_t packed = p->packed + ((uint64_t)to * p->tokens + first) * p->row_bytes;
+            c.id = t->rank * p->chunks + chunk;
+            for (uint32_t i = 0; i < rows; i++) {
+                c.space = MK_SPACE_ARG0;
+                c.source =
+                    mk_cta_load(cta, r.sent + ((uint64_t)to * p->tokens + first + i) * 4) * p->row_bytes;
+                c.destination = packed + i * p->row_bytes;
+                c.bytes = p->row_bytes;
+                mk_cta_copy(cta, local, &c);
+            }
+            c.space = MK_SPACE_HEAP;
+            c.source = packed;
+            c.destination = p->relay + ((uint64_t)node * p->tokens + first) * p->row_bytes;
+            c.bytes = rows * p->row_bytes;
+            if (mk_cta_put(cta, mk_rank_at(t, to, local), &c, moe_relay_flag(p, node, chunk)))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* What the plans of both MoE operators have in common: where tokens lie and go until they are with their experts. The
+ * schedule, and what lies where and why, is core/roles/moe_dispatch.h. */
+#ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
+#define MK_ROLES_MOE_DISPATCH_PLAN_H
+
+#include "core/cta.h"
+
+struct moe_dispatch_plan {
+    struct mk_topo topo;
+    uint32_t tokens, k, experts; /* tokens: room for as many per rank; experts: of all ranks */
+    uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
+    uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
+    uint32_t row_tiles;          /* room for rows of A, in tiles */
+    uint32_t chunk_rows;         /* tokens that are moved before their arrival is told */
+    uint32_t chunks;             /* of a rank's tokens */
+    uint32_t flag_ids, flag_routed, flag_relay, flag_rows;
+    uint64_t row_bytes; /* of a token */
+    uint64_t ids_bytes; /* of a rank's ids */
+    uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
+    uint64_t weights;   /* from a rank's ids to its weights, as large; 0: it has none */
+    /* Offsets in the heap. */
+    uint64_t ids[2];   /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers, others for none; where
+                          the operator has weights, behind those of this rank and its rail, float [tokens, k] */
+    uint64_t gathered; /* A: [row_tiles * tile_m] of row_bytes, bf16 */
+    uint64_t packed;   /* [nodes][tokens] of row_bytes: tokens that leave for another node, each once */
+    uint64_t relay;    /* [nodes][tokens] of row_bytes: tokens that have come from this rail's rank of a node */
+    struct mk_route route; /* but for `ids` */
+};
+
+MK_PURE uint32_t moe_node_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
+{
+    return expert / (p->rank_experts * p->topo.gpus);
+}
+
+MK_PURE uint32_t moe_local_of_expert(const struct moe_dispatch_plan *p, uint32_t expert)
+{
+    return expert / p->rank_experts % p->topo.gpus;
+}
+
+MK_PURE uint32_t moe_ids_flag(const struct moe_dispatch_plan *p, uint32_t rank)
+{
+    return p->flag_ids + rank;
+}
+
+/* Chunk `chunk` of the tokens that this rail's rank of `node` has sent here. */
+MK_PURE uint32_t moe_relay_flag(const struct moe_dispatch_plan *p, uint32_t node, uint32_t chunk)
+{
+    return p->flag_relay + node * p->chunks + chunk;
+}
+
+/* Counts the rows of a tile of A that have come, over all launches. */
+MK_PURE uint32_t moe_rows_flag(const struct moe_dispatch_plan *p, uint32_t row)
+{
+    return p->flag_rows + row / p->tile_m;
+}
+
+MK_PURE struct mk_route moe_route(const struct moe_dispatch_plan *p, uint64_t epoch)
+{
+    struct mk_route r = p->route;
+    r.ids = p->ids[epoch & 1];
+    return r;
+}
+
+#endif
