@@ -143,15 +143,16 @@ const char *topology_name(enum topology_distance distance)
 
 #define NOBODY UINT32_MAX
 
-/* One round deals one NIC to each rank: a matching of ranks and NICs in which no NIC has more than `level` ranks. */
+/* One round deals one NIC to each rank. */
 struct deal {
-    uint32_t ranks, nics, level;
-    const double *cost;    /* [ranks][nics]: equal where NICs are alike to a rank, less where one is better */
-    double *bound;         /* [ranks]: what the NIC of this round costs */
-    const uint8_t *taken;  /* [ranks][nics]: in an earlier round */
-    uint32_t *given;       /* [ranks]: in this round, or NOBODY */
-    uint32_t *load;        /* [nics] */
-    uint8_t *seen;         /* [nics] */
+    uint32_t ranks, nics;
+    const double *cost;   /* [ranks][nics]: equal where NICs are alike to a rank, less where one is better */
+    const uint8_t *taken; /* [ranks][nics]: in an earlier round */
+    double *bound;        /* [ranks]: what the NIC of this round costs */
+    uint32_t *given;      /* [ranks]: in this round, or NOBODY */
+    uint32_t *queue;      /* [ranks] */
+    uint32_t *load;       /* [nics] */
+    uint32_t *via;        /* [nics]: the rank that leads there, or NOBODY */
 };
 
 static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
@@ -160,28 +161,30 @@ static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
     return !d->taken[at] && d->cost[at] == d->bound[rank];
 }
 
-/* Gives `rank` a NIC, where need be by moving others (Kuhn's augmenting paths). 0: none below the level. */
-static int give(struct deal *d, uint32_t rank)
+/* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or that whoever has one of
+ * those could move to, and so on, the one with the fewest ranks gets one more (Harvey, Ladner, Lovasz, Tamir, Semi-Matchings
+ * for Bipartite Graphs and Load Balancing, 2003). Those near in that search come first: nobody moves for nothing. */
+static void give(struct deal *d, uint32_t rank)
 {
-    uint32_t least = NOBODY;
+    uint32_t head = 0, tail = 0, best = NOBODY;
     for (uint32_t nic = 0; nic < d->nics; nic++)
-        if (may_have(d, rank, nic) && d->load[nic] < d->level && (least == NOBODY || d->load[nic] < d->load[least]))
-            least = nic;
-    for (uint32_t nic = 0; nic < d->nics && least == NOBODY; nic++) {
-        if (!may_have(d, rank, nic) || d->seen[nic])
-            continue;
-        d->seen[nic] = 1;
-        for (uint32_t other = 0; other < d->ranks && least == NOBODY; other++)
-            if (d->given[other] == nic && give(d, other)) {
-                d->load[nic]--;
-                least = nic;
-            }
+        d->via[nic] = NOBODY;
+    for (d->queue[tail++] = rank; head < tail; head++)
+        for (uint32_t nic = 0; nic < d->nics; nic++) {
+            if (d->via[nic] != NOBODY || !may_have(d, d->queue[head], nic))
+                continue;
+            d->via[nic] = d->queue[head];
+            best = best == NOBODY || d->load[nic] < d->load[best] ? nic : best;
+            for (uint32_t other = 0; other < d->ranks; other++)
+                if (d->given[other] == nic)
+                    d->queue[tail++] = other;
+        }
+    d->load[best]++;
+    for (uint32_t nic = best, mover = NOBODY; mover != rank;) {
+        uint32_t before = d->given[mover = d->via[nic]];
+        d->given[mover] = nic;
+        nic = before;
     }
-    if (least == NOBODY)
-        return 0;
-    d->given[rank] = least;
-    d->load[least]++;
-    return 1;
 }
 
 /* The least cost of a NIC that the rank does not have yet: a matching never trades a better NIC for evenness. */
@@ -198,14 +201,12 @@ static double next_cost(const struct deal *d, uint32_t rank)
 
 static void deal_round(struct deal *d)
 {
-    d->level = 1;
     for (uint32_t rank = 0; rank < d->ranks; rank++) {
         d->given[rank] = NOBODY;
         d->bound[rank] = next_cost(d, rank);
     }
     for (uint32_t rank = 0; rank < d->ranks; rank++)
-        while (memset(d->seen, 0, d->nics), !give(d, rank))
-            d->level++;
+        give(d, rank);
 }
 
 /* Distance before speed. */
@@ -253,11 +254,12 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count, con
         return -EINVAL;
     size_t pairs = (size_t)rank_count * nic_count;
     double *cost = calloc(pairs, sizeof *cost), *bound = calloc(rank_count, sizeof *bound);
-    uint8_t *taken = calloc(pairs, 1), *seen = calloc(nic_count, 1);
-    uint32_t *given = calloc(rank_count, sizeof *given), *load = calloc(nic_count, sizeof *load);
-    int result = cost && bound && taken && seen && given && load ? 0 : -ENOMEM;
+    uint8_t *taken = calloc(pairs, 1);
+    uint32_t *words = calloc(2 * ((size_t)rank_count + nic_count), sizeof *words);
+    int result = cost && bound && taken && words ? 0 : -ENOMEM;
     if (!result) {
-        struct deal d = {rank_count, nic_count, 0, cost, bound, taken, given, load, seen};
+        struct deal d = {rank_count, nic_count, cost, taken, bound, words, words + rank_count, words + 2 * rank_count,
+                         words + 2 * rank_count + nic_count};
         for (uint32_t rank = 0; rank < rank_count; rank++)
             for (uint32_t nic = 0; nic < nic_count; nic++)
                 cost[(size_t)rank * nic_count + nic] = cost_of(&ranks[rank], &nics[nic]);
@@ -269,16 +271,14 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count, con
         for (uint32_t round = 0; round < rails; round++) {
             deal_round(&d);
             for (uint32_t rank = 0; rank < rank_count; rank++) {
-                out[rank].nics[out[rank].count++] = given[rank];
-                taken[(size_t)rank * nic_count + given[rank]] = 1;
+                out[rank].nics[out[rank].count++] = d.given[rank];
+                taken[(size_t)rank * nic_count + d.given[rank]] = 1;
             }
         }
     }
     free(cost);
     free(bound);
     free(taken);
-    free(seen);
-    free(given);
-    free(load);
+    free(words);
     return result;
 }

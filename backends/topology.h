@@ -56,9 +56,9 @@ struct topology_choice {
 
 /* Deals `nic_count` NICs out to `rank_count` ranks of a node, `rails` to each (at most as many as there are).
  *
- * Nearer goes before faster, faster before slower. NICs that are alike to a rank are dealt so that the one with the most
- * ranks has as few as can be: where GPUs share NICs each NIC gets its share of ranks, and a rank leaves a NIC to
- * another that has no other choice. Where nothing is known of any place that is in turn: rank r has NIC r modulo their
+ * Nearer goes before faster, faster before slower. NICs that are alike to a rank are dealt out as evenly as
+ * can be: where GPUs share NICs each NIC gets its share of ranks, and a rank leaves a NIC to another that has no other
+ * choice. Where nothing is known of any place that is in turn: rank r has NIC r modulo their
  * number.
  *
  * rails 0: as many as each rank has for itself. NICs count as a rank's own where they are below its own root port
