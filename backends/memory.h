@@ -20,6 +20,10 @@ struct mr_memory_ops {
      * 0: not without a flush that only the host can do, so a NIC must not write there. NULL: yes. */
     int (*writes_in_order)(void);
 
+    /* The PCI bus id of the device that the memory of this process is on, "0000:1B:00.0". 0 or -errno. NULL: it is on
+     * none. */
+    int (*bus_id)(char *out, size_t size);
+
     /* Host memory that the copies below are fast with, all 0. NULL: there is none. */
     void *(*pinned)(uint64_t bytes);
     void (*unpin)(void *memory);

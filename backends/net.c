@@ -120,6 +120,33 @@ static int open_any(struct mk_comm *comm, struct net *net, struct verbs_rc_confi
 }
 #endif
 
+#ifdef MK_HAVE_VERBS
+/* The NICs of this rank. Distances are counted from where all ranks of the node are, so ranks tell each other. */
+static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
+{
+    const struct mk_topo *t = &comm->topo;
+    const struct mr_memory_ops *owner = mr_provider(comm->heap.memory);
+    struct nic_place mine, *all = calloc(mk_world(t), sizeof *all);
+    char gpu[sizeof mine.gpu] = "";
+    if (!all)
+        return -ENOMEM;
+    if (owner && owner->bus_id && owner->bus_id(gpu, sizeof gpu))
+        gpu[0] = '\0';
+    nic_own_place(&mine, gpu);
+    int rc = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
+    struct nic_request request = {.names = comm->config.nic,
+                                  .efa = efa,
+                                  .rails = rails,
+                                  .local_rank = mk_local_of(t, t->rank),
+                                  .local_ranks = t->gpus,
+                                  .places = all + mk_rank_at(t, mk_node_of(t, t->rank), 0)};
+    if (!rc)
+        rc = nic_choose(out, &request, comm->error, sizeof comm->error);
+    free(all);
+    return rc;
+}
+#endif
+
 static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     char *error = comm->error;
@@ -139,12 +166,12 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
     if (!rc)
-        rc = nic_choose(&nic, comm->config.nic, mk_local_of(&comm->topo, comm->topo.rank), error, size);
+        rc = choose_nics(comm, 0, 1, &nic);
     if (!rc)
         rc = verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
     if (rc)
         return rc;
-    c.device = nic.device;
+    c.device = nic.devices[0];
     return open_any(comm, net, &c);
 #else
     snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");

@@ -236,6 +236,14 @@ static int module_state(const char *name)
     return found;
 }
 
+void nic_survey_add(struct nic_survey *s, int soft)
+{
+    if (soft)
+        survey_soft(s);
+    else
+        survey_system(s);
+}
+
 void nic_survey(struct nic_survey *out)
 {
     struct rlimit limit;
@@ -247,74 +255,4 @@ void nic_survey(struct nic_survey *out)
                                                      : limit.rlim_cur;
     out->uverbs_module = module_state("ib_uverbs");
     out->rxe_module = module_state("rdma_rxe");
-}
-
-/* ---- choice ---- */
-
-static int take(struct nic_choice *out, const struct nic_info *n)
-{
-    out->soft = n->soft;
-    memcpy(out->device, n->name, sizeof out->device);
-    return 0;
-}
-
-/* The (local_rank modulo their number)-th usable device of one kind; NULL for none. */
-static const struct nic_info *turn(const struct nic_survey *s, int soft, uint32_t local_rank)
-{
-    const struct nic_info *usable[NIC_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->nics[i].soft == soft && s->nics[i].reliable && !s->nics[i].problem[0])
-            usable[count++] = &s->nics[i];
-    return count ? usable[local_rank % count] : NULL;
-}
-
-static int by_name(struct nic_choice *out, const struct nic_survey *s, const char *name, char *error,
-                   size_t error_size)
-{
-    for (uint32_t i = 0; i < s->count; i++)
-        if (!strcmp(s->nics[i].name, name)) {
-            if (!s->nics[i].problem[0] && s->nics[i].reliable)
-                return take(out, &s->nics[i]);
-            snprintf(error, error_size, "NIC %s: %s", name,
-                     s->nics[i].problem[0] ? s->nics[i].problem
-                                           : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
-            return -ENODEV;
-        }
-    snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
-             name);
-    return -ENODEV;
-}
-
-static int by_turn(struct nic_choice *out, const struct nic_survey *s, uint32_t local_rank, char *error,
-                   size_t error_size)
-{
-    const struct nic_info *n = turn(s, 0, local_rank);
-    if (!n)
-        n = turn(s, 1, local_rank);
-    if (n)
-        return take(out, n);
-    snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
-             s->soft_problem[0] ? s->soft_problem : "it has no device");
-    return -ENODEV;
-}
-
-int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, char *error, size_t error_size)
-{
-    struct nic_survey *s = calloc(1, sizeof *s);
-    memset(out, 0, sizeof *out);
-    if (!s) {
-        snprintf(error, error_size, "no memory to list NICs");
-        return -ENOMEM;
-    }
-    /* Opening devices takes time: only those that may be meant. */
-    int soft = !strncmp(name, "soft", 4);
-    if (!soft)
-        survey_system(s);
-    if (soft || (!name[0] && !turn(s, 0, local_rank)))
-        survey_soft(s);
-    int by = name[0] && strcmp(name, "soft");
-    int rc = by ? by_name(out, s, name, error, error_size) : by_turn(out, s, local_rank, error, error_size);
-    free(s);
-    return rc;
 }

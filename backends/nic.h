@@ -1,11 +1,10 @@
-/* Which NICs this machine has, which one a rank takes, and what is in the way where there is none. */
+/* Which NICs this machine has, which of them a rank takes, and what is in the way where there are none. */
 #ifndef MK_NIC_H
 #define MK_NIC_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "backends/topology.h"
 
-enum { NIC_MAX = 64 };
+enum { NIC_MAX = 64, NIC_RAILS_MAX = TOPOLOGY_RAILS_MAX };
 
 struct nic_info {
     char name[64];
@@ -44,15 +43,41 @@ struct nic_survey {
  * in it. Any thread. */
 void nic_survey(struct nic_survey *out);
 
-/* What a rank uses. */
-struct nic_choice {
-    int soft;
-    char device[64];
+/* Appends one library's devices only: softnic's, or the kernel's. */
+void nic_survey_add(struct nic_survey *s, int soft);
+
+/* Where a rank is; plain bytes, which ranks tell each other. */
+struct nic_place {
+    char gpu[32]; /* PCI bus id of its GPU; "": it has none */
+    int32_t numa; /* NUMA node of its CPUs; -1: several, or unknown */
 };
 
-/* Chooses for `name`: "soft" (softnic; local ranks take turns on its devices), the name of a softnic or
- * kernel device, or "" (kernel devices with an active port and RC, local ranks take turns; where there is
- * none, softnic). 0, or -ENODEV with one sentence in `error`. */
-int nic_choose(struct nic_choice *out, const char *name, uint32_t local_rank, char *error, size_t error_size);
+/* This process's, given its GPU's bus id ("" for none). */
+void nic_own_place(struct nic_place *out, const char *gpu);
+
+struct nic_request {
+    const char *names;              /* see nic_choose */
+    int efa;                        /* 0: devices with RC queue pairs; 1: EFA devices */
+    uint32_t rails;                 /* how many; 0: as many as each rank has for itself (backends/topology.h) */
+    uint32_t local_rank;            /* who asks */
+    uint32_t local_ranks;           /* ranks of its node, at least 1 */
+    const struct nic_place *places; /* [local_ranks]; NULL: unknown */
+    const char *sysfs;              /* NULL: "/sys" */
+};
+
+/* What a rank uses: rail i is its device i, on every node. */
+struct nic_choice {
+    int soft; /* the library is softnic */
+    uint32_t count;
+    char devices[NIC_RAILS_MAX][64];
+    enum topology_distance distances[NIC_RAILS_MAX]; /* from the rank's GPU, or NUMA node */
+};
+
+/* Chooses among the devices that `names` allows: "soft" (softnic's), names with commas between (of one library), or ""
+ * (kernel devices that are up; where there is none, softnic's). Of those, by distance from the rank's GPU, else from the
+ * NUMA node that its process is bound to, else in turn by local rank: topology_choose. Every rank of a node that asks with
+ * the same places gets the answer that the others count on. Opens devices for a moment. 0, -ENODEV (none, or not this one),
+ * -EINVAL (names of two libraries, or twice the same) or -ENOMEM, with one sentence in `error`. */
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size);
 
 #endif

@@ -28,6 +28,7 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
                     uint64_t data_bytes, uint64_t timeout_ns)
 {
     struct nic_choice choice;
+    struct nic_request request = {.names = nic, .rails = 1, .local_rank = rank, .local_ranks = 2};
     uint32_t peer = 1 - rank;
     struct verbs_rc_config config = {
         .api = &e->api, .rank = rank, .world = 2, .peers = &peer, .peer_count = 1};
@@ -37,12 +38,12 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
     verbs_options_default(&config.options);
     int rc = verbs_options_parse(&config.options, verbs, e->error, sizeof e->error);
     if (!rc)
-        rc = nic_choose(&choice, nic, rank, e->error, sizeof e->error);
+        rc = nic_choose(&choice, &request, e->error, sizeof e->error);
     if (!rc)
         rc = verbs_api_open(&e->api, choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error, sizeof e->error);
     if (rc)
         return rc;
-    memcpy(e->nic, choice.device, sizeof e->nic);
+    memcpy(e->nic, choice.devices[0], sizeof e->nic);
     e->heap_bytes = FABRIC_FLAG_BYTES + data_bytes;
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {

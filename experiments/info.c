@@ -104,13 +104,15 @@ static void show_rails(uint32_t gpus)
     struct nic_choice choice;
     char error[256];
     uint32_t ranks = gpus ? gpus : 2;
+    struct nic_request request = {.names = "", .rails = 1, .local_ranks = ranks};
     printf("rails    ");
     for (uint32_t i = 0; i < ranks; i++) {
-        if (nic_choose(&choice, "", i, error, sizeof error)) {
+        request.local_rank = i;
+        if (nic_choose(&choice, &request, error, sizeof error)) {
             printf(" none: %s", error);
             break;
         }
-        printf("%s local rank %u on %s", i ? "," : "", i, choice.device);
+        printf("%s local rank %u on %s", i ? "," : "", i, choice.devices[0]);
     }
     printf("\n");
 }

@@ -254,6 +254,8 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
 static int choose_nic(struct run_job *job, char *error, size_t size)
 {
     struct nic_choice choice;
+    struct nic_request request = {
+        .names = job->options.nic ? job->options.nic : "", .rails = 1, .local_ranks = (uint32_t)job->options.gpus};
     if (job->options.nodes == 1)
         return 0;
     if (job->options.fabric != 0) {
@@ -261,9 +263,9 @@ static int choose_nic(struct run_job *job, char *error, size_t size)
                  fabrics[job->options.fabric]);
         return -EINVAL;
     }
-    int result = nic_choose(&choice, job->options.nic ? job->options.nic : "", 0, error, size);
+    int result = nic_choose(&choice, &request, error, size);
     if (!result)
-        snprintf(job->nic, sizeof job->nic, "%s", choice.device);
+        snprintf(job->nic, sizeof job->nic, "%s", choice.devices[0]);
     return result;
 }
 

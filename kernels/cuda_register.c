@@ -65,6 +65,11 @@ static int writes_in_order(void)
     return order >= cudaGPUDirectRDMAWritesOrderingOwner;
 }
 
+static int bus_id(char *out, size_t size)
+{
+    return cudaDeviceGetPCIBusId(out, (int)size, state.device) == cudaSuccess ? 0 : -ENODEV;
+}
+
 static void *pinned(uint64_t bytes)
 {
     void *memory = NULL;
@@ -118,6 +123,7 @@ static int copied(int64_t ticket)
 
 static const struct mr_memory_ops ops = {.export_dmabuf = export_dmabuf,
                                          .writes_in_order = writes_in_order,
+                                         .bus_id = bus_id,
                                          .pinned = pinned,
                                          .unpin = unpin,
                                          .copy = copy,

@@ -1,0 +1,158 @@
+#include "backends/nic.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The devices that a request allows, in the order in which their library lists them. */
+struct candidates {
+    const struct nic_info *nics[NIC_MAX];
+    uint32_t count;
+};
+
+static int usable(const struct nic_info *n, int efa)
+{
+    return !n->problem[0] && (efa ? n->efa : n->reliable);
+}
+
+static void all_of(struct candidates *c, const struct nic_survey *s, int soft, int efa)
+{
+    c->count = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->nics[i].soft == soft && usable(&s->nics[i], efa))
+            c->nics[c->count++] = &s->nics[i];
+}
+
+static int add_name(struct candidates *c, const struct nic_survey *s, const char *name, int efa, char *error,
+                    size_t error_size)
+{
+    const struct nic_info *n = NULL;
+    for (uint32_t i = 0; i < s->count && !n; i++)
+        n = strcmp(s->nics[i].name, name) ? NULL : &s->nics[i];
+    if (!n)
+        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
+                 name);
+    else if (!usable(n, efa))
+        snprintf(error, error_size, "NIC %s: %s", name,
+                 n->problem[0] ? n->problem
+                 : efa         ? "is no EFA device: the efa fabric cannot use it"
+                               : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
+    if (!n || !usable(n, efa))
+        return -ENODEV;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (c->nics[i] == n || c->nics[i]->soft != n->soft) {
+            snprintf(error, error_size,
+                     c->nics[i] == n ? "NIC %s is named twice" : "NIC %s: softnic's devices and others do not mix",
+                     name);
+            return -EINVAL;
+        }
+    c->nics[c->count++] = n;
+    return 0;
+}
+
+static int by_names(struct candidates *c, const struct nic_survey *s, const char *names, int efa, char *error,
+                    size_t error_size)
+{
+    for (const char *at = names; *at;) {
+        char name[64];
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        int rc = length && c->count < NIC_MAX ? add_name(c, s, name, efa, error, error_size) : -EINVAL;
+        if (rc == -EINVAL && !error[0])
+            snprintf(error, error_size, "'%s' is no list of NICs: names with commas between", names);
+        if (rc)
+            return rc;
+        at += length + (at[length] == ',');
+    }
+    return 0;
+}
+
+/* Opening devices takes time: only those of libraries that may be meant. */
+static int find_candidates(struct candidates *c, struct nic_survey *s, const struct nic_request *r, char *error,
+                           size_t error_size)
+{
+    int soft = !strcmp(r->names, "soft");
+    if (r->names[0] && !soft) {
+        int named_soft = !strncmp(r->names, "soft", 4) || strstr(r->names, ",soft");
+        if (named_soft)
+            nic_survey_add(s, 1);
+        if (!named_soft || strchr(r->names, ','))
+            nic_survey_add(s, 0);
+        return by_names(c, s, r->names, r->efa, error, error_size);
+    }
+    if (!soft) {
+        nic_survey_add(s, 0);
+        all_of(c, s, 0, r->efa);
+    }
+    if (!c->count) {
+        nic_survey_add(s, 1);
+        all_of(c, s, 1, r->efa);
+    }
+    if (c->count)
+        return 0;
+    snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
+             s->soft_problem[0] ? s->soft_problem : r->efa ? "it has no EFA device" : "it has no device");
+    return -ENODEV;
+}
+
+static struct topology_place place_of(const char *sysfs, const struct nic_place *p)
+{
+    struct topology_place place;
+    if (!p->gpu[0] || topology_pci(sysfs, p->gpu, &place)) {
+        place = TOPOLOGY_NOWHERE;
+        place.numa = p->numa;
+    }
+    return place;
+}
+
+static int choose(struct nic_choice *out, const struct candidates *c, const struct nic_request *r)
+{
+    const char *sysfs = r->sysfs ? r->sysfs : "/sys";
+    struct topology_nic nics[NIC_MAX];
+    struct topology_place *ranks = calloc(r->local_ranks, sizeof *ranks);
+    struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices), *own = &choices[r->local_rank];
+    int rc = ranks && choices ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < c->count && !rc; i++) {
+        nics[i].gbit = c->nics[i]->gbit;
+        topology_rdma(sysfs, c->nics[i]->name, &nics[i].place);
+    }
+    for (uint32_t i = 0; i < r->local_ranks && !rc; i++)
+        ranks[i] = r->places ? place_of(sysfs, &r->places[i]) : TOPOLOGY_NOWHERE;
+    if (!rc)
+        rc = topology_choose(ranks, r->local_ranks, nics, c->count, r->rails, choices);
+    for (uint32_t i = 0; !rc && i < own->count; i++) {
+        const struct nic_info *n = c->nics[own->nics[i]];
+        out->soft = n->soft;
+        memcpy(out->devices[out->count], n->name, sizeof n->name);
+        out->distances[out->count++] = topology_distance(&ranks[r->local_rank], &nics[own->nics[i]].place);
+    }
+    free(ranks);
+    free(choices);
+    return rc;
+}
+
+void nic_own_place(struct nic_place *out, const char *gpu)
+{
+    memset(out, 0, sizeof *out); /* it goes over the wire */
+    snprintf(out->gpu, sizeof out->gpu, "%s", gpu);
+    out->numa = topology_own_numa("/sys");
+}
+
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size)
+{
+    struct nic_survey *s = calloc(1, sizeof *s);
+    struct candidates c = {.count = 0};
+    memset(out, 0, sizeof *out);
+    error[0] = '\0';
+    int rc = !s ? -ENOMEM
+             : request->local_rank < request->local_ranks
+                 ? find_candidates(&c, s, request, error, error_size)
+                 : -EINVAL;
+    if (!rc)
+        rc = choose(out, &c, request);
+    if (rc && !error[0])
+        snprintf(error, error_size, "cannot choose a NIC: %s", strerror(-rc));
+    free(s);
+    return rc;
+}
