@@ -107,7 +107,8 @@ static enum mutation {
     PUT_BEFORE_PACKED,
     CHUNK_NOT_SENT,
     TABLES_TOLD_BEFORE_MADE,
-    ROW_TOLD_TWICE
+    ROW_TOLD_TWICE,
+    NO_DRAIN
 } mutation;
 
 static struct held {
@@ -201,6 +202,11 @@ void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t coun
         release(cta);
 }
 
+int mutant_drain(struct mk_cta *cta)
+{
+    return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
+}
+
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     const struct moe_dispatch_plan *p = plan_of(cta);
@@ -255,6 +261,18 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
     return c;
 }
 
+/* Puts of two launches under way at once, in any order; a rank that gets no tokens waits for none. */
+static struct sim_world_config srd_config(uint64_t seed)
+{
+    struct sim_world_config c = config_for(seed);
+    c.problem.topo = (struct mk_topo){.nodes = 4, .gpus = 1};
+    c.problem.moe = (struct mk_moe){8, 64, 8, 4, 1};
+    c.order = SIM_ORDER_SRD;
+    c.launches = 16;
+    c.delay_ns = 5000;
+    return c;
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -273,6 +291,8 @@ static void test_mutants(void **state)
     MUTANT(CHUNK_NOT_SENT, -EIO);
     MUTANT(TABLES_TOLD_BEFORE_MADE, OPS_ANY);
     MUTANT(ROW_TOLD_TWICE, -EBADMSG);
+    mutation = NO_DRAIN;
+    ops_hunt(srd_config, "NO_DRAIN", OPS_ANY);
     mutation = ONE_IDS_BUFFER;
     ops_hunt(one_buffer_config, "ONE_IDS_BUFFER", OPS_ANY);
 }

@@ -128,7 +128,8 @@ static enum mutation {
     COPY_SHORT,
     LAST_CHUNK_NOT_SENT,
     FLAG_WITHOUT_DATA,
-    WRONG_SHARD
+    WRONG_SHARD,
+    NO_DRAIN
 } mutation;
 
 static struct held {
@@ -200,6 +201,11 @@ void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t v
     release(cta);
 }
 
+int mutant_drain(struct mk_cta *cta)
+{
+    return mutation == NO_DRAIN ? 0 : mk_cta_drain(cta);
+}
+
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     const struct ring_attention_plan *p = plan_of(cta);
@@ -247,6 +253,17 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
+/* Puts of two launches under way at once, in any order: small shards, so that launches follow each other fast. */
+static struct sim_world_config srd_config(uint64_t seed)
+{
+    struct sim_world_config c = config_for(seed);
+    c.problem.topo = (struct mk_topo){.nodes = 2, .gpus = 1};
+    c.problem.attention = (struct mk_attention){1, 2, 1, 1, 64, 0};
+    c.order = SIM_ORDER_SRD;
+    c.launches = 12;
+    return c;
+}
+
 #define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
 
 static void test_mutants(void **state)
@@ -263,6 +280,8 @@ static void test_mutants(void **state)
     MUTANT(LAST_CHUNK_NOT_SENT, -EIO);
     MUTANT(FLAG_WITHOUT_DATA, -EBADMSG);
     MUTANT(WRONG_SHARD, -EBADMSG);
+    mutation = NO_DRAIN;
+    ops_hunt(srd_config, "NO_DRAIN", -EBADMSG);
 }
 
 static void test_faults(void **state)

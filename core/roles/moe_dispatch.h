@@ -17,7 +17,8 @@
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch before every rank's ids
  * are here, and who has sent its ids of a launch has ended the one before, in which it read, forwarded and received
  * everything. Ids of launch e + 2 come from a rank that has ended e + 1, for which it needed this rank's ids of e + 1: e has
- * ended here.
+ * ended here. Puts are drained before a launch ends: where puts have no order (SRD), the next launch's ids would else tell of
+ * this one's, which a rank that sends nothing back may still lack.
  *
  * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have seen by now.
  *
@@ -187,7 +188,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 return 1;
         }
     }
-    return 0;
+    return mk_cta_drain(cta);
 }
 
 #endif

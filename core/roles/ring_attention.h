@@ -21,8 +21,9 @@
  * must enter a node once and rails share them evenly, the (gpus - 1) nodes others over NVLink. Causal masks
  * spare none: the last block sees everything.
  *
- * Two buffers (epoch & 1) need no credits: see core/roles/ag_gemm.h. Steps come in one order, so a result has
- * the same bits on every run.
+ * Two buffers (epoch & 1) need no credits: see core/roles/ag_gemm.h. Puts are drained before a launch ends: where
+ * puts have no order (SRD), the next launch's to the same flag would else tell of this one's bytes, which are still
+ * under way. Steps come in one order, so a result has the same bits on every run.
  *
  * Flags of a rank: arrival[rank][chunk], set to the epoch. */
 #ifndef MK_ROLES_RING_ATTENTION_H
@@ -97,7 +98,7 @@ MK_ROLE int ring_attention_inter_send(const struct ring_attention_plan *p, struc
                 return 1;
         }
     }
-    return 0;
+    return mk_cta_drain(cta);
 }
 
 #endif
