@@ -15,7 +15,7 @@ static const char *const orders[] = {"rc", "srd"};
 static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
 
 struct arguments {
-    int explore, vary, order, fault;
+    int explore, vary, random, order, fault;
     int causal;
     uint64_t attention[5], moe[5];
     uint64_t shape[3], nodes, gpus, launches, seed, runs;
@@ -49,6 +49,9 @@ static const struct option_spec specs[] = {
     {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1, 1000000000},
     {"vary", OPTION_FLAG, AT(vary), NULL,
      "let the seed also choose tiles, chunks, pieces, roles, where A lies, ring, fabric and delays"},
+    {"random", OPTION_FLAG, AT(random), NULL,
+     "let the seed choose everything: cluster, shape, plan, network, order, and now and then a fault, which must then be "
+     "told as it is"},
     {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
      .words = orders, .word_count = 2},
     {"fault", OPTION_WORD, AT(fault), "KIND",
@@ -83,6 +86,7 @@ static const struct option_table table = {
     "gemm_rs ring_attention moe_dispatch_gemm",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
+    "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
 
 static int usage(const char *sentence)
@@ -130,6 +134,8 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
     c.fault = (struct sim_fault){(enum sim_fault_kind)a->fault, (uint32_t)a->fault_rank, a->fault_number};
     if (a->vary)
         sim_world_vary(&c);
+    if (a->random)
+        sim_world_draw(&c);
     return c;
 }
 
@@ -165,6 +171,8 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
         struct sim_world_config c = configure(a, op, a->seed + done);
         c.pool = pool;
         int rc = sim_world_run(&c, &result);
+        if (a->random)
+            rc = sim_world_promised(&c, rc, &result);
         if (rc == -EINVAL || rc == -ENOMEM) {
             coroutine_pool_destroy(pool);
             fprintf(stderr, "mkernel sim: %s.\n", result.sentence);
@@ -186,11 +194,13 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     if (tty && done >= 64)
         fprintf(stderr, "\r\033[K");
     coroutine_pool_destroy(pool);
-    printf("%s: %llu orders of %llu launches on %llu nodes of %llu ranks, %llu failed; %llu steps an order; "
-           "events %016llx\n",
-           plan_op_name(op), (unsigned long long)done, (unsigned long long)a->launches,
-           (unsigned long long)a->nodes, (unsigned long long)a->gpus, (unsigned long long)failures,
-           (unsigned long long)(steps / done), (unsigned long long)hash);
+    char what[96] = "random cases";
+    if (!a->random)
+        snprintf(what, sizeof what, "orders of %llu launches on %llu nodes of %llu ranks",
+                 (unsigned long long)a->launches, (unsigned long long)a->nodes, (unsigned long long)a->gpus);
+    printf("%s: %llu %s, %llu failed; %llu steps each; events %016llx\n", plan_op_name(op),
+           (unsigned long long)done, what, (unsigned long long)failures, (unsigned long long)(steps / done),
+           (unsigned long long)hash);
     if (status)
         fprintf(stderr, "mkernel sim: %llu of %llu orders failed%s.\n", (unsigned long long)failures,
                 (unsigned long long)done,
@@ -224,5 +234,7 @@ int command_sim(int argc, char **argv)
         return usage("--ring is not a power of two");
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
         return usage("--fault-rank is no rank of this cluster");
+    if (a.random && (a.vary || a.fault))
+        return usage("--random chooses what --vary and --fault do");
     return explore(&a, (enum mk_op)op, argc, argv);
 }

@@ -1,63 +1,128 @@
-/* AllGather+GEMM computes from the right bytes in a thousand random orders of its steps, on every form of
- * cluster, with RC's and with SRD's order of delivery. */
+/* Every operator keeps its promise in ten thousand random cases: cluster, shape, plan, network and order of every step drawn
+ * from a seed, with slow peers, lost peers and failing puts. A failure is printed as the command that replays it. */
+#include "tests/helpers/command.h"
+#include "tests/helpers/world.h"
+
 #include <setjmp.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
-#include "tests/helpers/world.h"
-
-struct form {
-    uint32_t nodes, gpus, seeds;
-    uint64_t m, n, k;
-};
-
-/* Drawn small enough that the thousand ends in seconds; the first is the shape that divides nothing. */
-static const struct form forms[] = {
-    {3, 2, 160, 390, 200, 328},   {1, 1, 20, 390, 200, 328},    {8, 1, 120, 8 * 49, 72, 136},
-    {1, 8, 120, 8 * 49, 72, 136}, {2, 2, 200, 4 * 97, 72, 136}, {2, 4, 120, 8 * 49, 72, 136},
-    {4, 2, 120, 8 * 33, 40, 72},  {1, 2, 160, 2 * 130, 40, 72}, {3, 3, 60, 9 * 17, 24, 40},
-};
-
 /* One thread: the thread sanitizer has nothing to find in the orders, only in the switching of stacks. */
 #ifdef __SANITIZE_THREAD__
-#define PART 20
+#define PART 40
+#elif defined __SANITIZE_ADDRESS__
+#define PART 10
 #else
 #define PART 1
 #endif
 
-static uint64_t explored;
+#define FAILURES_SHOWN 10
 
-static void explore(const struct form *f)
+/* One line each. A case of a reduction takes three times as long. */
+static const struct {
+    enum mk_op op;
+    uint32_t cases;
+} ops[] = {
+    {MK_OP_AG_GEMM, 2600},        {MK_OP_GEMM_RS, 1800},           {MK_OP_GEMM_AR, 1600},
+    {MK_OP_RING_ATTENTION, 1800}, {MK_OP_MOE_DISPATCH_GEMM, 2600},
+};
+
+/* What the processes that share the work have found. */
+static struct {
+    uint32_t done, wrong, faults, srd;
+} *found;
+
+/* MKERNEL_SEED=N: other cases than the usual ones. */
+static uint64_t first_seed(void)
 {
-    struct coroutine_pool *pool;
-    struct sim_world_result result;
-    assert_int_equal(coroutine_pool_create(&pool, 0), 0);
-    for (uint64_t seed = 0; seed < f->seeds / PART; seed++) {
-        struct sim_world_config config = world_config(f->nodes, f->gpus, f->m, f->n, f->k);
-        config.seed = seed;
-        sim_world_vary(&config);
-        config.pool = pool;
-        int rc = sim_world_run(&config, &result);
-        if (rc)
-            print_error("%u x %u seed %d: %s\n", f->nodes, f->gpus, (int)seed, result.sentence);
-        assert_int_equal(rc, 0);
-        explored++;
-    }
-    coroutine_pool_destroy(pool);
+    const char *text = getenv("MKERNEL_SEED");
+    return text ? strtoull(text, NULL, 10) : 1;
 }
 
-static void test_forms(void **state)
+static struct sim_world_config drawn(enum mk_op op, uint64_t seed)
 {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        explore(&forms[i]);
-    assert_true(explored >= 1000 / PART);
+    struct sim_world_config c = {.problem = {.op = op}, .seed = seed};
+    sim_world_draw(&c);
+    return c;
+}
+
+static void run_case(enum mk_op op, uint64_t seed, struct coroutine_pool *pool)
+{
+    struct sim_world_result result;
+    struct sim_world_config c = drawn(op, seed);
+    c.pool = pool;
+    int rc = sim_world_run(&c, &result), failed = rc == -EIO;
+    __atomic_add_fetch(&found->done, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&found->srd, c.order == SIM_ORDER_SRD, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&found->faults, failed, __ATOMIC_RELAXED);
+    if (sim_world_promised(&c, rc, &result) &&
+        __atomic_add_fetch(&found->wrong, 1, __ATOMIC_RELAXED) <= FAILURES_SHOWN)
+        print_error("%s\n  replay: build/mkernel sim %s --explore --random --seed %llu --runs 1\n",
+                    result.sentence, plan_op_name(op), (unsigned long long)seed);
+}
+
+static void work(uint32_t worker, uint32_t workers)
+{
+    struct coroutine_pool *pool;
+    if (coroutine_pool_create(&pool, 0))
+        _exit(1);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (uint64_t n = worker; n < ops[i].cases / PART; n += workers)
+            run_case(ops[i].op, first_seed() + n, pool);
+    coroutine_pool_destroy(pool);
+    _exit(0);
+}
+
+static void test_cases(void **state)
+{
+    uint32_t cases = 0, cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    pid_t pids[8];
+    if (cores > 8)
+        cores = 8;
+    found = mmap(NULL, sizeof *found, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(found != MAP_FAILED);
+    fflush(NULL);
+    for (uint32_t i = 0; i < cores; i++)
+        if ((pids[i] = fork()) == 0)
+            work(i, cores);
+    for (uint32_t i = 0; i < cores; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        cases += ops[i].cases / PART;
+    print_message("%u cases, %u of them over SRD, %u with a fault that ended them\n", found->done, found->srd,
+                  found->faults);
+    assert_int_equal(found->wrong, 0);
+    assert_int_equal(found->done, cases);
+    assert_true(cases >= 10000 / PART && found->srd > cases / 3 && found->faults > cases / 25);
+}
+
+/* The command that a failure prints runs the very case: it ends in the same order of events. */
+static void test_replay(void **state)
+{
+    static struct command_run r;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        struct sim_world_result result;
+        struct sim_world_config c = drawn(ops[i].op, 4321);
+        char line[128], events[64];
+        sim_world_run(&c, &result);
+        snprintf(line, sizeof line, "sim %s --explore --random --seed 4321 --runs 1", plan_op_name(ops[i].op));
+        snprintf(events, sizeof events, "events %016llx", (unsigned long long)result.hash);
+        command_start(&r, line, NULL);
+        command_finish(&r, 60);
+        assert_int_equal(r.status, 0);
+        if (!strstr(r.out_text, events))
+            fail_msg("%s is not in \"%s\"", events, r.out_text);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases), cmocka_unit_test(test_replay)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

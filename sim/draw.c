@@ -1,0 +1,150 @@
+/* A case of the property test: everything about a run drawn from its seed. */
+#include "sim/world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum need { NEVER, ALWAYS, IF_GPUS, IF_NODES };
+
+/* What an op's plan takes. One line each. */
+static const struct rules {
+    uint8_t roles[MK_ROLES]; /* enum need: compute, intra_comm, inter_send, inter_reduce */
+    uint8_t pieces;          /* 1: a chunk may be cut into pieces, and `width` and a_in_heap mean something */
+    uint8_t loose_chunks;    /* 1: chunks need not be multiples of tiles */
+} rules[MK_OPS] = {
+    [MK_OP_AG_GEMM] = {{ALWAYS, IF_GPUS, IF_NODES, NEVER}, 1, 0},
+    [MK_OP_GEMM_AR] = {{ALWAYS, IF_GPUS, NEVER, ALWAYS}, 1, 0},
+    [MK_OP_GEMM_RS] = {{ALWAYS, NEVER, NEVER, ALWAYS}, 1, 0},
+    [MK_OP_MOE_DISPATCH_GEMM] = {{ALWAYS, ALWAYS, IF_NODES, NEVER}, 0, 1},
+    [MK_OP_RING_ATTENTION] = {{ALWAYS, IF_GPUS, IF_NODES, NEVER}, 0, 0},
+};
+
+static uint32_t below(struct sim_random *r, uint32_t limit)
+{
+    return sim_random_below(r, limit);
+}
+
+/* 1 .. most, the small ones more often. */
+static uint32_t some(struct sim_random *r, uint32_t most)
+{
+    return 1 + below(r, 1 + below(r, most));
+}
+
+static int one_in(struct sim_random *r, uint32_t n)
+{
+    return below(r, n) == 0;
+}
+
+static void draw_shape(struct sim_random *r, struct mk_problem *q)
+{
+    uint32_t world = mk_world(&q->topo), causal = one_in(r, 2);
+    q->m = (uint64_t)world * some(r, 72);
+    q->n = 8ull * some(r, 26);
+    q->k = 8ull * some(r, 34);
+    uint32_t kv_heads = some(r, 3);
+    q->attention = (struct mk_attention){.batch = some(r, 3),
+                                         .sequence = (uint64_t)world * (1 + causal) * some(r, 24),
+                                         .heads = (uint64_t)kv_heads * some(r, 3),
+                                         .kv_heads = kv_heads,
+                                         .head_dim = one_in(r, 4) ? 128 : 64,
+                                         .causal = (int)causal};
+    uint32_t experts = world * some(r, 4);
+    q->moe = (struct mk_moe){.tokens = 8ull * some(r, 5),
+                             .hidden = 64ull * some(r, 3),
+                             .inner = 8ull * some(r, 12),
+                             .experts = experts,
+                             .k = some(r, experts < 8 ? experts : 8)};
+    q->b_transposed = one_in(r, 2);
+    q->deterministic = one_in(r, 2);
+}
+
+static void draw_tuning(struct sim_random *r, struct mk_problem *q)
+{
+    const struct rules *rule = &rules[q->op];
+    struct mk_tuning *t = &q->tuning;
+    memset(t, 0, sizeof *t);
+    t->tile_m = 8 * some(r, 8);
+    t->tile_n = 8 * some(r, 8);
+    t->chunk_rows = rule->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
+    t->pieces = rule->pieces ? some(r, 5) : 1;
+    t->width = q->topo.gpus > 1 ? 1 + below(r, q->topo.gpus - 1) : 1;
+    q->a_in_heap = rule->pieces && q->op == MK_OP_AG_GEMM ? (int)one_in(r, 2) : 0;
+    for (int role = 0; role < MK_ROLES; role++) {
+        uint32_t need = rule->roles[role];
+        if (need == ALWAYS || (need == IF_GPUS && q->topo.gpus > 1) ||
+            (need == IF_NODES && q->topo.nodes > 1))
+            t->split.ctas[role] = some(r, 4);
+    }
+}
+
+/* One case in four has a slow peer, one in eight something that no launch survives. */
+static void draw_fault(struct sim_random *r, struct sim_world_config *c)
+{
+    uint32_t world = mk_world(&c->problem.topo), kind = below(r, 24);
+    c->fault = (struct sim_fault){SIM_FAULT_NONE, below(r, world), 0};
+    if (world == 1) /* nobody is there to miss it */
+        return;
+    if (kind < 6) {
+        c->fault.kind = SIM_FAULT_SLOW;
+        c->fault.number = 1000ull << below(r, 8);
+    } else if (kind == 6) {
+        c->fault.kind = SIM_FAULT_DROP;
+        c->fault.number = below(r, 1u << (4 + below(r, 10)));
+    } else if (kind == 7) {
+        c->fault.kind = SIM_FAULT_MUTE;
+    } else if (kind == 8) {
+        c->fault.kind = SIM_FAULT_FAIL_PUT;
+        c->fault.number = some(r, 30);
+    }
+}
+
+void sim_world_draw(struct sim_world_config *c)
+{
+    struct sim_random r = {sim_mix(c->seed ^ 0x6d6b65726e656cull)};
+    struct mk_problem *q = &c->problem;
+    q->exec = MK_EXEC_HOST;
+    uint32_t most = one_in(&r, 4) ? 8 : 4;
+    do
+        q->topo = (struct mk_topo){.nodes = 1 + below(&r, most), .gpus = 1 + below(&r, most)};
+    while (mk_world(&q->topo) > 9 || (mk_world(&q->topo) == 1 && !one_in(&r, 3)));
+    draw_shape(&r, q);
+    draw_tuning(&r, q);
+    c->launches = 2 + below(&r, 5);
+    c->order = one_in(&r, 2) ? SIM_ORDER_SRD : SIM_ORDER_RC;
+    c->ring_capacity = 1u << below(&r, 5);
+    c->in_flight = one_in(&r, 2) ? some(&r, 4) : 0;
+    c->fabric_depth = some(&r, 8);
+    c->delay_ns = one_in(&r, 2) ? 100ull << below(&r, 8) : 0;
+    draw_fault(&r, c);
+}
+
+/* A launch that fails says why: what is wrong with that, if anything. */
+static const char *failure_fault(const struct sim_world_config *c, const struct mk_failure *f)
+{
+    uint32_t world = mk_world(&c->problem.topo), faulty = c->fault.rank;
+    if (f->kind != MK_FAIL_TIMEOUT && f->kind != MK_FAIL_NETWORK)
+        return "failed as no lost peer or failed put does";
+    if (c->fault.kind == SIM_FAULT_FAIL_PUT && (f->kind != MK_FAIL_NETWORK || f->rank != faulty))
+        return "did not say that the put failed, and whose";
+    if (c->fault.kind == SIM_FAULT_DROP && f->rank == faulty)
+        return "was failed by the rank that is gone";
+    if (f->op != (uint32_t)c->problem.op || f->rank >= world || f->producer >= world)
+        return "does not say which op failed on which rank for want of which";
+    return NULL;
+}
+
+int sim_world_promised(const struct sim_world_config *c, int rc, struct sim_world_result *result)
+{
+    enum sim_fault_kind kind = c->fault.kind;
+    int lethal = kind == SIM_FAULT_DROP || kind == SIM_FAULT_MUTE || kind == SIM_FAULT_FAIL_PUT;
+    if (rc != -EIO || !lethal)
+        return rc;
+    const char *wrong = failure_fault(c, &result->failure);
+    if (!wrong)
+        return 0;
+    char sentence[400];
+    snprintf(sentence, sizeof sentence, "%.399s", result->sentence);
+    snprintf(result->sentence, sizeof result->sentence, "%s: \"%s\"", wrong, sentence);
+    return -EIO;
+}
