@@ -199,6 +199,18 @@ int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out)
     return 1;
 }
 
+/* Under cq->lock; `newest`: what this poll took last, NULL where it found nothing. Whether the poller should let others have
+ * its core: pollers, their peers and the progress threads are often more than the cores are. After many empty polls it
+ * waits for one of them. And so it does, most likely, when nothing it asked for is under way any more; where it then spins
+ * on memory, as ib_write_lat does, this is the last call that it makes. */
+bool softnic_cq_should_yield(struct softnic_cq *cq, const struct softnic_cqe *newest)
+{
+    if (!newest)
+        return ++cq->empty_polls % YIELD_AFTER == 0;
+    cq->empty_polls = 0;
+    return newest->last;
+}
+
 int softnic_poll_cq(struct ibv_cq *ibv, int entries, struct ibv_wc *wc)
 {
     struct softnic_cq *cq = softnic_cq_of(ibv);
@@ -207,7 +219,7 @@ int softnic_poll_cq(struct ibv_cq *ibv, int entries, struct ibv_wc *wc)
     pthread_mutex_lock(&cq->lock);
     while (count < entries && softnic_cq_poll_one(cq, &cqe))
         wc[count++] = cqe.wc;
-    bool yield = count ? (cq->empty_polls = 0) : ++cq->empty_polls % YIELD_AFTER == 0;
+    bool yield = softnic_cq_should_yield(cq, count ? &cqe : NULL);
     pthread_mutex_unlock(&cq->lock);
     if (yield)
         sched_yield();

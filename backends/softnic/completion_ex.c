@@ -28,7 +28,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
     pthread_mutex_lock(&cq->lock);
     int error = next_poll(ex);
     if (error) {
-        bool yield = ++cq->empty_polls % 16 == 0;
+        bool yield = softnic_cq_should_yield(cq, NULL);
         pthread_mutex_unlock(&cq->lock);
         if (yield)
             sched_yield();
@@ -38,7 +38,11 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-    pthread_mutex_unlock(&of(ex)->lock);
+    struct softnic_cq *cq = of(ex);
+    bool yield = softnic_cq_should_yield(cq, &cq->current);
+    pthread_mutex_unlock(&cq->lock);
+    if (yield)
+        sched_yield();
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)

@@ -71,6 +71,7 @@ struct softnic_cqe {
     uint64_t
         sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
     uint64_t time_ns;
+    bool last;        /* nothing else of its send queue was under way: the poller's next wait is for its peer */
     int source;       /* SRD receives: the sender's device */
     bool unsolicited; /* and whether no receive was taken */
 };
@@ -347,6 +348,7 @@ bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, con
 void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited);
 void softnic_cq_forget(struct softnic_cq *cq, struct softnic_qp *qp);
 int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out);
+bool softnic_cq_should_yield(struct softnic_cq *cq, const struct softnic_cqe *newest);
 int softnic_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
 int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context,

@@ -88,7 +88,8 @@ static void complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum 
                                      .byte_len = needs_response(wqe) ? wqe->length : 0,
                                      .qp_num = qp->ibv.qp_num},
                               .qp = qp,
-                              .sq_release = release};
+                              .sq_release = release,
+                              .last = release == qp->sq_posted};
     softnic_cq_push(softnic_cq_of(qp->init.send_cq), &cqe, false);
 }
 

@@ -44,6 +44,7 @@ static void complete(struct softnic_qp *qp, struct srd_request *r, enum ibv_wc_s
 {
     struct softnic_srd *srd = qp->srd;
     enum ibv_wr_opcode op = r->wqe.opcode;
+    uint64_t release = ++qp->sq_completed;
     struct softnic_cqe cqe = {.wc = {.wr_id = r->wqe.wr_id,
                                      .status = status,
                                      .opcode = op == IBV_WR_RDMA_READ ? IBV_WC_RDMA_READ
@@ -53,7 +54,8 @@ static void complete(struct softnic_qp *qp, struct srd_request *r, enum ibv_wc_s
                                      .byte_len = op == IBV_WR_RDMA_READ ? r->wqe.length : 0,
                                      .qp_num = qp->ibv.qp_num},
                               .qp = qp,
-                              .sq_release = ++qp->sq_completed};
+                              .sq_release = release,
+                              .last = release == qp->sq_posted};
     uint32_t last = srd->active[--srd->active_count];
     srd->active[r->at] = last;
     srd->slots[last].at = r->at;
