@@ -33,7 +33,7 @@ static const struct {
 /* What the processes that share the work have found. */
 static struct {
     uint32_t done, wrong, faults, srd;
-} *found;
+} * found;
 
 /* MKERNEL_SEED=N: other cases than the usual ones. */
 static uint64_t first_seed(void)
@@ -111,7 +111,8 @@ static void test_replay(void **state)
         struct sim_world_config c = drawn(ops[i].op, 4321);
         char line[128], events[64];
         sim_world_run(&c, &result);
-        snprintf(line, sizeof line, "sim %s --explore --random --seed 4321 --runs 1", plan_op_name(ops[i].op));
+        snprintf(line, sizeof line, "sim %s --explore --random --seed 4321 --runs 1",
+                 plan_op_name(ops[i].op));
         snprintf(events, sizeof events, "events %016llx", (unsigned long long)result.hash);
         command_start(&r, line, NULL);
         command_finish(&r, 60);

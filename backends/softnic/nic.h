@@ -197,6 +197,7 @@ struct softnic_qp {
     int peer_device, peer_context;
     struct softnic_link *link; /* where requests go; NULL: not connected */
     struct softnic_counters counters;
+    struct softnic_tally *tallies; /* by peer (tally.c); owned */
     uint32_t events_delivered; /* under ibv.mutex */
 
     /* Send queue: polled <= completed <= acked <= cursor <= posted, all counted from the last reset. */
@@ -300,6 +301,10 @@ double softnic_random_unit(struct softnic_context *ctx); /* [0, 1) */
 void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe);
 bool softnic_drops(struct softnic_context *ctx, int device);
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
+
+/* tally.c: under context->lock. `wqe` has been sent to a QP of a device, for the first time; the QP ends */
+void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const struct softnic_wqe *wqe);
+void softnic_tally_end(struct softnic_qp *qp);
 
 /* progress.c */
 int softnic_progress_start(struct softnic_context *ctx);

@@ -250,6 +250,14 @@ static const char *set_seed(struct softnic_options *o, const char *v)
     return read_count(v, &o->seed, &v) && !*v ? NULL : "a number";
 }
 
+static const char *set_count(struct softnic_options *o, const char *v)
+{
+    if (v[0] != '/' || strlen(v) >= sizeof(o->count))
+        return "an absolute path of at most 111 bytes";
+    strcpy(o->count, v);
+    return NULL;
+}
+
 static const struct {
     const char *name;
     const char *(*set)(struct softnic_options *options,
@@ -260,6 +268,7 @@ static const struct {
     {"copy", set_copy},         {"bw", set_bw},           {"latency", set_latency},
     {"drop-peer", set_drop},    {"delay", set_delay},     {"fail-wr", set_fail},
     {"seed", set_seed},         {"gpu", set_gpu},
+    {"count", set_count},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
@@ -295,7 +304,7 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             snprintf(
                 error, error_size,
                 "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma reorder link copy bw "
-                "latency drop-peer delay fail-wr seed gpu)",
+                "latency drop-peer delay fail-wr seed gpu count)",
                 item);
             return -EINVAL;
         }

@@ -37,6 +37,7 @@ struct softnic_options {
     uint64_t fail_nth;            /* the work request that fails (1 is the first); 0: none */
     int fail_status;              /* enum ibv_wc_status */
     uint64_t seed;
+    char count[112]; /* a file that says what each QP has sent to whom; empty: none */
 };
 
 void softnic_options_default(struct softnic_options *options);

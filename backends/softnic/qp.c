@@ -176,6 +176,7 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
     softnic_cq_forget(softnic_cq_of(ibv->send_cq), qp);
     softnic_cq_forget(softnic_cq_of(ibv->recv_cq), qp);
     add_counters(&ctx->past, &qp->counters);
+    softnic_tally_end(qp);
     softnic_cq_of(ibv->send_cq)->users--;
     softnic_cq_of(ibv->recv_cq)->users--;
     ((struct softnic_pd *)ibv->pd)->users--;

@@ -329,6 +329,8 @@ void softnic_requester_pump(struct softnic_qp *qp)
             break;
         if (wqe->sent_before)
             qp->counters.retransmissions++;
+        else
+            softnic_tally_sent(qp, qp->peer_device, qp->attr.dest_qp_num, wqe);
         wqe->sent_before = true;
         qp->counters.sent_messages++;
         qp->counters.sent_bytes += wqe->opcode == IBV_WR_RDMA_READ ? 0 : wqe->length;

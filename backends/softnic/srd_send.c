@@ -150,6 +150,7 @@ void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request
     uint32_t serial = r->serial;
     *r = *request;
     r->serial = serial;
+    r->wqe.sent_before = false;
     r->at = srd->active_count;
     srd->active[srd->active_count++] = slot;
     qp->sq_posted++;
@@ -297,6 +298,9 @@ static bool step(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
     if (++r->sent < r->fragments)
         return true;
     r->state = SRD_SENT;
+    if (!r->wqe.sent_before)
+        softnic_tally_sent(qp, r->device, r->qpn, &r->wqe);
+    r->wqe.sent_before = true;
     qp->counters.sent_messages++;
     qp->counters.sent_bytes += r->wqe.opcode == IBV_WR_RDMA_READ ? 0 : r->wqe.length;
     if (r->answered)

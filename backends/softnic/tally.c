@@ -1,0 +1,80 @@
+/* The option `count`: what each QP has sent to whom, one line per peer when the QP is destroyed. Flags of 8 bytes and less are
+ * told apart from data, so that a test can hold the data against what a schedule must move. */
+#include "nic.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WORD 8 /* bytes: a message no longer than this is a flag */
+
+struct softnic_tally {
+    struct softnic_tally *next;
+    int device; /* the peer's */
+    uint32_t qpn;
+    uint64_t messages, bytes, words, word_bytes;
+};
+
+/* The one used last is in front: RC has no other, and SRD few. */
+static struct softnic_tally *tally_of(struct softnic_qp *qp, int device, uint32_t qpn)
+{
+    struct softnic_tally **at = &qp->tallies, *t;
+    while (*at && ((*at)->device != device || (*at)->qpn != qpn))
+        at = &(*at)->next;
+    t = *at;
+    if (t)
+        *at = t->next;
+    else if (!(t = calloc(1, sizeof(*t))))
+        return NULL;
+    t->device = device;
+    t->qpn = qpn;
+    t->next = qp->tallies;
+    qp->tallies = t;
+    return t;
+}
+
+void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const struct softnic_wqe *wqe)
+{
+    if (!softnic_context_of(qp->ibv.context)->options.count[0] || wqe->opcode == IBV_WR_RDMA_READ)
+        return;
+    struct softnic_tally *t = tally_of(qp, device, qpn);
+    if (!t)
+        return; /* no memory: then it counts too few */
+    t->messages += wqe->length > WORD;
+    t->bytes += wqe->length > WORD ? wqe->length : 0;
+    t->words += wqe->length <= WORD;
+    t->word_bytes += wqe->length <= WORD ? wqe->length : 0;
+}
+
+static void name_device(char name[24], int device)
+{
+    if (device >= SOFTNIC_EFA_FIRST)
+        snprintf(name, 24, "softefa%d", device - SOFTNIC_EFA_FIRST);
+    else
+        snprintf(name, 24, "soft%d", device);
+}
+
+void softnic_tally_end(struct softnic_qp *qp)
+{
+    struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
+    int fd = qp->tallies ? open(ctx->options.count, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
+    while (qp->tallies) {
+        struct softnic_tally *t = qp->tallies;
+        char line[192], from[24], to[24];
+        name_device(from, ctx->device->index);
+        name_device(to, t->device);
+        int length = snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num,
+                              to, t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
+                              (unsigned long long)t->words, (unsigned long long)t->word_bytes);
+        if (fd >= 0 && write(fd, line, (size_t)length) != length) {
+            close(fd); /* a line is whole or missing */
+            fd = -1;
+        }
+        qp->tallies = t->next;
+        free(t);
+    }
+    if (fd >= 0)
+        close(fd);
+}
