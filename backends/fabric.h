@@ -25,9 +25,14 @@ struct fabric_put {
 
 struct fabric_completion {
     uint64_t cookie;
+    uint32_t peer;   /* of FABRIC_NO_PUT whose status is not 0: the rank that it is about */
     int status;      /* 0, or the provider's completion status */
     char detail[64]; /* its name where status is not 0 */
 };
+
+/* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may be on their way and
+ * the caller should stay awake; else what a peer sends can no longer be received, or it no longer be answered. */
+#define FABRIC_NO_PUT UINT64_MAX
 
 struct fabric_ops {
     const char *name;
@@ -43,15 +48,16 @@ struct fabric_ops {
     /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in
      * detail of the completion that follows, or none). Each put that returned 0 gives exactly one completion,
      * when its source may be overwritten and the peer's NIC has acknowledged it. Completions of one peer come
-     * in the order of its puts. */
+     * in the order of its puts. Flags never go back (-EINVAL, where it is noticed). Two puts to one flag: the second
+     * may be started before the first has completed only where the fabric holds it back itself, as efa's does. */
     int (*put)(struct fabric *f, const struct fabric_put *put);
 
     /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do nothing. 0
      * or -errno. */
     int (*flush)(struct fabric *f);
 
-    /* Collects up to `max` completions; returns how many. Also does receiving work (counts arrivals on SRD).
-     */
+    /* Collects up to `max` completions; returns how many. Also does receiving work (SRD: counts arrivals and raises
+     * their flags), so whoever waits for a flag needs somebody to poll. */
     int (*poll)(struct fabric *f, struct fabric_completion *out, int max);
 
     void (*close)(struct fabric *f);

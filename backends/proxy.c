@@ -94,8 +94,24 @@ static void link_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, p->in_flight + 1, __ATOMIC_RELAXED);
 }
 
+/* What a peer sends can no longer be received: its flags would be waited for in vain. */
+static void fail_peer(struct proxy *p, const struct fabric_completion *c)
+{
+    struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
+    f.producer = c->peer;
+    f.status = c->status;
+    snprintf(f.what, sizeof f.what, "the count of its puts");
+    snprintf(f.detail, sizeof f.detail, "%.*s", (int)sizeof c->detail, c->detail);
+    fail(p, 0, &f);
+}
+
 static void complete(struct proxy *p, const struct fabric_completion *c, uint64_t now)
 {
+    if (c->cookie == FABRIC_NO_PUT) {
+        if (c->status)
+            fail_peer(p, c);
+        return;
+    }
     if (c->cookie >= p->config.in_flight || !p->flights[c->cookie].busy) {
         struct mk_failure f = failure_of(p, MK_FAIL_INTERNAL, NULL);
         snprintf(f.detail, sizeof f.detail, "the %s fabric completed put %" PRIu64 ", which is not under way",

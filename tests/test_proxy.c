@@ -332,6 +332,28 @@ static void test_failing_put(void **state)
     bench_close(b);
 }
 
+/* Arrivals keep the proxy awake and are nothing else; a peer that can no longer be answered fails the job. */
+static void test_completions_of_no_put(void **state)
+{
+    struct bench *b = bench_open(0, 1000000);
+    assert_int_equal(proxy_step(b->proxy), 0);
+    b->fabric.news = (struct fabric_completion){.cookie = FABRIC_NO_PUT};
+    b->fabric.news_count = 2;
+    assert_int_equal(proxy_step(b->proxy), 2);
+    assert_int_equal(proxy_step(b->proxy), 0);
+    assert_int_equal(b->failures, 0);
+    b->fabric.news = (struct fabric_completion){
+        .cookie = FABRIC_NO_PUT, .peer = 3, .status = 21, .detail = "response timeout"};
+    b->fabric.news_count = 2;
+    step(b, 2);
+    assert_int_equal(b->failures, 1);
+    assert_int_equal(b->failure.kind, MK_FAIL_NETWORK);
+    assert_int_equal(b->failure.producer, 3);
+    assert_int_equal(b->failure.status, 21);
+    assert_string_equal(b->failure.detail, "response timeout");
+    bench_close(b);
+}
+
 static void test_broken_fabric(void **state)
 {
     struct bench *b = bench_open(0, 1u << 30);
@@ -490,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_full_peer_does_not_stop_other_rings),
         cmocka_unit_test(test_message_stages),
         cmocka_unit_test(test_failing_put),
+        cmocka_unit_test(test_completions_of_no_put),
         cmocka_unit_test(test_broken_fabric),
         cmocka_unit_test(test_put_that_never_completes),
         cmocka_unit_test(test_put_that_finds_no_room),

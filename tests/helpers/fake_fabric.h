@@ -24,6 +24,8 @@ struct fake_fabric {
     int broken;    /* put returns it */
     int automatic; /* complete by itself at the next poll */
     uint64_t puts, flushes, refused;
+    struct fabric_completion news; /* of no put; handed out while news_count is left */
+    int news_count;
 };
 
 static int fake_put(struct fabric *fabric, const struct fabric_put *put)
@@ -52,6 +54,8 @@ static int fake_poll(struct fabric *fabric, struct fabric_completion *out, int m
 {
     struct fake_fabric *f = (struct fake_fabric *)fabric;
     int n = 0, automatic = __atomic_load_n(&f->automatic, __ATOMIC_RELAXED);
+    for (; n < max && f->news_count; f->news_count--)
+        out[n++] = f->news;
     for (int i = 0; i < FAKE_PEERS; i++) {
         struct fake_peer *p = &f->peers[i];
         while (n < max && p->completed < p->posted && (automatic || p->completed < p->may_complete)) {
