@@ -48,8 +48,7 @@ struct fabric_ops {
     /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in
      * detail of the completion that follows, or none). Each put that returned 0 gives exactly one completion,
      * when its source may be overwritten and the peer's NIC has acknowledged it. Completions of one peer come
-     * in the order of its puts. Flags never go back (-EINVAL, where it is noticed). Two puts to one flag: the second
-     * may be started before the first has completed only where the fabric holds it back itself, as efa's does. */
+     * in the order of its puts. Flags never go back (-EINVAL, where it is noticed). */
     int (*put)(struct fabric *f, const struct fabric_put *put);
 
     /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do nothing. 0

@@ -7,6 +7,9 @@
 #ifdef MK_HAVE_VERBS
 #include "backends/verbs/verbs_rc.h"
 #endif
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa.h"
+#endif
 
 #include <errno.h>
 #include <stdio.h>
@@ -147,12 +150,37 @@ static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic
 }
 #endif
 
+#ifdef MK_HAVE_EFA
+static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+{
+    struct nic_choice nic;
+    struct efa_config c = {
+        .rank = comm->topo.rank, .world = mk_world(&comm->topo), .peers = peers, .peer_count = count};
+    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes, comm->heap.bytes};
+    efa_options_default(&c.options);
+    int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
+    if (!rc)
+        rc = choose_nics(comm, 1, 0, &nic);
+    if (rc)
+        return rc;
+    c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;
+    c.device_count = nic.count;
+    memcpy(c.devices, nic.devices, sizeof nic.devices);
+    return efa_open(&net->fabric, &c, comm->error, sizeof comm->error);
+}
+#endif
+
 static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
+#ifdef MK_HAVE_EFA
+    if (!strcmp(comm->config.fabric, "efa"))
+        return open_efa(comm, net, peers, count);
+#endif
     if (strcmp(comm->config.fabric, "verbs")) {
-        snprintf(error, size, "there is no fabric %s: verbs", comm->config.fabric);
+        snprintf(error, size, "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
+                 comm->config.fabric);
         return -ENODEV;
     }
 #ifdef MK_HAVE_VERBS
@@ -191,6 +219,8 @@ static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *p
     }
     if (!rc)
         rc = f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
+    if (!rc) /* an EFA device refuses writes of whom it has no address handle for yet */
+        rc = bootstrap_barrier(comm->bootstrap);
     free(mine);
     free(all);
     return rc;

@@ -57,7 +57,7 @@ struct run_job {
     struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
     uint64_t burst;            /* launches in flight before a wait */
     char command[512];         /* as it was typed */
-    char nic[64];              /* the device of local rank 0; empty on one node */
+    char nic[256];             /* the device of local rank 0, or its devices with + between them; empty on one node */
 };
 
 /* What one rank has to say; exchanged as bytes. */
@@ -76,7 +76,7 @@ struct run_summary {
     uint32_t slowest;    /* rank of the largest median */
     uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
-    char fabric[96];        /* "verbs over soft"; empty on one node */
+    char fabric[272];       /* "verbs over soft"; empty on one node */
     const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
 };
 

@@ -253,19 +253,27 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
 /* A fabric or NIC that is not there is told before anything starts. */
 static int choose_nic(struct run_job *job, char *error, size_t size)
 {
+    const struct run_options *o = &job->options;
     struct nic_choice choice;
-    struct nic_request request = {
-        .names = job->options.nic ? job->options.nic : "", .rails = 1, .local_ranks = (uint32_t)job->options.gpus};
-    if (job->options.nodes == 1)
+    struct nic_request request = {.names = o->nic ? o->nic : "",
+                                  .efa = o->fabric,
+                                  .rails = !o->fabric,
+                                  .local_ranks = (uint32_t)o->gpus};
+    if (o->nodes == 1)
         return 0;
-    if (job->options.fabric != 0) {
-        snprintf(error, size, "--fabric %s is not in this build; --fabric verbs is",
-                 fabrics[job->options.fabric]);
+#ifndef MK_HAVE_EFA
+    if (o->fabric) {
+        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
+        return -EINVAL;
+    }
+#endif
+    if (o->fabric && o->exec == MK_EXEC_CUDA) {
+        snprintf(error, size, "--fabric efa does not reach GPU memory yet: --exec host, or --fabric verbs");
         return -EINVAL;
     }
     int result = nic_choose(&choice, &request, error, size);
-    if (!result)
-        snprintf(job->nic, sizeof job->nic, "%s", choice.devices[0]);
+    for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
+        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
     return result;
 }
 

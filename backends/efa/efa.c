@@ -1,0 +1,300 @@
+#include "backends/efa/efa_state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static size_t efa_address_bytes(struct fabric *fabric)
+{
+    return sizeof(struct efa_address);
+}
+
+static void efa_address(struct fabric *fabric, void *out)
+{
+    struct efa *e = efa_of(fabric);
+    struct efa_address a = {.magic = EFA_MAGIC,
+                            .heap_base = (uintptr_t)e->heap.base,
+                            .heap_bytes = e->heap.bytes,
+                            .flag_bytes = e->heap.flag_bytes,
+                            .landing = (uintptr_t)e->control,
+                            .rank = e->rank,
+                            .peer_count = e->peer_count,
+                            .device_count = e->device_count,
+                            .window = e->window,
+                            .provider = e->api.verbs.provider,
+                            .unsolicited = (uint32_t)e->unsolicited};
+    for (uint32_t i = 0; i < e->device_count; i++) {
+        const struct efa_device *d = &e->devices[i];
+        struct efa_address_device *to = &a.devices[i];
+        memcpy(to->gid, d->verbs.gid.raw, sizeof to->gid);
+        for (int k = 0; k < 2; k++)
+            to->qpn[k] = d->qps[k] ? d->qps[k]->qp_num : 0;
+        to->qkey = d->qkey;
+        to->data_rkey = d->mr.data ? d->mr.data->rkey : 0;
+        to->control_rkey = d->control->rkey;
+        to->max_rdma = d->max_rdma;
+    }
+    memcpy(out, &a, sizeof a);
+}
+
+/* ---- connecting ---- */
+
+/* Checks what a peer says of itself; foreign bytes. NULL where it can be reached, else what is wrong. */
+static const char *complaint(const struct efa *e, const struct efa_address *a, uint32_t rank)
+{
+    if (a->magic != EFA_MAGIC)
+        return "it does not speak this version of the efa fabric";
+    if (a->provider != e->api.verbs.provider)
+        return "one end uses softnic and the other does not";
+    if (a->rank != rank || a->peer_count != e->peer_count)
+        return "it has other peers";
+    if (!a->device_count || a->device_count > EFA_MAX_DEVICES)
+        return "its number of devices is out of range";
+    if (a->window < 8 || a->window > EFA_WINDOW)
+        return "its window is out of range";
+    for (uint32_t i = 0; i < a->device_count; i++)
+        if (a->devices[i].max_rdma < 4096 || (a->unsolicited && !a->devices[i].qpn[1]))
+            return "its devices cannot be what it says";
+    return NULL;
+}
+
+/* Last values put to the peer's flags, or come from it: pages are touched where flags are used. */
+static uint64_t *values_of_flags(uint64_t flags)
+{
+    void *p =
+        mmap(NULL, flags * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static int connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a, char *error,
+                         size_t error_size)
+{
+    struct efa_peer *peer = &e->peers[index];
+    peer->lane_count = a->device_count < e->device_count ? a->device_count : e->device_count;
+    for (uint32_t i = 0; i < e->device_count; i++) {
+        struct efa_device *d = &e->devices[i];
+        struct efa_handle handle = {.ahn = UINT32_MAX};
+        struct efa_lane *lane = &peer->lanes[i];
+        if (i < peer->lane_count) {
+            const struct efa_address_device *to = &a->devices[i];
+            int rc = efa_device_handle(e, d, to->gid, &handle, error, error_size);
+            if (rc)
+                return rc;
+            *lane = (struct efa_lane){.ah = handle.ah,
+                                      .qpn = to->qpn[e->unsolicited],
+                                      .qkey = to->qkey,
+                                      .data_rkey = to->data_rkey,
+                                      .control_rkey = to->control_rkey,
+                                      .max_rdma = to->max_rdma < d->max_rdma ? to->max_rdma : d->max_rdma};
+        }
+        d->sources[index] = (struct efa_source){.ahn = handle.ahn, .qpn = lane->qpn, .peer = index};
+    }
+    return 0;
+}
+
+/* `place`: where this rank stands in the peer's list. */
+static int connect_peer(struct efa *e, uint32_t index, const struct efa_address *a, uint32_t place,
+                        char *error, size_t error_size)
+{
+    struct efa_peer *peer = &e->peers[index];
+    peer->heap_base = a->heap_base;
+    peer->heap_bytes = a->heap_bytes;
+    peer->flag_bytes = a->flag_bytes;
+    peer->landing = a->landing + (uint64_t)place * EFA_PLACES * 8;
+    peer->window = a->window;
+    if (a->flag_bytes / 8 > EFA_MAX_FLAGS)
+        return -ERANGE;
+    peer->sent = values_of_flags(a->flag_bytes / 8);
+    peer->arrivals.values = values_of_flags(e->flags);
+    peer->arrivals.flags = e->flags;
+    peer->arrivals.landing = e->control + (uint64_t)index * EFA_PLACES;
+    if (!peer->sent || !peer->arrivals.values)
+        return -ENOMEM;
+    return connect_lanes(e, index, a, error, error_size);
+}
+
+/* Checks all peers before it connects the first. */
+static int efa_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
+                       char *error, size_t error_size)
+{
+    struct efa *e = efa_of(fabric);
+    uint32_t below = 0;
+    if (count != e->peer_count) {
+        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", e->peer_count, count);
+        return -EINVAL;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct efa_address a;
+        memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
+        const char *wrong =
+            e->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(e, &a, peers[i]);
+        if (wrong) {
+            snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
+            return -EPROTO;
+        }
+        e->unsolicited &= (int)a.unsolicited; /* all or none: everybody of the rail finds the same */
+        below += peers[i] < e->rank;
+    }
+    int rc = 0;
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        struct efa_address a;
+        memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
+        /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
+        rc = connect_peer(e, i, &a, below - (peers[i] < e->rank), error, error_size);
+    }
+    for (uint32_t i = 0; i < e->device_count && !rc; i++)
+        rc = efa_device_connect(e, &e->devices[i], error, error_size);
+    e->connected = !rc;
+    return rc;
+}
+
+/* ---- life ---- */
+
+static void efa_close(struct fabric *fabric)
+{
+    struct efa *e = efa_of(fabric);
+    for (uint32_t i = 0; i < e->device_count; i++)
+        efa_device_close(e, &e->devices[i]);
+    for (uint32_t i = 0; e->peers && i < e->peer_count; i++) {
+        if (e->peers[i].sent)
+            munmap(e->peers[i].sent, e->peers[i].flag_bytes / 8 * 8);
+        if (e->peers[i].arrivals.values)
+            munmap(e->peers[i].arrivals.values, e->flags * 8);
+    }
+    if (e->control)
+        munmap(e->control, e->control_bytes);
+    free(e->peers);
+    free(e->peer_of_rank);
+    free(e);
+}
+
+static const struct fabric_ops efa_ops = {.name = "efa",
+                                          .address_bytes = efa_address_bytes,
+                                          .address = efa_address,
+                                          .connect = efa_connect,
+                                          .put = efa_put,
+                                          .flush = efa_flush,
+                                          .poll = efa_poll,
+                                          .close = efa_close};
+
+static int allocate(struct efa *e, const struct efa_config *config)
+{
+    if (!e->peer_count || !config->device_count || config->device_count > EFA_MAX_DEVICES)
+        return -EINVAL;
+    e->peers = calloc(e->peer_count, sizeof *e->peers);
+    e->peer_of_rank = malloc(e->world * sizeof *e->peer_of_rank);
+    /* A word more than the places: receives need a buffer, which no write with immediate touches. */
+    e->control_bytes = mk_round_up(((uint64_t)2 * e->peer_count * EFA_PLACES + 1) * 8, 4096);
+    e->control = mmap(NULL, e->control_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (e->control == MAP_FAILED)
+        e->control = NULL;
+    if (!e->peers || !e->peer_of_rank || !e->control)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < e->world; i++)
+        e->peer_of_rank[i] = EFA_NO_PEER;
+    for (uint32_t i = 0; i < e->peer_count; i++) {
+        uint32_t rank = config->peers[i];
+        if (rank >= e->world || rank == e->rank || (i && rank <= config->peers[i - 1]))
+            return -EINVAL;
+        e->peers[i].rank = rank;
+        e->peer_of_rank[rank] = i;
+    }
+    return 0;
+}
+
+/* What can be told before any device is opened. */
+static int check_memory(const struct efa *e, char *error, size_t error_size)
+{
+    if (e->heap.memory != MK_MEMORY_HOST) {
+        snprintf(error, error_size,
+                 "the efa fabric raises flags by the CPU, which cannot write flags in GPU memory yet: --exec "
+                 "host, "
+                 "or --fabric verbs");
+        return -EOPNOTSUPP;
+    }
+    if (e->flags > EFA_MAX_FLAGS) {
+        snprintf(error, error_size, "%" PRIu64 " flags are more than the %u that the efa fabric can name",
+                 e->flags, EFA_MAX_FLAGS);
+        return -ERANGE;
+    }
+    return 0;
+}
+
+/* The window that every device has receives and completions for, with all peers at once. */
+static int choose_window(struct efa *e, char *error, size_t error_size)
+{
+    uint32_t window = (uint32_t)e->options.window;
+    e->unsolicited = (int)e->options.unsolicited;
+    for (uint32_t i = 0; i < e->device_count; i++) {
+        const struct efa_device *d = &e->devices[i];
+        uint32_t room = d->max_rq;
+        if (d->verbs.attr.max_cqe > 0 && room > (uint32_t)d->verbs.attr.max_cqe)
+            room = (uint32_t)d->verbs.attr.max_cqe;
+        uint32_t each = room / e->peer_count;
+        if (each < EFA_CREDITS + 8 || d->max_sq < 8) {
+            snprintf(error, error_size, "%s holds %u sends and %u receives, too few for %u peers",
+                     d->verbs.name, d->max_sq, room, e->peer_count);
+            return -ENOSPC;
+        }
+        if (each - EFA_CREDITS < window)
+            window = each - EFA_CREDITS;
+        e->unsolicited &= (d->caps & EFA_CAP_UNSOLICITED_WRITE) != 0;
+    }
+    e->window = window;
+    return 0;
+}
+
+int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size)
+{
+    *out = NULL;
+    error[0] = '\0';
+    struct efa *e = calloc(1, sizeof *e);
+    int rc = e ? 0 : -ENOMEM;
+    if (!rc) {
+        e->fabric.ops = &efa_ops;
+        e->heap = config->heap;
+        e->flags = config->heap.flag_bytes / 8;
+        e->options = config->options;
+        e->rank = config->rank;
+        e->world = config->world;
+        e->peer_count = config->peer_count;
+        e->alarm = EFA_NO_PEER;
+        rc = check_memory(e, error, error_size);
+    }
+    if (!rc)
+        rc = allocate(e, config);
+    if (!rc)
+        rc = efa_api_open(&e->api, config->provider, error, error_size);
+    for (uint32_t i = 0; !rc && i < config->device_count; i++) {
+        e->device_count++;
+        rc = efa_device_open(e, &e->devices[i], config->devices[i], error, error_size);
+    }
+    if (!rc)
+        rc = choose_window(e, error, error_size);
+    for (uint32_t i = 0; !rc && i < e->device_count; i++)
+        rc = efa_device_queues(e, &e->devices[i], error, error_size);
+    if (!rc) {
+        *out = &e->fabric;
+        return 0;
+    }
+    if (!error[0])
+        snprintf(error, error_size, "cannot open %s: %s", config->devices[0], strerror(-rc));
+    if (e)
+        efa_close(&e->fabric);
+    return rc;
+}
+
+void efa_describe(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct efa *e = (const struct efa *)(const void *)fabric;
+    size_t used = 0;
+    for (uint32_t i = 0; i < e->device_count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
+    if (used < size)
+        snprintf(text + used, size - used,
+                 ", SRD, %u messages of each of %u peers, writes up to %u bytes, %s", e->window,
+                 e->peer_count, e->devices[0].max_rdma, e->unsolicited ? "unsolicited" : "receives posted");
+}

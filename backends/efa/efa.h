@@ -1,0 +1,47 @@
+/* The efa fabric: SRD queue pairs of one or more EFA devices, writes with immediate, host-posted.
+ *
+ * SRD delivers each message once, in no order, and completes each by itself. So a put becomes k writes with
+ * immediate, spread over the devices; the receiving fabric counts immediates in its poll (backends/efa/efa_imm.h
+ * says what they carry), and when all k of a put are in, raises the flag itself with a release store: nothing
+ * assumes an order, neither of messages, nor of the bytes in one, nor of completions of two devices. Flags must
+ * therefore lie in memory that the CPU writes.
+ *
+ * A put to a flag waits (-EAGAIN) until the last one to the same flag of the same peer is acknowledged. No more
+ * messages of a peer than `window` are uncounted at the other side: a receiver tells its senders what it has
+ * counted (credits), so that receives and completion queues never run out, however long a proxy is away.
+ *
+ * EFA's rules: rdma-core's efadv manual pages (efadv_create_qp_ex, efadv_query_device). */
+#ifndef MK_EFA_H
+#define MK_EFA_H
+
+#include "backends/efa/efa_api.h"
+#include "backends/efa/efa_options.h"
+#include "backends/fabric.h"
+#include "backends/nic.h"
+#include "backends/verbs/mr.h"
+
+#define EFA_MAX_DEVICES NIC_RAILS_MAX
+
+struct efa_config {
+    enum verbs_provider provider;
+    char devices[EFA_MAX_DEVICES]
+                [64]; /* the first of one rank talks with the first of the other, and so on */
+    uint32_t device_count;
+    struct mr_heap heap;
+    uint32_t rank, world;
+    const uint32_t *peers; /* ascending; everybody in this group lists everybody else of it */
+    uint32_t peer_count;
+    struct efa_options options;
+};
+
+/* Opens the devices, registers the heap with each and makes the QPs. Between everybody's connect and the first put
+ * of anybody there must be a barrier: both sides make address handles, and a device refuses writes of one that it
+ * has none for. Blocks as long as the drivers do. 0 or -errno with one sentence in `error`: see verbs_device_open and
+ * mr_register; -EOPNOTSUPP (memory that is not the host's, a device without RDMA write), -ERANGE (more flags than
+ * an immediate names), -ENOSPC (queues too short for so many peers). The fabric's close frees everything. */
+int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size);
+
+/* What was found and chosen, for people: "softefa0+softefa1, SRD, window 256, receives posted". */
+void efa_describe(const struct fabric *fabric, char *text, size_t size);
+
+#endif
