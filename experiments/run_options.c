@@ -3,6 +3,9 @@
 #include "experiments/nearest.h"
 #include "experiments/options.h"
 #include "backends/nic.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa_options.h"
+#endif
 
 #include <errno.h>
 #include <fcntl.h>
@@ -271,6 +274,14 @@ static int choose_nic(struct run_job *job, char *error, size_t size)
         snprintf(error, size, "--fabric efa does not reach GPU memory yet: --exec host, or --fabric verbs");
         return -EINVAL;
     }
+#ifdef MK_HAVE_EFA
+    struct efa_options efa;
+    efa_options_default(&efa);
+    if (o->fabric && efa_options_parse(&efa, getenv("MK_EFA"), error, size))
+        return -EINVAL;
+    if (o->fabric)
+        request.rails = (uint32_t)efa.rails;
+#endif
     int result = nic_choose(&choice, &request, error, size);
     for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
         used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
