@@ -7,6 +7,7 @@
 #include "tracer/live.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,16 @@ static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
         spoil_output(&r->data, slot);
 }
 
+/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end. */
+static void die(const struct rank *r, uint64_t launch)
+{
+    const char *text = getenv("MKERNEL_TEST_DIE");
+    unsigned rank;
+    unsigned long long which;
+    if (text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch)
+        raise(SIGKILL);
+}
+
 static int meet(void *bootstrap)
 {
     return bootstrap_barrier(bootstrap);
@@ -160,8 +171,10 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
     result = bootstrap_barrier(r->comm->bootstrap);
     live_phase(r->live, LIVE_LAUNCHES, first - 1);
     uint64_t start = now_ns();
-    for (uint64_t i = 0; i < count && !result; i++)
+    for (uint64_t i = 0; i < count && !result; i++) {
+        die(r, first + i);
         result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
+    }
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
     *ms = (double)(now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
@@ -234,6 +247,7 @@ static int report(struct rank *r, char *sentence, size_t size)
     struct run_summary summary;
     const char *path;
     int status = STATUS_FAILED;
+    die(r, job->options.warmup + job->options.iters + 1);
     int result = all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
     if (result) {
         snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
