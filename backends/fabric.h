@@ -11,10 +11,10 @@ struct fabric;
 /* What the proxy asks for: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before
  * flag: the peer sees the flag's new value only after all of the bytes (must). bytes == 0: the flag alone.
  *
- * Puts of one flag to one peer land in the order of their making (must), those of different flags in any. Not
- * every schedule drains: a rank may have ended launch e, and put a flag's e + 1, while its put of e is still on
- * its way (core/roles/ring_attention.h). Who waits for e takes e + 1 for it: seen first, it would be read with
- * the bytes of e missing, and then the flag would go back. */
+ * Puts of one flag to one peer land in the order of their making (must), those of different flags in any. Who waits
+ * for launch e takes a flag's e + 1 for it: seen first, it would be read with the bytes of e missing, and then the flag
+ * would go back. Schedules drain their puts before a launch ends where nothing else keeps two of one flag apart; the
+ * explorer, which holds them to that, orders nothing over SRD. */
 struct fabric_put {
     uint32_t peer; /* rank */
     uint32_t flag; /* index; it lies at heap offset 8 * flag */

@@ -12,7 +12,7 @@
 #define LAUNCHES 3
 #define SECONDS 60
 
-static const char *const fabrics[] = {"verbs"};
+static const char *const fabrics[] = {"verbs", "efa"};
 static const uint32_t forms[][2] = {{2, 1}, {2, 2}, {3, 2}, {4, 1}};
 
 static struct launch job;
