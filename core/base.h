@@ -34,6 +34,17 @@ MK_PURE uint64_t mk_round_up(uint64_t a, uint64_t unit)
     return mk_ceil_div(a, unit) * unit;
 }
 
+/* A float in a table of words. */
+MK_PURE float mk_float_of(uint32_t bits)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } u;
+    u.bits = bits;
+    return u.value;
+}
+
 /* Where a rank stands. Ranks are numbered node by node: rank = node * gpus + local rank. The rail of a rank joins it
  * with the same local rank of every other node. */
 struct mk_topo {

@@ -437,6 +437,16 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
     return launch(plan, MK_OP_MOE_DISPATCH_GEMM, "mk_moe_dispatch_gemm", letters, arguments, stream);
 }
 
+int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const float *weights, const void *b1,
+               const void *b2, void *y, void *stream)
+{
+    static const char *const letters[MK_SPACES - 1] = {"X", "B1", "ids", "weights", "B2", "Y"};
+    void *const arguments[MK_SPACES - 1] = {
+        (void *)(uintptr_t)x,       (void *)(uintptr_t)b1, (void *)(uintptr_t)ids,
+        (void *)(uintptr_t)weights, (void *)(uintptr_t)b2, y};
+    return launch(plan, MK_OP_MOE_FFN, "mk_moe_ffn", letters, arguments, stream);
+}
+
 int mk_wait(struct mk_comm *comm)
 {
     if (comm->stage != STAGE_OPEN)

@@ -6,7 +6,8 @@
  * (<op>_tile, <op>_before, <op>_after) so that loads, math and stores of several tiles overlap.
  * <op>_after follows the tile's stores as a flag follows copies: what it signals is visible after the tile's C is.
  *
- * Memory order. mk_cta_copy, mk_cta_reduce, mk_cta_route and mk_cta_put are asynchronous: nothing is promised about the bytes until
+ * Memory order. mk_cta_copy, mk_cta_reduce, mk_cta_combine, mk_cta_route and mk_cta_put are asynchronous: nothing is promised
+ * about the bytes until
  *   - mk_cta_signal or mk_cta_add: every copy, sum, table and tile stored before by this CTA is visible at the peer
  *     before the flag is;
  *   - the flag that a put carries: the put's bytes are visible at the peer before it is;
@@ -32,6 +33,7 @@ enum mk_space {
     MK_SPACE_ARG2,
     MK_SPACE_ARG3,
     MK_SPACE_ARG4,
+    MK_SPACE_ARG5,
     MK_SPACES
 };
 
@@ -61,6 +63,28 @@ struct mk_sum {
     uint64_t destination; /* byte offset in that space */
 };
 
+/* One source of a weighted sum: a run of numbers in this rank's heap. */
+struct mk_term {
+    uint64_t source; /* byte offset */
+    float weight;
+};
+
+#define MK_TERMS 32u
+
+/* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32, from the first to the
+ * last: the order is the result's. (Whether a product is rounded before it is added is the executor's, the same in every
+ * launch.) No terms: zeros. Alignment as in struct mk_sum. A warp can let each lane take 16 bytes of every run in turn;
+ * count and terms are the same in all lanes. */
+struct mk_combine {
+    uint32_t id; /* the plan's number of the chunk, for traces */
+    uint32_t count;
+    struct mk_term terms[MK_TERMS];
+    uint64_t elements;
+    uint32_t from, to;    /* enum mk_number */
+    uint32_t space;       /* of the destination, on this rank */
+    uint64_t destination; /* byte offset in that space */
+};
+
 /* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On the
  * rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert before, in the order of source
  * rank, token, place among the k. Everything but ids and wanted is made by mk_cta_route; offsets in this rank's heap. */
@@ -77,8 +101,16 @@ struct mk_route {
     uint64_t came;       /* uint32_t [nodes][tokens]: tokens of this rail's rank of that node that have experts here */
     uint64_t came_count; /* uint32_t [nodes] */
     uint64_t wanted;     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows */
-    uint64_t summary;    /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this rank's experts */
+    uint64_t summary;    /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this rank's experts; not
+                          * made where that is the heap */
     uint32_t summary_space;
+    /* For an op whose rows go back to where their tokens came from; 0: these are not made. Chunks are of chunk_rows tokens. */
+    uint32_t chunk_rows;
+    uint64_t origin;      /* uint32_t per row of this rank's experts: (rank * tokens + token) * k + place */
+    uint64_t sent_before; /* uint32_t [nodes][tokens + 1]: how many tokens of `sent` come before this token */
+    uint64_t came_before; /* uint32_t [nodes][tokens + 1]: the same of `came` */
+    uint64_t due;         /* uint64_t [nodes][chunks], kept from launch to launch: += how often the tokens of a chunk of this
+                           * rail's rank of that node name an expert on this node */
 };
 
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row.., :] * B[:, col..] over
@@ -94,6 +126,7 @@ struct mk_tile {
                           * plan says whether it is stored or added */
     uint32_t c_local;
     uint32_t c_slab;     /* in that space */
+    uint32_t stage;      /* which of an op's products, where it has several */
 };
 
 /* Several threads may each store a part of a tile and call <op>_after for it: their parts add up to this. */
@@ -121,6 +154,9 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 
 /* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says that it is done. */
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum);
+
+/* Starts adding what `combine` says. The sources must not change until a flag, raised after it, says that it is done. */
+void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine);
 
 /* Starts making the tables of `route` from its ids, which have come. */
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route);

@@ -78,6 +78,14 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
 /* Rows that C of such a plan has room for, whatever the ids say. */
 uint64_t mk_moe_rows(const struct mk_plan *plan);
 
+/* Y = each token through its experts: the sum over its k of weight * (silu(x G) * (x U)) B2. X, Y [T, H] bf16; ids as in
+ * mk_moe_dispatch_gemm; weights [T, k] float; B1 [E/W, H, 2 I] ([E/W, 2 I, H] where b_transposed): columns of G, then those of
+ * U; B2 [E/W, I, H] ([E/W, H, I] where b_transposed). A token that names no expert gets zeros. Sums are fp32 in one order,
+ * with the same bits on every run; where the plan is not deterministic what is sent is rounded to bf16. The rest as in
+ * mk_ag_gemm. */
+int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const float *weights, const void *b1, const void *b2,
+               void *y, void *stream);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

@@ -8,6 +8,7 @@
 #include "core/roles/gemm_ar_plan.h"
 #include "core/roles/gemm_rs_plan.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
+#include "core/roles/moe_ffn_plan.h"
 #include "core/roles/ring_attention_plan.h"
 
 enum mk_op {
@@ -72,6 +73,7 @@ struct mk_plan {
         struct gemm_rs_plan gemm_rs;
         struct ring_attention_plan ring_attention;
         struct moe_dispatch_gemm_plan moe_dispatch_gemm;
+        struct moe_ffn_plan moe_ffn;
     } u;
 };
 

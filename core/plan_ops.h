@@ -13,7 +13,7 @@ struct plan_op {
 };
 
 extern const struct plan_op plan_op_ag_gemm, plan_op_gemm_ar, plan_op_gemm_rs, plan_op_moe_dispatch_gemm,
-    plan_op_ring_attention;
+    plan_op_moe_ffn, plan_op_ring_attention;
 
 /* Writes the sentence of a refusal. Returns -EINVAL. */
 __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format, ...);

@@ -121,8 +121,9 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out);
 
-/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
+/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2; and what each counts for: moe_ffn's argument 3. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
+void run_data_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights);
 
 /* run_check.c: judges the outputs among `arguments`, in host memory, and adds to *result. */
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,

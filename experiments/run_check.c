@@ -2,6 +2,7 @@
  * anew. */
 #include "experiments/run.h"
 #include "experiments/check_attention.h"
+#include "experiments/check_moe_ffn.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -129,6 +130,42 @@ static int check_experts(const struct run_data *d, const void *const arguments[R
     return status;
 }
 
+struct any_expert {
+    const struct run_data *data;
+    uint64_t launch;
+};
+
+static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
+{
+    const struct any_expert *a = context;
+    const struct mk_problem *q = &a->data->job->problem;
+    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo), rank = expert / rank_experts;
+    uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
+    run_data_input(a->data, 1, rank, a->launch, local * 2 * count, 2 * count, b1);
+    run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
+}
+
+static int check_layer(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+                       const struct check_pace *pace, struct check_result *result)
+{
+    const struct mk_problem *q = &d->job->problem;
+    struct any_expert any = {d, launch};
+    const struct check_moe_ffn c = {
+        .problem = q->moe,
+        .b_transposed = q->b_transposed,
+        .deterministic = q->deterministic,
+        .node = mk_node_of(&q->topo, d->job->identity.rank),
+        .node_experts = (uint32_t)q->moe.experts / mk_world(&q->topo) * q->topo.gpus,
+        .x = arguments[0],
+        .ids = arguments[2],
+        .weights = arguments[3],
+        .y = arguments[5],
+        .expert = load_expert,
+        .context = &any,
+    };
+    return check_moe_ffn(&c, pace, result);
+}
+
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
               const struct check_pace *pace, struct check_result *result)
 {
@@ -137,6 +174,8 @@ int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENT
         return check_attended(d, arguments, launch, pace, result);
     case MK_OP_MOE_DISPATCH_GEMM: /* ranks have different work: they do not meet */
         return check_experts(d, arguments, launch, result);
+    case MK_OP_MOE_FFN:
+        return check_layer(d, arguments, launch, pace, result);
     default:
         return check_product(d, arguments, launch, pace, result);
     }

@@ -65,6 +65,14 @@ uint32_t run_data_extents(const struct mk_problem *q, uint64_t bytes[RUN_ARGUMEN
         bytes[4] = e->experts / world * 2 * sizeof(uint32_t);
         return 1u << 3 | 1u << 4;
     }
+    if (q->op == MK_OP_MOE_FFN) {
+        const struct mk_moe *e = &q->moe;
+        bytes[0] = bytes[5] = e->tokens * e->hidden * 2;
+        bytes[4] = e->experts / world * e->inner * e->hidden * 2;
+        bytes[1] = 2 * bytes[4];
+        bytes[2] = bytes[3] = e->tokens * e->k * 4;
+        return 1u << 5;
+    }
     bytes[0] = (q->op == MK_OP_AG_GEMM ? q->m / world : q->m) * q->k * 2;
     bytes[1] = q->k * q->n * 2;
     bytes[2] = (q->op == MK_OP_GEMM_RS ? q->m / world : q->m) * q->n * 2;
@@ -138,14 +146,36 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
                 out[i] = (uint16_t)(out[i] + (3 << 7));
     } else if (argument == 0) {
         inputs_fill(out, key(d, 0, launch), rank * all + first, count);
+    } else if (argument == 4) { /* the second B of an expert */
+        inputs_fill(out, key(d, 3000 + rank, launch), first, count);
     } else {
         inputs_fill(out, key(d, 1 + rank, launch), first, count);
     }
 }
 
-static int is_ids(const struct run_data *d, uint32_t argument)
+void run_data_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
 {
-    return d->job->problem.op == MK_OP_MOE_DISPATCH_GEMM && argument == 2;
+    const struct mk_moe *m = &d->job->problem.moe;
+    for (uint64_t token = 0; token < m->tokens; token++) {
+        float sum = 0;
+        for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
+            sum += weights[i] = 1 + (float)(inputs_mix(key(d, 2000 + rank, launch) ^ i) >> 40) * 0x1p-24f;
+        for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
+            weights[i] /= sum; /* as a router's: they add up to 1 */
+    }
+}
+
+/* Makes this rank's input `argument` of a launch. */
+static void make_input(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
+{
+    enum mk_op op = d->job->problem.op;
+    uint32_t rank = d->job->identity.rank;
+    if (argument == 2 && (op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN))
+        run_data_ids(d, rank, launch, to);
+    else if (argument == 3 && op == MK_OP_MOE_FFN)
+        run_data_weights(d, rank, launch, to);
+    else
+        run_data_input(d, argument, rank, launch, 0, d->bytes[argument] / 2, to);
 }
 
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
@@ -156,10 +186,8 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
             continue;
         if (d->outputs >> i & 1)
             inputs_poison(to, d->bytes[i] / 2);
-        else if (is_ids(d, i))
-            run_data_ids(d, d->job->identity.rank, launch, (uint32_t *)(void *)to);
         else
-            run_data_input(d, i, d->job->identity.rank, launch, 0, d->bytes[i] / 2, to);
+            make_input(d, i, launch, to);
         if (d->cuda && device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
             return -EIO;
     }
@@ -174,8 +202,8 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
         if (d->cuda && d->outputs >> i & 1 && device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
             return -EIO;
-        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1) && !is_ids(d, i))
-            run_data_input(d, i, d->job->identity.rank, launch, 0, d->bytes[i] / 2, d->host[i]);
+        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
+            make_input(d, i, launch, d->host[i]);
     }
     return run_check(d, arguments, launch, pace, result);
 }

@@ -15,7 +15,7 @@
 
 #define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
 #define ATTENTION (1u << MK_OP_RING_ATTENTION)
-#define MOE (1u << MK_OP_MOE_DISPATCH_GEMM)
+#define MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
 #define DEFAULT_BURST 4
 #define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
 
@@ -45,7 +45,8 @@ struct parsed {
      1, UINT32_MAX, 5, .contexts = ATTENTION},                                                                       \
     {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION},                   \
     {"moe", OPTION_NUMBERS, AT(o.moe), "T,H,I,E,K",                                                                  \
-     "tokens of a rank, elements of a token, columns of an expert's B, experts of all ranks, experts of a token. "   \
+     "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), experts of all ranks, "   \
+     "experts of a token. "                                                                                          \
      "Default: what suits the executor",                                                                             \
      1, UINT32_MAX, 5, .contexts = MOE},                                                                             \
     {"routing", OPTION_WORD, AT(o.routing), "even|one|few|none",                                                     \
@@ -116,6 +117,7 @@ static const struct option_table run_table = {
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
     "  mkernel run ring_attention --nodes 2 --gpus 2 --causal --check\n"
     "  mkernel run moe_dispatch_gemm --nodes 2 --gpus 2 --routing few --check\n"
+    "  mkernel run moe_ffn --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
@@ -301,14 +303,14 @@ static void choose_shape(struct run_job *job)
         attention[4] = cuda ? 128 : 64;
     }
     uint64_t *moe = job->options.moe;
-    if (job->options.op == MK_OP_MOE_DISPATCH_GEMM && !moe[0]) {
+    if (MOE >> job->options.op & 1 && !moe[0]) {
         moe[0] = cuda ? 4096 : 128;
         moe[1] = cuda ? 7168 : 256;
         moe[2] = cuda ? 2048 : 128;
         moe[3] = cuda ? mk_round_up(256, world) : 4 * world;
         moe[4] = cuda ? 8 : 2;
     }
-    if (shape[0] || job->options.op == MK_OP_RING_ATTENTION || job->options.op == MK_OP_MOE_DISPATCH_GEMM)
+    if (shape[0] || !(GEMMS >> job->options.op & 1))
         return;
     if (job->options.exec == MK_EXEC_CUDA) {
         shape[0] = mk_round_up(8192, world);

@@ -56,9 +56,10 @@ static uint32_t trace_events(const struct run_job *job)
     if (ctas[MK_INTER_REDUCE] &&
         (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
         per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
-    const struct mk_moe *moe = &p->problem.moe; /* every row is moved and told by itself */
-    uint64_t rows =
-        p->problem.op == MK_OP_MOE_DISPATCH_GEMM ? 3 * t->nodes * moe->tokens * moe->k + 2 * mk_world(t) : 0;
+    const struct mk_moe *moe = &p->problem.moe; /* every row is moved and told by itself, and so it goes back */
+    int back = p->problem.op == MK_OP_MOE_FFN;
+    uint64_t places = back || p->problem.op == MK_OP_MOE_DISPATCH_GEMM ? moe->tokens * moe->k : 0;
+    uint64_t rows = places ? 3 * t->nodes * places + 2 * mk_world(t) + (back ? 2 * mk_world(t) * places : 0) : 0;
     if (rows > per_launch)
         per_launch = rows;
     uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
@@ -148,6 +149,8 @@ static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
         return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
     case MK_OP_MOE_DISPATCH_GEMM:
         return mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
+    case MK_OP_MOE_FFN:
+        return mk_moe_ffn(plan, a[0], a[2], a[3], a[1], a[4], a[5], NULL);
     case MK_OP_RING_ATTENTION:
         return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
     default:

@@ -74,6 +74,11 @@ static void print_speed(const struct run_summary *s, double flop)
                r->blas_ms / r->ms_median);
 }
 
+static int is_moe(const struct mk_problem *q)
+{
+    return q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN;
+}
+
 static void print_shape(const struct mk_problem *q)
 {
     const struct mk_attention *a = &q->attention;
@@ -81,7 +86,7 @@ static void print_shape(const struct mk_problem *q)
         printf("B,S,heads,kv_heads,D %llu,%llu,%llu,%llu,%llu%s", (unsigned long long)a->batch,
                (unsigned long long)a->sequence, (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
                (unsigned long long)a->head_dim, a->causal ? " causal" : "");
-    else if (q->op == MK_OP_MOE_DISPATCH_GEMM)
+    else if (is_moe(q))
         printf("T,H,I,experts,k %llu,%llu,%llu,%llu,%llu", (unsigned long long)q->moe.tokens,
                (unsigned long long)q->moe.hidden, (unsigned long long)q->moe.inner,
                (unsigned long long)q->moe.experts, (unsigned long long)q->moe.k);
@@ -111,7 +116,7 @@ int run_print(const struct run_summary *s)
     printf(" over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
     print_bytes(stdout, network);
     printf(" over the network, into each rank in each launch%s\n",
-           q->op == MK_OP_MOE_DISPATCH_GEMM ? "; on average at most, as it depends on what experts tokens name" : "");
+           is_moe(q) ? "; on average at most, as it depends on what experts tokens name" : "");
     if (s->checked)
         printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu "
                "wrong\n",
@@ -175,6 +180,10 @@ static void write_json(FILE *f, const struct run_summary *s)
                 (unsigned long long)q->attention.batch, (unsigned long long)q->attention.sequence,
                 (unsigned long long)q->attention.heads, (unsigned long long)q->attention.kv_heads,
                 (unsigned long long)q->attention.head_dim, q->attention.causal ? "true" : "false");
+    if (is_moe(q))
+        fprintf(f, "  \"moe\": [%llu, %llu, %llu, %llu, %llu],\n", (unsigned long long)q->moe.tokens,
+                (unsigned long long)q->moe.hidden, (unsigned long long)q->moe.inner,
+                (unsigned long long)q->moe.experts, (unsigned long long)q->moe.k);
     json_text(f, "exec", exec_names[q->exec]);
     json_text(f, "fabric", s->fabric);
     fprintf(f, "  \"roles\": {");

@@ -83,7 +83,7 @@ static const struct option_table table = {
     "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
     "and checks every\n"
     "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm gemm_ar "
-    "gemm_rs ring_attention moe_dispatch_gemm",
+    "gemm_rs ring_attention moe_dispatch_gemm moe_ffn",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"

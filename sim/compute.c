@@ -5,12 +5,13 @@
 
 #include <cblas.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct compute {
     const struct mk_plan *plan;
-    uint64_t b_elements;
-    float *b; /* as laid out in the argument */
+    uint64_t b_elements[2];
+    float *b[2]; /* as laid out in the argument; the second: of a second B */
     float *a; /* one tile's */
     float *c;
 };
@@ -36,18 +37,20 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
     struct compute *m = calloc(1, sizeof *m);
     if (!m)
         return -ENOMEM;
-    uint64_t bytes[MK_SPACES - 1];
+    uint64_t bytes[MK_SPACES - 1] = {0};
     m->plan = plan;
     if (op->math) { /* needs nothing of this */
         *out = m;
         return 0;
     }
     op->extents(plan, bytes);
-    m->b_elements = bytes[1] / 2;
+    m->b_elements[0] = bytes[1] / 2;
+    m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] / 2 : 0;
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));
-    m->b = malloc(m->b_elements * sizeof(float));
+    m->b[0] = malloc(m->b_elements[0] * sizeof(float));
+    m->b[1] = op->second ? malloc(m->b_elements[1] * sizeof(float)) : NULL;
     m->c = malloc((uint64_t)plan->problem.tuning.tile_m * plan->problem.tuning.tile_n * sizeof(float));
-    if (!m->a || !m->b || !m->c) {
+    if (!m->a || !m->b[0] || (op->second && !m->b[1]) || !m->c) {
         compute_destroy(m);
         return -ENOMEM;
     }
@@ -61,7 +64,8 @@ void compute_destroy(struct compute *m)
     if (!m)
         return;
     free(m->a);
-    free(m->b);
+    free(m->b[0]);
+    free(m->b[1]);
     free(m->c);
     free(m);
 }
@@ -71,31 +75,46 @@ uint64_t compute_scratch_floats(const struct compute *m)
     return m->plan->problem.tuning.tile_m * m->plan->problem.k;
 }
 
-void compute_load_b(struct compute *m, const void *b)
+void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1])
 {
-    if (!m->b)
-        return;
-    widen(m->b, b, m->b_elements);
+    const struct sim_op *op = sim_op_of(m->plan->problem.op);
+    if (m->b[0])
+        widen(m->b[0], arguments[1], m->b_elements[0]);
+    if (m->b[1])
+        widen(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1]);
 }
 
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first, uint32_t count,
                     float *a)
 {
-    struct sim_operands o;
+    struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
     const uint16_t *from = (const uint16_t *)(const void *)(rank->spaces[o.a_space] + o.a);
     for (uint32_t row = first; row < first + count; row++)
         widen(a + (uint64_t)row * o.k, from + (uint64_t)row * o.a_pitch, o.k);
 }
 
+static void multiply(const struct compute *m, const struct sim_operands *o, uint64_t b, const float *a, float *c)
+{
+    const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / 2;
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans, (blasint)o->rows,
+                (blasint)o->cols, (blasint)o->k, 1.0f, a, (blasint)o->k, from, (blasint)o->b_pitch, 0.0f, c,
+                (blasint)o->cols);
+}
+
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile, const float *a)
 {
     const struct sim_rank *rank = cta->rank;
-    struct sim_operands o;
+    struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, o.b_transposed ? CblasTrans : CblasNoTrans, (blasint)o.rows,
-                (blasint)o.cols, (blasint)o.k, 1.0f, a, (blasint)o.k, m->b + o.b / 2, (blasint)o.b_pitch,
-                0.0f, m->c, (blasint)o.cols);
+    multiply(m, &o, o.b, a, m->c);
+    if (o.gate) { /* a gated tile has half the columns: there is room for both products */
+        uint64_t count = (uint64_t)o.rows * o.cols;
+        float *up = m->c + count;
+        multiply(m, &o, o.b + o.gate, a, up);
+        for (uint64_t i = 0; i < count; i++)
+            m->c[i] *= up[i] / (1.0f + expf(-m->c[i]));
+    }
     sim_cta_store(cta, &o, m->c);
 }
 

@@ -1,5 +1,5 @@
-/* Tile math on the host by OpenBLAS: bf16 operands widened to float32, sgemm, rounded to bf16 (to nearest,
- * ties to even). */
+/* Tile math on the host by OpenBLAS: bf16 operands widened to float32, sgemm, a gate where the op has one, rounded to bf16
+ * (to nearest, ties to even). */
 #ifndef SIM_COMPUTE_H
 #define SIM_COMPUTE_H
 
@@ -12,8 +12,8 @@ struct compute;
 int compute_create(struct compute **out, const struct mk_plan *plan);
 void compute_destroy(struct compute *m);
 
-/* Widens B ([K, N], or [N, K] where transposed) of a GEMM, once per launch. */
-void compute_load_b(struct compute *m, const void *b);
+/* Widens B ([K, N], or [N, K] where transposed) of a GEMM, once per launch; both, where the op has two. */
+void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1]);
 
 /* One tile, at once: reads A where the tile's operands say, stores C. */
 void compute_tile(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile);

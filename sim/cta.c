@@ -164,6 +164,13 @@ void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
     issue(of(cta), &t, MK_EV_REDUCE);
 }
 
+void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
+{
+    struct sim_transfer t = {
+        .kind = SIM_COMBINE, .id = combine->id, .bytes = combine->elements * 2, .combine = combine};
+    issue(of(cta), &t, MK_EV_REDUCE);
+}
+
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
 {
     struct sim_cta *c = of(cta);

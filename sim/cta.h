@@ -15,7 +15,7 @@ struct sim_op;
 
 struct sim_operands;
 
-enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_ROUTE, SIM_SET, SIM_ADD };
+enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_COMBINE, SIM_ROUTE, SIM_SET, SIM_ADD };
 
 /* Moves bytes, unlike a flag. */
 #define SIM_IS_DATA(kind) ((kind) < SIM_SET)
@@ -24,16 +24,17 @@ enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_ROUTE, SIM_SET, SIM_AD
 struct sim_transfer {
     enum sim_transfer_kind kind;
     uint32_t local;
-    uint32_t id;           /* chunk of a copy or sum, index of a flag */
+    uint32_t id;           /* chunk of a copy, sum or weighted sum, index of a flag */
     uint64_t offset;       /* in the peer's heap */
     const uint8_t *source; /* of a copy; read when the bytes move */
-    uint64_t bytes;        /* of a tile or sum: 2 an element, however they lie in memory */
+    uint64_t bytes;        /* of a tile, sum or weighted sum: 2 an element, however they lie in memory */
     uint64_t value;        /* of a flag */
     uint64_t start;        /* when the CTA asked */
     struct mk_sum sum;
-    const struct mk_route *route; /* the CTA's own copy: one at a time */
-    const float *values;          /* of a tile, [rows, cols] */
-    uint32_t cols, pitch;         /* elements; pitch: from row to row in the heap */
+    const struct mk_combine *combine; /* its caller's */
+    const struct mk_route *route;     /* the CTA's own copy: one at a time */
+    const float *values;              /* of a tile, [rows, cols] */
+    uint32_t cols, pitch;             /* elements; pitch: from row to row in the heap */
     enum mk_number number;
     int add;
 };
@@ -54,8 +55,8 @@ struct sim_rank {
     void (*fail)(void *context, const struct mk_failure *failure);
     /* A tile's math, its loads and its stores; may yield. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
-    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values are its caller's.
-     * NULL: it lands at once. */
+    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values and a weighted sum's terms are
+     * its caller's. NULL: it lands at once. */
     void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
     void *context;
 };

@@ -17,6 +17,7 @@ static const struct rules {
     [MK_OP_GEMM_AR] = {{ALWAYS, IF_GPUS, NEVER, ALWAYS}, 1, 0},
     [MK_OP_GEMM_RS] = {{ALWAYS, NEVER, NEVER, ALWAYS}, 1, 0},
     [MK_OP_MOE_DISPATCH_GEMM] = {{ALWAYS, ALWAYS, IF_NODES, NEVER}, 0, 1},
+    [MK_OP_MOE_FFN] = {{ALWAYS, ALWAYS, IF_NODES, ALWAYS}, 0, 1},
     [MK_OP_RING_ATTENTION] = {{ALWAYS, IF_GPUS, IF_NODES, NEVER}, 0, 0},
 };
 
@@ -65,7 +66,7 @@ static void draw_tuning(struct sim_random *r, struct mk_problem *q)
     struct mk_tuning *t = &q->tuning;
     memset(t, 0, sizeof *t);
     t->tile_m = 8 * some(r, 8);
-    t->tile_n = 8 * some(r, 8);
+    t->tile_n = (q->op == MK_OP_MOE_FFN ? 16 : 8) * some(r, 8); /* of moe_ffn half is the gate's */
     t->chunk_rows = rule->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
     t->pieces = rule->pieces ? some(r, 5) : 1;
     t->width = q->topo.gpus > 1 ? 1 + below(r, q->topo.gpus - 1) : 1;

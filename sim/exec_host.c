@@ -93,7 +93,7 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
     for (int i = 0; i < MK_SPACES - 1; i++)
         r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
     h->compute = h->plans[launch->plan->id - 1].compute;
-    compute_load_b(h->compute, launch->arguments[1]);
+    compute_load_b(h->compute, launch->arguments);
     r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
     for (uint32_t i = 0; i < r->cta_count; i++)
         sim_cta_begin(&r->ctas[i], r, i);

@@ -7,13 +7,14 @@
 
 struct sim_cta;
 
-/* C[rows, cols] = A[rows, k] * B[k, cols]; pitches in elements. */
+/* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
     uint64_t a, b, c; /* byte offset of the first element in its space */
     uint32_t a_pitch, b_pitch, c_pitch;
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */
+    uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: whose */
     enum mk_number c_number;
     int c_add; /* 1: C is added to what is there */
@@ -38,9 +39,10 @@ struct sim_op {
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at once but
      * for a call of `between` (NULL: none) while inputs are being read. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
-    /* Bytes of the arguments of one launch, 0 where there is none. */
+    /* Bytes of the arguments of one launch; those that it has none of stay 0. */
     void (*extents)(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1]);
-    uint32_t outputs; /* a bit for each argument that is one */
+    uint32_t outputs;     /* a bit for each argument that is one */
+    enum mk_space second; /* where a second B lies, beside that in argument 1; MK_SPACE_HEAP: there is none */
 
     /* The explorer's inputs and verdict with the op's own math; NULL: the probe's (sim/probe.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -51,7 +53,7 @@ struct sim_op {
 };
 
 extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs, sim_op_moe_dispatch_gemm,
-    sim_op_ring_attention;
+    sim_op_moe_ffn, sim_op_ring_attention;
 
 /* NULL where the op has no host form. */
 const struct sim_op *sim_op_of(enum mk_op op);

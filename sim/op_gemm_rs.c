@@ -39,7 +39,6 @@ static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
     bytes[0] = (uint64_t)p->m * p->k * 2;
     bytes[1] = (uint64_t)p->k * p->n * 2;
     bytes[2] = (uint64_t)p->shard_rows * p->n * 2;
-    bytes[3] = bytes[4] = 0;
 }
 
 static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

@@ -45,19 +45,56 @@ static void assign(const struct mk_route *r, uint8_t *heap)
         }
 }
 
-/* Tokens of `rank` that have an expert on `node`; returns how many. */
-static uint32_t list(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t node, uint32_t *out)
+/* How often a token of `rank` names an expert on `node`. */
+static uint32_t names(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t token, uint32_t node)
 {
     uint32_t count = 0;
-    for (uint32_t token = 0; token < r->tokens; token++)
-        for (uint32_t place = 0; place < r->k; place++) {
-            uint32_t expert = expert_of(r, heap, rank, (uint64_t)token * r->k + place);
-            if (expert != UINT32_MAX && expert / (r->rank_experts * r->topo.gpus) == node) {
-                out[count++] = token;
-                break;
-            }
-        }
+    for (uint32_t place = 0; place < r->k; place++) {
+        uint32_t expert = expert_of(r, heap, rank, (uint64_t)token * r->k + place);
+        count += expert != UINT32_MAX && expert / (r->rank_experts * r->topo.gpus) == node;
+    }
     return count;
+}
+
+/* Tokens of `rank` that have an expert on `node` and, unless it is 0, the table of how many come before each; returns how
+ * many. */
+static uint32_t list(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint32_t node, uint32_t *out,
+                     uint32_t *before)
+{
+    uint32_t count = 0;
+    for (uint32_t token = 0; token < r->tokens; token++) {
+        if (before)
+            before[token] = count;
+        if (names(r, heap, rank, token, node))
+            out[count++] = token;
+    }
+    if (before)
+        before[r->tokens] = count;
+    return count;
+}
+
+static uint32_t *before_of(const struct mk_route *r, uint8_t *heap, uint64_t table, uint32_t node)
+{
+    return table ? words(heap, table) + (uint64_t)node * (r->tokens + 1) : NULL;
+}
+
+/* What the way back needs: where rows of this rank came from, and how many come for each chunk of the rail's tokens. */
+static void trace_back(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t world = mk_world(&r->topo), node = mk_node_of(&r->topo, r->topo.rank);
+    uint32_t *position = words(heap, r->position), *origin = words(heap, r->origin);
+    uint64_t places = (uint64_t)r->tokens * r->k, chunks = mk_ceil_div(r->tokens, r->chunk_rows);
+    uint64_t *due = (uint64_t *)(void *)(heap + r->due);
+    for (uint32_t rank = 0; rank < world; rank++)
+        for (uint64_t i = 0; i < places; i++) {
+            uint32_t expert = expert_of(r, heap, rank, i);
+            if (expert != UINT32_MAX && expert / r->rank_experts == r->topo.rank)
+                origin[position[rank * places + i]] = (uint32_t)(rank * places + i);
+        }
+    for (uint32_t from = 0; from < r->topo.nodes; from++)
+        for (uint32_t token = 0; token < r->tokens; token++)
+            due[from * chunks + token / r->chunk_rows] +=
+                names(r, heap, mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank)), token, node);
 }
 
 void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
@@ -71,14 +108,20 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
         if (other == node)
             continue;
         words(heap, r->sent_count)[other] =
-            list(r, heap, r->topo.rank, other, words(heap, r->sent) + (uint64_t)other * r->tokens);
+            list(r, heap, r->topo.rank, other, words(heap, r->sent) + (uint64_t)other * r->tokens,
+                 before_of(r, heap, r->sent_before, other));
         words(heap, r->came_count)[other] = list(r, heap, mk_rank_at(&r->topo, other, local), node,
-                                                 words(heap, r->came) + (uint64_t)other * r->tokens);
+                                                 words(heap, r->came) + (uint64_t)other * r->tokens,
+                                                 before_of(r, heap, r->came_before, other));
     }
+    if (r->origin)
+        trace_back(r, heap);
     for (uint32_t i = 0; i < r->rank_experts; i++) {
         uint32_t expert = r->topo.rank * r->rank_experts + i;
-        said[2 * i] = first[expert];
-        said[2 * i + 1] = rows[expert];
+        if (r->summary_space != MK_SPACE_HEAP) {
+            said[2 * i] = first[expert];
+            said[2 * i + 1] = rows[expert];
+        }
         for (uint32_t row = 0; row < rows[expert]; row += r->tile_rows)
             wanted[(first[expert] + row) / r->tile_rows] +=
                 rows[expert] - row < r->tile_rows ? rows[expert] - row : r->tile_rows;

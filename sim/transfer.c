@@ -88,12 +88,40 @@ static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t 
     }
 }
 
+VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_number number, float weight,
+                                    uint64_t count)
+{
+    const uint16_t *half = (const uint16_t *)(const void *)from;
+    const float *whole = (const float *)(const void *)from;
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
+}
+
+static void combine_part(const struct sim_rank *r, const struct mk_combine *c, uint64_t first, uint64_t count)
+{
+    uint64_t size = c->from == MK_FP32 ? 4 : 2;
+    uint8_t *to = r->spaces[c->space] + c->destination;
+    for (uint64_t i = first, n; i < first + count; i += n) {
+        float sum[LANES] = {0};
+        n = first + count - i < LANES ? first + count - i : LANES;
+        for (uint32_t term = 0; term < c->count; term++)
+            add_weighted(sum, r->spaces[MK_SPACE_HEAP] + c->terms[term].source + i * size,
+                         (enum mk_number)c->from, c->terms[term].weight, n);
+        if (c->to == MK_FP32)
+            memcpy(to + i * 4, sum, n * 4);
+        else
+            narrow((uint16_t *)(void *)to + i, sum, n);
+    }
+}
+
 void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first, uint64_t count)
 {
     if (t->kind == SIM_ROUTE)
         route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);
     else if (t->kind == SIM_SUM)
         sum_part(r, &t->sum, first / 2, count / 2);
+    else if (t->kind == SIM_COMBINE)
+        combine_part(r, t->combine, first / 2, count / 2);
     else if (t->kind == SIM_TILE)
         sim_store_part(t, r->peers[t->local] + t->offset, first, count);
     else

@@ -6,7 +6,7 @@ void sim_world_vary(struct sim_world_config *c)
     uint64_t seed = c->seed;
     uint32_t gpus = c->problem.topo.gpus, nodes = c->problem.topo.nodes;
     c->order = seed >> 2 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
-    int moe = c->problem.op == MK_OP_MOE_DISPATCH_GEMM;
+    int ffn = c->problem.op == MK_OP_MOE_FFN, moe = c->problem.op == MK_OP_MOE_DISPATCH_GEMM || ffn;
     int attends = c->problem.op == MK_OP_RING_ATTENTION || moe; /* not a GEMM of one A */
     c->problem.a_in_heap = attends ? 0 : (int)(seed >> 3 & 1);
     t->pieces = attends ? 1 : 1 + (uint32_t)(seed >> 4) % 3;
@@ -19,8 +19,8 @@ void sim_world_vary(struct sim_world_config *c)
     t->split.ctas[MK_INTRA_COMM] =
         moe || (gpus > 1 && c->problem.op != MK_OP_GEMM_RS) ? 1 + (uint32_t)(seed >> 7) % 2 : 0;
     t->split.ctas[MK_INTER_SEND] = nodes > 1 && !reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
-    t->split.ctas[MK_INTER_REDUCE] = reduces ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
-    if (reduces)
+    t->split.ctas[MK_INTER_REDUCE] = reduces || ffn ? 1 + (uint32_t)(seed >> 3) % 2 : 0;
+    if (reduces || ffn)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     c->ring_capacity = 1u << (seed >> 4) % 4;
     c->in_flight = seed >> 6 & 1 ? 2 : 0;

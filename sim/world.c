@@ -64,7 +64,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
 {
     struct sim_world *w = r->world;
     const struct sim_world_config *config = &w->config;
-    uint64_t bytes[MK_SPACES - 1];
+    uint64_t bytes[MK_SPACES - 1] = {0};
     r->launch++;
     w->op->extents(&r->plan, bytes);
     if (config->inputs) {
@@ -80,7 +80,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
         if (w->op->outputs >> i & 1)
             memset(r->arguments[i], 0xff, bytes[i]); /* NaN */
     if (r->compute)
-        compute_load_b(r->compute, r->arguments[1]);
+        compute_load_b(r->compute, r->arguments);
     r->rank.epoch = r->launch;
     for (uint32_t i = 0; i < w->ctas; i++)
         sim_cta_begin(&r->rank.ctas[i], &r->rank, i);
@@ -106,7 +106,7 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch,
-                            r->arguments[w->op->outputs >> 3 & 1 ? 3 : 2], text, sizeof text))
+                            r->arguments[__builtin_ctz(w->op->outputs)], text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->judge) {
         if (w->op->judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
@@ -153,7 +153,7 @@ static int make_network(struct sim_world *w, struct sim_world_rank *r)
 
 static int make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
-    uint64_t bytes[MK_SPACES - 1];
+    uint64_t bytes[MK_SPACES - 1] = {0};
     w->op->extents(&r->plan, bytes);
     r->heap = aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
     r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
@@ -198,7 +198,7 @@ static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t ran
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;
-    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), bytes[MK_SPACES - 1];
+    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), bytes[MK_SPACES - 1] = {0};
     if (problem.a_in_heap) {
         problem.a_offset = data;
         w->op->extents(&r->plan, bytes);

@@ -21,7 +21,7 @@ static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
 
 static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
 {
-    uint64_t bytes[MK_SPACES - 1], from = s->elements * (s->from == MK_FP32 ? 4 : 2),
+    uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2),
                                    to = s->elements * (s->to == MK_FP32 ? 4 : 2);
     r->world->op->extents(&r->plan, bytes);
     if (s->space >= MK_SPACES)
@@ -29,6 +29,20 @@ static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
     return within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
            (s->space == MK_SPACE_HEAP ? within(s->destination, to, first, r->heap_bytes)
                                       : within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
+}
+
+static int combine_in_bounds(const struct sim_world_rank *r, const struct mk_combine *c, uint64_t first)
+{
+    uint64_t bytes[MK_SPACES - 1] = {0}, from = c->elements * (c->from == MK_FP32 ? 4 : 2),
+                                   to = c->elements * (c->to == MK_FP32 ? 4 : 2);
+    r->world->op->extents(&r->plan, bytes);
+    if (c->count > MK_TERMS || c->space >= MK_SPACES)
+        return 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (!within(c->terms[i].source, from, first, r->heap_bytes))
+            return 0;
+    return c->space == MK_SPACE_HEAP ? within(c->destination, to, first, r->heap_bytes)
+                                     : within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);
 }
 
 static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
@@ -39,6 +53,8 @@ static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *
         return 1;
     if (t->kind == SIM_SUM)
         return sum_in_bounds(r, &t->sum, data);
+    if (t->kind == SIM_COMBINE)
+        return combine_in_bounds(r, t->combine, data);
     if (t->local >= r->plan.problem.topo.gpus)
         return 0;
     if (t->kind == SIM_TILE) {
@@ -79,6 +95,16 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
              to = from - mk_local_of(&r->plan.problem.topo, from) + t->local;
     struct sim_flight *f = &o->flights[o->first + o->count++];
     *f = (struct sim_flight){.transfer = *t, .due = w->now};
+    if (t->kind == SIM_COMBINE) {
+        f->combine = malloc(sizeof *f->combine);
+        if (!f->combine) {
+            o->count--;
+            sim_world_error(w, -ENOMEM, "no memory for what is on its way");
+            return;
+        }
+        *f->combine = *t->combine;
+        f->transfer.combine = f->combine;
+    }
     if (t->kind == SIM_TILE) {
         f->values = malloc(t->bytes / 2 * sizeof *f->values);
         if (!f->values) {
@@ -91,7 +117,7 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy)
         f->due =
-            costs->copy(costs->context, w->now, from, t->kind == SIM_SUM || t->kind == SIM_ROUTE ? from : to,
+            costs->copy(costs->context, w->now, from, t->kind == SIM_COPY || t->kind == SIM_TILE ? to : from,
                         t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
     else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
@@ -153,7 +179,9 @@ static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_fligh
                          mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
                          t->start, w->now);
         free(f->values);
+        free(f->combine);
         f->values = NULL;
+        f->combine = NULL;
     } else {
         const uint64_t *flag = (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
         if (t->kind == SIM_SET && *flag > t->value)
@@ -184,14 +212,16 @@ void sim_outbox_step(struct sim_world_rank *r, uint32_t cta)
 
 void sim_outbox_free(struct sim_outbox *o)
 {
-    for (uint32_t i = 0; i < o->count; i++)
+    for (uint32_t i = 0; i < o->count; i++) {
         free(o->flights[o->first + i].values);
+        free(o->flights[o->first + i].combine);
+    }
     free(o->flights);
 }
 
 static void store_probe(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
 {
-    struct sim_operands o;
+    struct sim_operands o = {0};
     uint64_t hash;
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
     for (uint32_t row = 0; row < tile->rows; row++) {
@@ -204,7 +234,7 @@ static void store_probe(struct sim_world_rank *r, const struct mk_tile *tile, co
 static void load_probe(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
                        float *rows)
 {
-    struct sim_operands o;
+    struct sim_operands o = {0};
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
     const uint16_t *a = (const uint16_t *)(const void *)(r->rank.spaces[o.a_space] + o.a);
     for (uint32_t row = first; row < first + count; row++) {

@@ -17,6 +17,7 @@ struct sim_flight {
     uint64_t moved; /* bytes that have landed */
     int landed;
     float *values; /* a tile's, its own copy */
+    struct mk_combine *combine; /* a weighted sum's, its own copy */
 };
 
 /* What a CTA has issued and what has not landed, oldest first: flights[first .. first + count - 1]. */

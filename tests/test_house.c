@@ -248,6 +248,7 @@ static void roles_compile_for_the_gpu(void **state)
              "__device__ int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
              "__device__ void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
              "__device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
+             "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"
              "__device__ void mk_cta_route(mk_cta *, const mk_route *) {}\n"
              "__device__ uint32_t mk_cta_load(mk_cta *, uint64_t) { return 0; }\n"
              "__device__ uint64_t mk_cta_load64(mk_cta *, uint64_t) { return 0; }\n"
@@ -283,6 +284,12 @@ static void roles_compile_for_the_gpu(void **state)
              "    moe_tile(&p, &c, blockIdx.x, &t);\n"
              "    *out = moe_before(&p, &c, &t) + moe_intra_comm(&p.dispatch, &c) +\n"
              "           moe_inter_send(&p.dispatch, &c);\n"
+             "}\n"
+             "__global__ void layer(moe_ffn_plan p, mk_cta c, int *out) {\n"
+             "    mk_tile t;\n"
+             "    moe_ffn_tile(&p, &c, blockIdx.x, &t);\n"
+             "    moe_ffn_after(&p, &c, &t, 1);\n"
+             "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_intra_comm(&p, &c) + moe_ffn_inter_reduce(&p, &c);\n"
              "}\n");
     snprintf(command, sizeof command,
              "nice %s -std=c++17 -I. -gencode=arch=compute_90a,code=sm_90a -Werror all-warnings --cubin -o "

@@ -28,6 +28,7 @@ static const struct {
 } ops[] = {
     {MK_OP_AG_GEMM, 2600},        {MK_OP_GEMM_RS, 1800},           {MK_OP_GEMM_AR, 1600},
     {MK_OP_RING_ATTENTION, 1800}, {MK_OP_MOE_DISPATCH_GEMM, 2600},
+    {MK_OP_MOE_FFN, 1500},
 };
 
 /* What the processes that share the work have found. */

@@ -64,6 +64,19 @@ static void test_moe(void **state)
     assert_non_null(strstr(r.out_text, "T,H,I,experts,k 24,64,40,8,2"));
 }
 
+static void test_moe_ffn(void **state)
+{
+    expect_right("moe_ffn", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
+    expect_right("moe_ffn", "--nodes 1 --gpus 4 --moe 40,192,72,16,8 --b-layout nk --iters 4");
+    expect_right("moe_ffn", "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none --deterministic");
+    expect_right("moe_ffn", "--nodes 2 --gpus 2 --moe 64,128,64,4,1 --iters 4 --routing one");
+    expect_right("moe_ffn", "--nodes 3 --gpus 2 --moe 40,64,136,12,8 --iters 4 --routing few --tile 16,48 "
+                            "--chunk-rows 8 --roles compute=3,intra_comm=2,inter_send=2,inter_reduce=2");
+    expect_right("moe_ffn", "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0 --deterministic "
+                            "--b-layout nk");
+    assert_non_null(strstr(r.out_text, "T,H,I,experts,k 24,64,40,8,2"));
+}
+
 static void test_bytes_in_the_table(void **state)
 {
     /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the network. */
@@ -84,6 +97,7 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_moe),
+        cmocka_unit_test(test_moe_ffn),
         cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

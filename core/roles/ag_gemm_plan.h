@@ -111,6 +111,7 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     tile->c = MK_SPACE_ARG2;
     tile->c_local = 0;
     tile->c_slab = tile->slab;
+    tile->stage = 0;
 }
 
 #endif

@@ -169,6 +169,7 @@ MK_PURE void gemm_rs_tile(const struct gemm_rs_plan *p, uint32_t t, struct mk_ti
     tile->c = MK_SPACE_HEAP;
     tile->c_local = owner;
     tile->c_slab = gemm_rs_partial_slab(p, node, owner_node, local);
+    tile->stage = 0;
 }
 
 /* Heap offset of the first element of a tile's C, on the rank that it goes to. */

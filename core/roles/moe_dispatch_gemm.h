@@ -30,7 +30,7 @@ MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta
         }
         uint32_t row = t % row_tiles * d->tile_m;
         tile->a = MK_SPACE_HEAP;
-        tile->a_slab = tile->c_slab = tile->c_local = 0;
+        tile->a_slab = tile->c_slab = tile->c_local = tile->stage = 0;
         tile->slab = expert;
         tile->row = mk_cta_load(cta, d->route.first + (first_expert + expert) * 4) + row;
         tile->col = t / row_tiles * p->tile_n;

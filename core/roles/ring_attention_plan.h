@@ -124,7 +124,7 @@ MK_PURE void ring_attention_tile(const struct ring_attention_plan *p, uint32_t t
     tile->col = (q.batch * p->heads + q.head) * p->head_dim;
     tile->cols = p->head_dim;
     tile->c = MK_SPACE_ARG3;
-    tile->c_local = tile->c_slab = 0;
+    tile->c_local = tile->c_slab = tile->stage = 0;
 }
 
 #endif

@@ -1,0 +1,195 @@
+/* The plan of the MoE feed-forward layer: which shapes it takes, and where everything lies. */
+#include "core/plan_ops.h"
+
+#include <stdio.h>
+
+static void choose(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    if (!t->cluster)
+        t->cluster = 1;
+    if (!t->tile_m)
+        t->tile_m = cuda ? 128 : 32;
+    if (!t->tile_n)
+        t->tile_n = cuda ? 256 : 64;
+    if (!t->chunk_rows)
+        t->chunk_rows = cuda ? 64 : 16;
+    if (!t->pieces)
+        t->pieces = 1;
+    uint32_t *ctas = t->split.ctas;
+    if (mk_total_ctas(&t->split))
+        return;
+    ctas[MK_INTRA_COMM] = cuda ? 12 : 1;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? 4 : 1) : 0;
+    ctas[MK_INTER_REDUCE] = cuda ? 8 : 1;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
+    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+}
+
+static int check_tuning(struct mk_problem *q, char *error, size_t size)
+{
+    const uint32_t *ctas = q->tuning.split.ctas;
+    if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
+        !ctas[MK_INTER_REDUCE])
+        return plan_refuse(error, size,
+                           "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes moe_ffn takes "
+                           "at least 1 compute, at least 1 intra_comm, %s inter_send and at least 1 inter_reduce CTAs",
+                           ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes,
+                           q->topo.nodes > 1 ? "at least 1" : "no");
+    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
+        return plan_refuse(error, size,
+                           "moe_ffn moves whole chunks and computes tiles of one CTA: pieces and cluster are 1");
+    if (q->tuning.tile_n % 16)
+        return plan_refuse(error, size,
+                           "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
+                           "works is %llu",
+                           q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
+    uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
+    q->tuning.chunk_rows = q->tuning.tile_m;
+    int result = plan_check_tuning(q, error, size);
+    q->tuning.chunk_rows = chunk_rows;
+    return result;
+}
+
+/* In the heap from *next on; what must begin as 0 comes first. */
+static void lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
+{
+    struct moe_dispatch_plan *d = &m->dispatch;
+    uint64_t nodes = d->topo.nodes, rows = (uint64_t)d->row_tiles * d->tile_m, begin = *next;
+    uint64_t away = nodes > 1 ? nodes * d->tokens * m->result_bytes : 0;
+    struct mk_route *r = &d->route;
+    r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
+    r->due = plan_take_moe(next, nodes * d->chunks * 8);
+    p->zero_bytes = *next - begin;
+    r->chunk_rows = d->chunk_rows;
+    r->origin = plan_take_moe(next, rows * 4);
+    r->sent_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
+    r->came_before = plan_take_moe(next, nodes * (d->tokens + 1ull) * 4);
+    r->summary_space = MK_SPACE_HEAP;
+    plan_lay_out_moe(d, p->flag_base, 1, next);
+    m->acted = plan_take_moe(next, rows * m->act_bytes);
+    m->made = m->number == MK_BF16 ? d->gathered : plan_take_moe(next, rows * m->result_bytes);
+    m->back = plan_take_moe(next, d->topo.gpus > 1 ? nodes * d->tokens * d->k * m->result_bytes : 0);
+    m->sums = plan_take_moe(next, away);
+    m->whole = plan_take_moe(next, away);
+}
+
+static int build(struct mk_plan *p, char *error, size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    struct moe_ffn_plan *m = &p->u.moe_ffn;
+    int result = plan_check_moe(q, error, size);
+    if (result)
+        return result;
+    choose(q);
+    result = check_tuning(q, error, size);
+    if (result)
+        return result;
+    struct moe_dispatch_plan *d = &m->dispatch;
+    uint64_t row_tiles, flags = plan_size_moe(d, q, &row_tiles), next = p->heap_base;
+    uint64_t chunks = (uint64_t)q->topo.nodes * d->chunks;
+    flags += 2 * row_tiles + 2 * chunks;
+    m->split = q->tuning.split;
+    m->hidden = (uint32_t)q->moe.hidden;
+    m->inner = (uint32_t)q->moe.inner;
+    m->tile_n = q->tuning.tile_n;
+    m->up_cols = m->tile_n / 2;
+    m->up_tiles = (uint32_t)mk_ceil_div(m->inner, m->up_cols);
+    m->down_tiles = (uint32_t)mk_ceil_div(m->hidden, m->tile_n);
+    m->group_tiles = q->exec == MK_EXEC_CUDA ? 16 : 2;
+    m->number = q->deterministic ? MK_FP32 : MK_BF16;
+    m->act_bytes = m->inner * 2ull;
+    m->result_bytes = m->hidden * (q->deterministic ? 4ull : 2ull);
+    q->m = row_tiles * d->tile_m;
+    q->n = 2 * q->moe.inner;
+    q->k = q->moe.hidden > q->moe.inner ? q->moe.hidden : q->moe.inner; /* the longest sum */
+    if (row_tiles > UINT32_MAX / d->tile_m || flags > UINT32_MAX)
+        return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
+    d->row_tiles = (uint32_t)row_tiles;
+    lay_out(p, m, &next);
+    uint64_t put = d->chunk_rows * m->result_bytes;
+    result = plan_take(p, row_tiles * (m->up_tiles + m->down_tiles), flags, next - p->heap_base,
+                       put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
+    if (result)
+        return result;
+    m->tiles = p->tiles;
+    m->flag_acted = d->flag_rows + d->row_tiles;
+    m->flag_made = m->flag_acted + d->row_tiles;
+    m->flag_back = m->flag_made + d->row_tiles;
+    m->flag_sum = m->flag_back + (uint32_t)chunks;
+    p->chunks = 2 * mk_world(&q->topo) * d->chunks;
+    return 0;
+}
+
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    uint32_t me = d->topo.rank, local = mk_local_of(&d->topo, me);
+    if (plan_describe_moe_flag(d, flag, out))
+        return;
+    if (flag < m->flag_back) { /* this rank's own tiles */
+        int acted = flag < m->flag_made;
+        uint32_t row = (flag - (acted ? m->flag_acted : m->flag_made)) * d->tile_m;
+        snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row, row + d->tile_m - 1,
+                 acted ? "activation" : "results");
+        return;
+    }
+    uint32_t number = flag - (flag < m->flag_sum ? m->flag_back : m->flag_sum), node = number / d->chunks;
+    out->chunk = number % d->chunks;
+    if (flag < m->flag_sum) { /* many ranks' rows: none can be named */
+        snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens", out->chunk,
+                 mk_rank_at(&d->topo, node, local));
+        out->chunk = UINT32_MAX;
+        return;
+    }
+    out->producer = mk_rank_at(&d->topo, node, local);
+    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, out->chunk);
+}
+
+/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    uint32_t across = m->up_tiles + m->down_tiles, col = id % across;
+    if (col < m->up_tiles)
+        moe_ffn_columns(m, MOE_FFN_UP, col, out);
+    else
+        moe_ffn_columns(m, MOE_FFN_DOWN, col - m->up_tiles, out);
+    out->slab = m->dispatch.topo.rank;
+    out->row = id / across * m->dispatch.tile_m;
+    out->rows = m->dispatch.tile_m;
+}
+
+/* Tokens on their way to their experts, then what comes back for them. */
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+{
+    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    uint32_t world = mk_world(&m->dispatch.topo);
+    *rank = id / m->dispatch.chunks % world;
+    *number = id % m->dispatch.chunks;
+    *bytes = m->dispatch.chunk_rows *
+             (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
+}
+
+/* Whatever is routed where, on the average of the ranks: products of all places; at most what dispatch moves, and a row back
+ * for each row there. */
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+{
+    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_dispatch_plan *d = &m->dispatch;
+    uint64_t others = d->topo.nodes - 1, places = (uint64_t)d->tokens * d->k;
+    plan_moe_dispatch_work(d, nvlink_bytes, network_bytes);
+    *flop = 6.0 * (double)places * m->hidden * m->inner;
+    *network_bytes += (others < d->k ? others : d->k) * d->tokens * m->result_bytes;
+    *nvlink_bytes += d->topo.gpus > 1 ? places * m->result_bytes : 0;
+}
+
+const struct plan_op plan_op_moe_ffn = {
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
+};

@@ -1,0 +1,307 @@
+/* The MoE feed-forward layer: each token through its k experts and back, summed by weight, as one schedule for every
+ * executor.
+ *
+ *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float   each rank's tokens, their experts (core/roles/moe_dispatch.h)
+ *                                                               and what each counts for
+ *   B1_r [E/W, H, 2 I], B2_r [E/W, I, H]                        of the experts of a rank; B1: gate, then up
+ *   Y_r [T, H] = sum over its k of weight * (silu(x gate) * (x up)) B2; zeros for a token that names no expert
+ *
+ *   intra_comm, inter_send   tokens to their experts, as in core/roles/moe_dispatch.h; then intra_comm takes each row of
+ *                            results as it is made to the rank of this node that is on the token's rail
+ *   compute                  up: a tile reads columns of gate and the same of up, and stores silu(gate) * up; down: a tile of
+ *                            results, once all columns of its rows' activation are stored. Experts go through the stages in
+ *                            groups of rows of tiles: up of a group, then down of the group before, whose last tiles of up
+ *                            are then done: no CTA waits for another stage, and no stage waits for all experts
+ *   inter_reduce             who is on a token's rail adds its rows of this node, by weight; for a token of another node it
+ *                            puts the sum along the rail, one row; at the token's source the nodes' sums are added to Y
+ *
+ * Minimum bytes, which depend on the ids: those of dispatch, and the same way back. A token's rows of a node are added there,
+ * so each other node where it has an expert sends one row, on the token's rail; into the rank that adds comes, over NVLink, a
+ * row for each expert on another rank of that node. (Rows of one token on one rank could be added before they move, as the
+ * token could go there once: that would make every row wait for the rank's last expert.) A row is H numbers, bf16 in fast
+ * mode and fp32 in deterministic mode.
+ *
+ * Sums are fp32 in one order: nodes in order, in a node experts in order (which is rank order), then places. So results have
+ * the same bits on every run in both modes. In fast mode rows, and nodes' sums, are rounded to bf16 on their way: with the
+ * rounding of the activation and of Y, four independent ones of u = 1.66e-3 in the norm, 2 u = 3.3e-3 in all; deterministic
+ * sqrt(2) u = 2.4e-3.
+ *
+ * No credits and one buffer of everything but ids and weights, as in dispatch: whatever moves in a launch moves after every
+ * rank's ids are here, and who has sent them has ended the launch before: it has Y, so that every row and sum for it has
+ * come, and all its own rows and sums have been read. Where results are bf16 they are stored over the rows of A that they
+ * come from, which nobody reads once all columns of their activation are there.
+ *
+ * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts of tiles, so that `wanted`
+ * times the columns of tiles is the target), back[node][chunk] (counts rows; the table `due` is the target), sum[node][chunk].
+ */
+#ifndef MK_ROLES_MOE_FFN_H
+#define MK_ROLES_MOE_FFN_H
+
+#include "core/roles/moe_dispatch.h"
+#include "core/roles/moe_ffn_plan.h"
+
+/* Tile number `t` of a group: rows of tiles [first, first + count) of an expert in stage `stage`. Tiles of one column of B
+ * come one after the other. */
+MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t expert, uint32_t first,
+                             uint32_t count, uint32_t stage, uint32_t t, struct mk_tile *tile)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
+    uint32_t row = (first + t % count) * d->tile_m, rows = mk_cta_load(cta, d->route.rows + entry);
+    moe_ffn_columns(p, stage, t / count, tile);
+    tile->slab = expert;
+    tile->row = mk_cta_load(cta, d->route.first + entry) + row;
+    tile->rows = rows - row < d->tile_m ? rows - row : d->tile_m;
+    tile->id = moe_ffn_tile_id(p, tile->row / d->tile_m, stage, t / count);
+}
+
+/* Tile number `t` of this rank, in the order of computation; rows is 0 where there is none. */
+MK_ROLE void moe_ffn_tile(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t t, struct mk_tile *tile)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint64_t table = d->route.rows + d->topo.rank * d->rank_experts * 4ull;
+    uint32_t before = 0, before_first = 0, before_count = 0; /* the group whose turn to go down is next */
+    tile->rows = 0;
+    for (uint32_t expert = 0; expert <= d->rank_experts; expert++) {
+        uint32_t rows = expert < d->rank_experts ? mk_cta_load(cta, table + expert * 4ull) : 0;
+        uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, d->tile_m), first = 0;
+        if (!rows && expert < d->rank_experts)
+            continue;
+        do { /* once, with no rows of tiles, behind the last expert */
+            uint32_t count = row_tiles - first < p->group_tiles ? row_tiles - first : p->group_tiles;
+            uint32_t up = count * p->up_tiles, down = before_count * p->down_tiles;
+            if (t < up) {
+                moe_ffn_tile_of(p, cta, expert, first, count, MOE_FFN_UP, t, tile);
+                return;
+            }
+            t -= up;
+            if (t < down) {
+                moe_ffn_tile_of(p, cta, before, before_first, before_count, MOE_FFN_DOWN, t, tile);
+                return;
+            }
+            t -= down;
+            before = expert;
+            before_first = first;
+            before_count = count;
+            first += count;
+        } while (first < row_tiles);
+    }
+}
+
+/* Waits until all `columns` of tiles of the rows that row `row` is of are stored. */
+MK_ROLE int moe_ffn_await(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t flag, uint32_t row,
+                          uint32_t columns)
+{
+    uint64_t wanted = mk_cta_load64(cta, p->dispatch.route.wanted + row / p->dispatch.tile_m * 8ull);
+    return mk_cta_wait(cta, flag, wanted * columns * MK_TILE_PARTS, MK_CAUSE_DATA);
+}
+
+/* Before the loads of a tile's A. */
+MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct mk_tile *tile)
+{
+    return tile->stage == MOE_FFN_UP
+               ? moe_await_rows(&p->dispatch, cta, tile->row)
+               : moe_ffn_await(p, cta, moe_ffn_acted_flag(p, tile->row), tile->row, p->up_tiles);
+}
+
+/* `parts` of MK_TILE_PARTS of the tile are stored. */
+MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct mk_tile *tile,
+                           uint32_t parts)
+{
+    uint32_t flag = tile->stage == MOE_FFN_UP ? moe_ffn_acted_flag(p, tile->row) : moe_ffn_made_flag(p, tile->row);
+    mk_cta_add(cta, tile->c_local, flag, (uint64_t)tile->rows * parts);
+}
+
+/* Row `row` of the results to the rank of this node that is on its token's rail (tell 0), then its arrival (tell 1). */
+MK_ROLE void moe_ffn_return_row(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, int tell)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t origin = mk_cta_load(cta, d->route.origin + row * 4ull), places = d->tokens * d->k;
+    uint32_t rank = origin / places, place = origin % places, chunk = place / d->k / d->chunk_rows;
+    uint32_t node = mk_node_of(&d->topo, rank), local = mk_local_of(&d->topo, rank);
+    struct mk_chunk c;
+    if (tell) {
+        mk_cta_add(cta, local, moe_ffn_back_flag(p, node, chunk), 1);
+        return;
+    }
+    if (local == mk_local_of(&d->topo, d->topo.rank)) /* it is added from where it is */
+        return;
+    c.id = moe_ffn_back_id(p, rank, chunk);
+    c.space = MK_SPACE_HEAP;
+    c.source = p->made + row * p->result_bytes;
+    c.destination = p->back + ((uint64_t)node * places + place) * p->result_bytes;
+    c.bytes = p->result_bytes;
+    mk_cta_copy(cta, local, &c);
+}
+
+MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t turn = 0;
+    if (moe_intra_comm(d, cta))
+        return 1;
+    for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
+        uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
+        uint32_t rows = mk_cta_load(cta, d->route.rows + entry), first = mk_cta_load(cta, d->route.first + entry);
+        for (uint32_t row = first; row < first + rows; row += d->tile_m) {
+            if (turn++ % cta->count != cta->index)
+                continue;
+            uint32_t end = first + rows - row < d->tile_m ? first + rows : row + d->tile_m;
+            if (moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles))
+                return 1;
+            for (int tell = 0; tell < 2; tell++) /* all are moved before any is told: one settling of copies */
+                for (uint32_t i = row; i < end; i++)
+                    moe_ffn_return_row(p, cta, i, tell);
+        }
+    }
+    return 0;
+}
+
+/* The rows that a token of `rank` has on this node, in the order of their experts, behind the terms that *c has. */
+MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank, uint32_t token,
+                              struct mk_combine *c)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint64_t ids = d->ids[cta->epoch & 1] + rank * d->ids_pitch, first = c->count;
+    uint32_t node = mk_node_of(&d->topo, d->topo.rank), experts[MK_TERMS];
+    for (uint32_t place = 0; place < d->k; place++) {
+        uint64_t at = (uint64_t)token * d->k + place;
+        uint32_t expert = mk_cta_load(cta, ids + at * 4), i = c->count;
+        if (expert >= d->experts || moe_node_of_expert(d, expert) != node)
+            continue;
+        for (; i > first && experts[i - 1] > expert; i--) {
+            experts[i] = experts[i - 1];
+            c->terms[i] = c->terms[i - 1];
+        }
+        uint64_t row = mk_cta_load(cta, d->route.position + rank * d->ids_bytes + at * 4);
+        experts[i] = expert;
+        c->terms[i].source = expert / d->rank_experts == d->topo.rank
+                                 ? p->made + row * p->result_bytes
+                                 : p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + at) *
+                                                 p->result_bytes;
+        c->terms[i].weight = mk_float_of(mk_cta_load(cta, ids + d->weights + at * 4));
+        c->count++;
+    }
+}
+
+MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node, uint32_t chunk)
+{
+    uint64_t due = mk_cta_load64(cta, p->dispatch.route.due + ((uint64_t)node * p->dispatch.chunks + chunk) * 8);
+    return mk_cta_wait(cta, moe_ffn_back_flag(p, node, chunk), due, MK_CAUSE_DATA);
+}
+
+/* Of how many tokens before `token` this rank's (sent_before) or its rail's (came_before) have an expert on the other's
+ * node. */
+MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta, uint64_t table, uint32_t node,
+                                      uint32_t token)
+{
+    return mk_cta_load(cta, table + ((uint64_t)node * (p->dispatch.tokens + 1) + token) * 4);
+}
+
+/* The tokens [*first, *end) of chunk `chunk`. */
+MK_ROLE void moe_ffn_tokens(const struct moe_ffn_plan *p, uint32_t chunk, uint32_t *first, uint32_t *end)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    *first = chunk * d->chunk_rows;
+    *end = d->tokens - *first < d->chunk_rows ? d->tokens : *first + d->chunk_rows;
+}
+
+/* This node's sums for chunk `chunk` of the tokens of this rail's rank of `node`, and on their way. */
+MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node, uint32_t chunk)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    const struct mk_route *r = &d->route;
+    uint32_t rank = mk_rank_at(&d->topo, node, mk_local_of(&d->topo, d->topo.rank)), first, end;
+    struct mk_combine s;
+    struct mk_chunk c;
+    moe_ffn_tokens(p, chunk, &first, &end);
+    uint32_t from = moe_ffn_before_token(p, cta, r->came_before, node, first),
+             to = moe_ffn_before_token(p, cta, r->came_before, node, end);
+    if (from == to)
+        return 0;
+    if (moe_ffn_await_back(p, cta, node, chunk))
+        return 1;
+    c.id = s.id = moe_ffn_back_id(p, rank, chunk);
+    c.space = s.space = MK_SPACE_HEAP;
+    s.from = s.to = p->number;
+    s.elements = p->hidden;
+    for (uint32_t i = from; i < to; i++) {
+        uint32_t token = mk_cta_load(cta, r->came + ((uint64_t)node * d->tokens + i) * 4);
+        s.count = 0;
+        s.destination = p->sums + ((uint64_t)node * d->tokens + i) * p->result_bytes;
+        moe_ffn_add_rows(p, cta, rank, token, &s);
+        mk_cta_combine(cta, &s);
+    }
+    c.source = p->sums + ((uint64_t)node * d->tokens + from) * p->result_bytes;
+    c.destination =
+        p->whole + ((uint64_t)mk_node_of(&d->topo, d->topo.rank) * d->tokens + from) * p->result_bytes;
+    c.bytes = (to - from) * p->result_bytes;
+    return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, mk_node_of(&d->topo, d->topo.rank), chunk));
+}
+
+/* All that chunk `chunk` of this rank's tokens is the sum of is here. */
+MK_ROLE int moe_ffn_await_whole(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t chunk)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t node = mk_node_of(&d->topo, d->topo.rank), first, end;
+    moe_ffn_tokens(p, chunk, &first, &end);
+    if (moe_ffn_await_back(p, cta, node, chunk))
+        return 1;
+    for (uint32_t distance = 1; distance < d->topo.nodes; distance++) {
+        uint32_t other = (node + d->topo.nodes - distance) % d->topo.nodes;
+        if (moe_ffn_before_token(p, cta, d->route.sent_before, other, first) !=
+                moe_ffn_before_token(p, cta, d->route.sent_before, other, end) &&
+            mk_cta_wait(cta, moe_ffn_sum_flag(p, other, chunk), cta->epoch, MK_CAUSE_NETWORK))
+            return 1;
+    }
+    return 0;
+}
+
+/* Y of one of this rank's tokens. */
+MK_ROLE void moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t token)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    struct mk_combine s;
+    s.id = moe_ffn_back_id(p, d->topo.rank, token / d->chunk_rows);
+    s.count = 0;
+    for (uint32_t node = 0; node < d->topo.nodes; node++) {
+        if (node == mk_node_of(&d->topo, d->topo.rank)) {
+            moe_ffn_add_rows(p, cta, d->topo.rank, token, &s);
+            continue;
+        }
+        uint32_t i = moe_ffn_before_token(p, cta, d->route.sent_before, node, token);
+        if (moe_ffn_before_token(p, cta, d->route.sent_before, node, token + 1) == i)
+            continue;
+        s.terms[s.count].source = p->whole + ((uint64_t)node * d->tokens + i) * p->result_bytes;
+        s.terms[s.count++].weight = 1;
+    }
+    s.from = p->number;
+    s.to = MK_BF16;
+    s.elements = p->hidden;
+    s.space = MK_SPACE_ARG5;
+    s.destination = token * d->row_bytes;
+    mk_cta_combine(cta, &s);
+}
+
+MK_ROLE int moe_ffn_inter_reduce(const struct moe_ffn_plan *p, struct mk_cta *cta)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t node = mk_node_of(&d->topo, d->topo.rank), turn = 0, first, end;
+    if (moe_await_routed(d, cta))
+        return 1;
+    for (uint32_t distance = 1; distance < d->topo.nodes; distance++)
+        for (uint32_t chunk = 0; chunk < d->chunks; chunk++)
+            if (turn++ % cta->count == cta->index &&
+                moe_ffn_send_sums(p, cta, (node + distance) % d->topo.nodes, chunk))
+                return 1;
+    for (uint32_t chunk = cta->index; chunk < d->chunks; chunk += cta->count) {
+        if (moe_ffn_await_whole(p, cta, chunk))
+            return 1;
+        moe_ffn_tokens(p, chunk, &first, &end);
+        for (uint32_t token = first; token < end; token++)
+            moe_ffn_total(p, cta, token);
+    }
+    return 0;
+}
+
+#endif

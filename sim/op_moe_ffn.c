@@ -1,0 +1,98 @@
+/* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a test
+ * compile the same file over a broken copy of the CTA interface. */
+#include "core/cta.h"
+#ifdef SIM_OP_BROKEN_CTA
+#include SIM_OP_BROKEN_CTA
+#endif
+#include "core/roles/moe_ffn.h"
+#include "sim/exact_moe_ffn.h"
+#include "sim/op.h"
+
+#ifndef SIM_OP_NAME
+#define SIM_OP_NAME sim_op_moe_ffn
+#endif
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_ffn_intra_comm(&plan->u.moe_ffn, cta);
+}
+
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_inter_send(&plan->u.moe_ffn.dispatch, cta);
+}
+
+static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_ffn_inter_reduce(&plan->u.moe_ffn, cta);
+}
+
+static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return moe_await_routed(&plan->u.moe_ffn.dispatch, cta);
+}
+
+static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+{
+    moe_ffn_tile(&plan->u.moe_ffn, cta, t, out);
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return moe_ffn_before(&plan->u.moe_ffn, cta, t);
+}
+
+static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    moe_ffn_after(&plan->u.moe_ffn, cta, t, MK_TILE_PARTS);
+}
+
+static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+                     struct sim_operands *out)
+{
+    const struct moe_ffn_plan *p = &plan->u.moe_ffn;
+    int transposed = plan->problem.b_transposed, up = t->stage == MOE_FFN_UP;
+    uint64_t k = up ? p->hidden : p->inner, n = up ? 2ull * p->inner : p->hidden;
+    out->a_space = out->c_space = MK_SPACE_HEAP;
+    out->a = up ? p->dispatch.gathered + t->row * p->dispatch.row_bytes : p->acted + t->row * p->act_bytes;
+    out->a_pitch = (uint32_t)k;
+    out->b_space = up ? MK_SPACE_ARG1 : MK_SPACE_ARG4;
+    out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * 2;
+    out->b_pitch = (uint32_t)(transposed ? k : n);
+    out->b_transposed = transposed;
+    out->gate = up ? (transposed ? p->inner * k : p->inner) * 2 : 0;
+    out->c_local = t->c_local;
+    out->c_number = up ? MK_BF16 : (enum mk_number)p->number;
+    out->c = up ? p->acted + t->row * p->act_bytes + t->col * 2ull
+                : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);
+    out->c_pitch = up ? p->inner : p->hidden;
+    out->c_add = 0;
+    out->rows = t->rows;
+    out->cols = t->cols;
+    out->k = (uint32_t)k;
+}
+
+static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
+{
+    const struct moe_ffn_plan *p = &plan->u.moe_ffn;
+    uint64_t product = (uint64_t)p->dispatch.rank_experts * p->hidden * p->inner * 2;
+    bytes[0] = bytes[5] = p->dispatch.tokens * p->dispatch.row_bytes;
+    bytes[1] = 2 * product;
+    bytes[2] = bytes[3] = p->dispatch.ids_bytes;
+    bytes[4] = product;
+}
+
+extern const struct sim_op SIM_OP_NAME;
+const struct sim_op SIM_OP_NAME = {
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send, [MK_INTER_REDUCE] = inter_reduce},
+    .open = open_tiles,
+    .tile = tile,
+    .before = before,
+    .after = after,
+    .operands = operands,
+    .extents = extents,
+    .outputs = 1u << 5,
+    .second = MK_SPACE_ARG4,
+    .fill = exact_moe_ffn_fill,
+    .judge = exact_moe_ffn_judge,
+};
