@@ -29,7 +29,7 @@ static int connect_pair(void **state)
 
 static int close_pair(void **state)
 {
-    nic_configure("bw=unlimited,latency=0ns,delay=0ns,fail-wr=none,drop-peer=none,seed=1");
+    nic_configure("bw=unlimited,latency=0ns,delay=0ns,fail-wr=none,drop-peer=none,only=all,seed=1");
     end_close(&a);
     end_close(&b);
     return 0;
@@ -98,6 +98,27 @@ static void shared_wire(void **state)
     assert_true(nic_seconds() - start > 0.01999);
     end_close(&c);
     end_close(&d);
+}
+
+/* One device of several is slow, delays, or fails; the others do not. */
+static void one_device(void **state)
+{
+    nic_configure("bw=10MB/s,latency=20ms,fail-wr=2:REM_OP_ERR,only=soft1");
+    assert_true(timed(IBV_WR_RDMA_WRITE, 100000, 8) < 0.02); /* on soft0 */
+    nic_configure("only=soft0,fail-wr=none,latency=0ns");
+    takes(IBV_WR_RDMA_WRITE, 100000, 8, 0.08);
+    struct ibv_context *other = nic_open(1);
+    struct end c = end_new(other, 1 << 20), d = end_new(other, 1 << 20);
+    ends_connect(&c, &d);
+    double start = nic_seconds();
+    struct ibv_sge sge = {(uintptr_t)c.buffer, 1000000, c.mr->lkey};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, end_address(&d), 0);
+    assert_int_equal(end_post(&c, &wr), 0);
+    cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
+    assert_true(nic_seconds() - start < 0.05); /* opened with the option set: 100 ms were it for all */
+    end_close(&c);
+    end_close(&d);
+    assert_int_equal(nic.ibv_close_device(other), 0);
 }
 
 /* A write's completion needs the way there and the way back, and messages in flight do not wait for each
@@ -392,7 +413,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         PAIR(bandwidth),   PAIR(shared_wire),  PAIR(latency),         PAIR(arrives_after_latency),
         PAIR(delay),       PAIR(seeded_delay), PAIR(failed_request),  PAIR(drop_after),
-        PAIR(broken_link), PAIR(counters),     PAIR(refused_strings), cmocka_unit_test(environment),
+        PAIR(broken_link), PAIR(one_device), PAIR(counters),     PAIR(refused_strings), cmocka_unit_test(environment),
     };
     if (argc == 2) /* the child of `environment` */
         return run_in_environment(!strcmp(argv[1], "good"));

@@ -98,6 +98,7 @@ static void apply(struct softnic_context *ctx, const struct softnic_options *old
     pthread_mutex_lock(&ctx->lock);
     bool roce = ctx->options.roce;
     ctx->options = *new;
+    softnic_options_narrow(&ctx->options, ctx->device->index);
     ctx->options.roce = roce; /* a port does not change its kind while it is open */
     if (new->seed != old->seed)
         ctx->random = new->seed;

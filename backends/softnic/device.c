@@ -72,6 +72,7 @@ static int set_up(struct softnic_context *ctx, struct softnic_device *device)
     if (error)
         return error;
     ctx->device = device;
+    softnic_options_narrow(&ctx->options, device->index);
     ctx->random = ctx->options.seed;
     ctx->event_write_fd = events[1];
     pthread_mutex_init(&ctx->lock, NULL);

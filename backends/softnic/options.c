@@ -49,6 +49,7 @@ void softnic_options_default(struct softnic_options *options)
                                         .efa_depth = 4096,
                                         .efa_rdma_bytes = 1u << 30,
                                         .drop_device = -1,
+                                        .only_device = -1,
                                         .delay_chance = 1,
                                         .seed = 1};
 }
@@ -184,25 +185,51 @@ static const char *set_reorder(struct softnic_options *o, const char *v)
     return NULL;
 }
 
+/* softK or softefaK, whose number is in *device; *rest points behind it. */
+static bool read_device(const char *text, int *device, const char **rest)
+{
+    uint64_t number;
+    bool efa = !strncmp(text, "softefa", 7);
+    if (strncmp(text, "soft", 4) || !read_count(text + (efa ? 7 : 4), &number, rest) || number >= SOFTNIC_MAX_DEVICES)
+        return false;
+    *device = (int)number + (efa ? SOFTNIC_EFA_FIRST : 0);
+    return true;
+}
+
 static const char *set_drop(struct softnic_options *o, const char *v)
 {
     static const char want[] = "none, softK or softefaK, or one of them with @N (after N messages)";
-    uint64_t device, after = 0;
-    if (!strcmp(v, "none")) {
-        o->drop_device = -1;
-        return NULL;
+    uint64_t after = 0;
+    int device = -1;
+    if (strcmp(v, "none")) {
+        if (!read_device(v, &device, &v) || (*v == '@' && !read_count(v + 1, &after, &v)) || *v)
+            return want;
+        o->drop_after = after;
     }
-    bool efa = !strncmp(v, "softefa", 7);
-    if (strncmp(v, "soft", 4) || !read_count(v + (efa ? 7 : 4), &device, &v) || device >= SOFTNIC_MAX_DEVICES)
-        return want;
-    device += efa ? SOFTNIC_EFA_FIRST : 0;
-    if (*v == '@' && !read_count(v + 1, &after, &v))
-        return want;
-    if (*v)
-        return want;
-    o->drop_device = (int)device;
-    o->drop_after = after;
+    o->drop_device = device;
     return NULL;
+}
+
+static const char *set_only(struct softnic_options *o, const char *v)
+{
+    int device = -1;
+    if (strcmp(v, "all") && (!read_device(v, &device, &v) || *v))
+        return "all, softK or softefaK";
+    o->only_device = device;
+    return NULL;
+}
+
+void softnic_options_narrow(struct softnic_options *options, int device)
+{
+    struct softnic_options standard;
+    if (options->only_device < 0 || options->only_device == device)
+        return;
+    softnic_options_default(&standard);
+    options->bytes_per_ns = standard.bytes_per_ns;
+    options->latency_ns = standard.latency_ns;
+    options->bw_given = options->latency_given = false;
+    options->delay_ns = standard.delay_ns;
+    options->fail_nth = standard.fail_nth;
 }
 
 static const char *set_delay(struct softnic_options *o, const char *v)
@@ -267,7 +294,7 @@ static const struct {
     {"efa-rdma", set_efa_rdma}, {"reorder", set_reorder}, {"link", set_link},
     {"copy", set_copy},         {"bw", set_bw},           {"latency", set_latency},
     {"drop-peer", set_drop},    {"delay", set_delay},     {"fail-wr", set_fail},
-    {"seed", set_seed},         {"gpu", set_gpu},
+    {"seed", set_seed},         {"gpu", set_gpu},         {"only", set_only},
     {"count", set_count},
 };
 
@@ -304,7 +331,7 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             snprintf(
                 error, error_size,
                 "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma reorder link copy bw "
-                "latency drop-peer delay fail-wr seed gpu count)",
+                "latency drop-peer delay fail-wr seed gpu only count)",
                 item);
             return -EINVAL;
         }

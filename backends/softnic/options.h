@@ -37,10 +37,14 @@ struct softnic_options {
     uint64_t fail_nth;            /* the work request that fails (1 is the first); 0: none */
     int fail_status;              /* enum ibv_wc_status */
     uint64_t seed;
+    int only_device; /* whom speed, delays and failing requests are for; -1: all */
     char count[112]; /* a file that says what each QP has sent to whom; empty: none */
 };
 
 void softnic_options_default(struct softnic_options *options);
+
+/* What is left of the options for one device: `only` may leave it without speed, delays and failures. */
+void softnic_options_narrow(struct softnic_options *options, int device);
 
 /* Applies `text` on top of *options. Returns 0, or -EINVAL with one sentence in `error` and *options
  * untouched. */
