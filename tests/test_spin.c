@@ -124,6 +124,7 @@ static void test_flags(void **state)
     expect_verified("flags", "-DIN_HEAP");
     /* Over RC, where puts leave from the gathered copy, the two buffers protect it even without a drain. */
     expect_verified("flags", "-DNO_DRAIN");
+    expect_verified("flags", "-DTURNS -DEPOCHS=3");
 }
 
 static void test_flags_mutants(void **state)
@@ -138,6 +139,7 @@ static void test_flags_mutants(void **state)
     expect_error("flags", "-DFORWARD_NOT_SENT", DEADLOCK);
     expect_error("flags", "-DONE_BUFFER", ASSERTION);
     expect_error("flags", "-DEPOCH_REUSED", ASSERTION);
+    expect_error("flags", "-DTURNS -DNO_DRAIN", DEADLOCK); /* the flag goes back */
     expect_error("flags", "-DIN_HEAP -DNO_DRAIN", ASSERTION);
 }
 

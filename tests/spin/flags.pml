@@ -13,10 +13,12 @@
  *
  * -D IN_HEAP: puts leave from the input itself, not from a copy staged in the gathered buffer.
  * -D SRD: two parts per put, in no order, each with an immediate that the receiving proxy counts; it publishes the flag.
+ * -D TURNS: a rank has two queue pairs and takes them in turn, so that one launch's put may overtake the last one's; without,
+ * each flag has its queue pair for good.
  * -D TWO_BY_TWO: four ranks, each forwards. -D EPOCHS=n: launches (4).
  * -D of one of these breaks it: FLAG_BEFORE_DATA (a push's) PUT_FLAG_BEFORE_DATA PUT_BEFORE_STAGING COMPUTE_DOES_NOT_WAIT
- * FORWARDER_DOES_NOT_WAIT FORWARD_NOT_SENT ONE_BUFFER EPOCH_REUSED; with IN_HEAP or SRD: NO_DRAIN; with SRD:
- * FIRST_PART_PUBLISHES */
+ * FORWARDER_DOES_NOT_WAIT FORWARD_NOT_SENT ONE_BUFFER EPOCH_REUSED; with IN_HEAP, SRD or TURNS: NO_DRAIN;
+ * with SRD: FIRST_PART_PUBLISHES */
 
 #ifndef EPOCHS
 #define EPOCHS 4
@@ -25,6 +27,14 @@
 #define PARTS 2
 #else
 #define PARTS 1
+#endif
+
+#ifdef TURNS
+#define QPS 2
+#define QP(rank, epoch) ((rank) * QPS + ((epoch) & 1))
+#else
+#define QPS PARTS
+#define QP(rank, epoch) ((rank) * QPS)
 #endif
 
 #ifdef TWO_BY_TWO
@@ -63,7 +73,7 @@ byte completed[RANKS]; /* parts of puts whose source may be written again */
 /* One wire per rank and kind, so that pushes and forwards overtake each other; one queue pair per rank and part. */
 chan pushes[RANKS] = [2] of { byte, byte }; /* epoch, content */
 chan forwards[RANKS] = [2] of { byte, byte };
-chan puts[RANKS * PARTS] = [2] of { byte }; /* epoch */
+chan puts[RANKS * QPS] = [2] of { byte }; /* epoch */
 
 /* What who reads a shard finds: an epoch, or 0 where its parts differ. */
 #ifdef SRD
@@ -121,8 +131,8 @@ inline stage()
 
 inline post()
 {
-    assert(nfull(puts[rank * PARTS])); /* the model's queues hold nobody back */
-    puts[rank * PARTS]!epoch;
+    assert(nfull(puts[QP(rank, epoch)])); /* the model's queues hold nobody back */
+    puts[QP(rank, epoch)]!epoch;
 #ifdef SRD
     assert(nfull(puts[rank * PARTS + 1]));
     puts[rank * PARTS + 1]!epoch
@@ -215,12 +225,12 @@ end:
 #ifndef SRD
 /* A queue pair: the data's write, then the flag's, in order. The completion comes with the flag: later would only be the
  * launch's end later, which it may be anyway. */
-proctype queue_pair(byte from, to)
+proctype queue_pair(chan way; byte from, to)
 {
     byte epoch, content;
 end:
     do
-    :: atomic { puts[from]?epoch -> content = SOURCE(from, epoch, 0) };
+    :: atomic { way?epoch -> content = SOURCE(from, epoch, 0) };
 #ifdef PUT_FLAG_BEFORE_DATA
         FLAG(to, from) = epoch;
         atomic { GATHERED(to, from, epoch, 0) = content; content = 0; epoch = 0; completed[from]++ }
@@ -288,7 +298,10 @@ init
             run part_of_puts(rank, PUT_TO(rank), 1);
             run counting_proxy(rank, PUT_TO(rank))
 #else
-            run queue_pair(rank, PUT_TO(rank))
+            run queue_pair(puts[QP(rank, 0)], rank, PUT_TO(rank));
+#ifdef TURNS
+            run queue_pair(puts[QP(rank, 1)], rank, PUT_TO(rank))
+#endif
 #endif
         }
     }
