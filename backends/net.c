@@ -17,6 +17,10 @@
 #include <string.h>
 #include <time.h>
 
+#ifdef MK_HAVE_VERBS
+_Static_assert((int)VERBS_RAILS_MAX == NIC_RAILS_MAX, "what is chosen can be opened");
+#endif
+
 #define MAX_MESSAGES ((uint64_t)1 << 20) /* of one rank's log */
 
 struct net {
@@ -76,7 +80,7 @@ static int open_verbs(void *context, struct fabric **out, const struct stage_mem
     struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
     if (memory) {
         c.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
-        c.options.qps = 1; /* puts to one peer land in order */
+        c.options.qps = c.device_count = 1; /* puts to one peer land in order */
     }
     return verbs_rc_open(out, &c, error, size);
 }
@@ -194,12 +198,14 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
     if (!rc)
-        rc = choose_nics(comm, 0, 1, &nic);
+        rc = choose_nics(comm, 0, comm->config.rails, &nic);
     if (!rc)
         rc = verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
     if (rc)
         return rc;
-    c.device = nic.devices[0];
+    c.device_count = nic.count;
+    for (uint32_t i = 0; i < nic.count; i++)
+        c.devices[i] = nic.devices[i];
     return open_any(comm, net, &c);
 #else
     snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");

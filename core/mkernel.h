@@ -22,7 +22,8 @@ struct mk_config {
     int listen_fd;               /* rank 0's listening socket, or -1 */
     char token[64];              /* the job's secret; also names its shared memory */
     char fabric[16];             /* "verbs" or "efa"; used where nodes > 1 */
-    char nic[64];                /* "soft", a device's name, or "" to choose */
+    char nic[256];               /* "soft", names of devices with commas between, or "" to choose among all */
+    uint32_t rails;              /* devices of this rank; 0: as many as it has for itself */
     uint64_t heap_bytes;         /* data part of the symmetric heap; 0: 1 GiB on a GPU, 256 MiB on the host */
     uint64_t flag_bytes;         /* flag part, 8 bytes a flag; 0: 16 MiB on a GPU, 1 MiB on the host */
     uint64_t timeout_ns;         /* of every wait; 0: 10 s */

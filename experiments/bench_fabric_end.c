@@ -55,7 +55,8 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
         ((uint64_t *)(void *)e->heap)[i] =
             rank ? 0 : i; /* touched, so that no page is first met while time runs */
     config.heap = (struct mr_heap){.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes};
-    config.device = e->nic;
+    config.device_count = 1;
+    config.devices[0] = e->nic;
     return verbs_rc_open(&e->fabric, &config, e->error, sizeof e->error);
 }
 

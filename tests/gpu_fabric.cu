@@ -101,7 +101,8 @@ static void open_all(int fd, int staged)
     MUST(!verbs_api_open(&api, VERBS_SOFT, error, sizeof error));
     peer = 1 - rank;
     config.api = &api;
-    config.device = rank ? "soft1" : "soft0";
+    config.devices[0] = rank ? "soft1" : "soft0";
+    config.device_count = 1;
     config.heap.memory = MK_MEMORY_CUDA;
     config.heap.base = heap;
     config.heap.flag_bytes = FLAG_BYTES;

@@ -83,9 +83,9 @@ static void completed(struct rc *rc, const struct ibv_wc *wc)
         return;
     }
     char detail[160];
-    const char *event = rc->device.event;
-    verbs_device_events(&rc->device);
-    int n = snprintf(detail, sizeof detail, "%s", rc->device.api->wc_status_str(wc->status));
+    const char *event = q->rail->device.event;
+    verbs_device_events(&q->rail->device);
+    int n = snprintf(detail, sizeof detail, "%s", rc->api->wc_status_str(wc->status));
     if (event[0])
         snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
     else if (wc->vendor_err)
@@ -108,7 +108,7 @@ static int report(struct rc *rc, struct fabric_completion *out, int max)
                 snprintf(out[n].detail, sizeof out[n].detail, "%s",
                          flight->status == peer->status
                              ? peer->detail
-                             : rc->device.api->wc_status_str((enum ibv_wc_status)flight->status));
+                             : rc->api->wc_status_str((enum ibv_wc_status)flight->status));
             peer->reported++;
             n++;
         }
@@ -125,13 +125,19 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
 {
     struct rc *rc = rc_of(fabric);
     struct ibv_wc wc[POLL_BATCH];
-    int n = rc->cq ? ibv_poll_cq(rc->cq, POLL_BATCH, wc) : 0;
-    if (n < 0)
-        break_all(rc, "the completion queue cannot be polled");
-    for (int i = 0; i < n; i++)
-        completed(rc, &wc[i]);
-    if (n == 0 && ++rc->idle_polls % EVENTS_EVERY == 0 && verbs_device_events(&rc->device))
-        break_all(rc, rc->device.event);
+    int idle = 1;
+    for (uint32_t rail = 0; rail < rc->rail_count; rail++) {
+        int n = rc->rails[rail].cq ? ibv_poll_cq(rc->rails[rail].cq, POLL_BATCH, wc) : 0;
+        if (n < 0)
+            break_all(rc, "a completion queue cannot be polled");
+        for (int i = 0; i < n; i++)
+            completed(rc, &wc[i]);
+        idle &= n == 0;
+    }
+    if (idle && ++rc->idle_polls % EVENTS_EVERY == 0)
+        for (uint32_t rail = 0; rail < rc->rail_count; rail++)
+            if (verbs_device_events(&rc->rails[rail].device))
+                break_all(rc, rc->rails[rail].device.event);
     return report(rc, out, max);
 }
 
@@ -155,14 +161,14 @@ static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q)
 static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
                        const struct fabric_put *put)
 {
-    for (uint64_t at = 0; at < put->bytes; at += rc->device.max_message) {
-        uint64_t bytes = put->bytes - at < rc->device.max_message ? put->bytes - at : rc->device.max_message;
+    for (uint64_t at = 0; at < put->bytes; at += rc->max_message) {
+        uint64_t bytes = put->bytes - at < rc->max_message ? put->bytes - at : rc->max_message;
         struct rc_slot *slot = next_slot(rc, q);
         slot->sge.addr = (uintptr_t)rc->heap.base + put->source + at;
         slot->sge.length = (uint32_t)bytes;
-        slot->sge.lkey = rc->mr.data->lkey;
+        slot->sge.lkey = q->rail->mr.data->lkey;
         slot->wr.wr.rdma.remote_addr = peer->heap_base + put->destination + at;
-        slot->wr.wr.rdma.rkey = peer->data_rkey;
+        slot->wr.wr.rdma.rkey = q->data_rkey;
     }
 }
 
@@ -175,7 +181,7 @@ static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
     slot->sge.length = sizeof slot->value;
     slot->sge.lkey = q->values ? q->values->lkey : 0;
     slot->wr.wr.rdma.remote_addr = peer->heap_base + 8ull * put->flag;
-    slot->wr.wr.rdma.rkey = peer->flag_rkey;
+    slot->wr.wr.rdma.rkey = q->flag_rkey;
     slot->wr.send_flags = q->values ? 0 : IBV_SEND_INLINE;
     if (++q->unsignaled >= (uint32_t)rc->options.signal_every) {
         slot->wr.send_flags |= IBV_SEND_SIGNALED;
@@ -183,16 +189,11 @@ static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
     }
 }
 
-static struct rc_qp *choose_qp(const struct rc *rc, struct rc_peer *peer, uint64_t wrs)
+/* A flag's QP, one for good: verbs_rc.h says why. The rank counts in, so that one chunk for each of several
+ * peers, which has the same flag at each, does not always take the same device. */
+static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
 {
-    for (uint32_t i = 0; i < peer->qps_in_use; i++) {
-        struct rc_qp *q = &peer->qps[(peer->turn + i) % peer->qps_in_use];
-        if (!q->broken && q->wr_queued + wrs - q->wr_retired <= rc->depth) {
-            peer->turn = (peer->turn + i + 1) % peer->qps_in_use;
-            return q;
-        }
-    }
-    return NULL;
+    return &peer->qps[(flag + peer->rank) % peer->qps_in_use];
 }
 
 /* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to
@@ -211,8 +212,7 @@ static void flush_qp(struct rc *rc, struct rc_qp *q)
         char detail[64];
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
-        rc->device.api->modify_qp(q->qp, &error,
-                                  IBV_QP_STATE); /* what was posted before it must not run on */
+        rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
         break_qp(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
     }
 }
@@ -237,7 +237,7 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
         return -ENOTCONN;
     if (peer->broken) /* the completion that says why may stand behind puts on other QPs */
         return peer->reported != peer->started ? -EAGAIN : -EPIPE;
-    uint64_t wrs = mk_ceil_div(put->bytes, rc->device.max_message) + 1;
+    uint64_t wrs = mk_ceil_div(put->bytes, rc->max_message) + 1;
     uint64_t data_end = put->destination + put->bytes;
     if (put->source + put->bytes > rc->heap.bytes || data_end > peer->heap_bytes ||
         8ull * put->flag >= peer->flag_bytes)
@@ -246,8 +246,8 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
         return -ERANGE; /* flags are no data: they lie in a region of their own */
     if (wrs > rc->depth)
         return -EMSGSIZE;
-    struct rc_qp *q = choose_qp(rc, peer, wrs);
-    if (!q || peer->started - peer->reported > rc->flight_mask) {
+    struct rc_qp *q = qp_of_flag(peer, put->flag);
+    if (q->wr_queued + wrs - q->wr_retired > rc->depth || peer->started - peer->reported > rc->flight_mask) {
         rc_flush(fabric); /* room comes from what is collected here */
         return -EAGAIN;
     }

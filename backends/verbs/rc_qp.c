@@ -6,39 +6,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How deep the queues can be: each work request may end in a completion (a QP in error flushes them all,
- * signaled or not), and one CQ takes them all. */
-static int choose_depth(struct rc *rc, char *error, size_t error_size)
+static uint32_t qps_of_rail(const struct rc *rc)
 {
-    const struct ibv_device_attr *a = &rc->device.attr;
-    uint64_t qps = (uint64_t)rc->peer_count * rc->qps_per_peer;
-    uint64_t depth = (uint64_t)rc->options.depth;
-    uint64_t longest =
-        mk_ceil_div(MK_CMD_MAX_BYTES, rc->device.max_message) + 1; /* writes of the longest command */
-    if (depth < longest && longest <= 1024)
-        depth = longest;
+    return rc->peer_count * (rc->qps_per_peer / rc->rail_count);
+}
+
+/* How deep the queues can be on one device: each work request may end in a completion (a QP in error flushes
+ * them all, signaled or not), and one CQ takes them all. */
+static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t error_size)
+{
+    const struct ibv_device_attr *a = &rail->device.attr;
+    uint64_t qps = qps_of_rail(rc), depth = rc->depth;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
         depth = (uint64_t)a->max_qp_wr;
     if (a->max_cqe > 0 && depth * qps > (uint64_t)a->max_cqe)
         depth = (uint64_t)a->max_cqe / qps;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
         snprintf(error, error_size, "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
-                 rc->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
+                 rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
         return -ENOSPC;
     }
     rc->depth = (uint32_t)depth;
     return 0;
 }
 
+/* The same for all QPs. */
+static int choose_depth(struct rc *rc, char *error, size_t error_size)
+{
+    uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->max_message) + 1; /* writes of the longest command */
+    int failed = 0;
+    rc->depth = (uint32_t)rc->options.depth;
+    if (rc->depth < longest && longest <= 1024)
+        rc->depth = (uint32_t)longest;
+    for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
+        failed = fit_depth(rc, &rc->rails[i], error, error_size);
+    return failed;
+}
+
 /* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered
  * memory. */
-static struct ibv_qp *create(struct rc *rc, uint32_t *max_inline)
+static struct ibv_qp *create(const struct rc *rc, struct rc_rail *rail)
 {
     const uint32_t wanted[] = {sizeof(uint64_t), 0};
     struct ibv_qp *qp = NULL;
     for (int i = 0; !qp && i < 2; i++) {
-        struct ibv_qp_init_attr attr = {.send_cq = rc->cq,
-                                        .recv_cq = rc->cq,
+        struct ibv_qp_init_attr attr = {.send_cq = rail->cq,
+                                        .recv_cq = rail->cq,
                                         .qp_type = IBV_QPT_RC,
                                         .cap = {.max_send_wr = rc->depth,
                                                 .max_recv_wr = 1,
@@ -46,64 +59,67 @@ static struct ibv_qp *create(struct rc *rc, uint32_t *max_inline)
                                                 .max_recv_sge = 1,
                                                 .max_inline_data = wanted[i]}};
         errno = 0;
-        qp = rc->device.api->create_qp(rc->device.pd, &attr);
-        *max_inline = qp ? attr.cap.max_inline_data : 0;
+        qp = rc->api->create_qp(rail->device.pd, &attr);
+        rail->max_inline = qp ? attr.cap.max_inline_data : 0;
     }
     return qp;
 }
 
-static int to_init(struct rc *rc, struct ibv_qp *qp)
+static int to_init(const struct verbs_device *d, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT, .port_num = rc->device.port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    return rc->device.api->modify_qp(qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+        .qp_state = IBV_QPS_INIT, .port_num = d->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    return d->api->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
 {
-    uint32_t max_inline;
+    const struct verbs_device *d = &q->rail->device;
     q->slots = calloc(rc->depth, sizeof *q->slots);
     q->puts = calloc(rc->depth, sizeof *q->puts);
     if (!q->slots || !q->puts)
         return -ENOMEM;
-    q->qp = create(rc, &max_inline);
+    q->qp = create(rc, q->rail);
     if (!q->qp) {
         int rc_ = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", rc->device.name, rc->depth,
+        snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", d->name, rc->depth,
                  strerror(-rc_));
         return rc_;
     }
-    if (max_inline < sizeof(uint64_t)) {
-        q->values = rc->device.api->reg_mr(rc->device.pd, q->slots, rc->depth * sizeof *q->slots,
-                                           IBV_ACCESS_LOCAL_WRITE);
+    if (q->rail->max_inline < sizeof(uint64_t)) {
+        q->values = d->api->reg_mr(d->pd, q->slots, rc->depth * sizeof *q->slots, IBV_ACCESS_LOCAL_WRITE);
         if (!q->values) {
-            snprintf(error, error_size, "%s cannot register a QP's flags: %s", rc->device.name,
-                     strerror(errno));
+            snprintf(error, error_size, "%s cannot register a QP's flags: %s", d->name, strerror(errno));
             return errno ? -errno : -ENOMEM;
         }
     }
-    rc->max_inline = max_inline;
-    int failed = to_init(rc, q->qp);
+    int failed = to_init(d, q->qp);
     if (failed)
-        snprintf(error, error_size, "%s: a QP does not get to INIT: %s", rc->device.name, strerror(failed));
+        snprintf(error, error_size, "%s: a QP does not get to INIT: %s", d->name, strerror(failed));
     return -abs(failed);
+}
+
+static int make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
+{
+    uint32_t entries = rc->depth * qps_of_rail(rc);
+    errno = 0;
+    rail->cq = rc->api->create_cq(rail->device.context, (int)entries, NULL, NULL, 0);
+    if (rail->cq)
+        return 0;
+    int failed = errno ? -errno : -ENOMEM;
+    snprintf(error, error_size, "%s cannot make a CQ of %u entries: %s", rail->device.name, entries,
+             strerror(-failed));
+    return failed;
 }
 
 int rc_qps_create(struct rc *rc, char *error, size_t error_size)
 {
     int failed = choose_depth(rc, error, error_size);
+    for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
+        failed = make_cq(rc, &rc->rails[i], error, error_size);
     if (failed)
         return failed;
     uint32_t qps = rc->peer_count * rc->qps_per_peer;
-    errno = 0;
-    rc->cq = rc->device.api->create_cq(rc->device.context, (int)(rc->depth * qps), NULL, NULL, 0);
-    if (!rc->cq) {
-        failed = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot make a CQ of %u entries: %s", rc->device.name, rc->depth * qps,
-                 strerror(-failed));
-        return failed;
-    }
     for (rc->flight_mask = 1; rc->flight_mask < (uint64_t)rc->depth * rc->qps_per_peer;)
         rc->flight_mask *= 2;
     rc->flight_mask--;
@@ -112,6 +128,7 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
         struct rc_qp *q = &rc->qps[i];
         q->index = i;
         q->peer = i / rc->qps_per_peer;
+        q->rail = &rc->rails[i % rc->qps_per_peer % rc->rail_count];
         failed = make_one(rc, q, error, error_size);
     }
     for (uint32_t i = 0; rc->qps && i < rc->peer_count && !failed; i++) {
@@ -128,10 +145,9 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
     return failed;
 }
 
-static struct ibv_ah_attr route(const struct rc *rc, const struct rc_address *peer)
+static struct ibv_ah_attr route(const struct verbs_options *o, const struct verbs_device *d,
+                                const struct rc_port *peer)
 {
-    const struct verbs_options *o = &rc->options;
-    const struct verbs_device *d = &rc->device;
     struct ibv_ah_attr a = {.dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     int other_subnet =
@@ -146,20 +162,32 @@ static struct ibv_ah_attr route(const struct rc *rc, const struct rc_address *pe
     return a;
 }
 
-int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, uint32_t qp_number,
-                  char *error, size_t error_size)
+/* The path's: what both ports have active, or less where that is asked for. */
+static uint32_t agree_mtu(const struct rc *rc, const struct verbs_device *d, const struct rc_port *peer)
+{
+    uint32_t mtu = verbs_mtu_bytes(d->port_attr.active_mtu), theirs = verbs_mtu_bytes((enum ibv_mtu)peer->mtu);
+    mtu = theirs < mtu ? theirs : mtu;
+    return rc->options.mtu && (uint64_t)rc->options.mtu < mtu ? (uint32_t)rc->options.mtu : mtu;
+}
+
+int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, const struct rc_port *port,
+                  uint32_t qp_number, char *error, size_t error_size)
 {
     const struct verbs_options *o = &rc->options;
-    const struct verbs_device *d = &rc->device;
+    const struct verbs_device *d = &q->rail->device;
+    uint32_t mtu = agree_mtu(rc, d, port);
+    rc->mtu = !rc->mtu || mtu < rc->mtu ? mtu : rc->mtu;
+    q->data_rkey = port->data_rkey;
+    q->flag_rkey = port->flag_rkey;
     /* Nobody reads or does atomics here, but some drivers refuse 0. */
     uint8_t reads = d->attr.max_qp_rd_atom > 0 ? 1 : 0;
     struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
-                                  .path_mtu = verbs_mtu_of(rc->mtu),
+                                  .path_mtu = verbs_mtu_of(mtu),
                                   .dest_qp_num = qp_number,
                                   .rq_psn = peer->psn,
                                   .max_dest_rd_atomic = reads,
                                   .min_rnr_timer = 12,
-                                  .ah_attr = route(rc, peer)};
+                                  .ah_attr = route(o, d, port)};
     int failed = d->api->modify_qp(q->qp, &receive,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -183,7 +211,7 @@ int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
 
 void rc_qps_destroy(struct rc *rc)
 {
-    const struct verbs_api *api = rc->device.api;
+    const struct verbs_api *api = rc->api;
     for (uint32_t i = 0; rc->qps && i < rc->peer_count * rc->qps_per_peer; i++) {
         if (rc->qps[i].qp)
             api->destroy_qp(rc->qps[i].qp);
@@ -192,7 +220,8 @@ void rc_qps_destroy(struct rc *rc)
         free(rc->qps[i].slots);
         free(rc->qps[i].puts);
     }
-    if (rc->cq)
-        api->destroy_cq(rc->cq);
+    for (uint32_t i = 0; i < rc->rail_count; i++)
+        if (rc->rails[i].cq)
+            api->destroy_cq(rc->rails[i].cq);
     free(rc->qps);
 }

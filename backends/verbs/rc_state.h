@@ -1,27 +1,33 @@
-/* Inside the verbs fabric: its QPs and its bookkeeping. */
+/* Inside the verbs fabric: its devices, its QPs and its bookkeeping. */
 #ifndef MK_RC_STATE_H
 #define MK_RC_STATE_H
 
 #include "backends/verbs/verbs_device.h"
 #include "backends/verbs/verbs_rc.h"
 
-#define RC_MAGIC 0x314352524b4d0001ull /* and version; also shows a peer of other byte order */
+#define RC_MAGIC 0x314352524b4d0002ull /* and version; also shows a peer of other byte order */
 #define RC_NO_PEER UINT32_MAX
 #define RC_ADDRESS_MAX 4096u
-#define RC_MAX_QPS 16u /* to one peer */
+#define RC_MAX_QPS 64u /* to one peer, on all devices */
+
+/* How one device of a rank is reached. */
+struct rc_port {
+    uint32_t data_rkey, flag_rkey;
+    uint16_t lid;
+    uint8_t link_layer, mtu; /* enum ibv_mtu */
+    uint8_t gid[16];
+};
 
 /* What a rank tells its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the
  * magic catches others. */
 struct rc_address {
     uint64_t magic;
     uint64_t heap_base, heap_bytes, flag_bytes;
-    uint32_t rank, peer_count, qps; /* qps: QPs to each peer */
-    uint32_t data_rkey, flag_rkey;
+    uint32_t rank, peer_count, qps; /* qps: QPs to each peer; number i is on port i modulo rails */
     uint32_t psn;
-    uint16_t lid;
-    uint8_t link_layer, mtu; /* enum ibv_mtu */
-    uint8_t gid[16];
-    uint32_t provider;     /* enum verbs_provider */
+    uint32_t provider; /* enum verbs_provider */
+    uint32_t rails;    /* devices */
+    struct rc_port ports[VERBS_RAILS_MAX];
     uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order */
 };
 
@@ -46,8 +52,10 @@ struct rc_put {
 
 struct rc_qp {
     struct ibv_qp *qp;
+    struct rc_rail *rail;
     uint32_t peer;  /* index */
     uint32_t index; /* in rc->qps */
+    uint32_t data_rkey, flag_rkey; /* of the peer's device at the other end */
     struct rc_slot *slots;
     struct ibv_mr *values;         /* the slots, registered, where the device has no inline data; else NULL */
     uint64_t wr_queued, wr_posted; /* work requests made; handed to the device */
@@ -62,27 +70,34 @@ struct rc_peer {
     uint32_t rank;
     struct rc_qp *qps;   /* of rc->qps_per_peer */
     uint32_t qps_in_use; /* connected: the smaller number of both ends */
-    uint32_t turn;
     int broken, ready; /* ready: stands in rc->ready */
     uint64_t heap_base, heap_bytes, flag_bytes;
-    uint32_t data_rkey, flag_rkey;
     struct rc_flight *flights; /* ring of rc->flight_mask + 1 */
     uint64_t started, reported;
     char detail[64]; /* why it broke */
     int32_t status;  /* the completion status that `detail` belongs to */
 };
 
-struct rc {
-    struct fabric fabric; /* first */
+/* A device, with the heap registered, and one CQ for all QPs on it. */
+struct rc_rail {
     struct verbs_device device;
     struct mr_set mr;
+    struct ibv_cq *cq;
+    uint32_t max_inline;
+};
+
+struct rc {
+    struct fabric fabric; /* first */
+    const struct verbs_api *api;
+    struct rc_rail rails[VERBS_RAILS_MAX];
+    uint32_t rail_count;
     struct mr_heap heap;
     struct verbs_options options;
-    struct ibv_cq *cq;
     uint32_t rank, world, peer_count;
-    uint32_t qps_per_peer; /* made */
-    uint32_t depth, max_inline, psn;
-    uint32_t mtu; /* agreed, bytes */
+    uint32_t qps_per_peer; /* made; number i on rail i modulo rail_count */
+    uint32_t depth, psn;
+    uint32_t max_message; /* the least of the devices */
+    uint32_t mtu;         /* agreed, bytes; the least */
     uint64_t flight_mask;
     struct rc_peer *peers;
     struct rc_qp *qps;
@@ -96,8 +111,8 @@ struct rc {
 
 /* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
 int rc_qps_create(struct rc *rc, char *error, size_t error_size);
-int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, uint32_t qp_number,
-                  char *error, size_t error_size);
+int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, const struct rc_port *port,
+                  uint32_t qp_number, char *error, size_t error_size);
 void rc_qps_destroy(struct rc *rc);
 
 /* rc_put.c: the data path. */

@@ -3,7 +3,7 @@
  *   key              default  meaning
  *   port             0        port of the device; 0: the first that is active
  *   gid_index        -1       RoCE: entry of the GID table; -1: v2 before v1, IPv4 before IPv6
- *   qps              2        QPs to each peer, 1 .. 16; puts take turns
+ *   qps              2        QPs to each peer on each device, 1 .. 16; each flag has its own
  *   depth            256      send queue entries of a QP, 8 .. 32768; lowered to what the device holds
  *   signal_every     16       puts behind which a completion is asked for; a batch's last always has one
  *   max_message      0        longest write, bytes, at least 4096 (longer puts are split); 0: the port's

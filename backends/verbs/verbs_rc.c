@@ -23,10 +23,21 @@ static size_t rc_address_bytes(struct fabric *fabric)
     return most < RC_ADDRESS_MAX ? most : RC_ADDRESS_MAX;
 }
 
+static struct rc_port describe_port(const struct rc_rail *rail)
+{
+    const struct ibv_port_attr *port = &rail->device.port_attr;
+    struct rc_port p = {.data_rkey = rail->mr.data ? rail->mr.data->rkey : 0,
+                        .flag_rkey = rail->mr.flags->rkey,
+                        .lid = port->lid,
+                        .link_layer = port->link_layer,
+                        .mtu = (uint8_t)port->active_mtu};
+    memcpy(p.gid, rail->device.gid.raw, sizeof p.gid);
+    return p;
+}
+
 static void rc_address(struct fabric *fabric, void *out)
 {
     struct rc *rc = rc_of(fabric);
-    const struct verbs_device *d = &rc->device;
     struct rc_address a = {.magic = RC_MAGIC,
                            .heap_base = (uintptr_t)rc->heap.base,
                            .heap_bytes = rc->heap.bytes,
@@ -34,14 +45,11 @@ static void rc_address(struct fabric *fabric, void *out)
                            .rank = rc->rank,
                            .peer_count = rc->peer_count,
                            .qps = rc->qps_per_peer,
-                           .data_rkey = rc->mr.data ? rc->mr.data->rkey : 0,
-                           .flag_rkey = rc->mr.flags->rkey,
                            .psn = rc->psn,
-                           .lid = d->port_attr.lid,
-                           .link_layer = d->port_attr.link_layer,
-                           .mtu = (uint8_t)d->port_attr.active_mtu,
-                           .provider = d->api->provider};
-    memcpy(a.gid, d->gid.raw, sizeof a.gid);
+                           .provider = rc->api->provider,
+                           .rails = rc->rail_count};
+    for (uint32_t i = 0; i < rc->rail_count; i++)
+        a.ports[i] = describe_port(&rc->rails[i]);
     memset(out, 0, rc_address_bytes(fabric));
     memcpy(out, &a, sizeof a);
     char *numbers = (char *)out + sizeof a;
@@ -56,15 +64,22 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
 {
     if (a->magic != RC_MAGIC)
         return "it does not speak this version of the verbs fabric";
-    if (a->provider != rc->device.api->provider)
+    if (a->provider != rc->api->provider)
         return "one end uses softnic and the other does not";
     if (a->rank != rank || a->peer_count != rc->peer_count)
         return "it has other peers";
     if (!a->qps || a->qps > RC_MAX_QPS || numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
         return "its number of QPs is out of range";
-    if (a->link_layer != rc->device.port_attr.link_layer)
-        return "one end is InfiniBand and the other is Ethernet";
-    return verbs_mtu_bytes((enum ibv_mtu)a->mtu) ? NULL : "its MTU is none";
+    if (!a->rails || a->rails > VERBS_RAILS_MAX || a->rails > a->qps)
+        return "its number of devices is out of range";
+    for (uint32_t i = 0; i < a->qps && i < rc->qps_per_peer; i++) {
+        const struct rc_port *port = &a->ports[i % a->rails];
+        if (port->link_layer != rc->rails[i % rc->rail_count].device.port_attr.link_layer)
+            return "one end is InfiniBand and the other is Ethernet";
+        if (!verbs_mtu_bytes((enum ibv_mtu)port->mtu))
+            return "its MTU is none";
+    }
+    return NULL;
 }
 
 static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers,
@@ -73,12 +88,10 @@ static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_add
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
     peer->flag_bytes = a->flag_bytes;
-    peer->data_rkey = a->data_rkey;
-    peer->flag_rkey = a->flag_rkey;
     for (uint32_t i = 0; i < peer->qps_in_use; i++) {
         uint32_t number;
         memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
-        int failed = rc_qp_connect(rc, &peer->qps[i], a, number, error, error_size);
+        int failed = rc_qp_connect(rc, &peer->qps[i], a, &a->ports[i % a->rails], number, error, error_size);
         if (failed)
             return failed;
     }
@@ -91,7 +104,7 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
 {
     struct rc *rc = rc_of(fabric);
     size_t stride = rc_address_bytes(fabric);
-    uint32_t own_mtu = verbs_mtu_bytes(rc->device.port_attr.active_mtu), below = 0;
+    uint32_t below = 0;
     if (count != rc->peer_count) {
         snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count, count);
         return -EINVAL;
@@ -113,10 +126,6 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
         struct rc_address a;
         memcpy(&a, bytes, sizeof a);
         peer->qps_in_use = a.qps < rc->qps_per_peer ? a.qps : rc->qps_per_peer;
-        uint32_t mtu = verbs_mtu_bytes((enum ibv_mtu)a.mtu);
-        rc->mtu = mtu < own_mtu ? mtu : own_mtu;
-        if (rc->options.mtu && (uint64_t)rc->options.mtu < rc->mtu)
-            rc->mtu = (uint32_t)rc->options.mtu;
         /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
         uint32_t at = below - (peer->rank < rc->rank);
         int failed = connect_peer(rc, peer, &a, bytes + sizeof a, at, error, error_size);
@@ -131,10 +140,11 @@ static void rc_close(struct fabric *fabric)
     struct rc *rc = rc_of(fabric);
     for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
         free(rc->peers[i].flights);
-    if (rc->device.api) {
-        rc_qps_destroy(rc);
-        mr_deregister(rc->device.api, &rc->mr);
-        verbs_device_close(&rc->device);
+    rc_qps_destroy(rc);
+    for (uint32_t i = 0; i < rc->rail_count; i++) {
+        mr_deregister(rc->api, &rc->rails[i].mr);
+        if (rc->rails[i].device.api)
+            verbs_device_close(&rc->rails[i].device);
     }
     free(rc->peers);
     free(rc->peer_of_rank);
@@ -152,15 +162,17 @@ static const struct fabric_ops rc_ops = {.name = "verbs",
                                          .poll = rc_poll,
                                          .close = rc_close};
 
-/* The numbers of all QPs must fit the address; with hundreds of nodes that leaves fewer QPs per peer. */
+/* As many on each device. The numbers of all must fit the address; with hundreds of nodes that leaves fewer QPs per
+ * peer. */
 static int choose_qps(struct rc *rc, char *error, size_t error_size)
 {
-    rc->qps_per_peer = (uint32_t)rc->options.qps;
-    while (rc->qps_per_peer > 1 && numbers_bytes(rc->peer_count, rc->qps_per_peer) > RC_ADDRESS_MAX)
-        rc->qps_per_peer--;
-    if (numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
-        return 0;
-    snprintf(error, error_size, "%u peers are too many for the verbs fabric", rc->peer_count);
+    for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
+        rc->qps_per_peer = each * rc->rail_count;
+        if (rc->qps_per_peer <= RC_MAX_QPS && numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
+            return 0;
+    }
+    snprintf(error, error_size, "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
+             rc->rail_count);
     return -ENOSPC;
 }
 
@@ -184,6 +196,17 @@ static int allocate(struct rc *rc, const struct verbs_rc_config *config)
     return 0;
 }
 
+static int open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error, size_t error_size)
+{
+    int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, error_size);
+    if (!failed)
+        failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering, &rail->mr,
+                             error, error_size);
+    if (!rc->max_message || rail->device.max_message < rc->max_message)
+        rc->max_message = rail->device.max_message;
+    return failed;
+}
+
 int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error, size_t error_size)
 {
     *out = NULL;
@@ -192,21 +215,19 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
     int failed = rc ? 0 : -ENOMEM;
     if (!failed) {
         rc->fabric.ops = &rc_ops;
+        rc->api = config->api;
+        rc->rail_count = config->device_count <= VERBS_RAILS_MAX ? config->device_count : 0;
         rc->heap = config->heap;
         rc->options = config->options;
         rc->rank = config->rank;
         rc->world = config->world;
         rc->peer_count = config->peer_count;
-        failed = choose_qps(rc, error, error_size);
+        failed = rc->rail_count ? choose_qps(rc, error, error_size) : -EINVAL;
     }
     if (!failed)
         failed = allocate(rc, config);
-    if (!failed)
-        failed =
-            verbs_device_open(&rc->device, config->api, config->device, &config->options, error, error_size);
-    if (!failed)
-        failed = mr_register(config->api, rc->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
-                             &rc->mr, error, error_size);
+    for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
+        failed = open_rail(rc, &rc->rails[i], config->devices[i], error, error_size);
     uint32_t random = 0;
     if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
         failed = -EIO;
@@ -220,7 +241,8 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         return 0;
     }
     if (!error[0])
-        snprintf(error, error_size, "cannot open %s: %s", config->device, strerror(-failed));
+        snprintf(error, error_size, "cannot open %s: %s", config->device_count ? config->devices[0] : "no device",
+                 strerror(-failed));
     if (rc)
         rc_close(&rc->fabric);
     return failed;
@@ -229,13 +251,19 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
 void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
 {
     const struct rc *rc = (const struct rc *)fabric;
-    const struct verbs_device *d = &rc->device;
+    const struct rc_rail *first = &rc->rails[0];
+    const struct verbs_device *d = &first->device;
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    snprintf(text, size,
-             "%s port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, %s memory%s%s",
-             d->name, d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
+    size_t used = 0;
+    for (uint32_t i = 0; i < rc->rail_count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);
+    if (used >= size)
+        return;
+    snprintf(text + used, size - used,
+             " port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, %s memory%s%s",
+             d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
              ethernet ? d->gid_index : d->port_attr.lid,
              rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer, rc->depth,
-             rc->peer_count, rc->mr.how, rc->mr.relaxed ? ", relaxed ordering" : "",
-             rc->max_inline ? "" : ", no inline data");
+             rc->peer_count, first->mr.how, first->mr.relaxed ? ", relaxed ordering" : "",
+             first->max_inline ? "" : ", no inline data");
 }

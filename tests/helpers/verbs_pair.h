@@ -19,6 +19,8 @@
 
 enum { PAIR_FLAG_BYTES = 4096, PAIR_RANKS = 2 };
 
+static uint32_t pair_devices = 1; /* of each rank */
+
 struct pair_rank {
     struct verbs_api api;
     struct fabric *fabric;
@@ -44,7 +46,8 @@ static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t da
 {
     uint32_t peer = 1 - rank;
     struct verbs_rc_config config = {.api = &r->api,
-                                     .device = "soft0",
+                                     .devices = {"soft0", "soft1"},
+                                     .device_count = pair_devices,
                                      .rank = rank,
                                      .world = PAIR_RANKS,
                                      .peers = &peer,
