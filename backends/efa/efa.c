@@ -266,7 +266,9 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
     }
     if (!rc)
         rc = allocate(e, config);
-    if (!rc)
+    if (!rc && config->api)
+        e->api = *config->api;
+    else if (!rc)
         rc = efa_api_open(&e->api, config->provider, error, error_size);
     for (uint32_t i = 0; !rc && i < config->device_count; i++) {
         e->device_count++;

@@ -24,6 +24,7 @@
 
 struct efa_config {
     enum verbs_provider provider;
+    const struct efa_api *api; /* NULL: the provider's, loaded here */
     char devices[EFA_MAX_DEVICES]
                 [64]; /* the first of one rank talks with the first of the other, and so on */
     uint32_t device_count;
