@@ -66,6 +66,7 @@ struct run_result {
     double blas_ms;                 /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
     uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
     struct check_result check;
+    uint64_t bits; /* of all checked results: the same for the same bits */
 };
 
 /* The joined result of all ranks. */
@@ -73,6 +74,7 @@ struct run_summary {
     const struct run_job *job;
     const struct run_result *ranks; /* [world] */
     struct check_result check;
+    uint64_t bits;       /* of all checked results of all ranks */
     uint32_t slowest;    /* rank of the largest median */
     uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
@@ -116,6 +118,7 @@ void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */
 int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
                    struct check_result *result);
+uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has been checked */
 
 /* Elements [first, first + count) of any rank's input `argument`. */
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,

@@ -208,6 +208,17 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
     return run_check(d, arguments, launch, pace, result);
 }
 
+uint64_t run_data_bits(const struct run_data *d, uint64_t slot)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        const uint16_t *from = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        for (uint64_t j = 0; d->outputs >> i & 1 && j < d->bytes[i] / 2; j++)
+            bits = (bits ^ from[j]) * 0x100000001b3ull; /* FNV-1a, two bytes at a time */
+    }
+    return inputs_mix(bits);
+}
+
 double run_data_blas(struct run_data *d, uint64_t slot)
 {
     const struct mk_problem *q = &d->job->problem;

@@ -3,6 +3,7 @@
 #include "experiments/run.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
+#include "experiments/inputs.h"
 #include "core/comm.h"
 #include "tracer/live.h"
 
@@ -187,6 +188,7 @@ static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
         struct check_result one = {0};
         spoil(r, i, first + i);
         result = run_data_check(&r->data, i, first + i, &pace, &one);
+        r->result.bits = inputs_mix(r->result.bits ^ run_data_bits(&r->data, i));
         if (!check_right(&one) && !r->result.first_wrong)
             r->result.first_wrong = first + i;
         check_join(&r->result.check, &one);

@@ -1,6 +1,7 @@
 /* What a run has to show, from one struct: a table for people, JSON and CSV for programs. */
 #include "experiments/run.h"
 #include "experiments/commands.h"
+#include "experiments/inputs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +22,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
     s->right = 1;
     for (uint32_t i = 0; i < job->identity.world; i++) {
         check_join(&s->check, &ranks[i].check);
+        s->bits = inputs_mix(s->bits ^ ranks[i].bits);
         if (ranks[i].ms_median > ranks[s->slowest].ms_median)
             s->slowest = i;
         if (s->checked && !check_right(&ranks[i].check))
@@ -211,6 +213,7 @@ static void write_json(FILE *f, const struct run_summary *s)
         json_number(f, "worst_of_bound", s->check.worst);
         fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n", (unsigned long long)s->check.wrong,
                 (unsigned long long)s->check.elements);
+        fprintf(f, "  \"bits\": \"%016llx\",\n", (unsigned long long)s->bits); /* of all results of all ranks */
     }
     fprintf(f, "  \"verdict\": \"%s\"\n}\n", !s->checked ? "not checked" : s->right ? "right" : "wrong");
 }

@@ -1,0 +1,172 @@
+/* `mkernel run OP --check` is right for every operator over every fabric on every form of cluster, at sizes that divide
+ * nothing, however tokens are routed; with --deterministic several runs give the same bits. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define SECONDS 60
+
+static const char *const fabrics[] = {"verbs", "efa"};
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__ /* ten times as slow */
+static const unsigned forms[][2] = {{1, 4}, {2, 2}};
+#else
+static const unsigned forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}};
+#endif
+
+static struct command_run r;
+static unsigned runs;
+
+static void run(const char *line, const char *environment)
+{
+    command_start(&r, line, environment, NULL);
+    command_finish(&r, SECONDS);
+    if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
+                 r.out_text, r.err_text);
+    runs++;
+}
+
+static void run_form(const char *op, const unsigned form[2], const char *fabric, const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof line, "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --check %s",
+             op, fabric, form[0], form[1], options);
+    run(line, NULL);
+}
+
+/* On one node there is nothing for a fabric to do: once is enough. */
+#define EACH_FORM(body)                                                                                      \
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                                       \
+        for (size_t fabric = 0; fabric < (forms[form][0] > 1 ? sizeof fabrics / sizeof *fabrics : 1);        \
+             fabric++) {                                                                                     \
+            unsigned world = forms[form][0] * forms[form][1];                                                \
+            char options[256];                                                                               \
+            body                                                                                             \
+        }
+#define RUN(op, ...)                                                                                         \
+    (snprintf(options, sizeof options, __VA_ARGS__), run_form(op, forms[form], fabrics[fabric], options))
+
+static void gemm(const char *op)
+{
+    EACH_FORM({
+        RUN(op, "--shape %u,40,72", 33 * world);
+        RUN(op, "--shape %u,200,328 --b-layout nk --tile 32,40 --chunk-rows 64 --pieces 3 --seed 2",
+            65 * world);
+        RUN(op, "--shape %u,136,8 --deterministic --burst 9 --warmup 0", 17 * world);
+        RUN(op, "--shape %u,8,8 --burst 1", world);
+    })
+}
+
+static void test_ag_gemm(void **state)
+{
+    gemm("ag_gemm");
+}
+
+static void test_gemm_rs(void **state)
+{
+    gemm("gemm_rs");
+}
+
+static void test_gemm_ar(void **state)
+{
+    gemm("gemm_ar");
+}
+
+static void test_ring_attention(void **state)
+{
+    EACH_FORM({
+        RUN("ring_attention", "--attention 2,%u,3,1,64", 33 * world);
+        RUN("ring_attention", "--attention 1,%u,4,4,128 --causal --tile 40,24 --chunk-rows 40",
+            2 * 37 * world);
+        RUN("ring_attention", "--attention 3,%u,6,2,64 --causal --deterministic --burst 9 --warmup 0",
+            2 * 5 * world);
+        RUN("ring_attention", "--attention 1,%u,1,1,64", world);
+    })
+}
+
+/* Room for 24 tokens: all of them, 21 on every rank, or 21 but for the last one, which has none (`none`). */
+static void test_moe_dispatch_gemm(void **state)
+{
+    EACH_FORM({
+        RUN("moe_dispatch_gemm", "--moe 24,64,40,%u,1 --routing even", 3 * world);
+        RUN("moe_dispatch_gemm", "--moe 40,192,72,%u,8 --routing even --b-layout nk", 8 * world);
+        RUN("moe_dispatch_gemm", "--moe 24,128,64,%u,1 --routing one --seed 3", world);
+        RUN("moe_dispatch_gemm", "--moe 24,64,136,%u,8 --routing few --tile 16,40 --chunk-rows 8",
+            16 * world);
+        RUN("moe_dispatch_gemm", "--moe 24,64,40,%u,%u --routing none --burst 9 --warmup 0", 2 * world,
+            world > 1 ? 3 : 2);
+    })
+}
+
+/* ---- bits ---- */
+
+static void bits_of(const char *line, const char *environment, char bits[17])
+{
+    char path[] = "/tmp/mkernel_test_json_XXXXXX", with_json[512], text[4096] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    snprintf(with_json, sizeof with_json, "%s --json %s", line, path);
+    run(with_json, environment);
+    assert_true(read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    unlink(path);
+    const char *at = strstr(text, "\"bits\": \"");
+    assert_non_null(at);
+    snprintf(bits, 17, "%.16s", at + strlen("\"bits\": \""));
+}
+
+/* The same inputs with other numbers of CTAs, and with a network that delays one message in ten: the same bits. Other
+ * inputs: other bits. */
+static void test_deterministic(void **state)
+{
+    static const struct {
+        const char *options, *roles;
+    } ops[] = {
+        {"ag_gemm --shape 390,72,104", "compute=3,intra_comm=2,inter_send=2"},
+        {"gemm_rs --shape 390,72,104", "compute=3,inter_reduce=2"},
+        {"gemm_ar --shape 390,72,104", "compute=3,intra_comm=2,inter_reduce=2"},
+        {"ring_attention --attention 1,132,4,2,64 --causal", "compute=3,intra_comm=2,inter_send=2"},
+        {"moe_dispatch_gemm --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2"},
+    };
+    for (size_t op = 0; op < sizeof ops / sizeof *ops; op++)
+        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {
+            char line[256], split[320], seed[320], first[17], other[17];
+            snprintf(line, sizeof line,
+                     "run %s --deterministic --exec host --nic soft --fabric %s --nodes 3 --gpus 2 --check "
+                     "--iters 6",
+                     ops[op].options, fabrics[fabric]);
+            snprintf(split, sizeof split, "%s --roles %s", line, ops[op].roles);
+            snprintf(seed, sizeof seed, "%s --seed 2", line);
+            bits_of(line, NULL, first);
+            bits_of(line, "SOFTNIC=delay=1ms~0.1", other);
+            assert_string_equal(first, other);
+            bits_of(split, NULL, other);
+            assert_string_equal(first, other);
+            bits_of(seed, NULL, other);
+            assert_string_not_equal(first, other);
+        }
+}
+
+/* Two fabrics where there are several nodes. */
+static void test_all_ran(void **state)
+{
+    unsigned ways = 0;
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
+        ways += forms[form][0] > 1 ? 2 : 1;
+    print_message("%u runs\n", runs);
+    assert_int_equal(runs, ways * (3 * 4 + 4 + 5) + 5 * 2 * 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ag_gemm),           cmocka_unit_test(test_gemm_rs),
+        cmocka_unit_test(test_gemm_ar),           cmocka_unit_test(test_ring_attention),
+        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_all_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
