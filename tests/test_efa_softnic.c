@@ -38,6 +38,14 @@ static void test_device(void **state)
     assert_int_equal(attr.max_rdma_size, 65536);
     assert_null(efa_qp(&a, 65, 0));
     assert_int_equal(efa.query_device(a.context, &attr, 8), EINVAL);
+    nic_configure("efa-caps=write"); /* EFA's generations */
+    assert_null(efa_qp(&a, 8, EFA_UNSOLICITED));
+    assert_int_equal(errno, EOPNOTSUPP);
+    nic_configure("efa-caps=read");
+    assert_int_equal(efa.query_device(a.context, &attr, sizeof attr), 0);
+    assert_false(attr.device_caps & 1 << 3);
+    assert_null(efa_qp(&a, 8, 0)); /* with writes */
+    nic_configure("efa-caps=unsolicited");
 
     struct ibv_context *rc = efa_device_open("soft0");
     struct ibv_pd *pd = nic.ibv_alloc_pd(rc);

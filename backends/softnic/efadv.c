@@ -42,6 +42,15 @@ static bool is_efa(const struct ibv_context *context)
     return softnic_context_of((struct ibv_context *)context)->device->efa;
 }
 
+/* EFA generations: with RDMA read alone, with write, with writes that take no receive. */
+static uint32_t caps_of(const struct softnic_context *ctx)
+{
+    enum softnic_efa_caps caps = ctx->options.efa_caps;
+    return CAPS_RDMA_READ | CAPS_RNR_RETRY | CAPS_CQ_WITH_SGID |
+           (caps >= SOFTNIC_EFA_WRITE ? CAPS_RDMA_WRITE : 0) |
+           (caps >= SOFTNIC_EFA_UNSOLICITED ? CAPS_UNSOLICITED_WRITE_RECV : 0);
+}
+
 static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
                              const struct qp_attr *efa)
 {
@@ -62,7 +71,9 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
                          IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
     struct qp_attr efa = {0};
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    if (!is_efa(context) || attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops)) {
+    const uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    if (!is_efa(context) || attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops) ||
+        (extended && attr->send_ops_flags & writes && !(caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
         errno = EOPNOTSUPP; /* SRD has no atomics */
         return NULL;
     }
@@ -71,6 +82,11 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
         return NULL;
     }
     memcpy(&efa, efa_attr, inlen < sizeof(efa) ? inlen : sizeof(efa));
+    if (efa.flags & QP_UNSOLICITED_WRITE_RECV &&
+        !(caps_of(softnic_context_of(context)) & CAPS_UNSOLICITED_WRITE_RECV)) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
     return create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, &efa);
 }
 
@@ -96,8 +112,7 @@ int efadv_query_device(struct ibv_context *context, struct efadv_device_attr *at
                                       .max_sq_sge = SRD_MAX_SGE,
                                       .max_rq_sge = SRD_MAX_SGE,
                                       .inline_buf_size = SRD_INLINE,
-                                      .device_caps = CAPS_RDMA_READ | CAPS_RNR_RETRY | CAPS_CQ_WITH_SGID |
-                                                     CAPS_RDMA_WRITE | CAPS_UNSOLICITED_WRITE_RECV,
+                                      .device_caps = caps_of(ctx),
                                       .max_rdma_size = softnic_srd_max_rdma(ctx)};
     memset(attr, 0, inlen);
     memcpy(attr, &whole, inlen < sizeof(whole) ? inlen : sizeof(whole));

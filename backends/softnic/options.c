@@ -48,6 +48,7 @@ void softnic_options_default(struct softnic_options *options)
                                         .reorder_ns = 20000,
                                         .efa_depth = 4096,
                                         .efa_rdma_bytes = 1u << 30,
+                                        .efa_caps = SOFTNIC_EFA_UNSOLICITED,
                                         .drop_device = -1,
                                         .only_device = -1,
                                         .delay_chance = 1,
@@ -125,6 +126,17 @@ static const char *set_efa_rdma(struct softnic_options *o, const char *v)
         return "a number of bytes from 4096 to 1073741824";
     o->efa_rdma_bytes = (uint32_t)n;
     return NULL;
+}
+
+static const char *set_efa_caps(struct softnic_options *o, const char *v)
+{
+    static const char *const names[] = {"read", "write", "unsolicited"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(v, names[i])) {
+            o->efa_caps = (enum softnic_efa_caps)i;
+            return NULL;
+        }
+    return "read, write or unsolicited";
 }
 
 static const char *set_link(struct softnic_options *o, const char *v)
@@ -295,7 +307,7 @@ static const struct {
     {"copy", set_copy},         {"bw", set_bw},           {"latency", set_latency},
     {"drop-peer", set_drop},    {"delay", set_delay},     {"fail-wr", set_fail},
     {"seed", set_seed},         {"gpu", set_gpu},         {"only", set_only},
-    {"count", set_count},
+    {"count", set_count},       {"efa-caps", set_efa_caps},
 };
 
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
@@ -331,7 +343,7 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             snprintf(
                 error, error_size,
                 "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma reorder link copy bw "
-                "latency drop-peer delay fail-wr seed gpu only count)",
+                "latency drop-peer delay fail-wr seed gpu only count efa-caps)",
                 item);
             return -EINVAL;
         }

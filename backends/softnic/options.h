@@ -18,6 +18,8 @@ enum softnic_copy {
     SOFTNIC_COPY_STREAM, /* always through the socket */
 };
 
+enum softnic_efa_caps { SOFTNIC_EFA_READ, SOFTNIC_EFA_WRITE, SOFTNIC_EFA_UNSOLICITED };
+
 struct softnic_options {
     unsigned devices, efa;
     bool roce; /* Ethernet port with RoCE v2 GIDs; else an InfiniBand port with LIDs */
@@ -29,6 +31,7 @@ struct softnic_options {
     uint64_t reorder_ns;          /* SRD: a message is held back for up to this; 0: sent in posting order */
     uint32_t efa_depth;           /* SRD: the longest send and receive queue */
     uint32_t efa_rdma_bytes;      /* SRD: the longest RDMA request */
+    enum softnic_efa_caps efa_caps;
     int drop_device;              /* the peer device that is unreachable; -1: none */
     uint64_t drop_after;          /* messages sent by the context before the drop */
     uint64_t delay_ns;            /* added to messages ... */
