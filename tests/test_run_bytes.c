@@ -46,11 +46,12 @@ static void read_lines(int rank, const char *path)
     unlink(path);
 }
 
-/* The rank that a QP is of: one that has sent something itself. */
+/* The rank that a QP is of. It may have sent nothing itself (a flag has one QP, and flags go one way), but others of the
+ * same open device have: their numbers are alike but for the low 12 bits. */
 static int rank_of(const char *device, unsigned qp)
 {
     for (int i = 0; i < line_count; i++)
-        if (lines[i].from_qp == qp && !strcmp(lines[i].from, device))
+        if (lines[i].from_qp >> 12 == qp >> 12 && !strcmp(lines[i].from, device))
             return lines[i].rank;
     fail_msg("QP %u of %s is nobody's", qp, device);
     return -1;
