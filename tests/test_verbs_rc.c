@@ -368,7 +368,7 @@ static void test_options(void **state)
     assert_int_equal(o.timeout, 16);
     assert_int_equal(o.mtu, 1024);
     assert_int_equal(o.relaxed_ordering, 0);
-    assert_int_equal(o.retry, 7);
+    assert_int_equal(o.retry, 6);
     assert_int_equal(verbs_options_parse(&o, NULL, error, sizeof error), 0);
     const char *bad[] = {"qps",     "qps=",     "qps=0",          "qps=17", "qps=4x",
                          "lanes=2", "mtu=1000", "max_message=12", "=4",     "qps=1 ,"};

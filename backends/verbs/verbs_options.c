@@ -19,7 +19,7 @@ static const struct key {
     {"max_message", offsetof(struct verbs_options, max_message), 0, 0, 1 << 30},
     {"mtu", offsetof(struct verbs_options, mtu), 0, 0, 4096},
     {"timeout", offsetof(struct verbs_options, timeout), 0, 0, 31},
-    {"retry", offsetof(struct verbs_options, retry), 7, 0, 7},
+    {"retry", offsetof(struct verbs_options, retry), 6, 0, 7},
     {"rnr_retry", offsetof(struct verbs_options, rnr_retry), 7, 0, 7},
     {"traffic_class", offsetof(struct verbs_options, traffic_class), 0, 0, 255},
     {"service_level", offsetof(struct verbs_options, service_level), 0, 0, 15},

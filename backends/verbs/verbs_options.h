@@ -9,7 +9,7 @@
  *   max_message      0        longest write, bytes, at least 4096 (longer puts are split); 0: the port's
  *   mtu              0        path MTU 256 .. 4096, bytes; 0: the smaller active MTU of both ends
  *   timeout          0        local ACK timeout, 4.096 us * 2^timeout, 1 .. 31; 0: by the device's ACK delay
- *   retry            7        retries after it, 0 .. 7
+ *   retry            6        retries after it, 0 .. 7; 7 is for ever on rxe (its completer does not count it down)
  *   rnr_retry        7        retries after a receiver-not-ready, 0 .. 7 (7: no limit)
  *   traffic_class    0        of the GRH, 0 .. 255
  *   service_level    0        0 .. 15
