@@ -1,10 +1,13 @@
 #include "backends/nic.h"
 
 #include <errno.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -120,6 +123,9 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
     n->mtu = verbs_mtu_bytes(port.active_mtu);
     n->gbit = port_gbit(&port);
     n->lid = port.lid;
+    n->max_message = port.max_msg_sz;
+    n->max_sge = attr.max_sge;
+    n->max_wr = attr.max_qp_wr;
     describe_gid(n, api, context, &port);
     if (!n->active)
         snprintf(n->problem, sizeof n->problem, "no port is active: bring its link or network interface up");
@@ -127,6 +133,18 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
         snprintf(n->problem, sizeof n->problem, "has no RC queue pairs: the verbs fabric cannot use it");
     else if (port.link_layer == IBV_LINK_LAYER_ETHERNET && n->gid_index < 0)
         snprintf(n->problem, sizeof n->problem, "has no GID: give its network interface an address");
+}
+
+static void explain_rights(struct nic_info *n, const char *path)
+{
+    struct stat file;
+    const struct group *group = stat(path, &file) ? NULL : getgrgid(file.st_gid);
+    const struct passwd *user = getpwuid(geteuid());
+    if (group && file.st_gid && (file.st_mode & 060) == 060)
+        snprintf(n->problem, sizeof n->problem, "no right to open %s: `usermod -aG %.32s %.32s`, then log in again", path,
+                 group->gr_name, user ? user->pw_name : "USER");
+    else
+        snprintf(n->problem, sizeof n->problem, "no right to open it: `chmod 666 %s`", path);
 }
 
 static void explain_open(struct nic_info *n, const struct ibv_device *device, int why)
@@ -137,8 +155,7 @@ static void explain_open(struct nic_info *n, const struct ibv_device *device, in
         snprintf(n->problem, sizeof n->problem,
                  "%s is missing: load ib_uverbs, or pass it into the container", path);
     else if (access(path, R_OK | W_OK))
-        snprintf(n->problem, sizeof n->problem, "no right to open %s: join its group or change its mode",
-                 path);
+        explain_rights(n, path);
     else
         snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
 }

@@ -18,13 +18,15 @@ struct nic_info {
     int efa;             /* an EFA device: SRD queue pairs, nothing is wrong with it, but the verbs fabric has no use for it */
     uint32_t mtu;        /* active, bytes */
     double gbit;         /* active speed, Gbit/s; 0: unknown */
+    uint64_t max_message; /* bytes */
+    int max_sge, max_wr;  /* of a work request, of a queue */
     uint32_t lid;
     int gid_index;     /* RoCE: the one that would be used; -1: none */
     char gid[48];      /* as text, "" for none */
     char gid_type[12]; /* "RoCE v2", "RoCE v1", "IB" */
     char network[16];  /* network interface of the GID, "" where unknown */
     int numa_node;     /* -1: unknown */
-    char problem[160]; /* why it cannot be used, with what to do; "": it can */
+    char problem[256]; /* why it cannot be used, with what to do; "": it can */
 };
 
 struct nic_survey {

@@ -20,7 +20,7 @@ const char *openblas_get_config(void) __attribute__((weak)); /* not in every cbl
 
 /* What is missing, told at the end. */
 struct advice {
-    char lines[16][200];
+    char lines[16][340];
     int count;
 };
 
@@ -81,16 +81,20 @@ static uint32_t show_gpus(struct advice *a)
 
 static void show_nic(const struct nic_info *n)
 {
-    printf("NIC       %s: %s", n->name, n->soft ? "softnic, always there" : n->state);
+    printf("NIC       %s: %s", n->name, n->soft ? "softnic, always there" : *n->state ? n->state : "not to be used");
     if (!n->soft && *n->driver)
         printf(", %s", n->driver);
-    printf(", %s, MTU %u", n->link_layer, n->mtu);
+    if (*n->link_layer)
+        printf(", %s, MTU %u", n->link_layer, n->mtu);
     if (n->gbit > 0)
         printf(", %.0f Gbit/s", n->gbit);
     if (*n->network)
         printf(", on %s", n->network);
     if (n->numa_node >= 0)
         printf(", NUMA node %d", n->numa_node);
+    if (n->gid_index >= 0 && n->max_message && !n->soft)
+        printf(", GID %d (%s %s), queues of %d, %d SGE, messages to %.0f MiB", n->gid_index, n->gid_type, n->gid, n->max_wr, n->max_sge,
+               (double)n->max_message / 1048576);
     if (n->efa)
         printf(", EFA's SRD: no fabric here uses it yet");
     else if (!n->reliable && !n->soft)
