@@ -222,7 +222,7 @@ static int run_client(const struct arguments *a, int fd)
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
     struct report r = {0};
     struct fabric_end e = {0};
-    char text[256];
+    char text[384];
     int status = report_open(&r, a);
     if (status)
         return report_close(&r, status);
