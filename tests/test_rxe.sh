@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two nodes with soft-RoCE, two ranks on each, run the operators over the kernel's rdma_rxe: they are right at both MTUs and on a bad
-# link, their puts are as fast as ib_write_bw's, and a link that fails is survived or named.
+# link, their puts are as fast as ib_write_bw's, and a link that fails is survived, for as long as was asked, or named.
 # Usage: test_rxe.sh [CHECK...], in the repository's root, after `make`. BUILD is the build folder. Needs QEMU, no root. The check `boot` comes first.
 set -u
 . tests/rxe/check.sh
@@ -9,7 +9,7 @@ build=$(cd "${BUILD:-build}" && pwd)
 mkernel=$build/mkernel
 life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is killed
 operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
-checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up cable_out_and_in link_stays_down"
+checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up cable_out_and_in retries_as_asked link_stays_down"
 
 [ -z "${NATIVE:-}" ] || {
     check_skip_all "NATIVE=1: this machine's own device is tested by test_rxe_one.sh; two nodes take virtual machines" $checks
@@ -65,8 +65,8 @@ ranks() {
 }
 
 # A client that comes before its server tries again.
-retry='retry() { for i in $(seq 40); do "$@" && return; sleep 0.25; done 2>/dev/null; "$@"; }'
-run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,64,128 --iters 3 --check --timeout 60"
+patience='retry() { for i in $(seq 40); do "$@" && return; sleep 0.25; done 2>/dev/null; "$@"; }'
+run="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,16,128 --iters 3 --check --timeout 60"
 
 check_boot() {
     local wire=$vm_work/wire
@@ -81,13 +81,17 @@ write_bw="ib_write_bw -d rxe0 -s 262144 -n 100 -u 18 -F --output=bandwidth"
 
 # The setup itself works, by other people's program.
 check_control_write_bw() {
-    both 60 "$write_bw" "$retry; retry $write_bw 10.77.0.1" && both 20 "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'" "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'"
+    both 60 "$write_bw" "$patience; retry $write_bw 10.77.0.1" && both 20 "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'" "ibv_devinfo -d rxe0 | grep 'active_mtu:.*4096'"
 }
 
 # An operator, on all four ranks; skipped where this build does not run it at all, which is asked of softnic on this host.
 operator() {
-    local shape="--shape 512,64,128"
-    case $1 in moe_* | ring_*) shape= ;; esac
+    local shape="--shape 512,64,32" # products are small: emulated cores compute them
+    case $1 in
+    ag_gemm) shape="--shape 512,16,128" ;;
+    moe_*) shape="--moe 32,64,32,8,2" ;;
+    ring_*) shape="--attention 1,256,2,1,64" ;;
+    esac
     if ! timeout 60 "$mkernel" run "$1" --nodes 2 --gpus 2 --exec host --nic soft $shape --iters 1 --check >"$vm_work/soft.log" 2>&1; then
         echo "this build does not run $1 over softnic either: $(tail -n 1 "$vm_work/soft.log")"
         return 77
@@ -103,7 +107,7 @@ check_puts_reach_write_bw() {
     : >"$results"
     for _ in 1 2 3; do
         both 150 "for i in 1 2 3; do $write_bw >/dev/null; $ours --server; done" \
-            "$retry
+            "$patience
             for i in 1 2 3; do
                 retry $write_bw 10.77.0.1 | sed -n 's/^ *\([0-9.]*\) *$/write \1/p'
                 retry $ours --client 10.77.0.1 $test | awk '\$1 == 262144 {print \"put\", \$4}'
@@ -140,7 +144,7 @@ check_traces_merge() {
 check_mtu_1024() {
     local small="ip link set eth0 mtu 1500; ibv_devinfo -d rxe0 | grep 'active_mtu:.*1024'"
     both 20 "$small" "$small" || return
-    both 60 "$write_bw" "$retry; retry $write_bw 10.77.0.1" && ranks "$run" 90
+    both 60 "$write_bw" "$patience; retry $write_bw 10.77.0.1" && ranks "$run" 90
     local status=$?
     both 20 "ip link set eth0 mtu 4200" "ip link set eth0 mtu 4200" && return $status
 }
@@ -149,7 +153,7 @@ check_mtu_1024() {
 check_lossy_link() {
     local status bad="tc qdisc add dev eth0 root netem loss 1% delay 5ms"
     both 20 "$bad" "$bad" || return
-    ranks "${run/512,64,128/512,64,1024}" 150
+    ranks "${run/512,16,128/512,16,512}" 150
     status=$?
     both 20 "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" "tc -s qdisc show dev eth0; tc qdisc del dev eth0 root" || return
     grep -h 'dropped [1-9]' "$vm_work/0-$((vm_jobs - 1)).out" "$vm_work/1-$vm_jobs.out" || { echo "nothing was lost: this proved nothing"; return 1; }
@@ -166,7 +170,7 @@ check_receiver_down_and_up() {
     local job
     vm_start 1 90 "$flowing; ip link set eth0 down; sleep 1; ip link set eth0 up; $flowed"
     job=$vm_job
-    both 90 "$retry; retry $mkernel bench fabric --client 10.77.0.2 --nic rxe0 --timeout 60 --test bw --size 262144 --iters 600" \
+    both 90 "$patience; retry $mkernel bench fabric --client 10.77.0.2 --nic rxe0 --timeout 60 --test bw --size 262144 --iters 600" \
         "$mkernel bench fabric --server --nic rxe0 --timeout 60"
     local status=$?
     vm_wait "$job" || { echo "the link was not down while puts were under way"; return 1; }
@@ -179,7 +183,7 @@ check_cable_out_and_in() {
     vm_start 1 90 "$flowing; echo now"
     job=$vm_job
     port=$((port + 10))
-    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,64,128 --iters 12 --check --timeout 60"
+    local long="$mkernel run ag_gemm --nodes 2 --gpus 2 --exec host --fabric verbs --nic rxe0 --shape 512,16,128 --iters 20 --check --timeout 60"
     vm_start 0 150 "$(ranks_of 0 "$long")"
     jobs=$vm_job
     vm_start 1 150 "$(ranks_of 1 "$long")"
@@ -197,6 +201,31 @@ check_cable_out_and_in() {
         [ "$status" = 0 ] || bad=1
     done
     return "$bad"
+}
+
+# The peer falls silent under puts; they fail after as many retries as --verbs said, each after the timeout that it said. (7 would be for
+# ever: rxe does not count them then.)
+check_retries_as_asked() {
+    local retry job client begin ms=() status
+    for retry in 1 6; do
+        vm_start 1 60 "$mkernel bench fabric --server --nic rxe0 --port 18600 --timeout 20"
+        job=$vm_job
+        vm_run 1 20 "until ss -Hltn | grep -q :18600; do sleep 0.1; done" || { echo "no server"; return 1; }
+        vm_start 0 60 "$mkernel bench fabric --client 10.77.0.2 --nic rxe0 --port 18600 --timeout 20 --verbs timeout=17,retry=$retry --test bw --size 262144 --iters 100000"
+        client=$vm_job
+        vm_run 1 60 "$flowing" || { echo "no packets came"; return 1; }
+        vm_cable 1 off
+        begin=${EPOCHREALTIME/./}
+        vm_wait "$client"
+        status=$?
+        ms+=($(((${EPOCHREALTIME/./} - begin) / 1000)))
+        vm_cable 1 on
+        cat "$vm_work/$client.out"
+        [ "$status" != 0 ] && grep -q "a put failed: transport retry counter exceeded" "$vm_work/$client.out" || { echo "status $status, not for the retries"; return 1; }
+        vm_wait "$job"
+    done
+    echo "figure: the peer silent, puts fail after ${ms[0]} ms with timeout=17,retry=1 and ${ms[1]} ms with retry=6 (537 ms each)"
+    [ "${ms[0]}" -ge 900 ] && [ "${ms[1]}" -ge 3200 ] && [ $((ms[0] + 1500)) -lt "${ms[1]}" ]
 }
 
 # A link that stays down ends the job on every rank, with status 3 and one sentence; last, since it leaves node 1 without a link.
@@ -217,7 +246,10 @@ check_link_stays_down() {
         cat "$vm_work/$job.out"
     done
     for job in $jobs; do
+        local others="[23]"
+        [ "${job%-*}" = 0 ] || others="[01]"
         [ "$(grep -c '^mkernel run ag_gemm: ' "$vm_work/$job.out")" = 2 ] || { echo "node ${job%-*}: not one sentence from each rank"; bad=1; }
+        [ "$(grep -cE "^mkernel run ag_gemm: .*(rank $others is lost|could not reach rank $others|rank $others's)" "$vm_work/$job.out")" = 2 ] || { echo "node ${job%-*}: a sentence that does not name the other node"; bad=1; }
         grep -q '^status 3 3$' "$vm_work/$job.out" || { echo "node ${job%-*}: not status 3 on both ranks"; bad=1; }
     done
     return "$bad"
