@@ -213,7 +213,7 @@ int exact_moe_ffn_judge(const struct mk_plan *plan, uint64_t seed, uint64_t laun
         snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s", (unsigned long long)launch,
                  rank, (unsigned long long)(i / m->hidden), (unsigned long long)(i % m->hidden),
                  (double)mk_bf16_to_float(y[i]), (double)round_to_bf16(expected[i]),
-                 y[i] == 0xffff ? " (never written)" : "");
+                 y[i] == 0xffff ? " (made of what was never written)" : "");
         return 1;
     }
     return 0;
