@@ -114,6 +114,8 @@ void gpu_probe(struct gpu_list *out)
         size_t memory = 0;
         d.get(&device, (int)i);
         d.name(g->name, sizeof g->name, device);
+        if (d.bus && d.bus(g->bus, sizeof g->bus, device))
+            g->bus[0] = 0;
         d.memory(&memory, device);
         d.attribute(&g->major, ATTRIBUTE_MAJOR, device);
         d.attribute(&g->minor, ATTRIBUTE_MINOR, device);

@@ -8,6 +8,7 @@
 
 struct gpu_device {
     char name[64];
+    char bus[32];     /* PCI bus id, "0000:1B:00.0"; "": the driver does not say */
     int major, minor; /* compute capability */
     uint32_t sms;
     uint64_t memory; /* bytes */

@@ -2,6 +2,7 @@
  * fails. */
 #include "experiments/commands.h"
 #include "experiments/gpu.h"
+#include "experiments/info_rails.h"
 #include "experiments/options.h"
 #include "backends/nic.h"
 
@@ -55,28 +56,25 @@ static void show_machine(void)
            (double)pages * (double)page / 1e9, u.sysname, u.release);
 }
 
-/* Returns how many GPUs can run the kernels. */
-static uint32_t show_gpus(struct advice *a)
+static void show_gpus(struct gpu_list *list, struct advice *a)
 {
-    static struct gpu_list list;
-    gpu_probe(&list);
-    if (!list.count) {
-        printf("GPU       none: %s; --exec host needs none\n", list.missing);
-        return 0;
+    gpu_probe(list);
+    if (!list->count) {
+        printf("GPU       none: %s; --exec host needs none\n", list->missing);
+        return;
     }
-    for (uint32_t i = 0; i < list.count; i++) {
-        const struct gpu_device *g = &list.devices[i];
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct gpu_device *g = &list->devices[i];
         printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major, g->minor,
                g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
     }
-    printf("driver    CUDA %d.%d\n", list.driver / 1000, list.driver % 1000 / 10);
-    if (!gpu_hoppers(&list))
+    printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
+    if (!gpu_hoppers(list))
         advise(a, "(no Hopper GPU: --exec cuda needs sm_90; --exec host runs)");
 #ifndef MK_HAVE_CUDA
     else
         advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");
 #endif
-    return gpu_hoppers(&list);
 }
 
 static void show_nic(const struct nic_info *n)
@@ -96,29 +94,18 @@ static void show_nic(const struct nic_info *n)
         printf(", GID %d (%s %s), queues of %d, %d SGE, messages to %.0f MiB", n->gid_index, n->gid_type, n->gid, n->max_wr, n->max_sge,
                (double)n->max_message / 1048576);
     if (n->efa)
-        printf(", EFA's SRD: no fabric here uses it yet");
+        printf(", EFA's SRD");
     else if (!n->reliable && !n->soft)
         printf(", no RC");
     printf("\n");
 }
 
-/* Which device the ranks of a node take: those of the GPUs, or two where the host executor stands in. */
-static void show_rails(uint32_t gpus)
+static void show_rails(const struct nic_survey *s, const struct gpu_list *gpus)
 {
-    struct nic_choice choice;
-    char error[256];
-    uint32_t ranks = gpus ? gpus : 2;
-    struct nic_request request = {.names = "", .rails = 1, .local_ranks = ranks};
-    printf("rails    ");
-    for (uint32_t i = 0; i < ranks; i++) {
-        request.local_rank = i;
-        if (nic_choose(&choice, &request, error, sizeof error)) {
-            printf(" none: %s", error);
-            break;
-        }
-        printf("%s local rank %u on %s", i ? "," : "", i, choice.devices[0]);
-    }
-    printf("\n");
+    const char *buses[GPU_MAX];
+    for (uint32_t i = 0; i < gpus->count; i++)
+        buses[i] = gpus->devices[i].bus;
+    info_rails(stdout, "/sys", s, buses, gpus->count);
 }
 
 static void show_nics(const struct nic_survey *s, struct advice *a)
@@ -241,6 +228,7 @@ int command_info(int argc, char **argv)
         "missing. Takes no options.",
         NULL, 0, "  mkernel info\n"};
     static struct nic_survey survey;
+    static struct gpu_list gpus;
     struct options_found found;
     struct advice advice = {.count = 0};
     char error[256];
@@ -258,10 +246,10 @@ int command_info(int argc, char **argv)
         return STATUS_DONE;
     }
     show_machine();
-    uint32_t gpus = show_gpus(&advice);
+    show_gpus(&gpus, &advice);
     nic_survey(&survey);
     show_nics(&survey, &advice);
-    show_rails(gpus);
+    show_rails(&survey, &gpus);
     show_soft_roce(&survey, &advice);
     show_libraries();
     printf("\nruns here `mkernel run ag_gemm --exec host --nic soft --check`\n");

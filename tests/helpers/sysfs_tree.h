@@ -45,21 +45,39 @@ static inline int tree_open(struct sysfs_tree *t)
     return mkdtemp(t->root) ? 0 : -1;
 }
 
-/* Unpacks a fixture by its name. 0, or -1 with what went wrong on stderr. */
-static inline int tree_unpack(struct sysfs_tree *t, const char *fixture)
+/* Puts `to` for every `from` of a line, NULL for none. */
+static inline void tree_rename(char *line, size_t size, const char *from, const char *to)
+{
+    char old[4096];
+    for (char *at = line; from && (at = strstr(at, from)); at += strlen(to)) {
+        snprintf(old, sizeof old, "%s", at + strlen(from));
+        snprintf(at, size - (size_t)(at - line), "%s%s", to, old);
+    }
+}
+
+/* Unpacks a fixture by its name, its devices named otherwise where `from` is not NULL. 0, or -1 with what went wrong on
+ * stderr. */
+static inline int tree_unpack_as(struct sysfs_tree *t, const char *fixture, const char *from, const char *to)
 {
     char path[256], line[4096];
     snprintf(path, sizeof path, "tests/fixtures/topology/%s", fixture);
     FILE *f = fopen(path, "r");
     int rc = f ? tree_open(t) : -1;
-    while (!rc && fgets(line, sizeof line, f))
+    while (!rc && fgets(line, sizeof line, f)) {
+        tree_rename(line, sizeof line, from, to);
         if (line[0] != '#' && (rc = tree_add(t, line)))
             fprintf(stderr, "%s: %s: %s", path, strerror(errno), line);
+    }
     if (f)
         fclose(f);
     else
         fprintf(stderr, "%s is not here: tests run in the repository's root\n", path);
     return rc;
+}
+
+static inline int tree_unpack(struct sysfs_tree *t, const char *fixture)
+{
+    return tree_unpack_as(t, fixture, NULL, NULL);
 }
 
 static inline void tree_close(struct sysfs_tree *t)
