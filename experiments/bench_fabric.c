@@ -22,15 +22,17 @@ static const char *const test_words[] = {"all", "bw", "lat"};
 struct arguments {
     const char *nic, *peer_nic, *verbs, *client, *csv, *json;
     int test, server;
-    uint64_t size, min, max, iterations, depth, port, timeout_ns;
+    uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
-    {"nic", OPTION_TEXT, AT(nic), "soft|NAME", "the NIC. Default: a real one that is up, else soft",
-     .max = 63},
-    {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME",
-     "the other process's NIC on this machine. Default: as --nic", .max = 63},
+    {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",
+     "NICs that may be used. Default: real ones that are up, else soft", .max = 255},
+    {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME,...",
+     "the other process's NICs on this machine. Default: as --nic", .max = 255},
+    {"rails", OPTION_NUMBERS, AT(rails), "N", "NICs of each end, over which puts are spread. Default 1", 1,
+     NIC_RAILS_MAX},
     {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words,
      .word_count = 3},
     {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16,
@@ -228,7 +230,7 @@ static int run_client(const struct arguments *a, int fd)
         return report_close(&r, status);
     struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
     int rc = wire_send(&w, &hello);
-    if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, a->verbs, region_of(a), a->timeout_ns)))
+    if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, (uint32_t)a->rails, a->verbs, region_of(a), a->timeout_ns)))
         rc = wire_receive(&w, WIRE_HELLO, &answer);
     if (rc && !e.error[0])
         snprintf(e.error, sizeof e.error, "%s", wire_reason(rc, &answer));
@@ -262,7 +264,7 @@ static int serve(const struct arguments *a, const char *nic, int fd, char *error
         return rc;
     }
     uint64_t region = m.region;
-    rc = fabric_end_open(&e, 1, nic, a->verbs, region, a->timeout_ns);
+    rc = fabric_end_open(&e, 1, nic, (uint32_t)a->rails, a->verbs, region, a->timeout_ns);
     struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
     snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
     wire_send(&w, &answer);
@@ -367,6 +369,7 @@ static int check(const struct arguments *a, const struct options_found *found, c
 int bench_fabric(int argc, char **argv)
 {
     struct arguments a = {.nic = "",
+                          .rails = 1,
                           .verbs = getenv("MK_VERBS"),
                           .min = 16,
                           .max = 8 << 20,

@@ -3,6 +3,7 @@
 #ifndef MK_BENCH_FABRIC_H
 #define MK_BENCH_FABRIC_H
 
+#include "backends/nic.h"
 #include "backends/verbs/verbs_rc.h"
 
 #include <stddef.h>
@@ -49,13 +50,14 @@ struct fabric_end {
     uint64_t heap_bytes; /* flags and data */
     uint64_t timeout_ns;
     uint32_t rank;
-    char nic[64];
+    char nic[256]; /* the devices, "+" between */
+    struct nic_choice choice;
     uint64_t deadline; /* of the wait in progress */
     uint64_t started, completed;
     char error[320];
 };
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs,
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, uint32_t rails, const char *verbs,
                     uint64_t data_bytes, uint64_t timeout_ns);
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);

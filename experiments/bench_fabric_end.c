@@ -1,6 +1,5 @@
 /* One end of `mkernel bench fabric`: its NIC, its memory and its fabric. */
 #include "experiments/bench_fabric.h"
-#include "backends/nic.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -24,11 +23,10 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const char *verbs,
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, uint32_t rails, const char *verbs,
                     uint64_t data_bytes, uint64_t timeout_ns)
 {
-    struct nic_choice choice;
-    struct nic_request request = {.names = nic, .rails = 1, .local_rank = rank, .local_ranks = 2};
+    struct nic_request request = {.names = nic, .rails = rails, .local_rank = rank, .local_ranks = 2};
     uint32_t peer = 1 - rank;
     struct verbs_rc_config config = {
         .api = &e->api, .rank = rank, .world = 2, .peers = &peer, .peer_count = 1};
@@ -38,12 +36,16 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
     verbs_options_default(&config.options);
     int rc = verbs_options_parse(&config.options, verbs, e->error, sizeof e->error);
     if (!rc)
-        rc = nic_choose(&choice, &request, e->error, sizeof e->error);
+        rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
     if (!rc)
-        rc = verbs_api_open(&e->api, choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error, sizeof e->error);
+        rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error, sizeof e->error);
     if (rc)
         return rc;
-    memcpy(e->nic, choice.devices[0], sizeof e->nic);
+    config.device_count = e->choice.count;
+    for (uint32_t i = 0, used = 0; i < e->choice.count && used < sizeof e->nic; i++) {
+        config.devices[i] = e->choice.devices[i];
+        used += (uint32_t)snprintf(e->nic + used, sizeof e->nic - used, "%s%s", i ? "+" : "", config.devices[i]);
+    }
     e->heap_bytes = FABRIC_FLAG_BYTES + data_bytes;
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
@@ -55,8 +57,6 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
         ((uint64_t *)(void *)e->heap)[i] =
             rank ? 0 : i; /* touched, so that no page is first met while time runs */
     config.heap = (struct mr_heap){.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes};
-    config.device_count = 1;
-    config.devices[0] = e->nic;
     return verbs_rc_open(&e->fabric, &config, e->error, sizeof e->error);
 }
 

@@ -59,8 +59,12 @@ struct parsed {
      .words = execs, .word_count = 2},                                                                               \
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs",                      \
      .words = fabrics, .word_count = 2},                                                                             \
-    {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME",                                                                     \
-     "the NIC. Default: a real device where one is up, else soft (no RDMA hardware needed)", .max = 63},             \
+    {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME,...",                                                                 \
+     "NICs that may be used: ranks take the nearest of them. Default: all real devices that are up, else soft (no "  \
+     "RDMA hardware needed)", .max = 255},                                                                           \
+    {"rails", OPTION_NUMBERS, AT(o.rails), "N",                                                                      \
+     "NICs of each rank, over which its chunks are spread. Default: as many as each GPU has for itself", 1,          \
+     NIC_RAILS_MAX},                                                                                                 \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
     {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE},       \
@@ -256,14 +260,16 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
 }
 
 /* A fabric or NIC that is not there is told before anything starts. */
-static int choose_nic(struct run_job *job, char *error, size_t size)
+static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
     struct nic_choice choice;
+    struct nic_place places[MK_MAX_LOCAL] = {{.numa = -1}};
     struct nic_request request = {.names = o->nic ? o->nic : "",
                                   .efa = o->fabric,
-                                  .rails = !o->fabric,
-                                  .local_ranks = (uint32_t)o->gpus};
+                                  .rails = (uint32_t)o->rails,
+                                  .local_ranks = (uint32_t)o->gpus,
+                                  .places = places};
     if (o->nodes == 1)
         return 0;
 #ifndef MK_HAVE_EFA
@@ -281,9 +287,11 @@ static int choose_nic(struct run_job *job, char *error, size_t size)
     efa_options_default(&efa);
     if (o->fabric && efa_options_parse(&efa, getenv("MK_EFA"), error, size))
         return -EINVAL;
-    if (o->fabric)
+    if (o->fabric && !o->rails)
         request.rails = (uint32_t)efa.rails;
 #endif
+    for (uint32_t i = 0; i < o->gpus; i++)
+        nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");
     int result = nic_choose(&choice, &request, error, size);
     for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
         used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
@@ -350,7 +358,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
     if (!result)
         result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
     if (!result)
-        result = choose_nic(job, error, error_size);
+        result = choose_nic(job, &gpus, error, error_size);
     if (!result && job->identity.rank == 0) {
         result = check_writable("trace", o->trace, error, error_size);
         if (!result)

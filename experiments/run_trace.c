@@ -16,8 +16,8 @@ struct run_trace {
     struct trace_samples before;
 };
 
-/* Bytes per second of a device by its name; 0: softnic, or not known. */
-static double nic_rate(const char *name)
+/* Bytes per second of devices, "+" between their names; 0: softnic, or not known. */
+static double nic_rate(const char *names)
 {
     struct nic_survey *s = malloc(sizeof *s);
     double rate = 0;
@@ -25,8 +25,12 @@ static double nic_rate(const char *name)
         return 0;
     nic_survey(s);
     for (uint32_t i = 0; i < s->count; i++)
-        if (!s->nics[i].soft && !strcmp(s->nics[i].name, name))
-            rate = s->nics[i].gbit * 1e9 / 8;
+        for (const char *at = names; at && !s->nics[i].soft; at = strchr(at, '+')) {
+            size_t length = strlen(s->nics[i].name);
+            at += *at == '+';
+            if (!strncmp(at, s->nics[i].name, length) && (!at[length] || at[length] == '+'))
+                rate += s->nics[i].gbit * 1e9 / 8;
+        }
     free(s);
     return rate;
 }

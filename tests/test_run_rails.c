@@ -1,0 +1,105 @@
+/* Every operator over two devices per rank, one of them late by chance, is right on either fabric, moves not a byte more than
+ * over one, and leaves each device its share; `mkernel run` says which they are. */
+#include "tests/helpers/launch.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+enum { WORLD = 2, SECONDS = 60, DEVICES = 4 };
+
+static const char *const ops[] = {
+    "ag_gemm --shape 130,40,72 --tile 16,40 --chunk-rows 16",
+    "gemm_rs --shape 130,40,72 --tile 16,40 --chunk-rows 16",
+    "gemm_ar --shape 130,40,72 --tile 16,40 --chunk-rows 16",
+    "ring_attention --attention 1,256,4,2,64 --causal",
+    "moe_dispatch_gemm --moe 96,128,40,8,2",
+    "moe_ffn --moe 96,128,40,8,2",
+};
+#define OPS (sizeof ops / sizeof *ops)
+
+static struct launch job;
+
+/* Data bytes that a device has sent, of all ranks; unlinks the files. */
+static uint64_t add_counts(const char *path, uint64_t bytes[DEVICES])
+{
+    char device[24], line[256];
+    unsigned long long sent;
+    uint64_t all = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        assert_int_equal(sscanf(line, "%23s %*u %*s %*u %*u %llu", device, &sent), 2);
+        int number = device[strlen(device) - 1] - '0';
+        assert_in_range(number, 0, DEVICES - 1);
+        bytes[number] += sent;
+        all += sent;
+    }
+    fclose(f);
+    unlink(path);
+    return all;
+}
+
+/* Runs one op; returns the data bytes on the network, and by device. */
+static uint64_t run(const char *op, const char *fabric, int rails, const char *faults, uint64_t bytes[DEVICES])
+{
+    char line[512], own[256], path[64];
+    uint64_t all = 0;
+    memset(bytes, 0, DEVICES * sizeof *bytes);
+    snprintf(line, sizeof line,
+             "run %s --fabric %s --rails %d --nodes 2 --gpus 1 --exec host --nic soft --check --warmup 0 --iters 4", op,
+             fabric, rails);
+    launch_open(&job, WORLD);
+    for (int rank = 0; rank < WORLD; rank++) {
+        snprintf(own, sizeof own, "SOFTNIC=count=/tmp/mkernel_test_rails_%d_%d%s", (int)getpid(), rank, faults);
+        launch_rank(&job, rank, line, own);
+    }
+    for (int rank = 0; rank < WORLD; rank++) {
+        struct command_run *r = &job.ranks[rank];
+        command_finish(r, SECONDS);
+        if (r->status)
+            fail_msg("mkernel %s: rank %d ends with %d: %s", line, rank, r->status, r->err_text);
+        snprintf(path, sizeof path, "/tmp/mkernel_test_rails_%d_%d", (int)getpid(), rank);
+        all += add_counts(path, bytes);
+    }
+    return all;
+}
+
+static void both(const char *op, const char *fabric, const char *faults)
+{
+    int efa = !strcmp(fabric, "efa");
+    uint64_t one[DEVICES], two[DEVICES], least = run(op, fabric, 1, "", one);
+    assert_int_equal(one[0], least);
+    uint64_t all = run(op, fabric, 2, faults, two);
+    const char *names = efa ? "efa over softefa0+softefa1" : "verbs over soft0+soft1";
+    if (!strstr(job.ranks[0].out_text, names))
+        fail_msg("%s does not say %s: %s", op, names, job.ranks[0].out_text);
+    if (all != least)
+        fail_msg("%s, %s: %llu bytes over two devices, %llu over one", op, fabric, (unsigned long long)all,
+                 (unsigned long long)least);
+    if (two[0] < all / 4 || two[1] < all / 4 || two[0] + two[1] != all)
+        fail_msg("%s, %s: shares are %llu and %llu", op, fabric, (unsigned long long)two[0],
+                 (unsigned long long)two[1]);
+}
+
+static void test_verbs(void **state)
+{
+    for (size_t i = 0; i < OPS; i++)
+        both(ops[i], "verbs", i % 2 ? ",delay=2ms~0.2,only=soft1,seed=5" : ",delay=2ms~0.1,seed=3");
+}
+
+static void test_efa(void **state)
+{
+    for (size_t i = 0; i < OPS; i++)
+        both(ops[i], "efa", i % 2 ? ",delay=2ms~0.1,only=softefa1,seed=5" : ",delay=1ms~0.05,seed=3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verbs),
+        cmocka_unit_test(test_efa),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
