@@ -64,6 +64,10 @@ static struct {
     uint32_t depth, receives, cqe, rdma, caps; /* what devices say they can do */
     uint32_t depth_really;                     /* 0: as they say */
     uint32_t no_memory;                        /* of 100 batches, so many find none */
+    uint32_t fail_message;                     /* the message, from 1, that fails with fail_status; 0: none */
+    enum ibv_wc_status fail_status;
+    int post_error, poll_error; /* what handing over, and polling, says */
+    uint64_t messages_made;
     uint64_t random;
     uint64_t delivered, most_waiting; /* immediates told; most in one receive queue's completions */
 } fake;
@@ -215,6 +219,8 @@ static int fake_poll_cq(struct ibv_cq *ibv, int max, struct ibv_wc *wc)
 {
     struct fake_cq *cq = (struct fake_cq *)(void *)ibv;
     int n = 0;
+    if (fake.poll_error)
+        return -1;
     for (; n < max && cq->head != cq->tail; n++) {
         wc[n] = cq->ring[cq->head++ % cq->size];
         if (!(wc[n].opcode & IBV_WC_RECV))
@@ -275,11 +281,15 @@ static int fake_wr_complete(struct ibv_qp_ex *ex)
     uint32_t depth = fake.depth_really && fake.depth_really < qp->depth ? fake.depth_really : qp->depth;
     if (qp->used + qp->batched > depth || fake_random(100) < fake.no_memory)
         return ENOMEM;
+    if (fake.post_error)
+        return fake.post_error;
     for (uint32_t i = 0; i < qp->batched; i++) {
         assert_true(fake.message_count < FAKE_MESSAGES);
         struct fake_message *m = calloc(1, sizeof *m);
         m->from = qp;
         m->write = qp->batch[i];
+        if (++fake.messages_made == fake.fail_message)
+            m->status = fake.fail_status;
         fake.messages[fake.message_count++] = m;
     }
     qp->used += qp->batched;
@@ -410,7 +420,7 @@ static int fake_step(void)
         return 1;
     }
     if (!m->told) {
-        m->told = fake_tell(m);
+        m->told = m->status ? 1 : fake_tell(m);
         return 1;
     }
     fake_push(m->from->send, &(struct ibv_wc){.wr_id = m->write.id,
