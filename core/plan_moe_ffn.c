@@ -137,15 +137,14 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
         return;
     }
     uint32_t number = flag - (flag < m->flag_sum ? m->flag_back : m->flag_sum), node = number / d->chunks;
-    out->chunk = number % d->chunks;
     if (flag < m->flag_sum) { /* many ranks' rows: none can be named */
-        snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens", out->chunk,
-                 mk_rank_at(&d->topo, node, local));
-        out->chunk = UINT32_MAX;
+        snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens",
+                 number % d->chunks, mk_rank_at(&d->topo, node, local));
         return;
     }
+    out->chunk = d->chunks + number % d->chunks;
     out->producer = mk_rank_at(&d->topo, node, local);
-    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, out->chunk);
+    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, number % d->chunks);
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
@@ -162,13 +161,13 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
     out->rows = m->dispatch.tile_m;
 }
 
-/* Tokens on their way to their experts, then what comes back for them. */
+/* Tokens on their way to their experts, then what comes back for them: numbers from `chunks` on. */
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
 {
     const struct moe_ffn_plan *m = &p->u.moe_ffn;
     uint32_t world = mk_world(&m->dispatch.topo);
     *rank = id / m->dispatch.chunks % world;
-    *number = id % m->dispatch.chunks;
+    *number = id % m->dispatch.chunks + (id / m->dispatch.chunks < world ? 0 : m->dispatch.chunks);
     *bytes = m->dispatch.chunk_rows *
              (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
 }
