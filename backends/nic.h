@@ -54,6 +54,9 @@ struct nic_place {
     int32_t numa; /* NUMA node of its CPUs; -1: several, or unknown */
 };
 
+/* Where sysfs is: "/sys", or what MK_SYSFS says (a copy of another machine's: what would be chosen there?). */
+const char *nic_sysfs(void);
+
 /* This process's, given its GPU's bus id ("" for none). */
 void nic_own_place(struct nic_place *out, const char *gpu);
 
@@ -64,7 +67,7 @@ struct nic_request {
     uint32_t local_rank;            /* who asks */
     uint32_t local_ranks;           /* ranks of its node, at least 1 */
     const struct nic_place *places; /* [local_ranks]; NULL: unknown */
-    const char *sysfs;              /* NULL: "/sys" */
+    const char *sysfs;              /* NULL: nic_sysfs() */
 };
 
 /* What a rank uses: rail i is its device i, on every node. */

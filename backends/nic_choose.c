@@ -108,7 +108,7 @@ static struct topology_place place_of(const char *sysfs, const struct nic_place 
 
 static int choose(struct nic_choice *out, const struct candidates *c, const struct nic_request *r)
 {
-    const char *sysfs = r->sysfs ? r->sysfs : "/sys";
+    const char *sysfs = r->sysfs ? r->sysfs : nic_sysfs();
     struct topology_nic nics[NIC_MAX];
     struct topology_place *ranks = calloc(r->local_ranks, sizeof *ranks);
     struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices), *own = &choices[r->local_rank];
@@ -132,11 +132,17 @@ static int choose(struct nic_choice *out, const struct candidates *c, const stru
     return rc;
 }
 
+const char *nic_sysfs(void)
+{
+    const char *own = getenv("MK_SYSFS");
+    return own && *own ? own : "/sys";
+}
+
 void nic_own_place(struct nic_place *out, const char *gpu)
 {
     memset(out, 0, sizeof *out); /* it goes over the wire */
     snprintf(out->gpu, sizeof out->gpu, "%s", gpu);
-    out->numa = topology_own_numa("/sys");
+    out->numa = topology_own_numa(nic_sysfs());
 }
 
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size)

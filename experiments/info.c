@@ -105,7 +105,7 @@ static void show_rails(const struct nic_survey *s, const struct gpu_list *gpus)
     const char *buses[GPU_MAX];
     for (uint32_t i = 0; i < gpus->count; i++)
         buses[i] = gpus->devices[i].bus;
-    info_rails(stdout, "/sys", s, buses, gpus->count);
+    info_rails(stdout, nic_sysfs(), s, buses, gpus->count);
 }
 
 static void show_nics(const struct nic_survey *s, struct advice *a)
