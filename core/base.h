@@ -17,6 +17,19 @@
 #define MK_ROLE_CALL
 #endif
 
+/* Of a pointer to a plan, once a turn of a role's loop: the same pointer, of which the compiler does not know that it is. On a
+ * GPU a role shares its registers with the GEMM engine, and nvcc would keep all that it derives from the plan in them. */
+#ifdef __CUDACC__
+#define MK_FRESH(p) mk_fresh(p)
+template <class plan> static __device__ __forceinline__ const plan *mk_fresh(const plan *p)
+{
+    asm volatile("" : "+l"(p));
+    return p;
+}
+#else
+#define MK_FRESH(p) (p)
+#endif
+
 #define MK_CACHE_LINE 128u
 #define MK_HEAP_UNIT 128u            /* bytes: heap offsets of commands are in these units */
 #define MK_MAX_RANKS 4096u           /* 12 bits of a command */
@@ -76,8 +89,9 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
 /* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
-/* How many CTAs of a rank take each role. On a GPU, where as many CTAs communicate inside the node as compute, each pair
- * of them shares a thread block: the schedule stays the same, and every SM computes. */
+/* How many CTAs of a rank take each role. On a GPU, where a role has one, two or three times as many CTAs as compute, they
+ * ride in the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM computes. Only
+ * intra_comm and inter_reduce can. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
 };
@@ -87,10 +101,19 @@ MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
     return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] + s->ctas[MK_INTER_REDUCE];
 }
 
+/* CTAs of the role in each compute CTA's thread block; 0: it has blocks of its own, or is not there. */
+MK_PURE uint32_t mk_role_rides(const struct mk_role_split *s, enum mk_role role)
+{
+    uint32_t each = s->ctas[MK_COMPUTE] ? s->ctas[role] / s->ctas[MK_COMPUTE] : 0;
+    int can = role == MK_INTRA_COMM || role == MK_INTER_REDUCE;
+    return can && each <= 3 && each * s->ctas[MK_COMPUTE] == s->ctas[role] ? each : 0;
+}
+
 /* Thread blocks of a launch on a GPU. */
 MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
 {
-    return mk_total_ctas(s) - (s->ctas[MK_INTRA_COMM] == s->ctas[MK_COMPUTE] ? s->ctas[MK_COMPUTE] : 0);
+    uint32_t riders = mk_role_rides(s, MK_INTRA_COMM) + mk_role_rides(s, MK_INTER_REDUCE);
+    return mk_total_ctas(s) - riders * s->ctas[MK_COMPUTE];
 }
 
 #endif

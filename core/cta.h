@@ -50,17 +50,20 @@ struct mk_chunk {
 enum mk_number { MK_BF16, MK_FP32 };
 
 /* What one sum adds: `sources` runs of numbers, `pitch` bytes apart in this rank's heap, element by element in fp32, from
- * the first to the last: the order is the result's. One source: a conversion or, from bf16 to bf16, a copy. Everything
- * is aligned to 16 bytes, `elements` is a multiple of 8. */
+ * the first to the last: the order is the result's. The result goes to rows of `columns` elements. One source: a conversion
+ * or, from bf16 to bf16, a copy. Everything is aligned to 16 bytes; `elements`, a multiple of `columns`, fits 32 bits; `columns`
+ * is a multiple of 8. */
 struct mk_sum {
     uint32_t id; /* the plan's number of the chunk, for traces */
     uint32_t sources;
     uint64_t source, pitch; /* bytes */
     uint64_t elements;
+    uint32_t columns;
     uint32_t from, to;    /* enum mk_number */
     uint32_t clear;       /* 1: zeros are left in the sources, for those who add to them next */
     uint32_t space;       /* of the destination, on this rank */
     uint64_t destination; /* byte offset in that space */
+    uint64_t row_pitch;   /* bytes from row to row of the destination */
 };
 
 /* One source of a weighted sum: a run of numbers in this rank's heap. */
@@ -148,6 +151,9 @@ struct mk_cta {
 
 /* Waits until this rank's `flag` is at least `target`. Returns 0, or 1 where the launch is ending. */
 int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
+
+/* The same for `count` flags (1 to 32) that follow each other: until each is at least `target`. */
+int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause);
 
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);

@@ -45,9 +45,10 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (posting > MK_MAX_RINGS)
         return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings",
                            posting, MK_MAX_RINGS);
-    if (q->exec == MK_EXEC_CUDA && mk_total_ctas(&t->split) > q->sms)
-        return plan_refuse(error, size, "%u CTAs on a GPU of %u SMs: all must run at once",
-                           mk_total_ctas(&t->split), q->sms);
+    if (q->exec == MK_EXEC_CUDA && t->cluster && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
+        return plan_refuse(error, size,
+                           "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
+                           mk_total_blocks(&t->split), t->cluster, q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
         return plan_refuse(error, size,
                            "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",

@@ -15,7 +15,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     a->flag_whole = (uint32_t)(p->flag_base + flags);
     a->whole = p->heap_base + bytes;
     return plan_take(p, a->rs.tiles, flags + world * a->rs.units, bytes + world * a->block_pitch,
-                     (uint64_t)a->rs.chunk_rows * a->rs.n * a->rs.element_bytes, error, size);
+                     (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
 }
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
@@ -38,11 +38,10 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
                            uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = &p->u.gemm_ar.rs;
-    uint64_t elements;
     *rank = id / r->units;
     *number = id % r->units;
-    gemm_rs_unit(r, *number, &elements);
-    *bytes = elements * 2;
+    struct gemm_rs_area a = gemm_rs_unit(r, *number);
+    *bytes = gemm_rs_elements(&a) * 2;
 }
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)

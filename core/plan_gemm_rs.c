@@ -15,7 +15,7 @@ static void choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA, gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
     if (!t->cluster)
-        t->cluster = cuda && shard_rows > 128 ? 2 : 1;
+        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
     if (!t->tile_n)
@@ -25,24 +25,34 @@ static void choose(struct mk_problem *q)
     uint64_t most = t->tile_m ? mk_round_up(shard_rows, t->tile_m) : 0;
     if (t->tile_m && t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    if (!t->pieces) { /* on a GPU 256 KB each: a CTA is through with one in a few microseconds */
-        uint64_t pieces = cuda ? t->chunk_rows * q->n * 2 / 262144 : 1;
-        t->pieces = !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
+    if (!t->pieces) { /* on a GPU 64 KB from all ranks: a warp is through with it in some microseconds; puts are larger */
+        uint64_t pieces = cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 65536 : 1;
+        t->pieces = !pieces ? 1 : pieces > t->tile_m / 8 ? t->tile_m / 8 : (uint32_t)pieces;
+        t->pieces = t->pieces > 64 ? 64 : t->pieces;
     }
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    ctas[MK_INTRA_COMM] = gathers ? (cuda ? 8 : 1) : 0;
-    ctas[MK_INTER_REDUCE] = cuda ? 4 : 1;
+    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. */
+    uint32_t others = cuda && q->topo.nodes > 1 ? 4 : 0;
     ctas[MK_COMPUTE] = 2;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_REDUCE];
     if (cuda && q->sms > others + t->cluster)
         ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
+    ctas[MK_INTRA_COMM] = !gathers ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
+    ctas[MK_INTER_REDUCE] = others ? others : cuda ? ctas[MK_COMPUTE] : 1;
 }
+
+/* One warp of three beside the engine takes tiles to their reducers. */
+#define MOST_RIDERS 2
 
 static int check_roles(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
+    uint32_t riders =
+        mk_role_rides(&q->tuning.split, MK_INTRA_COMM) + mk_role_rides(&q->tuning.split, MK_INTER_REDUCE);
+    if (q->exec == MK_EXEC_CUDA && riders > MOST_RIDERS)
+        return plan_refuse(error, size, "%u CTAs beside each compute CTA: on a GPU %s has room for %u", riders,
+                           plan_op_name(q->op), MOST_RIDERS);
     int gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
     if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers &&
         !ctas[MK_INTER_SEND])
@@ -70,6 +80,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
         return result;
 
     uint32_t world = mk_world(&q->topo);
+    int cuda = q->exec == MK_EXEC_CUDA;
     r->topo = q->topo;
     r->split = q->tuning.split;
     r->m = (uint32_t)q->m;
@@ -83,24 +94,29 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
     r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
     r->full_chunks = r->shard_rows / r->chunk_rows;
     r->pieces = q->tuning.pieces;
-    r->units = r->chunks * r->pieces;
+    r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), 8);
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);
     r->number = q->deterministic ? MK_FP32 : MK_BF16;
     r->element_bytes = q->deterministic ? 4 : 2;
-    r->slots = q->deterministic || q->topo.gpus > MOST_ADDERS ? q->topo.gpus : 1;
+    r->slots = cuda || q->deterministic || q->topo.gpus > MOST_ADDERS ? q->topo.gpus : 1;
     r->add = r->slots < q->topo.gpus;
     r->slab_pitch = mk_round_up((uint64_t)r->shard_rows * r->n * r->element_bytes, MK_HEAP_UNIT);
     uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
-    *flags = (uint64_t)world * r->chunks + (uint64_t)q->topo.nodes * r->chunks * r->pieces;
+    *flags = world * tiles + q->topo.nodes * tiles * r->pieces;
     if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG ||
         tiles * world > UINT32_MAX / 2)
         return plan_take(p, tiles * world, *flags, UINT64_MAX, 0, error, size);
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
+    r->outbox = p->heap_base + *bytes;
+    if (cuda)
+        *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster * r->tile_n *
+                  r->element_bytes;
     r->shard_tiles = (uint32_t)tiles;
+    r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
     r->tiles = r->shard_tiles * world;
     r->flag_partial = p->flag_base;
-    r->flag_sum = r->flag_partial + world * r->chunks;
+    r->flag_sum = r->flag_partial + world * r->shard_tiles;
     r->staged[0] = p->heap_base;
     r->staged[1] = r->staged[0] + slabs * r->slab_pitch;
     r->sums = r->staged[1] + slabs * r->slab_pitch;
@@ -115,7 +131,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     uint64_t flags, bytes;
     int result = plan_build_gemm_rs(p, r, &flags, &bytes, error, size);
     return result ? result
-                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->chunk_rows * r->n * r->element_bytes,
+                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->tile_m * r->tile_n * r->element_bytes,
                               error, size);
 }
 
@@ -133,11 +149,11 @@ int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, stru
                  r->topo.rank);
         return 1;
     }
-    uint32_t chunk = (flag - r->flag_partial) % r->chunks, rest = (flag - r->flag_partial) / r->chunks;
-    out->chunk = chunk * r->pieces;
-    out->producer = mk_rank_at(&r->topo, node, rest % r->topo.gpus);
+    uint32_t rest = (flag - r->flag_partial) / r->topo.gpus, from = (flag - r->flag_partial) % r->topo.gpus;
+    out->chunk = rest % r->shard_tiles * r->pieces;
+    out->producer = mk_rank_at(&r->topo, node, from);
     snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer,
-             out->chunk, mk_rank_at(&r->topo, rest / r->topo.gpus, local));
+             out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
     return 1;
 }
 
@@ -148,16 +164,13 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
 {
-    uint32_t rest = id % r->shard_tiles, chunk = rest / r->chunk_tiles,
-             within = rest - chunk * r->chunk_tiles;
-    uint32_t rows = gemm_rs_chunk_rows(r, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, r->tile_m);
-    uint32_t row = within % row_tiles * r->tile_m;
+    struct gemm_rs_area a = gemm_rs_tile_area(r, id % r->shard_tiles);
     out->slab = out->a_slab = id / r->shard_tiles;
     out->a = MK_SPACE_ARG0;
-    out->row = chunk * r->chunk_rows + row;
-    out->col = within / row_tiles * r->tile_n;
-    out->rows = rows - row < r->tile_m ? rows - row : r->tile_m;
-    out->cols = r->n - out->col < r->tile_n ? r->n - out->col : r->tile_n;
+    out->row = a.row;
+    out->col = a.col;
+    out->rows = a.rows;
+    out->cols = a.cols;
     out->c = MK_SPACE_HEAP;
     out->c_local = mk_local_of(&r->topo, out->slab);
     out->c_slab = gemm_rs_partial_slab(r, mk_node_of(&r->topo, r->topo.rank), mk_node_of(&r->topo, out->slab),
@@ -173,11 +186,10 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
                            uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = &p->u.gemm_rs;
-    uint64_t elements;
     *rank = id / r->units;
     *number = id % r->units;
-    gemm_rs_unit(r, *number, &elements);
-    *bytes = elements * r->element_bytes;
+    struct gemm_rs_area a = gemm_rs_unit(r, *number);
+    *bytes = gemm_rs_elements(&a) * r->element_bytes;
 }
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)

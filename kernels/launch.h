@@ -11,6 +11,7 @@ enum {
         2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
     GPU_COPY_STAGE_BYTES = 16384,
     GPU_COPY_STAGES = 8, /* of a thread that copies */
+    GPU_MAX_RIDERS = 3, /* CTAs of other roles in a compute CTA's thread block */
     GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
 };
 
@@ -42,11 +43,22 @@ struct gpu_launch {
     uint64_t timeout_ns;
 };
 
-/* CTAs are numbered role by role; a thread block of a compute CTA may hold an intra_comm CTA too. */
+/* CTAs are numbered role by role; a thread block of a compute CTA may hold an intra_comm and an inter_reduce CTA too.
+ * inter_reduce comes last, so that where it rides no other number changes. */
 MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
 {
-    uint32_t beside = mk_total_ctas(split) - mk_total_blocks(split);
+    uint32_t beside = mk_role_rides(split, MK_INTRA_COMM) ? split->ctas[MK_INTRA_COMM] : 0;
     return block < split->ctas[MK_COMPUTE] ? block : block + beside;
+}
+
+/* Number of rider `rider` of `role` in the thread block of compute CTA `block`. */
+MK_PURE uint32_t gpu_rider_of_block(const struct mk_role_split *split, enum mk_role role, uint32_t rider,
+                                    uint32_t block)
+{
+    uint32_t number = rider * split->ctas[MK_COMPUTE] + block;
+    for (int i = 0; i < (int)role; i++)
+        number += split->ctas[i];
+    return number;
 }
 
 #endif

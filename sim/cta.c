@@ -120,6 +120,14 @@ static void record_wait(struct sim_cta *c)
     mk_track_add(&c->track, c->what, c->since, c->rank->now(c->rank->context));
 }
 
+int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mk_cta_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
 int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     struct sim_cta *c = of(cta);

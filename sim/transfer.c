@@ -73,18 +73,20 @@ static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t 
     float sum[LANES];
     uint64_t size = s->from == MK_FP32 ? 4 : 2;
     for (uint64_t i = first, n; i < first + count; i += n) {
+        uint64_t row = i / s->columns, col = i % s->columns, rest = s->columns - col;
         n = first + count - i < LANES ? first + count - i : LANES;
+        n = n < rest ? n : rest;
         for (uint32_t source = 0; source < s->sources; source++) {
             uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
             accumulate(sum, from, (enum mk_number)s->from, n, source == 0);
             if (s->clear)
                 memset(from, 0, n * size);
         }
-        uint8_t *to = r->spaces[s->space] + s->destination;
+        uint8_t *to = r->spaces[s->space] + s->destination + row * s->row_pitch;
         if (s->to == MK_FP32)
-            memcpy(to + i * 4, sum, n * 4);
+            memcpy(to + col * 4, sum, n * 4);
         else
-            narrow((uint16_t *)(void *)to + i, sum, n);
+            narrow((uint16_t *)(void *)to + col, sum, n);
     }
 }
 

@@ -21,8 +21,10 @@ static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
 
 static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
 {
-    uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2),
-                                   to = s->elements * (s->to == MK_FP32 ? 4 : 2);
+    uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2);
+    if (!s->columns || s->elements % s->columns)
+        return 0;
+    uint64_t to = (s->elements / s->columns - 1) * s->row_pitch + s->columns * (s->to == MK_FP32 ? 4ull : 2ull);
     r->world->op->extents(&r->plan, bytes);
     if (s->space >= MK_SPACES)
         return 0;

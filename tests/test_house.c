@@ -246,6 +246,7 @@ static void roles_compile_for_the_gpu(void **state)
              "#include \"core/cta.h\"\n"
              "struct mk_cta { MK_CTA_FIELDS; };\n"
              "__device__ int mk_cta_wait(mk_cta *, uint32_t, uint64_t, mk_cause) { return 0; }\n"
+             "__device__ int mk_cta_wait_all(mk_cta *, uint32_t, uint32_t, uint64_t, mk_cause) { return 0; }\n"
              "__device__ void mk_cta_copy(mk_cta *, uint32_t, const mk_chunk *) {}\n"
              "__device__ void mk_cta_reduce(mk_cta *, const mk_sum *) {}\n"
              "__device__ void mk_cta_combine(mk_cta *, const mk_combine *) {}\n"

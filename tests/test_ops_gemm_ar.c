@@ -7,6 +7,7 @@
 #define SIM_OP_NAME broken_gemm_ar
 #include "sim/op_gemm_ar.c"
 #undef mk_cta_wait
+#undef mk_cta_wait_all
 #undef mk_cta_copy
 #undef mk_cta_reduce
 #undef mk_cta_route
@@ -104,6 +105,14 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     if (mutation == COPY_SHORT)
         c.bytes -= 16;
     mk_cta_copy(cta, local, &c);
+}
+
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
 }
 
 void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)

@@ -7,6 +7,7 @@
 #define SIM_OP_NAME broken_gemm_rs
 #include "sim/op_gemm_rs.c"
 #undef mk_cta_wait
+#undef mk_cta_wait_all
 #undef mk_cta_copy
 #undef mk_cta_reduce
 #undef mk_cta_route
@@ -107,11 +108,16 @@ static void test_cover(void **state)
             }
             for (uint64_t i = 0; i < q.m * q.n; i++)
                 assert_int_equal(seen[i], 1);
-            uint64_t next = 0, elements;
-            for (uint32_t unit = 0; unit < r->units; unit++, next += elements) {
-                uint64_t first = gemm_rs_unit(r, unit, &elements);
-                assert_true(!elements || first == next);
-                assert_true(first * r->element_bytes % 128 == 0 && elements % 8 == 0);
+            uint64_t next = 0;
+            memset(seen, 0, 53 * 72);
+            for (uint32_t unit = 0; unit < r->units; unit++) {
+                struct gemm_rs_area a = gemm_rs_unit(r, unit);
+                assert_true(!a.rows || a.first == next);
+                assert_true(a.first * r->element_bytes % 16 == 0 && a.cols % 8 == 0);
+                next += gemm_rs_elements(&a);
+                for (uint32_t i = 0; i < a.rows; i++)
+                    for (uint32_t j = 0; j < a.cols; j++)
+                        assert_int_equal(seen[(a.row + i) * 72 + a.col + j]++, 0);
             }
             assert_int_equal(next, 53 * 72);
             free(seen);
@@ -154,6 +160,14 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if (mutation == ONE_TILE_TOO_FEW && cause == MK_CAUSE_DATA)
         target -= MK_TILE_PARTS;
     return mk_cta_wait(cta, flag, target, cause);
+}
+
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
 }
 
 void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)

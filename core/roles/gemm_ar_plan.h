@@ -29,11 +29,11 @@ MK_PURE int gemm_ar_by_network(const struct gemm_ar_plan *p, uint32_t owner)
 MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
 {
     struct mk_chunk c;
-    uint64_t elements, first = gemm_rs_unit(&p->rs, unit, &elements);
+    struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
     c.id = gemm_rs_unit_id(&p->rs, owner, unit);
     c.space = MK_SPACE_HEAP;
-    c.source = c.destination = p->whole + owner * p->block_pitch + first * 2;
-    c.bytes = elements * 2;
+    c.source = c.destination = p->whole + owner * p->block_pitch + a.first * 2;
+    c.bytes = gemm_rs_elements(&a) * 2;
     return c;
 }
 
@@ -41,15 +41,18 @@ MK_PURE struct mk_chunk gemm_ar_unit(const struct gemm_ar_plan *p, uint32_t owne
 MK_PURE struct mk_sum gemm_ar_deliver(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)
 {
     struct mk_sum s;
-    uint64_t first = gemm_rs_unit(&p->rs, unit, &s.elements);
+    struct gemm_rs_area a = gemm_rs_unit(&p->rs, unit);
     s.id = gemm_rs_unit_id(&p->rs, owner, unit);
     s.sources = 1;
-    s.source = p->whole + owner * p->block_pitch + first * 2;
+    s.source = p->whole + owner * p->block_pitch + a.first * 2;
     s.pitch = 0;
+    s.elements = gemm_rs_elements(&a);
+    s.columns = a.cols;
+    s.row_pitch = (uint64_t)p->rs.n * 2;
     s.from = s.to = MK_BF16;
     s.clear = 0;
     s.space = MK_SPACE_ARG2;
-    s.destination = ((uint64_t)owner * p->rs.shard_rows * p->rs.n + first) * 2;
+    s.destination = (((uint64_t)owner * p->rs.shard_rows + a.row) * p->rs.n + a.col) * 2;
     return s;
 }
 

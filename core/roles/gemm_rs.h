@@ -3,10 +3,13 @@
  *   A_r [M, K], B_r [K, N]   each rank's own: K is what is split over the ranks
  *   C_r [M/W, N]             block r of the sum, on rank r
  *
- *   compute        takes the blocks in the order in which they are needed elsewhere; a tile goes straight
- * from the registers to its reducer: the rank of its node that lies on the owner's rail (on the owner's own
- * node, the owner) inter_reduce   a reducer adds its node's partial sums of a unit and puts the sum along the
- * rail; an owner adds, in node order, the sums of the other nodes and the partial sums of its own
+ *   compute        takes the blocks in the order in which they are needed elsewhere; a tile goes to its reducer:
+ *                  the rank of its node that lies on the owner's rail (on the owner's own node, the owner)
+ *   inter_reduce   a reducer adds its node's partial sums of a unit and puts the sum along the rail; an owner adds, in
+ *                  node order, the sums of the other nodes and the partial sums of its own
+ *
+ * A unit is a tile or a part of one, and lies in one piece wherever partial sums lie: a sum begins as soon as every rank has
+ * stored that tile, and what is left to do after the last tile is little.
  *
  * Minimum bytes. A sum over a tree of n contributors needs n - 1 messages of its size, and each rank has the
  * block of one rank of each node to reduce: (gpus - 1) * nodes blocks come in over NVLink, and of its own
@@ -25,8 +28,8 @@
  * of e + 1 from every rank of its rail, who had all ended launch e and read (and cleared) the buffer. `sums`
  * is one buffer: it is drained before the launch ends.
  *
- * Flags of a rank: partial[node][local][chunk] (counts parts of tiles that a rank of this node has stored for
- * the owner in `node` on this rank's rail), sum[node][unit] (a node's sum is here). */
+ * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has stored for the owner in
+ * `node` on this rank's rail), sum[node][unit] (a node's sum is here). */
 #ifndef MK_ROLES_GEMM_RS_H
 #define MK_ROLES_GEMM_RS_H
 
@@ -37,77 +40,57 @@ MK_ROLE void gemm_rs_after(const struct gemm_rs_plan *p, struct mk_cta *cta, con
                            uint32_t parts)
 {
     uint32_t flag = gemm_rs_partial_flag(p, mk_node_of(&p->topo, tile->slab),
-                                         mk_local_of(&p->topo, p->topo.rank), tile->row / p->chunk_rows);
+                                         mk_local_of(&p->topo, p->topo.rank), tile->id % p->shard_tiles);
     mk_cta_add(cta, tile->c_local, flag, parts);
 }
 
-/* Waits until the ranks of this node have stored their tiles of a unit of the block of `owner_node`. */
-MK_ROLE int gemm_rs_await_node(const struct gemm_rs_plan *p, struct mk_cta *cta, uint32_t owner_node,
-                               uint32_t unit)
-{
-    uint32_t chunk = unit / p->pieces;
-    for (uint32_t local = 0; local < p->topo.gpus; local++)
-        if (mk_cta_wait(cta, gemm_rs_partial_flag(p, owner_node, local, chunk),
-                        gemm_rs_partial_target(p, chunk, cta->epoch), MK_CAUSE_DATA))
-            return 1;
-    return 0;
-}
-
-/* Sends this node's sums to the owners of other nodes. */
-MK_ROLE int gemm_rs_send(const struct gemm_rs_plan *p, struct mk_cta *cta)
+/* Waits until all that this rank adds of a unit of the block of `owner_node` is here: tiles of the ranks of this node, and of
+ * its own block the sums of the other nodes. */
+MK_ROLE int gemm_rs_await(const struct gemm_rs_plan *p, struct mk_cta *cta, uint32_t owner_node, uint32_t unit)
 {
     uint32_t nodes = p->topo.nodes, node = mk_node_of(&p->topo, p->topo.rank);
-    uint32_t local = mk_local_of(&p->topo, p->topo.rank);
-    for (uint32_t distance = 1; distance < nodes; distance++) {
-        uint32_t owner_node = (node + distance) % nodes;
-        for (uint32_t unit = cta->index; unit < p->units; unit += cta->count) {
-            struct mk_sum s = gemm_rs_node_sum(p, owner_node, unit, cta->epoch);
-            if (!s.elements)
-                continue;
-            if (gemm_rs_await_node(p, cta, owner_node, unit))
-                return 1;
-            mk_cta_reduce(cta, &s);
-            struct mk_chunk c;
-            c.id = s.id;
-            c.space = MK_SPACE_HEAP;
-            c.source = s.destination;
-            c.destination = p->staged[cta->epoch & 1] +
-                            gemm_rs_node_slab(p, owner_node, node) * p->slab_pitch +
-                            gemm_rs_unit(p, unit, &s.elements) * p->element_bytes;
-            c.bytes = s.elements * p->element_bytes;
-            if (mk_cta_put(cta, mk_rank_at(&p->topo, owner_node, local), &c, gemm_rs_sum_flag(p, node, unit)))
-                return 1;
-        }
-    }
-    return 0;
-}
-
-/* Waits until all that a unit of this rank's own block is the sum of is here. */
-MK_ROLE int gemm_rs_await_total(const struct gemm_rs_plan *p, struct mk_cta *cta, uint32_t unit)
-{
-    uint32_t nodes = p->topo.nodes, node = mk_node_of(&p->topo, p->topo.rank);
-    if (gemm_rs_await_node(p, cta, node, unit))
+    if (mk_cta_wait_all(cta, gemm_rs_partial_flag(p, owner_node, 0, unit / p->pieces), p->topo.gpus,
+                        cta->epoch * MK_TILE_PARTS, MK_CAUSE_DATA))
         return 1;
-    for (uint32_t distance = 1; distance < nodes; distance++)
+    for (uint32_t distance = 1; distance < nodes && owner_node == node; distance++)
         if (mk_cta_wait(cta, gemm_rs_sum_flag(p, (node + nodes - distance) % nodes, unit), cta->epoch,
                         MK_CAUSE_NETWORK))
             return 1;
     return 0;
 }
 
+/* Sends this node's sum `s` of a unit to its owner. */
+MK_ROLE int gemm_rs_send(const struct gemm_rs_plan *p, struct mk_cta *cta, uint32_t owner_node, uint32_t unit,
+                         const struct mk_sum *s)
+{
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
+    struct mk_chunk c;
+    c.id = s->id;
+    c.space = MK_SPACE_HEAP;
+    c.source = s->destination;
+    c.destination = p->staged[cta->epoch & 1] + gemm_rs_node_slab(p, owner_node, node) * p->slab_pitch +
+                    gemm_rs_unit(p, unit).first * p->element_bytes;
+    c.bytes = s->elements * p->element_bytes;
+    return mk_cta_put(cta, mk_rank_at(&p->topo, owner_node, local), &c, gemm_rs_sum_flag(p, node, unit));
+}
+
+/* Item by item: units of the next node's block, of the one behind, ..., of its own. */
 MK_ROLE int gemm_rs_inter_reduce(const struct gemm_rs_plan *p, struct mk_cta *cta)
 {
-    if (gemm_rs_send(p, cta))
-        return 1;
-    for (uint32_t unit = cta->index; unit < p->units; unit += cta->count) {
-        struct mk_sum s = gemm_rs_total(p, unit, cta->epoch, MK_SPACE_ARG2, 0);
+    uint32_t nodes = p->topo.nodes, node = mk_node_of(&p->topo, p->topo.rank);
+    for (uint32_t item = cta->index; item < nodes * p->units; item += cta->count) {
+        p = MK_FRESH(p);
+        uint32_t owner_node = (node + 1 + item / p->units) % nodes, unit = item % p->units;
+        struct mk_sum s = gemm_rs_sum(p, owner_node, unit, cta->epoch);
         if (!s.elements)
             continue;
-        if (gemm_rs_await_total(p, cta, unit))
+        if (gemm_rs_await(p, cta, owner_node, unit))
             return 1;
         mk_cta_reduce(cta, &s);
+        if (owner_node != node && gemm_rs_send(p, cta, owner_node, unit, &s))
+            return 1;
     }
-    return p->topo.nodes > 1 ? mk_cta_drain(cta) : 0;
+    return nodes > 1 ? mk_cta_drain(cta) : 0;
 }
 
 #endif
