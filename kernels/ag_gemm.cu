@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "kernels/cta.cuh"
+#include "kernels/gemm_tiling.h"
 #include "kernels/tensormap.h"
 
 #include "core/roles/ag_gemm.h"
@@ -44,10 +45,10 @@ PTX_FN void gemm_source_close(struct gemm_source *s)
     cta_end(&s->cta);
 }
 
-PTX_FN void gemm_source_beside(struct gemm_source *s)
+PTX_FN void gemm_source_beside(struct gemm_source *s, uint32_t warp)
 {
     const struct mk_role_split *split = &s->plan->split;
-    if (split->ctas[MK_INTRA_COMM] != split->ctas[MK_COMPUTE])
+    if (warp != 1 || !mk_role_rides(split, MK_INTRA_COMM))
         return;
     struct mk_cta cta;
     cta_begin(&cta, s->launch, split->ctas[MK_COMPUTE] + blockIdx.x, 32);
@@ -79,6 +80,20 @@ PTX_FN void gemm_source_begin(struct gemm_source *s, uint32_t, const struct mk_t
 {
     if (s->noted != NOTES_NOT)
         s->start = (uint32_t)ptx_globaltimer();
+}
+
+PTX_FN struct gemm_place gemm_source_place(const struct gemm_source *, uint32_t, const struct mk_tile *tile,
+                                           uint32_t row)
+{
+    return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
+}
+
+PTX_FN void gemm_source_room(const struct gemm_source *, uint32_t, uint32_t)
+{
+}
+
+PTX_FN void gemm_source_stored(const struct gemm_source *, uint32_t, uint32_t)
+{
 }
 
 PTX_FN void gemm_source_after(struct gemm_source *s, uint32_t, const struct mk_tile *tile, uint32_t)

@@ -1,7 +1,7 @@
-/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by a warp whose lanes go the same way.
- * A thread copies by the TMA unit through a ring of shared-memory stages: it has an SM to itself and moves as much as a CTA
- * can. A warp copies by plain 16-byte loads and stores: it shares its SM with the GEMM engine, whose TMA loads would stand
- * in line behind stores that NVLink does not take yet.
+/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by the lanes of a warp or of a whole
+ * thread block, which go the same way. A thread copies by the TMA unit through a ring of shared-memory stages: it has an SM
+ * to itself and moves as much as a CTA can. Lanes copy and add by plain 16-byte loads and stores: a warp shares its SM with
+ * the GEMM engine, whose TMA loads would stand in line behind stores that NVLink does not take yet.
  *
  * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached over NVLink. A wait
  * polls with one thread, acquires at system scope, and is followed by a proxy fence, because TMA loads read what it
@@ -16,7 +16,8 @@ struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
     uint32_t cta;                    /* its number */
-    uint32_t lanes;                  /* 1, or 32: a warp runs the role */
+    uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
+    uint32_t number;                 /* enum mk_number of partial sums: a constant of the kernel */
     uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t next_stage;             /* pieces moved so far */
     uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
@@ -43,10 +44,32 @@ PTX_FN void cta_add_flag(uint64_t *p, uint64_t v)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* One lane of a warp speaks for it. */
+PTX_FN uint32_t cta_lane(const struct mk_cta *cta)
+{
+    return threadIdx.x % cta->lanes;
+}
+
+/* One lane speaks for all. */
 PTX_FN bool cta_leads(const struct mk_cta *cta)
 {
-    return cta->lanes == 1 || threadIdx.x % 32 == 0;
+    return cta_lane(cta) == 0;
+}
+
+/* All lanes are here; what each has done before, all know of. */
+PTX_FN void cta_meet(const struct mk_cta *cta)
+{
+    if (cta->lanes > 32)
+        __syncthreads();
+    else if (cta->lanes > 1)
+        __syncwarp();
+}
+
+/* The lead's answer, 0 or 1, for all; what it has acquired, all have. */
+PTX_FN int cta_agree(const struct mk_cta *cta, int answer)
+{
+    if (cta->lanes > 32)
+        return __syncthreads_or(answer);
+    return cta->lanes > 1 ? __shfl_sync(0xffffffff, answer, 0) : answer;
 }
 
 PTX_FN uint64_t *cta_flag(char *heap, uint32_t flag)
@@ -121,10 +144,37 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
     int ending = 0;
     if (cta_leads(cta) && (cta_load_flag(word) < target || cta->track.events))
         ending = cta_poll(cta, word, target, flag, cause);
-    if (cta->lanes > 1)
-        return __shfl_sync(0xffffffff, ending, 0); /* what lane 0 has acquired, all have */
-    ptx_fence_async();
-    return ending;
+    if (cta->lanes == 1)
+        ptx_fence_async();
+    return cta_agree(cta, ending);
+}
+
+/* One lane polls each flag. What is traced is the flag that came last. */
+MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                                 enum mk_cause cause)
+{
+    int ending = 0;
+    if (cta->lanes == 1) {
+        for (uint32_t i = 0; i < count && !ending; i++)
+            ending = mk_cta_wait(cta, flag + i, target, cause);
+        return ending;
+    }
+    if (threadIdx.x < 32 || cta->lanes == 32) {
+        uint32_t lane = threadIdx.x % 32;
+        uint64_t start = cta->launch->tracks ? ptx_globaltimer() : 0;
+        struct mk_cta silent = *cta;
+        silent.track.events = NULL;
+        const uint64_t *word = cta_flag(cta->launch->heap, flag + lane);
+        if (lane < count && cta_load_flag(word) < target)
+            ending = cta_poll(&silent, word, target, flag + lane, cause);
+        if (cta->launch->tracks) {
+            uint64_t waited = ptx_globaltimer() - start;
+            uint32_t last = __reduce_max_sync(0xffffffff, lane < count ? (uint32_t)waited << 5 | lane : 0) & 31;
+            cta_record(cta, MK_EV_WAIT, cause, flag + last, start, cta_time(cta));
+        }
+        __syncwarp();
+    }
+    return cta->lanes == 32 ? __any_sync(0xffffffff, ending) : __syncthreads_or(ending);
 }
 
 PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)
@@ -148,16 +198,24 @@ PTX_FN void cta_copy_record(struct mk_cta *cta)
     cta->copy_start = 0;
 }
 
-/* A warp's copy: eight loads of each lane under way at a time. */
-PTX_FN void cta_copy_warp(const char *source, char *destination, uint64_t bytes)
+PTX_FN void cta_copy_open(struct mk_cta *cta, uint32_t local, uint32_t id)
 {
-    const uint32_t ahead = 8, row = 32 * 16;
-    for (uint64_t at = threadIdx.x % 32 * 16; at < bytes; at += ahead * row) {
+    cta_copy_record(cta);
+    cta->copy_start = cta_time(cta);
+    cta->copying = id;
+    cta->copying_to = local;
+}
+
+/* A copy by lanes: eight loads of each under way at a time. */
+PTX_FN void cta_copy_lanes(const struct mk_cta *cta, const char *source, char *destination, uint64_t bytes)
+{
+    const uint32_t ahead = 8, row = cta->lanes * 16;
+    for (uint64_t at = cta_lane(cta) * 16; at < bytes; at += ahead * row) {
         uint4 v[ahead];
 #pragma unroll
         for (uint32_t i = 0; i < ahead; i++)
             if (at + i * row < bytes)
-                v[i] = ptx_load_16(source + at + i * row);
+                v[i] = ptx_load_16_l2(source + at + i * row);
 #pragma unroll
         for (uint32_t i = 0; i < ahead; i++)
             if (at + i * row < bytes)
@@ -171,12 +229,9 @@ PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chun
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
     uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
-    cta_copy_record(cta);
-    cta->copy_start = cta_time(cta);
-    cta->copying = chunk->id;
-    cta->copying_to = local;
+    cta_copy_open(cta, local, chunk->id);
     if (cta->lanes > 1) {
-        cta_copy_warp(source, destination, chunk->bytes);
+        cta_copy_lanes(cta, source, destination, chunk->bytes);
         return;
     }
     for (uint32_t i = 0; i < pieces + ahead; i++) {
@@ -203,9 +258,8 @@ PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chun
 /* Everything that this thread has copied is written, and visible before what it stores next. */
 PTX_FN void cta_settle(struct mk_cta *cta)
 {
-    if (cta->lanes > 1) {
-        __syncwarp(); /* the lead's release speaks for all lanes */
-    } else {
+    cta_meet(cta); /* the lead's release speaks for all lanes */
+    if (cta->lanes == 1) {
         ptx_bulk_wait_all();
         ptx_fence_async();
     }
@@ -271,16 +325,24 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
 
 PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
-    cta_settle(cta);
+    int ending = 0;
     /* What this CTA has staged or acquired must be in memory before the NIC is told to read it. */
     __threadfence_system();
-    return cta_post(cta, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, 0));
+    cta_settle(cta);
+    if (cta_leads(cta)) {
+        __threadfence_system();
+        ending = cta_post(cta, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, 0));
+    }
+    return cta_agree(cta, ending);
 }
 
 MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta)
 {
     struct mk_ring *ring = cta->launch->rings[cta->index];
-    return cta_poll(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
+    int ending = 0;
+    if (cta_leads(cta))
+        ending = cta_poll(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
+    return cta_agree(cta, ending);
 }
 
 /* Which role CTA `cta` of the grid has. */
@@ -292,12 +354,13 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track. */
+/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track. lanes: 1, 32 or the block. */
 PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
 {
     cta->launch = launch;
     cta->cta = number;
     cta->lanes = lanes;
+    cta->number = MK_BF16;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
     cta->epoch = *(volatile uint64_t *)launch->epoch + 1;
@@ -319,20 +382,24 @@ PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory)
     ptx_mbar_init_fence();
 }
 
-/* For a thread that posts: its ring, and the command that names the launch. */
+/* For a CTA that posts: its ring, and the command that names the launch. */
 PTX_FN int cta_begin_commands(struct mk_cta *cta)
 {
     struct mk_ring *ring = cta->launch->rings[cta->index];
-    cta->posted = cta->launch->posted[cta->index];
-    cta->room = *(volatile uint64_t *)&ring->seen + ring->capacity;
-    return cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
+    int ending = 0;
+    if (cta_leads(cta)) {
+        cta->posted = cta->launch->posted[cta->index];
+        cta->room = *(volatile uint64_t *)&ring->seen + ring->capacity;
+        ending = cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
+    }
+    return cta_agree(cta, ending);
 }
 
 /* The thread is done with its copies, ring and track. */
 PTX_FN void cta_end(struct mk_cta *cta)
 {
     ptx_bulk_wait_all(); /* shared memory is read until then */
-    if (cta->posted)
+    if (cta->posted) /* the lead's alone */
         cta->launch->posted[cta->index] = cta->posted;
     if (cta->launch->tracks && cta_leads(cta))
         cta->launch->tracks[cta->cta * GPU_TRACK_WARPS] = cta->track;

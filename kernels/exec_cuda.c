@@ -4,6 +4,8 @@
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
+#include "kernels/gemm_ar.h"
+#include "kernels/gemm_rs.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -22,6 +24,8 @@ struct cuda_op {
 
 static const struct cuda_op cuda_ops[MK_OPS] = {
     [MK_OP_AG_GEMM] = {ag_gemm_prepare, ag_gemm_launch},
+    [MK_OP_GEMM_RS] = {gemm_rs_prepare, gemm_rs_launch},
+    [MK_OP_GEMM_AR] = {gemm_ar_prepare, gemm_ar_launch},
 };
 
 struct cuda_executor {
@@ -87,12 +91,13 @@ static int make_state(struct mk_comm *comm, struct cuda_executor *x)
         return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
     x->words = device;
     comm->progress = x->report->progress;
-    comm->progress_count = 2 * (uint32_t)x->sms; /* CTAs may share blocks */
+    uint32_t ctas = (1 + GPU_MAX_RIDERS) * (uint32_t)x->sms; /* they may share blocks */
+    comm->progress_count = ctas;
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
     int result =
-        cuda_tracks_create(&x->tracks, 2 * (uint32_t)x->sms * GPU_TRACK_WARPS, comm->config.trace_events);
+        cuda_tracks_create(&x->tracks, ctas * GPU_TRACK_WARPS, comm->config.trace_events);
     return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -107,7 +112,7 @@ static int cuda_open(struct mk_comm *comm)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        2 * x->sms > GPU_MAX_CTAS)
+        (1 + GPU_MAX_RIDERS) * x->sms > GPU_MAX_CTAS)
         return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     result = cuda_heap_open(comm);
     if (!result)

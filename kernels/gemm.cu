@@ -34,7 +34,7 @@ PTX_FN void gemm_source_open(struct gemm_source *)
 {
 }
 
-PTX_FN void gemm_source_beside(struct gemm_source *)
+PTX_FN void gemm_source_beside(struct gemm_source *, uint32_t)
 {
 }
 
@@ -47,6 +47,20 @@ PTX_FN void gemm_source_begin(struct gemm_source *, uint32_t, const struct mk_ti
 }
 
 PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *)
+{
+}
+
+PTX_FN struct gemm_place gemm_source_place(const struct gemm_source *, uint32_t, const struct mk_tile *tile,
+                                           uint32_t row)
+{
+    return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
+}
+
+PTX_FN void gemm_source_room(const struct gemm_source *, uint32_t, uint32_t)
+{
+}
+
+PTX_FN void gemm_source_stored(const struct gemm_source *, uint32_t, uint32_t)
 {
 }
 

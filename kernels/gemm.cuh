@@ -24,13 +24,14 @@
 #include "kernels/gemm_tiling.h"
 #include "kernels/wgmma.cuh"
 
-enum {
-    GEMM_THREADS = 384,
-    GEMM_PRODUCER_REGISTERS =
-        104, /* with the consumers' at most the 3 x 168 that a launch of 384 threads gets, */
-    GEMM_CONSUMER_REGISTERS = 200 /* 128 of which hold accumulators */
-};
-static_assert(GEMM_PRODUCER_REGISTERS + 2 * GEMM_CONSUMER_REGISTERS <= 65536 / GEMM_THREADS / 8 * 8 * 3,
+enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
+
+/* Of a thread. An includer whose other warps need more defines both; a launch gives 168 to each. */
+#ifndef GEMM_PRODUCER_REGISTERS
+#define GEMM_PRODUCER_REGISTERS 104
+#define GEMM_CONSUMER_REGISTERS 200 /* 128 of which hold accumulators */
+#endif
+static_assert(GEMM_PRODUCER_REGISTERS + 2 * GEMM_CONSUMER_REGISTERS <= 3 * GEMM_LAUNCH_REGISTERS,
               "more than there are: setmaxnreg.inc would wait for ever");
 
 /* The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A pure function:
@@ -53,26 +54,38 @@ PTX_FN void gemm_source_before(struct gemm_source *source, uint32_t i, const str
 /* One thread of each consumer warpgroup, when the tile's first loads have landed. */
 PTX_FN void gemm_source_begin(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
 
-/* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), when its part of
- * C is in committed TMA stores. Whoever announces C to others calls ptx_bulk_wait_all and ptx_fence_async
- * first. */
+/* Where in the map of C the CTA's part of a tile goes; `row`: its first row in the tile. */
+PTX_FN struct gemm_place gemm_source_place(const struct gemm_source *source, uint32_t i,
+                                           const struct mk_tile *tile, uint32_t row);
+
+/* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), before its first
+ * TMA store of a tile: waits until there is room for it. */
+PTX_FN void gemm_source_room(const struct gemm_source *source, uint32_t i, uint32_t half);
+
+/* The same thread, when its part of C is in committed TMA stores. */
 PTX_FN void gemm_source_after(struct gemm_source *source, uint32_t i, const struct mk_tile *tile,
                               uint32_t half);
 
-/* All lanes of a warp that the engine leaves free, meanwhile: other work of the block. */
-PTX_FN void gemm_source_beside(struct gemm_source *source);
+/* The same thread, some products into the next tile or after the last: the stores have had time to be
+ * written, so that whoever announces them to others and calls ptx_bulk_wait_all first does not stand still. */
+PTX_FN void gemm_source_stored(const struct gemm_source *source, uint32_t i, uint32_t half);
+
+/* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the block. */
+PTX_FN void gemm_source_beside(struct gemm_source *source, uint32_t warp);
 
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
 struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
-    CUtensorMap c; /* slabs of rows x N; box 64 x 64 */
+    CUtensorMap c; /* slabs of rows x columns; box 64 x 64, of fp32 64 x 32 */
     uint32_t stages_of_k;
     uint64_t limit_ns; /* no wait for a stage may take longer; above what gemm_source_before may take */
 };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes: of 64 x
- * 64 of C on their way out, for each consumer warpgroup. */
-template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_> struct gemm_shape {
+ * 64 of C (of fp32: 64 x 32) on their way out, for each consumer warpgroup. */
+template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_, int c_number_ = MK_BF16>
+struct gemm_shape {
+    static constexpr int c_number = c_number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
     static constexpr int blocks = tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
@@ -191,41 +204,62 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
     wgmma_commit();
 }
 
+/* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of row r lies at
+ * piece p ^ (r % 8). */
+PTX_FN void gemm_fill_box_bf16(uint32_t box, const float *sum)
+{
+    uint32_t thread = threadIdx.x % 128, lane = thread % 32;
+    uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float *d = sum + j * 8;
+        uint32_t piece = (j * 2 + lane / 16) ^ (row % 8);
+        ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
+                        ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
+    }
+}
+
+/* The same for 64 x 32 sums as they are; what lies where in registers is wgmma.cuh's. */
+PTX_FN void gemm_fill_box_fp32(uint32_t box, const float *sum)
+{
+    uint32_t thread = threadIdx.x % 128, lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t at = box + row * 128 + (((j * 2 + lane % 4 / 2) ^ (row % 8)) * 16) + lane % 2 * 8;
+        ptx_store_shared_2(at, sum[j * 4], sum[j * 4 + 1]);
+        ptx_store_shared_2(at + 8 * 128, sum[j * 4 + 2], sum[j * 4 + 3]); /* eight rows on: the same swizzle */
+    }
+}
+
 /*
- * Stores the warpgroup's half of the tile, 64 x 64 at a time: registers to a box in shared memory (128-byte
- * swizzle: the 16-byte piece p of row r lies at piece p ^ (r % 8)), then a TMA store, which drops what lies
- * outside C. `boxes` counts the boxes used so far. A box is written again when the store that read it last is
+ * Stores the warpgroup's half of the tile, a box at a time: registers to shared memory, then a TMA store,
+ * which drops what lies outside C. `boxes` counts the boxes used so far. A box is written again when the store that read it last is
  * through.
  */
 template <class shape>
 PTX_FN void gemm_store(const struct gemm_operands *op, const float (&sum)[shape::blocks][shape::tile_n / 2],
-                       uint32_t shared, uint32_t half, const struct mk_tile *tile, uint32_t rank,
-                       uint32_t *boxes)
+                       uint32_t shared, uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
-    uint32_t thread = threadIdx.x % 128, lane = thread % 32;
-    uint32_t row = thread / 32 * 16 + lane % 16; /* whose address this lane gives to stmatrix */
-    uint32_t row0 = tile->row + rank * shape::tile_m + half * shape::blocks * 64;
+    constexpr int columns = shape::c_number == MK_FP32 ? 32 : 64; /* of a box */
+    uint32_t thread = threadIdx.x % 128;
+    int32_t row0 = place->y + half * shape::blocks * 64;
     uint32_t ring = shared + shape::c_offset + half * shape::c_boxes * shape::box_bytes;
 #pragma unroll
     for (int m = 0; m < shape::blocks; m++) {
 #pragma unroll
-        for (int n = 0; n < shape::tile_n / 64; n++) {
+        for (int n = 0; n < shape::tile_n / columns; n++) {
             uint32_t box = ring + (*boxes)++ % shape::c_boxes * shape::box_bytes;
             if (thread == 0)
                 ptx_bulk_wait_read<shape::c_boxes - 1>();
             ptx_bar_sync(1 + half, 128);
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float *d = &sum[m][n * 32 + j * 8];
-                uint32_t piece = (j * 2 + lane / 16) ^ (row % 8);
-                ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]),
-                                ptx_pack_bf16(d[2], d[3]), ptx_pack_bf16(d[4], d[5]),
-                                ptx_pack_bf16(d[6], d[7]));
-            }
+            if (shape::c_number == MK_FP32)
+                gemm_fill_box_fp32(box, &sum[m][n * 16]);
+            else
+                gemm_fill_box_bf16(box, &sum[m][n * 32]);
             ptx_fence_async_shared();
             ptx_bar_sync(1 + half, 128);
             if (thread == 0) {
-                ptx_tma_store_3d(&op->c, box, tile->col + n * 64, row0 + m * 64, tile->slab);
+                ptx_tma_store_3d(&op->c, box, place->x + n * columns, row0 + m * 64, place->z);
                 ptx_bulk_commit();
             }
         }
@@ -240,13 +274,16 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, struct gemm_source *sou
     float sum[shape::blocks][shape::tile_n / 2];
     struct gemm_ring ring = {0, 0};
     struct mk_tile tile;
-    uint32_t boxes = 0, lane = threadIdx.x % 32;
-    for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
+    uint32_t boxes = 0, lane = threadIdx.x % 32, i;
+    uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
+    for (i = 0; gemm_source_next(source, i, &tile); i++) {
         uint32_t previous = 0;
         for (uint32_t k = 0; k < op->stages_of_k; k++) {
             ptx_mbar_wait(shared + shape::full_offset + ring.stage * 8, ring.parity, op->limit_ns);
             if (k == 0 && threadIdx.x % 128 == 0)
                 gemm_source_begin(source, i, &tile);
+            if (i > 0 && k == later && threadIdx.x % 128 == 0)
+                gemm_source_stored(source, i - 1, half);
             gemm_multiply_stage<shape>(sum, shared + ring.stage * shape::stage_bytes, half, k > 0);
             /* One stage's products stay under way while the one before is given back. */
             wgmma_wait<1>();
@@ -260,12 +297,18 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, struct gemm_source *sou
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]);
-        gemm_store<shape>(op, sum, shared, half, &tile, rank, &boxes);
+        if (threadIdx.x % 128 == 0)
+            gemm_source_room(source, i, half);
+        struct gemm_place place = gemm_source_place(source, i, &tile, rank * shape::tile_m);
+        gemm_store<shape>(op, sum, shared, half, &place, &boxes);
         if (threadIdx.x % 128 == 0)
             gemm_source_after(source, i, &tile, half);
     }
-    if (threadIdx.x % 128 == 0)
+    if (threadIdx.x % 128 == 0) {
         ptx_bulk_wait_all();
+        if (i > 0)
+            gemm_source_stored(source, i - 1, half);
+    }
 }
 
 /*
@@ -295,14 +338,16 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *sou
     /* The shuffle tells the compiler that it is the same in all lanes. */
     uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
-        ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
+        if (GEMM_PRODUCER_REGISTERS < GEMM_LAUNCH_REGISTERS)
+            ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
         if (threadIdx.x < 32 && ptx_elect())
             gemm_produce<shape>(op, source, shared, rank);
-        else if (threadIdx.x / 32 == 1)
-            gemm_source_beside(source);
+        else if (threadIdx.x >= 32)
+            gemm_source_beside(source, threadIdx.x / 32);
         __syncwarp();
     } else {
-        ptx_registers_inc<GEMM_CONSUMER_REGISTERS>();
+        if (GEMM_CONSUMER_REGISTERS > GEMM_LAUNCH_REGISTERS)
+            ptx_registers_inc<GEMM_CONSUMER_REGISTERS>();
         gemm_consume<shape>(op, source, shared, warpgroup - 1, rank);
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */

@@ -13,6 +13,11 @@ struct gemm_tiling {
     uint32_t tile_m, tile_n, cluster;
 };
 
+/* Where a part of a tile begins in a map of C: column, row, slab. */
+struct gemm_place {
+    int32_t x, y, z;
+};
+
 /* K elements per pipeline stage: one 128-byte row of bf16, the widest swizzle. */
 enum { GEMM_TILE_K = 64 };
 

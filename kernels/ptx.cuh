@@ -212,6 +212,23 @@ PTX_FN uint4 ptx_load_16(const void *src)
     return v;
 }
 
+/* 16 bytes of global memory from L2: what TMA or another SM has written since this SM last read there (9.7.9.8). */
+PTX_FN uint4 ptx_load_16_l2(const void *src)
+{
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(src)
+                 : "memory");
+    return v;
+}
+
+/* Two floats to shared memory, 8-byte aligned. */
+PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
+}
+
 /* Closes this thread's current bulk group. */
 PTX_FN void ptx_bulk_commit(void)
 {
