@@ -147,7 +147,8 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
     snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, number % d->chunks);
 }
 
-/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
+/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. Columns: those of the
+ * activation, then those of results. */
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct moe_ffn_plan *m = &p->u.moe_ffn;
@@ -156,6 +157,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
         moe_ffn_columns(m, MOE_FFN_UP, col, out);
     else
         moe_ffn_columns(m, MOE_FFN_DOWN, col - m->up_tiles, out);
+    out->col += col < m->up_tiles ? 0 : m->inner;
     out->slab = m->dispatch.topo.rank;
     out->row = id / across * m->dispatch.tile_m;
     out->rows = m->dispatch.tile_m;

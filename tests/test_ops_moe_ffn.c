@@ -216,8 +216,9 @@ static void test_tiles(void **state)
             assert_true(tile.id < l.plan.tiles && !seen[tile.id]++);
             assert_true(tile.row >= first[tile.slab] && tile.row + tile.rows <= first[tile.slab] + rows[tile.slab]);
             plan_describe_tile(&l.plan, tile.id, &described);
-            assert_true(described.stage == tile.stage && described.row == tile.row && described.col == tile.col &&
-                        described.cols == tile.cols);
+            assert_true(described.stage == tile.stage && described.row == tile.row &&
+                        described.cols == tile.cols &&
+                        described.col == tile.col + (tile.stage == MOE_FFN_UP ? 0 : p->inner));
             if (tile.stage == MOE_FFN_UP) {
                 ahead += !ups[tile.row / 8]++;
                 assert_true(ahead <= 2 * p->group_tiles);

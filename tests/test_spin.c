@@ -158,12 +158,37 @@ static void test_flags_srd_mutants(void **state)
     expect_error("flags", "-DSRD -DNO_DRAIN", ASSERTION);
 }
 
+static void test_moe(void **state)
+{
+    if (!can_run())
+        skip();
+    expect_verified("moe", "");
+    expect_verified("moe", "-DRETURNS");
+}
+
+static void test_moe_mutants(void **state)
+{
+    if (!can_run())
+        skip();
+    expect_error("moe", "-DNO_DRAIN", ASSERTION);
+    expect_error("moe", "-DONE_IDS_BUFFER", ASSERTION);
+    expect_error("moe", "-DMOVES_BEFORE_IDS", ASSERTION);
+    expect_error("moe", "-DROUTES_WITHOUT_ONE", ASSERTION);
+    expect_error("moe", "-DROWS_NOT_AWAITED", ASSERTION);
+    expect_error("moe", "-DONE_ROW_TOO_FEW", ASSERTION);
+    expect_error("moe", "-DRETURNS -DMOVES_BEFORE_IDS", ASSERTION);
+    expect_error("moe", "-DRETURNS -DSUMS_NOT_AWAITED", ASSERTION);
+    expect_error("moe", "-DRETURNS -DEPOCH_REUSED", ASSERTION);
+    expect_error("moe", "-DRETURNS -DSUM_NOT_SENT", DEADLOCK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring),      cmocka_unit_test(test_ring_mutants),
         cmocka_unit_test(test_flags),     cmocka_unit_test(test_flags_mutants),
         cmocka_unit_test(test_flags_srd), cmocka_unit_test(test_flags_srd_mutants),
+        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_mutants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
