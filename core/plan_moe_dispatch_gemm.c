@@ -103,9 +103,9 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
     const struct moe_dispatch_plan *d = &m->dispatch;
     out->a = MK_SPACE_HEAP;
     out->slab = d->topo.rank;
-    out->row = id % d->row_tiles * d->tile_m;
+    out->row = id / m->col_tiles * d->tile_m;
     out->rows = d->tile_m;
-    out->col = id / d->row_tiles * m->tile_n;
+    out->col = id % m->col_tiles * m->tile_n;
     out->cols = m->inner - out->col < m->tile_n ? m->inner - out->col : m->tile_n;
     out->c = MK_SPACE_ARG3;
 }

@@ -19,7 +19,6 @@ MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint32_t first_expert = d->topo.rank * d->rank_experts;
-    tile->id = t;
     tile->rows = 0;
     for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
         uint32_t rows = mk_cta_load(cta, d->route.rows + (first_expert + expert) * 4);
@@ -37,6 +36,7 @@ MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta
         tile->rows = rows - row < d->tile_m ? rows - row : d->tile_m;
         tile->cols = p->inner - tile->col < p->tile_n ? p->inner - tile->col : p->tile_n;
         tile->c = MK_SPACE_ARG3;
+        tile->id = tile->row / d->tile_m * p->col_tiles + t / row_tiles;
         return;
     }
 }
