@@ -79,13 +79,15 @@ void info_rails(FILE *out, const char *sysfs, const struct nic_survey *survey, c
 {
     struct nic_place places[RANKS];
     struct nic_request r = {.names = "", .sysfs = sysfs, .places = places};
-    uint32_t efa = 0, ranks = gpus < RANKS ? gpus : RANKS;
+    uint32_t real[2] = {0}, ranks = gpus < RANKS ? gpus : RANKS; /* kernel devices with RC, and EFA's */
     for (uint32_t i = 0; i < survey->count; i++)
-        efa += survey->nics[i].efa && !survey->nics[i].soft;
+        real[survey->nics[i].efa != 0] += !survey->nics[i].soft;
     r.local_ranks = ranks ? ranks : 2;
     for (uint32_t i = 0; i < r.local_ranks; i++)
         nic_own_place(&places[i], ranks ? buses[i] : "");
-    for (r.efa = 0; r.efa <= (efa > 0); r.efa++) {
+    for (r.efa = 0; r.efa < 2; r.efa++) {
+        if (!real[r.efa] && (r.efa || real[1]))
+            continue;
         const char *title = r.efa ? "EFA rails" : "rails";
         if (ranks)
             show_gpus(out, title, survey, &r);
