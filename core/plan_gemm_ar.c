@@ -11,7 +11,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     int result = plan_build_gemm_rs(p, &a->rs, &flags, &bytes, error, size);
     if (result)
         return result;
-    a->block_pitch = mk_round_up((uint64_t)a->rs.shard_rows * a->rs.n * 2, MK_HEAP_UNIT);
+    a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
     a->flag_whole = (uint32_t)(p->flag_base + flags);
     a->whole = p->heap_base + bytes;
     return plan_take(p, a->rs.tiles, flags + world * a->rs.units, bytes + world * a->block_pitch,

@@ -100,8 +100,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
     r->element_bytes = q->deterministic ? 4 : 2;
     r->slots = cuda || q->deterministic || q->topo.gpus > MOST_ADDERS ? q->topo.gpus : 1;
     r->add = r->slots < q->topo.gpus;
-    r->slab_pitch = mk_round_up((uint64_t)r->shard_rows * r->n * r->element_bytes, MK_HEAP_UNIT);
     uint64_t slabs = gemm_rs_slabs(r), tiles = mk_ceil_div(r->shard_rows, r->tile_m) * r->col_tiles;
+    r->slab_pitch = tiles * r->tile_m * r->tile_n * r->element_bytes;
     *flags = world * tiles + q->topo.nodes * tiles * r->pieces;
     if (r->slab_pitch > MK_CMD_MAX_OFFSET / (3 * slabs) || *flags > MK_CMD_MAX_FLAG ||
         tiles * world > UINT32_MAX / 2)

@@ -40,7 +40,8 @@ MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk
 }
 
 /* A rectangle of a block: a tile, or some rows of one. In slabs of partial sums and of whole ones its elements follow each
- * other, row by row, without gaps: tile by tile, those of a chunk column by column. */
+ * other, row by row, without gaps. Each tile has as much room there as the largest, so that all of them, and their pieces
+ * (rows in eights, columns in eights), begin at multiples of 128 bytes. */
 struct gemm_rs_area {
     uint32_t row, col; /* in the block */
     uint32_t rows, cols;
@@ -58,7 +59,7 @@ MK_PURE struct gemm_rs_area gemm_rs_tile_area(const struct gemm_rs_plan *p, uint
     a.col = col;
     a.rows = rows - row < p->tile_m ? rows - row : p->tile_m;
     a.cols = p->n - col < p->tile_n ? p->n - col : p->tile_n;
-    a.first = (uint64_t)chunk * p->chunk_rows * p->n + (uint64_t)col * rows + (uint64_t)row * a.cols;
+    a.first = (uint64_t)tile * p->tile_m * p->tile_n;
     return a;
 }
 
