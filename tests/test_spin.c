@@ -1,4 +1,4 @@
-/* The command ring's and the flags' protocol holds in every interleaving of its models (tests/spin), and each
+/* The command ring's, the flags' and the efa fabric's protocol holds in every interleaving of its models (tests/spin), and each
  * broken variant of it has one in which it fails. docs/MODEL.md says what the models leave out. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -182,6 +182,28 @@ static void test_moe_mutants(void **state)
     expect_error("moe", "-DRETURNS -DSUM_NOT_SENT", DEADLOCK);
 }
 
+static void test_srd(void **state)
+{
+    if (!can_run())
+        skip();
+    expect_verified("srd", "");
+}
+
+static void test_srd_mutants(void **state)
+{
+    if (!can_run())
+        skip();
+    expect_error("srd", "-DHEAD_PUBLISHES", ASSERTION);
+    expect_error("srd", "-DNUMBER_IGNORED", ASSERTION);
+    expect_error("srd", "-DNO_HOLD_BACK", ASSERTION);
+    expect_error("srd", "-DWINDOW_IGNORED", ASSERTION);
+    expect_error("srd", "-DGAPS_TOLD", DEADLOCK);
+    expect_error("srd", "-DONE_ACK_COMPLETES", ASSERTION);
+    expect_error("srd", "-DGROWTH_IGNORED", DEADLOCK);
+    expect_error("srd", "-DNEVER_TOLD", DEADLOCK);
+    expect_error("srd", "-DCREDIT_TOO_LATE", DEADLOCK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_flags),     cmocka_unit_test(test_flags_mutants),
         cmocka_unit_test(test_flags_srd), cmocka_unit_test(test_flags_srd_mutants),
         cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_mutants),
+        cmocka_unit_test(test_srd),       cmocka_unit_test(test_srd_mutants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
