@@ -144,8 +144,8 @@ static void finish_right(struct launch *job, const char *what)
     for (int rank = 0; rank < WORLD; rank++) {
         command_finish(&job->ranks[rank], 60);
         if (job->ranks[rank].status)
-            fail_msg("%s: rank %d ends with %d: \"%s\"", what, rank, job->ranks[rank].status,
-                     job->ranks[rank].err_text);
+            fail_msg("%s: rank %d ends with %d, signal %d: \"%s\"", what, rank, job->ranks[rank].status,
+                     job->ranks[rank].signal, job->ranks[rank].err_text);
     }
     assert_non_null(strstr(job->ranks[0].out_text, "verdict   right"));
 }

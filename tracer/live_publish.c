@@ -111,7 +111,7 @@ void live_remove(const char *folder)
     DIR *d = opendir(folder);
     struct dirent *e;
     while (d && (e = readdir(d)))
-        if (!strncmp(e->d_name, "rank-", 5))
+        if (!strncmp(e->d_name, "rank-", 5) || !strncmp(e->d_name, ".rank-", 6))
             unlinkat(dirfd(d), e->d_name, 0);
     if (d)
         closedir(d);
@@ -189,12 +189,14 @@ static void *look_on(void *argument)
     return NULL;
 }
 
-/* posix_fallocate: a full tmpfs is an error here and not a SIGBUS later. The header is whole before the file has its name. */
+/* posix_fallocate: a full tmpfs is an error here and not a SIGBUS later. The header is whole before the file has its name.
+ * Two jobs may share a folder (their token is the launcher's job name): none may truncate what another has mapped. */
 static int map_file(struct live *l, const struct live_header *h)
 {
     char early[300];
-    snprintf(early, sizeof early, "%s/.rank-%u", l->folder, h->problem.topo.rank);
-    int fd = open(early, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(early, sizeof early, "%s/.rank-%u-%d", l->folder, h->problem.topo.rank, h->pid);
+    unlink(early); /* of a process that had this id and was killed */
+    int fd = open(early, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
     int result = -posix_fallocate(fd, 0, (off_t)l->bytes);

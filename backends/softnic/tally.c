@@ -50,28 +50,40 @@ void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const s
 
 static void name_device(char name[24], int device)
 {
-    if (device >= SOFTNIC_EFA_FIRST)
+    if (device < 0)
+        snprintf(name, 24, "-");
+    else if (device >= SOFTNIC_EFA_FIRST)
         snprintf(name, 24, "softefa%d", device - SOFTNIC_EFA_FIRST);
     else
         snprintf(name, 24, "soft%d", device);
 }
 
+/* A line is written whole or not at all. */
+static void write_line(int fd, const struct softnic_qp *qp, const struct softnic_tally *t)
+{
+    char line[192], from[24], to[24];
+    name_device(from, softnic_context_of(qp->ibv.context)->device->index);
+    name_device(to, t->device);
+    int length = snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
+                          t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
+                          (unsigned long long)t->words, (unsigned long long)t->word_bytes);
+    if (fd >= 0 && write(fd, line, (size_t)length) != length)
+        return; /* a full disk: the reader misses the line */
+}
+
 void softnic_tally_end(struct softnic_qp *qp)
 {
     struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
-    int fd = qp->tallies ? open(ctx->options.count, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644) : -1;
+    /* One that has sent nothing is told too, so that every peer of a line has a line. */
+    const struct softnic_tally nothing = {.device = qp->peer_device, .qpn = qp->attr.dest_qp_num};
+    if (!ctx->options.count[0] && !qp->tallies)
+        return;
+    int fd = open(ctx->options.count, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (!qp->tallies)
+        write_line(fd, qp, &nothing);
     while (qp->tallies) {
         struct softnic_tally *t = qp->tallies;
-        char line[192], from[24], to[24];
-        name_device(from, ctx->device->index);
-        name_device(to, t->device);
-        int length = snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num,
-                              to, t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
-                              (unsigned long long)t->words, (unsigned long long)t->word_bytes);
-        if (fd >= 0 && write(fd, line, (size_t)length) != length) {
-            close(fd); /* a line is whole or missing */
-            fd = -1;
-        }
+        write_line(fd, qp, t);
         qp->tallies = t->next;
         free(t);
     }
