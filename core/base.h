@@ -89,9 +89,11 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
 /* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 
-/* How many CTAs of a rank take each role. On a GPU, where a role has one, two or three times as many CTAs as compute, they
- * ride in the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM computes. Only
- * intra_comm and inter_reduce can. */
+#define MK_RIDERS 3u /* warps of a compute block that the GEMM engine leaves free */
+
+/* How many CTAs of a rank take each role. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride
+ * in the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM computes. Only intra_comm
+ * and inter_reduce can. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
 };
@@ -101,12 +103,13 @@ MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
     return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] + s->ctas[MK_INTER_REDUCE];
 }
 
-/* CTAs of the role in each compute CTA's thread block; 0: it has blocks of its own, or is not there. */
+/* How many CTAs of `role` ride in each compute block; 0: they have blocks of their own. */
 MK_PURE uint32_t mk_role_rides(const struct mk_role_split *s, enum mk_role role)
 {
-    uint32_t each = s->ctas[MK_COMPUTE] ? s->ctas[role] / s->ctas[MK_COMPUTE] : 0;
-    int can = role == MK_INTRA_COMM || role == MK_INTER_REDUCE;
-    return can && each <= 3 && each * s->ctas[MK_COMPUTE] == s->ctas[role] ? each : 0;
+    uint32_t compute = s->ctas[MK_COMPUTE], count = s->ctas[role];
+    if ((role != MK_INTRA_COMM && role != MK_INTER_REDUCE) || !compute || count % compute || count / compute > MK_RIDERS)
+        return 0;
+    return count / compute;
 }
 
 /* Thread blocks of a launch on a GPU. */

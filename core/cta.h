@@ -6,8 +6,8 @@
  * (<op>_tile, <op>_before, <op>_after) so that loads, math and stores of several tiles overlap.
  * <op>_after follows the tile's stores as a flag follows copies: what it signals is visible after the tile's C is.
  *
- * Memory order. mk_cta_copy, mk_cta_reduce, mk_cta_combine, mk_cta_route and mk_cta_put are asynchronous: nothing is promised
- * about the bytes until
+ * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_reduce, mk_cta_combine, mk_cta_route and mk_cta_put are
+ * asynchronous: nothing is promised about the bytes until
  *   - mk_cta_signal or mk_cta_add: every copy, sum, table and tile stored before by this CTA is visible at the peer
  *     before the flag is;
  *   - the flag that a put carries: the put's bytes are visible at the peer before it is;
@@ -157,6 +157,9 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
 
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
+
+/* The same with `rows` runs of chunk->bytes each, `pitch` bytes apart at both ends: a part of the columns of a matrix. */
+void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch);
 
 /* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says that it is done. */
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum);

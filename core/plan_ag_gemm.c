@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
+
 static int refuse(char *error, size_t size, const char *format, ...)
 {
     va_list args;
@@ -36,6 +38,35 @@ static int check_shape(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+/* How long an H200 multiplies, and how long its peers' shards take to come over NVLink, in ns. That they are about right is
+ * enough (docs/FIGURES.md). */
+static double multiply_ns(const struct mk_problem *q)
+{
+    return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
+}
+
+static double pushed_bytes(const struct mk_problem *q)
+{
+    return 2.0 * (double)q->m * (double)q->k * (q->topo.gpus - 1) / q->topo.gpus;
+}
+
+static int communication_bound(const struct mk_problem *q)
+{
+    return pushed_bytes(q) / 315 > 1.2 * multiply_ns(q);
+}
+
+/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
+ * that push together stay just below what it takes; and where multiplying is the longer part, they take three quarters of it. */
+static uint32_t choose_pace(const struct mk_problem *q)
+{
+    uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
+    double rate = communication_bound(q) ? 375 : 355, enough = pushed_bytes(q) / (0.75 * multiply_ns(q)); /* bytes per ns */
+    if (enough < rate)
+        rate = enough;
+    double pace = 512.0 * pushers / rate;
+    return !mk_role_rides(&q->tuning.split, MK_INTRA_COMM) ? 1 : pace > 100000 ? 100000 : pace < 1 ? 1 : (uint32_t)pace;
+}
+
 /* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were chosen by measurement
  * (docs/FIGURES.md). */
 static void choose(struct mk_problem *q)
@@ -47,11 +78,8 @@ static void choose(struct mk_problem *q)
         t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
-    /* On a GPU the last chunk is followed by a tile's time: where communication is the longer part, or a shard is few chunks,
-     * smaller tiles end sooner. The rates are an H200's (docs/FIGURES.md); that they are about right is enough. */
-    double multiply = 2.0 * q->m * q->n * q->k / 750e12, move = 2.0 * q->m * q->k / 315e9;
     if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 && move < 1.3 * multiply && shard_rows > 512 ? 256 : 128;
+        t->tile_n = !cuda ? 64 : t->cluster == 2 && shard_rows > 512 ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
@@ -60,20 +88,27 @@ static void choose(struct mk_problem *q)
         t->chunk_rows = (uint32_t)most;
     if (!t->width) /* few chunks a shard: let some shards be whole early */
         t->width = q->topo.gpus <= 2 ? 1 : cuda && shard_rows <= 2 * t->chunk_rows ? 2 : q->topo.gpus - 1;
+    uint32_t *ctas = t->split.ctas;
+    if (!mk_total_ctas(&t->split)) {
+        ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
+        ctas[MK_COMPUTE] = 2;
+        if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster) {
+            uint32_t rest = q->sms - ctas[MK_INTER_SEND];
+            ctas[MK_COMPUTE] = rest - rest % t->cluster;
+        }
+        uint32_t riders = communication_bound(q) ? 3 : 1;
+        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? riders * ctas[MK_COMPUTE] : 1;
+    }
+    if (!t->slices) { /* on a GPU 2048 elements of K each: by then the next slice should be here */
+        uint64_t slices = !cuda ? 2 : mk_role_rides(&t->split, MK_INTRA_COMM) ? q->k / 2048 : 1;
+        t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1 : slices > 8 ? 8 : (uint32_t)slices;
+    }
     if (!t->pieces) { /* 64 KB each on a GPU: many CTAs share a chunk, so that it arrives soon */
-        uint64_t pieces = t->chunk_rows * q->k * 2 / 65536;
+        uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / 65536;
         t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
     }
-    uint32_t *ctas = t->split.ctas;
-    if (mk_total_ctas(&t->split))
-        return;
-    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
-    ctas[MK_COMPUTE] = 2;
-    if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster) {
-        uint32_t rest = q->sms - ctas[MK_INTER_SEND];
-        ctas[MK_COMPUTE] = rest - rest % t->cluster;
-    }
-    ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
+    if (!t->pace)
+        t->pace = cuda ? choose_pace(q) : 1;
 }
 
 static int check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -107,6 +142,9 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
                       q->topo.gpus - 1);
     if (t->pieces > 64)
         return refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
+    if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
+        return refuse(error, size, "%u slices of a chunk on %u nodes: 1 to 16 in one node, 1 between nodes", t->slices,
+                      q->topo.nodes);
     return 0;
 }
 
@@ -137,12 +175,19 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->full_chunks = a->shard_rows / a->chunk_rows;
     a->pieces = q->tuning.pieces;
     a->width = q->tuning.width;
+    a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
     a->chunk_tiles = a->chunk_rows / a->tile_m * a->col_tiles;
     uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * 2;
+    a->slice_bytes = q->tuning.slices == 1 ? a->row_bytes
+                                           : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
+    a->slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
+    /* As many tiles as run at once end together. */
+    uint32_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->width * a->chunk_tiles);
+    a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : tail;
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
-    uint64_t flags = (uint64_t)world * a->chunks;
+    uint64_t flags = (uint64_t)world * a->chunks * a->slices;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
     if (shard_tiles * world > UINT32_MAX / 2 || p->flag_base + flags > MK_CMD_MAX_FLAG ||
         p->heap_base > MK_CMD_MAX_OFFSET || p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET ||
@@ -171,10 +216,13 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
-    uint32_t shard = (flag - a->flag_arrival) / a->chunks;
-    out->chunk = (flag - a->flag_arrival) % a->chunks;
-    out->producer = shard;
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, shard);
+    uint32_t chunk = (flag - a->flag_arrival) / a->slices, slice = (flag - a->flag_arrival) % a->slices;
+    char part[32] = "";
+    out->chunk = chunk % a->chunks;
+    out->producer = chunk / a->chunks;
+    if (a->slices > 1)
+        snprintf(part, sizeof part, "slice %u of ", slice);
+    snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk, out->producer);
 }
 
 static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)

@@ -31,7 +31,7 @@ struct run_options {
     int causal;
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
-    uint64_t tile[2], chunk_rows, pieces, width;
+    uint64_t tile[2], chunk_rows, slices, pieces, pace, width;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
     int live;           /* the viewer while it runs */

@@ -70,7 +70,11 @@ struct parsed {
     {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE},       \
     {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
      1 << 24, .contexts = GEMMS | ATTENTION | MOE},                                                                                    \
-    {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk that different CTAs push over NVLink", 1, 64,    \
+    {"slices", OPTION_NUMBERS, AT(o.slices), "N", "runs of columns of a chunk that arrive one after the other (ag_gemm, one node)", 1, 16,    \
+     .contexts = GEMMS},                                                                                             \
+    {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk or slice that different CTAs push over NVLink", 1, 64,    \
+     .contexts = GEMMS},                                                                                             \
+    {"pace", OPTION_NUMBERS, AT(o.pace), "NS", "time that a warp beside the engine takes to push 512 bytes at least; 1: none (cuda)", 1, 100000, \
      .contexts = GEMMS},                                                                                             \
     {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL,    \
      .contexts = GEMMS},                                                                                               \
@@ -397,7 +401,9 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
                    .tile_m = (uint32_t)o->tile[0],
                    .tile_n = (uint32_t)o->tile[1],
                    .chunk_rows = (uint32_t)o->chunk_rows,
+                   .slices = (uint32_t)o->slices,
                    .pieces = (uint32_t)o->pieces,
+                   .pace = (uint32_t)o->pace,
                    .width = (uint32_t)o->width},
     };
     result = plan_build(&job->plan, &job->problem, 0, 0, error, error_size);

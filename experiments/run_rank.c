@@ -48,8 +48,9 @@ static uint32_t trace_events(const struct run_job *job)
     const struct mk_plan *p = &job->plan;
     const struct mk_topo *t = &p->problem.topo;
     const uint32_t *ctas = p->problem.tuning.split.ctas;
-    uint64_t moved = (uint64_t)p->chunks * p->problem.tuning.pieces * t->gpus;
-    uint64_t per_launch = 4 * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
+    uint32_t slices = p->problem.tuning.slices ? p->problem.tuning.slices : 1;
+    uint64_t moved = (uint64_t)p->chunks * slices * p->problem.tuning.pieces * t->gpus;
+    uint64_t per_launch = (3 + slices) * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
     if (ctas[MK_INTRA_COMM] && 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]) > per_launch)
         per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
     if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)

@@ -110,8 +110,10 @@ int run_print(const struct run_summary *s)
            q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     printf("plan      roles ");
     print_roles(stdout, &q->tuning.split);
-    printf("; tiles %u x %u; chunks of %u rows, %u piece%s\n", q->tuning.tile_m, q->tuning.tile_n,
-           q->tuning.chunk_rows, q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    printf("; tiles %u x %u; chunks of %u rows, ", q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows);
+    if (q->tuning.slices > 1)
+        printf("%u slices, ", q->tuning.slices);
+    printf("%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
     print_speed(s, flop);
     printf("moved     ");
     print_bytes(stdout, nvlink);
@@ -191,8 +193,8 @@ static void write_json(FILE *f, const struct run_summary *s)
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), q->tuning.split.ctas[i]);
-    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"pieces\": %u,\n  \"seed\": %llu,\n",
-            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.pieces,
+    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n  \"pace_ns\": %u,\n  \"seed\": %llu,\n",
+            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.slices, q->tuning.pieces, q->tuning.pace,
             (unsigned long long)o->seed);
     fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
             (unsigned long long)r->launches, (unsigned long long)s->job->burst, flop);

@@ -1,6 +1,7 @@
 /* AllGather+GEMM: C = gather(A) * B in one launch. CTAs take roles by their number: the compute role is the GEMM engine
- * over the schedule's tile source, the others run their part of core/roles/ag_gemm.h on one thread. Where there are as many
- * intra_comm as compute CTAs, a warp that the engine leaves free runs that role, so that every SM computes. */
+ * over the schedule's tile source, the others run their part of core/roles/ag_gemm.h on one thread. Where there are one,
+ * two or three times as many intra_comm as compute CTAs, warps that the engine leaves free run that role, so that every SM
+ * computes. */
 #include "kernels/ag_gemm.h"
 
 #include <errno.h>
@@ -48,10 +49,12 @@ PTX_FN void gemm_source_close(struct gemm_source *s)
 PTX_FN void gemm_source_beside(struct gemm_source *s, uint32_t warp)
 {
     const struct mk_role_split *split = &s->plan->split;
-    if (warp != 1 || !mk_role_rides(split, MK_INTRA_COMM))
+    uint32_t rider = warp - 1;
+    if (rider >= mk_role_rides(split, MK_INTRA_COMM))
         return;
     struct mk_cta cta;
-    cta_begin(&cta, s->launch, split->ctas[MK_COMPUTE] + blockIdx.x, 32);
+    cta_begin(&cta, s->launch, (1 + rider) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
+    cta.pace = s->plan->pace;
     ag_gemm_intra_comm(s->plan, &cta);
     cta_end(&cta);
 }
@@ -70,10 +73,10 @@ PTX_FN const CUtensorMap *gemm_source_a(const struct gemm_source *s, const struc
     return tile->a == MK_SPACE_HEAP ? &s->maps->gathered[s->cta.epoch & 1] : &s->maps->own;
 }
 
-PTX_FN void gemm_source_before(struct gemm_source *s, uint32_t, const struct mk_tile *tile)
+PTX_FN void gemm_source_before(struct gemm_source *s, uint32_t, const struct mk_tile *tile, uint32_t slice)
 {
     if (!s->ending)
-        s->ending = ag_gemm_before(s->plan, &s->cta, tile);
+        s->ending = ag_gemm_before(s->plan, &s->cta, tile, slice);
 }
 
 PTX_FN void gemm_source_begin(struct gemm_source *s, uint32_t, const struct mk_tile *)
@@ -188,6 +191,7 @@ static int ag_gemm_describe(struct ag_gemm_maps *maps, struct gemm_operands *op,
     if (!err)
         err = tensormap_bf16(&op->c, l->arguments[MK_SPACE_ARG2], c, n, rows * n, c_box);
     op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+    op->stages_of_slice = (uint32_t)mk_ceil_div(p->slice_bytes, GEMM_TILE_K * 2);
     op->limit_ns =
         l->timeout_ns + 2000000000; /* a producer may wait for a peer as long as the timeout says */
     return err;

@@ -18,6 +18,7 @@ struct mk_cta {
     uint32_t cta;                    /* its number */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
     uint32_t number;                 /* enum mk_number of partial sums: a constant of the kernel */
+    uint32_t pace;                   /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
     uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t next_stage;             /* pieces moved so far */
     uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
@@ -182,13 +183,6 @@ PTX_FN uint32_t cta_stage_barrier(const struct mk_cta *cta, uint32_t stage)
     return cta->stages + GPU_COPY_STAGES * GPU_COPY_STAGE_BYTES + stage * 8;
 }
 
-/* The part of a copy that piece `piece` moves. */
-PTX_FN uint32_t cta_piece_bytes(const struct mk_chunk *chunk, uint32_t piece)
-{
-    uint64_t rest = chunk->bytes - (uint64_t)piece * GPU_COPY_STAGE_BYTES;
-    return rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES;
-}
-
 /* Closes the open copy's interval, at the time when it is known to be done. */
 PTX_FN void cta_copy_record(struct mk_cta *cta)
 {
@@ -206,53 +200,112 @@ PTX_FN void cta_copy_open(struct mk_cta *cta, uint32_t local, uint32_t id)
     cta->copying_to = local;
 }
 
-/* A copy by lanes: eight loads of each under way at a time. */
-PTX_FN void cta_copy_lanes(const struct mk_cta *cta, const char *source, char *destination, uint64_t bytes)
+/* Where a lane is in `rows` runs of `bytes`, `pitch` apart. */
+struct cta_cursor {
+    uint64_t at;   /* of the run, in its space */
+    uint32_t in;   /* of this lane's 16 bytes in the run */
+    uint32_t left; /* runs, this one included */
+};
+
+PTX_FN void cta_cursor_step(const struct mk_cta *cta, struct cta_cursor *c, uint32_t bytes, uint64_t pitch)
 {
-    const uint32_t ahead = 8, row = cta->lanes * 16;
-    for (uint64_t at = cta_lane(cta) * 16; at < bytes; at += ahead * row) {
-        uint4 v[ahead];
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++)
-            if (at + i * row < bytes)
-                v[i] = ptx_load_16_l2(source + at + i * row);
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++)
-            if (at + i * row < bytes)
-                *(uint4 *)(destination + at + i * row) = v[i];
+    c->in += cta->lanes * 16;
+    if (c->in - cta_lane(cta) * 16 >= bytes) {
+        c->in = cta_lane(cta) * 16;
+        c->at += pitch;
+        c->left--;
     }
 }
 
-/* Two stages hold stores on their way out, the others loads on their way in. */
-PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+/* A copy by lanes: loads run eight steps of 16 bytes each ahead of the stores, which keep the pace: what NVLink does not take
+ * yet would stand in the SM's way to memory before the loads of the GEMM. */
+PTX_FN void cta_copy_lanes(const struct mk_cta *cta, const char *source, char *destination, uint32_t bytes,
+                          uint32_t rows, uint64_t pitch)
 {
-    const char *source = cta->launch->arguments[chunk->space] + chunk->source;
-    char *destination = cta->launch->peers[local] + chunk->destination;
-    uint32_t pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
-    cta_copy_open(cta, local, chunk->id);
-    if (cta->lanes > 1) {
-        cta_copy_lanes(cta, source, destination, chunk->bytes);
-        return;
+    const uint32_t ahead = 8;
+    struct cta_cursor from = {0, cta_lane(cta) * 16, rows}, to = from;
+    uint4 v[ahead];
+    uint32_t due = cta->pace ? (uint32_t)ptx_globaltimer() : 0;
+#pragma unroll
+    for (uint32_t i = 0; i < ahead; i++) {
+        if (from.left && from.in < bytes)
+            v[i] = ptx_load_16_l2(source + from.at + from.in);
+        if (from.left)
+            cta_cursor_step(cta, &from, bytes, pitch);
     }
+    while (to.left) {
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++) {
+            if (!to.left)
+                break;
+            if (cta->pace) {
+                uint32_t now;
+                while ((int32_t)((now = (uint32_t)ptx_globaltimer()) - due) < 0)
+                    ;
+                due = (now - due > 4 * cta->pace ? now : due) + cta->pace; /* who is late does not make up for it */
+            }
+            if (to.in < bytes)
+                *(uint4 *)(destination + to.at + to.in) = v[i];
+            cta_cursor_step(cta, &to, bytes, pitch);
+            if (from.left) {
+                if (from.in < bytes)
+                    v[i] = ptx_load_16_l2(source + from.at + from.in);
+                cta_cursor_step(cta, &from, bytes, pitch);
+            }
+        }
+    }
+}
+
+/* Rows are moved in pieces that fill a stage at most. */
+PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t row_pieces, uint64_t pitch, uint64_t *at)
+{
+    uint64_t in = (uint64_t)(piece % row_pieces) * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - in;
+    *at = piece / row_pieces * pitch + in;
+    return rest < GPU_COPY_STAGE_BYTES ? (uint32_t)rest : GPU_COPY_STAGE_BYTES;
+}
+
+/* A thread's copy. Two stages hold stores on their way out, the others loads on their way in. */
+PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination, const struct mk_chunk *chunk,
+                            uint32_t rows, uint64_t pitch)
+{
+    uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
+    uint32_t pieces = rows * row_pieces, bytes;
+    uint64_t at;
     for (uint32_t i = 0; i < pieces + ahead; i++) {
         if (i < pieces) {
             /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest store may still read. */
-            uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES, bytes = cta_piece_bytes(chunk, i);
+            uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES;
+            bytes = cta_piece(chunk, i, row_pieces, pitch, &at);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
-            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES,
-                          source + (uint64_t)i * GPU_COPY_STAGE_BYTES, bytes, cta_stage_barrier(cta, stage));
+            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + at, bytes, cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
-            uint32_t j = i - ahead, number = cta->next_stage + j, stage = number % GPU_COPY_STAGES;
-            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1,
-                          cta->launch->timeout_ns);
-            ptx_bulk_store(destination + (uint64_t)j * GPU_COPY_STAGE_BYTES,
-                           cta->stages + stage * GPU_COPY_STAGE_BYTES, cta_piece_bytes(chunk, j));
+            uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
+            bytes = cta_piece(chunk, i - ahead, row_pieces, pitch, &at);
+            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
+            ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES, bytes);
             ptx_bulk_commit();
         }
     }
     cta->next_stage += pieces;
+}
+
+PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
+                             uint64_t pitch)
+{
+    const char *source = cta->launch->arguments[chunk->space] + chunk->source;
+    char *destination = cta->launch->peers[local] + chunk->destination;
+    cta_copy_open(cta, local, chunk->id);
+    if (cta->lanes > 1)
+        cta_copy_lanes(cta, source, destination, (uint32_t)chunk->bytes, rows, pitch);
+    else
+        cta_copy_thread(cta, source, destination, chunk, rows, pitch);
+}
+
+PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    mk_cta_copy_rows(cta, local, chunk, 1, 0);
 }
 
 /* Everything that this thread has copied is written, and visible before what it stores next. */
@@ -361,6 +414,7 @@ PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint3
     cta->cta = number;
     cta->lanes = lanes;
     cta->number = MK_BF16;
+    cta->pace = 0;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];
     cta->epoch = *(volatile uint64_t *)launch->epoch + 1;

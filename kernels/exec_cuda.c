@@ -91,13 +91,12 @@ static int make_state(struct mk_comm *comm, struct cuda_executor *x)
         return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
     x->words = device;
     comm->progress = x->report->progress;
-    uint32_t ctas = (1 + GPU_MAX_RIDERS) * (uint32_t)x->sms; /* they may share blocks */
-    comm->progress_count = ctas;
+    comm->progress_count = (1 + MK_RIDERS) * (uint32_t)x->sms;
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
     int result =
-        cuda_tracks_create(&x->tracks, ctas * GPU_TRACK_WARPS, comm->config.trace_events);
+        cuda_tracks_create(&x->tracks, comm->progress_count * GPU_TRACK_WARPS, comm->config.trace_events);
     return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -112,7 +111,7 @@ static int cuda_open(struct mk_comm *comm)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        (1 + GPU_MAX_RIDERS) * x->sms > GPU_MAX_CTAS)
+        (1 + (int)MK_RIDERS) * x->sms > GPU_MAX_CTAS)
         return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     result = cuda_heap_open(comm);
     if (!result)

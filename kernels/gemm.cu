@@ -46,7 +46,7 @@ PTX_FN void gemm_source_begin(struct gemm_source *, uint32_t, const struct mk_ti
 {
 }
 
-PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *)
+PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *, uint32_t)
 {
 }
 
@@ -124,7 +124,7 @@ static int gemm_describe(CUtensorMap *map_a, struct gemm_operands *op, const voi
         err = tensormap_bf16(&op->b, b, nk_extent, k, n * k, nk_box);
     if (!err)
         err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
-    op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
     op->limit_ns = 2000000000; /* nothing here waits for another GPU */
     return err;
 }

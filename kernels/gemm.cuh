@@ -46,10 +46,10 @@ PTX_FN const CUtensorMap *gemm_source_a(const struct gemm_source *source, const 
 PTX_FN void gemm_source_open(struct gemm_source *source);
 PTX_FN void gemm_source_close(struct gemm_source *source);
 
-/* The producer thread, before the tile's loads. It may wait (within bounds) for A to arrive. If that
+/* The producer thread, before the loads of a slice of the tile's K. It may wait (within bounds) for A to arrive. If that
  * fails, it notes so and returns all the same, at once from then on: the launch ends over whatever the memory
  * holds, and fails as a whole. */
-PTX_FN void gemm_source_before(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
+PTX_FN void gemm_source_before(struct gemm_source *source, uint32_t i, const struct mk_tile *tile, uint32_t slice);
 
 /* One thread of each consumer warpgroup, when the tile's first loads have landed. */
 PTX_FN void gemm_source_begin(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
@@ -77,7 +77,7 @@ PTX_FN void gemm_source_beside(struct gemm_source *source, uint32_t warp);
 struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
     CUtensorMap c; /* slabs of rows x columns; box 64 x 64, of fp32 64 x 32 */
-    uint32_t stages_of_k;
+    uint32_t stages_of_k, stages_of_slice;
     uint64_t limit_ns; /* no wait for a stage may take longer; above what gemm_source_before may take */
 };
 
@@ -153,9 +153,12 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, struct gemm_source *sou
     struct mk_tile tile;
     gemm_source_open(source);
     for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
-        gemm_source_before(source, i, &tile);
         const CUtensorMap *a = gemm_source_a(source, &tile);
-        for (uint32_t k = 0; k < op->stages_of_k; k++) {
+        for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
+            if (!left) {
+                gemm_source_before(source, i, &tile, slice++);
+                left = op->stages_of_slice;
+            }
             /* A stage starts out empty: its first lap waits for the parity of the phase before the first. */
             ptx_mbar_wait(shared + shape::empty_offset + ring.stage * 8, ring.parity ^ 1, op->limit_ns);
             gemm_load_stage<shape>(a, &op->b, shared + ring.stage * shape::stage_bytes,

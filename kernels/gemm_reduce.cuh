@@ -70,7 +70,7 @@ PTX_FN void gemm_source_close(struct gemm_source *)
 {
 }
 
-PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *)
+PTX_FN void gemm_source_before(struct gemm_source *, uint32_t, const struct mk_tile *, uint32_t)
 {
 }
 
@@ -243,7 +243,7 @@ static int reduce_describe(CUtensorMap *a, struct gemm_operands *op, const struc
     if (!err)
         err = (shape::c_number == MK_FP32 ? tensormap_fp32 : tensormap_bf16)(
             &op->c, l->heap + p->outbox, outbox, shape::tile_n, shape::tile_n * shape::tile_m, c_box);
-    op->stages_of_k = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
+    op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
     op->limit_ns = l->timeout_ns + 2000000000; /* longer than any wait for a flag */
     return err;
 }

@@ -11,7 +11,6 @@ enum {
         2, /* tracks of a CTA: the thread that waits and moves data; the first consumer warpgroup */
     GPU_COPY_STAGE_BYTES = 16384,
     GPU_COPY_STAGES = 8, /* of a thread that copies */
-    GPU_MAX_RIDERS = 3, /* CTAs of other roles in a compute CTA's thread block */
     GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
 };
 
@@ -43,12 +42,12 @@ struct gpu_launch {
     uint64_t timeout_ns;
 };
 
-/* CTAs are numbered role by role; a thread block of a compute CTA may hold an intra_comm and an inter_reduce CTA too.
- * inter_reduce comes last, so that where it rides no other number changes. */
+/* CTAs are numbered role by role; thread blocks of compute CTAs may hold others too. inter_reduce comes last, so that where it
+ * rides no other number changes. */
 MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
 {
-    uint32_t beside = mk_role_rides(split, MK_INTRA_COMM) ? split->ctas[MK_INTRA_COMM] : 0;
-    return block < split->ctas[MK_COMPUTE] ? block : block + beside;
+    uint32_t compute = split->ctas[MK_COMPUTE];
+    return block < compute ? block : block + mk_role_rides(split, MK_INTRA_COMM) * compute;
 }
 
 /* Number of rider `rider` of `role` in the thread block of compute CTA `block`. */

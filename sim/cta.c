@@ -166,6 +166,20 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     issue(c, &t, MK_EV_COPY);
 }
 
+void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+{
+    struct sim_cta *c = of(cta);
+    struct sim_transfer t = {.kind = SIM_COPY,
+                             .local = local,
+                             .id = chunk->id,
+                             .offset = chunk->destination,
+                             .source = c->rank->spaces[chunk->space] + chunk->source,
+                             .bytes = rows * chunk->bytes,
+                             .row_bytes = chunk->bytes,
+                             .row_pitch = pitch};
+    issue(c, &t, MK_EV_COPY);
+}
+
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 {
     struct sim_transfer t = {.kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};

@@ -28,7 +28,10 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    return ag_gemm_before(&plan->u.ag_gemm, cta, t);
+    for (uint32_t slice = 0; slice < plan->u.ag_gemm.slices; slice++)
+        if (ag_gemm_before(&plan->u.ag_gemm, cta, t, slice))
+            return 1;
+    return 0;
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,

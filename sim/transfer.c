@@ -116,6 +116,17 @@ static void combine_part(const struct sim_rank *r, const struct mk_combine *c, u
     }
 }
 
+/* Bytes [first, first + count) of a copy, counted over its rows. */
+static void copy_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
+{
+    uint64_t row_bytes = t->row_bytes ? t->row_bytes : t->bytes;
+    for (uint64_t i = first, run; i < first + count; i += run) {
+        uint64_t row = i / row_bytes, within = i % row_bytes, left = first + count - i;
+        run = row_bytes - within < left ? row_bytes - within : left;
+        memcpy(destination + row * t->row_pitch + within, t->source + row * t->row_pitch + within, run);
+    }
+}
+
 void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first, uint64_t count)
 {
     if (t->kind == SIM_ROUTE)
@@ -127,7 +138,7 @@ void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, u
     else if (t->kind == SIM_TILE)
         sim_store_part(t, r->peers[t->local] + t->offset, first, count);
     else
-        memcpy(r->peers[t->local] + t->offset + first, t->source + first, count);
+        copy_part(t, r->peers[t->local] + t->offset, first, count);
 }
 
 void sim_transfer_land(const struct sim_rank *r, const struct sim_transfer *t)

@@ -10,6 +10,7 @@ void sim_world_vary(struct sim_world_config *c)
     int attends = c->problem.op == MK_OP_RING_ATTENTION || moe; /* not a GEMM of one A */
     c->problem.a_in_heap = attends ? 0 : (int)(seed >> 3 & 1);
     t->pieces = attends ? 1 : 1 + (uint32_t)(seed >> 4) % 3;
+    t->slices = c->problem.op == MK_OP_AG_GEMM && nodes == 1 ? 1 + (uint32_t)(seed >> 7) % 3 : 1;
     t->width = gpus > 1 ? 1 + (uint32_t)(seed >> 3) % (gpus - 1) : 1;
     t->tile_m = seed >> 5 & 1 ? 16 : 64;
     t->tile_n = 64;

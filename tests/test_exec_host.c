@@ -145,10 +145,12 @@ static int scene_product(const struct ranks_identity *id)
     REQUIRE(comm->track_count == ctas && comm->progress_count == ctas);
     REQUIRE(count_events(comm, MK_EV_LAUNCH) == 50 * ctas);
     REQUIRE(count_events(comm, MK_EV_TILE) == 50 * o.plan->tiles);
-    /* Own chunks to each peer of the node and once into the staging buffer; those of other nodes, forwarded.
+    /* Slices of own chunks to each peer of the node, chunks once into the staging buffer; those of other nodes, forwarded.
      */
     uint64_t chunks = o.plan->chunks / (id->nodes * id->gpus);
-    REQUIRE(count_events(comm, MK_EV_COPY) == 50 * chunks * ((id->gpus - 1) * id->nodes + (id->nodes > 1)));
+    uint64_t slices = o.plan->u.ag_gemm.slices;
+    REQUIRE(count_events(comm, MK_EV_COPY) ==
+            50 * chunks * ((id->gpus - 1) * id->nodes * slices + (id->nodes > 1)));
     REQUIRE(count_events(comm, MK_EV_COMMAND) ==
             50 * (id->nodes - 1) * chunks);
     for (uint32_t i = 0; i < ctas; i++)

@@ -12,6 +12,7 @@
 #include "sim/op_ag_gemm.c"
 #undef mk_cta_wait
 #undef mk_cta_copy
+#undef mk_cta_copy_rows
 #undef mk_cta_add
 #undef mk_cta_put
 #undef mk_cta_drain
@@ -38,6 +39,7 @@ enum mutation {
     COPY_OVER_FLAGS,
     PUT_TO_SAME_NODE,
     NO_DRAIN,
+    FIRST_SLICE_ONLY_AWAITED,
     MUTATIONS
 };
 
@@ -78,6 +80,8 @@ struct held {
     struct mk_cta *cta;
     uint32_t local;
     struct mk_chunk chunk;
+    uint32_t rows;
+    uint64_t pitch;
 };
 static struct held held[64];
 static uint32_t last_chunk; /* number of the last chunk of a shard */
@@ -98,13 +102,16 @@ static void release(struct mk_cta *cta)
         return;
     struct held copy = *h;
     h->cta = NULL;
-    mk_cta_copy(cta, copy.local, &copy.chunk);
+    mk_cta_copy_rows(cta, copy.local, &copy.chunk, copy.rows, copy.pitch);
 }
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     int arrival = cta->role == MK_COMPUTE || cause == MK_CAUSE_NETWORK;
     if (mutation == COMPUTE_DOES_NOT_WAIT && cta->role == MK_COMPUTE)
+        return 0;
+    const struct ag_gemm_plan *p = &plan_of(cta)->u.ag_gemm;
+    if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE && (flag - p->flag_arrival) % p->slices)
         return 0;
     if (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_NETWORK)
         return 0;
@@ -113,20 +120,25 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
 {
     struct mk_chunk c = *chunk;
     fold_chunk(cta, &c);
     if (mutation == FLAG_BEFORE_DATA || (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
         struct held *h = held_by(NULL);
-        *h = (struct held){cta, local, c};
+        *h = (struct held){cta, local, c, rows, pitch};
         return;
     }
     if (mutation == COPY_16_BYTES_SHORT)
         c.bytes -= 16;
     if (mutation == COPY_OVER_FLAGS && cta->role == MK_INTRA_COMM)
         c.destination = 0;
-    mk_cta_copy(cta, local, &c);
+    mk_cta_copy_rows(cta, local, &c, rows, pitch);
+}
+
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    mutant_copy_rows(cta, local, chunk, 1, 0);
 }
 
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
@@ -158,7 +170,9 @@ int mutant_drain(struct mk_cta *cta)
 static struct sim_world_config config_for(uint64_t seed)
 {
     static struct sim_op op;
-    struct sim_world_config c = world_config(3, 2, 6 * 33, 40, 72);
+    int sliced = mutation == FIRST_SLICE_ONLY_AWAITED; /* in one node only */
+    struct sim_world_config c = sliced ? world_config(1, 3, 3 * 33, 40, 200) : world_config(3, 2, 6 * 33, 40, 72);
+    c.problem.tuning.slices = sliced ? 3 : 1;
     op = broken_ag_gemm;
     op.operands = folded_operands;
     c.op = &op;
@@ -230,6 +244,7 @@ static void test_missing_waits(void **state)
     CATCHES(COMPUTE_DOES_NOT_WAIT, -EBADMSG);
     CATCHES(FORWARDER_DOES_NOT_WAIT, -EBADMSG);
     CATCHES(NO_DRAIN, -EBADMSG);
+    CATCHES(FIRST_SLICE_ONLY_AWAITED, -EBADMSG);
 }
 
 static void test_epochs_and_buffers(void **state)

@@ -37,6 +37,7 @@ static struct mk_problem random_problem(void)
     t->tile_n = 8 * pick(1, 5);
     t->chunk_rows = t->tile_m * pick(1, 4);
     t->pieces = pick(1, 7);
+    t->slices = q.topo.nodes == 1 ? pick(1, 4) : 1;
     t->width = q.topo.gpus > 1 ? pick(1, q.topo.gpus - 1) : 1;
     t->split.ctas[MK_COMPUTE] = t->cluster * pick(1, 4);
     t->split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1 ? pick(1, 3) : 0;
@@ -93,21 +94,40 @@ static void check_tiles(const struct mk_plan *p)
     free(seen);
 }
 
-/* Marks the 16-byte units of one transfer; each belongs to one piece of one chunk of one shard of one buffer.
- */
-static void mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c)
+/* Marks the 16-byte units of one transfer; each belongs to one piece of one slice of one chunk of one shard of one buffer.
+ * Returns its bytes. */
+static uint64_t mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c, uint32_t rows)
 {
+    uint64_t pitch = p->u.ag_gemm.row_bytes;
     assert_true(c->bytes % 16 == 0 && c->destination % 16 == 0 && c->source % 16 == 0);
-    assert_true(c->destination >= p->heap_base && c->destination + c->bytes <= p->heap_base + p->heap_bytes);
-    for (uint64_t at = c->destination; at < c->destination + c->bytes; at += 16)
-        assert_int_equal(units[(at - p->heap_base) / 16]++, 0);
+    assert_true(!rows || (c->destination >= p->heap_base &&
+                          c->destination + (rows - 1) * pitch + c->bytes <= p->heap_base + p->heap_bytes));
+    for (uint32_t row = 0; row < rows; row++)
+        for (uint64_t at = c->destination + row * pitch, end = at + c->bytes; at < end; at += 16)
+            assert_int_equal(units[(at - p->heap_base) / 16]++, 0);
+    return rows * c->bytes;
+}
+
+/* Every slice of every chunk has one step; those of chunks before the tail come chunk by chunk. */
+static void check_steps(const struct ag_gemm_plan *a)
+{
+    uint8_t *seen = calloc((size_t)a->chunks * a->slices, 1);
+    for (uint32_t step = 0; step < a->chunks * a->slices; step++) {
+        uint32_t chunk, slice;
+        ag_gemm_step(a, step, &chunk, &slice);
+        assert_true(chunk < a->chunks && slice < a->slices && !seen[chunk * a->slices + slice]++);
+        assert_true(chunk + a->tail >= a->chunks || chunk == step / a->slices);
+        /* A tile takes its slices in order, so that is how they come. */
+        assert_true(!slice || seen[chunk * a->slices + slice - 1]);
+    }
+    free(seen);
 }
 
 static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, uint64_t epoch)
 {
     const struct ag_gemm_plan *a = &p->u.ag_gemm;
-    struct mk_chunk whole = ag_gemm_piece(a, shard, chunk, 0, 1, MK_SPACE_HEAP, epoch);
-    uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk), parity = epoch & 1;
+    struct mk_chunk whole = ag_gemm_chunk(a, shard, chunk, MK_SPACE_HEAP, epoch);
+    uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk, 0), parity = epoch & 1;
     struct mk_command_fields f =
         mk_command_decode(mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
     assert_int_equal(f.kind, MK_CMD_PUT);
@@ -124,25 +144,26 @@ static void check_chunks(const struct mk_plan *p)
     uint64_t shard_bytes = a->shard_rows * a->row_bytes, arrived = 0, nvlink, network;
     double flop;
     assert_int_equal(p->heap_base % MK_HEAP_UNIT, 0);
+    check_steps(a);
     for (uint64_t epoch = 8; epoch < 10 && world > 1; epoch++)
         for (uint32_t shard = 0; shard < world; shard++) {
             uint64_t total = 0;
             for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
-                uint64_t at = ag_gemm_gathered(a, shard, chunk, epoch), source = total, bytes;
-                uint32_t rank, number;
-                for (uint32_t piece = 0; piece < a->pieces; piece++) {
+                struct mk_chunk whole = ag_gemm_chunk(a, shard, chunk, MK_SPACE_ARG0, epoch);
+                uint64_t moved = 0, bytes;
+                uint32_t rank, number, rows;
+                for (uint32_t i = 0; i < a->slices * a->pieces; i++) {
                     struct mk_chunk c =
-                        ag_gemm_piece(a, shard, chunk, piece, a->pieces, MK_SPACE_ARG0, epoch);
-                    assert_true(c.destination == at && c.source == source); /* end to end */
-                    mark(p, units, &c);
-                    at += c.bytes;
-                    source += c.bytes;
+                        ag_gemm_piece(a, shard, chunk, i / a->pieces, i % a->pieces, MK_SPACE_ARG0, epoch, &rows);
+                    assert_true(c.destination - whole.destination == c.source - whole.source);
+                    moved += mark(p, units, &c, rows);
                 }
+                assert_true(whole.source == total && whole.destination == ag_gemm_gathered(a, shard, 0, epoch) + total);
                 plan_describe_chunk(p, shard * a->chunks + chunk, &rank, &number, &bytes);
                 assert_int_equal(rank, shard);
                 assert_int_equal(number, chunk);
-                assert_true(bytes == source - total && bytes == ag_gemm_chunk_rows(a, chunk) * a->row_bytes);
-                total = source;
+                assert_true(bytes == moved && bytes == whole.bytes && bytes == ag_gemm_chunk_rows(a, chunk) * a->row_bytes);
+                total += moved;
                 check_put(p, shard, chunk, epoch);
             }
             assert_true(total == shard_bytes);
@@ -167,14 +188,15 @@ static void check_flags(const struct mk_plan *p)
     char text[96];
     for (uint32_t shard = 0; shard < world; shard++) {
         for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
-            uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk);
-            assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags &&
-                        !used[flag - p->flag_base]++);
-            plan_describe_flag(p, flag, &m);
-            snprintf(text, sizeof text, "chunk %u of rank %u's A", chunk, shard);
-            assert_string_equal(m.text, text);
-            assert_int_equal(m.producer, shard);
-            assert_int_equal(m.chunk, chunk);
+            for (uint32_t slice = 0; slice < a->slices; slice++) {
+                uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk, slice);
+                assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags && !used[flag - p->flag_base]++);
+                plan_describe_flag(p, flag, &m);
+                snprintf(text, sizeof text, "slice %u of chunk %u of rank %u's A", slice, chunk, shard);
+                assert_string_equal(m.text, a->slices > 1 ? text : strstr(text, "chunk"));
+                assert_int_equal(m.producer, shard);
+                assert_int_equal(m.chunk, chunk);
+            }
         }
     }
     for (uint32_t i = 0; i < p->flags; i++)

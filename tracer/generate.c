@@ -92,7 +92,7 @@ static void push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shar
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     double start = r->clock[cta], end = start + jitter(g, (double)bytes / COPY_RATE);
     record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start, end);
-    record(g, r, cta, mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk)), end, end);
+    record(g, r, cta, mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)), end, end);
     r->clock[cta] = end;
     g->ranks[mk_rank_at(&p->topo, mk_node_of(&p->topo, rank), local)].arrival[shard * p->chunks + chunk] =
         end + 1000;
@@ -130,7 +130,7 @@ static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
         .completed = shown(r, arrived + 1000),
         .ring = ring,
         .peer = peer,
-        .flag = ag_gemm_arrival_flag(p, rank, chunk),
+        .flag = ag_gemm_arrival_flag(p, rank, chunk, 0),
         .plan = 1,
     };
     g->ranks[peer].arrival[rank * p->chunks + chunk] = arrived;
@@ -163,7 +163,7 @@ static void push_role(struct generator *g, uint32_t rank, int forward)
             for (uint32_t step = 1; step < gpus; step++, turn++) {
                 uint32_t cta = first + turn % count;
                 if (forward)
-                    wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk), MK_CAUSE_NETWORK,
+                    wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0), MK_CAUSE_NETWORK,
                                r->arrival[shard * p->chunks + chunk]);
                 push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
             }
@@ -180,7 +180,7 @@ static void compute_role(struct generator *g, uint32_t rank)
         ag_gemm_tile(p, t, &tile);
         uint32_t chunk = tile.row / p->chunk_rows;
         if (tile.slab != rank)
-            wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk),
+            wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
                        mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank) ? MK_CAUSE_DATA
                                                                                      : MK_CAUSE_NETWORK,
                        r->arrival[tile.slab * p->chunks + chunk]);

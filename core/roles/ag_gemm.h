@@ -11,21 +11,22 @@
  *   inter_send   puts each chunk to the same local rank of every other node (staged once into the heap where A is not there)
  *   compute      takes its own shard first, then shards in the order in which they arrive
  * A rank pushes to `width` peers at once, chunk by chunk, so that many shards arrive side by side, and compute takes chunk 0
- * of each, then chunk 1. Bytes: every rank receives (W - 1) / W of A once; over the network it receives (nodes - 1) shards.
+ * of each, then chunk 1. The last chunks come in slices of their columns: a tile needs no slice before it has multiplied
+ * those before. Bytes: every rank receives (W - 1) / W of A once; over the network it receives (nodes - 1) shards.
  *
- * Flags of a rank: arrival[shard][chunk]. */
+ * Flags of a rank: arrival[shard][chunk][slice]. */
 #ifndef MK_ROLES_AG_GEMM_H
 #define MK_ROLES_AG_GEMM_H
 
 #include "core/roles/ag_gemm_plan.h"
 
-/* Before the loads of a tile's A: its rows are here. */
-MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, const struct mk_tile *tile)
+/* Before the loads of a slice of a tile's A: its rows are here. */
+MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, const struct mk_tile *tile, uint32_t slice)
 {
     if (tile->slab == p->topo.rank)
         return 0;
     int remote = mk_node_of(&p->topo, tile->slab) != mk_node_of(&p->topo, p->topo.rank);
-    return mk_cta_wait(cta, ag_gemm_arrival_flag(p, tile->slab, tile->row / p->chunk_rows),
+    return mk_cta_wait(cta, ag_gemm_arrival_flag(p, tile->slab, tile->row / p->chunk_rows, slice),
                        ag_gemm_arrival_target(p, tile->slab, cta->epoch),
                        remote ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
 }
@@ -36,30 +37,30 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta, con
 MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
 {
     uint32_t gpus = p->topo.gpus, node = mk_node_of(&p->topo, p->topo.rank);
-    uint32_t local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t step_turns = p->chunks * p->pieces, shard_turns = (gpus - 1) * step_turns;
+    uint32_t local = mk_local_of(&p->topo, p->topo.rank), chunk, slice, rows;
+    uint32_t peer_turns = p->chunks * p->slices * p->pieces, shard_turns = (gpus - 1) * peer_turns;
     uint32_t distance = turn / shard_turns, rest = turn % shard_turns;
-    uint32_t width = distance ? gpus - 1 : p->width, before = rest / (width * step_turns) * width;
-    rest -= before * step_turns;
+    uint32_t width = distance ? gpus - 1 : p->width, before = rest / (width * peer_turns) * width;
+    rest -= before * peer_turns;
     if (width > gpus - 1 - before)
         width = gpus - 1 - before;
-    uint32_t step = 1 + before + rest % width, piece = rest / width % p->pieces,
-             chunk = rest / width / p->pieces;
+    ag_gemm_step(p, rest / width / p->pieces, &chunk, &slice);
     uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
-    uint32_t peer = (local + gpus - step) % gpus, flag = ag_gemm_arrival_flag(p, shard, chunk);
+    uint32_t peer = (local + gpus - 1 - before - rest % width) % gpus;
+    uint32_t flag = ag_gemm_arrival_flag(p, shard, chunk, slice);
     if (distance && mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK))
         return 1;
-    struct mk_chunk c = ag_gemm_piece(p, shard, chunk, piece, p->pieces,
-                                      distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch);
-    if (c.bytes)
-        mk_cta_copy(cta, peer, &c);
+    struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / width % p->pieces,
+                                      distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
+    if (rows)
+        mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes);
     mk_cta_add(cta, peer, flag, 1);
     return 0;
 }
 
 MK_ROLE int ag_gemm_intra_comm(const struct ag_gemm_plan *p, struct mk_cta *cta)
 {
-    uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->pieces;
+    uint32_t turns = p->topo.nodes * (p->topo.gpus - 1) * p->chunks * p->slices * p->pieces;
     for (uint32_t turn = cta->index; turn < turns; turn += cta->count)
         if (ag_gemm_push(p, cta, turn))
             return 1;
@@ -73,12 +74,12 @@ MK_ROLE int ag_gemm_inter_send(const struct ag_gemm_plan *p, struct mk_cta *cta)
     for (uint32_t distance = 1; distance < nodes; distance++) {
         uint32_t peer = mk_rank_at(&p->topo, (node + nodes - distance) % nodes, local);
         for (uint32_t chunk = cta->index; chunk < p->chunks; chunk += cta->count) {
-            struct mk_chunk c = ag_gemm_piece(p, rank, chunk, 0, 1, MK_SPACE_ARG0, cta->epoch);
+            struct mk_chunk c = ag_gemm_chunk(p, rank, chunk, MK_SPACE_ARG0, cta->epoch);
             if (p->staged && distance == 1)
                 mk_cta_copy(cta, local, &c);
             c.source = p->staged ? c.destination : p->a_offset + c.source;
             c.space = MK_SPACE_HEAP;
-            if (mk_cta_put(cta, peer, &c, ag_gemm_arrival_flag(p, rank, chunk)))
+            if (mk_cta_put(cta, peer, &c, ag_gemm_arrival_flag(p, rank, chunk, 0)))
                 return 1;
         }
     }

@@ -14,14 +14,18 @@ struct ag_gemm_plan {
     uint32_t chunk_rows;              /* a multiple of tile_m */
     uint32_t chunks;                  /* of a shard; the last may be shorter */
     uint32_t full_chunks;             /* of chunk_rows rows */
+    uint32_t slices;                  /* runs of columns of a chunk, each with a flag of its own; 1 between nodes */
+    uint32_t tail;                    /* chunks at the end of a shard that come slice by slice, side by side */
     uint32_t width;                   /* peers of the node that a rank pushes to at once */
-    uint32_t pieces;                  /* parts of a chunk that different CTAs push over NVLink */
+    uint32_t pieces;                  /* groups of rows of a slice that different CTAs push over NVLink */
+    uint32_t pace;                    /* ns that a pushing warp takes for 512 bytes at least; 0: as fast as it goes */
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;  /* of this rank */
     uint32_t staged; /* 1: A is not in the heap, so puts leave from the gathered copy */
     uint32_t flag_arrival;
-    uint64_t row_bytes, shard_pitch; /* shard_pitch: bytes from shard to shard, a multiple of 128 */
+    uint64_t row_bytes, slice_bytes; /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
+    uint64_t shard_pitch;            /* bytes from shard to shard, a multiple of 128 */
     uint64_t gathered[2];            /* heap offsets, by epoch & 1 */
     uint64_t a_offset;               /* heap offset of A where it is not staged */
 };
@@ -33,9 +37,9 @@ MK_PURE uint32_t ag_gemm_chunk_rows(const struct ag_gemm_plan *p, uint32_t chunk
     return p->shard_rows - first < p->chunk_rows ? p->shard_rows - first : p->chunk_rows;
 }
 
-MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk)
+MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t slice)
 {
-    return p->flag_arrival + shard * p->chunks + chunk;
+    return p->flag_arrival + (shard * p->chunks + chunk) * p->slices + slice;
 }
 
 /* Whether the network brings `shard` to this rank itself: the rail's other ends. */
@@ -56,21 +60,42 @@ MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, 
     return p->gathered[epoch & 1] + shard * p->shard_pitch + (uint64_t)chunk * p->chunk_rows * p->row_bytes;
 }
 
-/* Piece `piece` of a chunk, from `space` to the peer's gathered buffer. Pieces are 16-byte multiples. */
-MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
-                                      uint32_t piece, uint32_t pieces, uint32_t space, uint64_t epoch)
+/* A whole chunk, from `space` to the gathered buffer. */
+MK_PURE struct mk_chunk ag_gemm_chunk(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t space,
+                                      uint64_t epoch)
 {
-    uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
-    uint64_t size = mk_round_up(mk_ceil_div(bytes, pieces), MK_HEAP_UNIT);
-    uint64_t first = piece * size < bytes ? piece * size : bytes;
     struct mk_chunk c;
     c.id = shard * p->chunks + chunk;
     c.space = space;
-    c.destination = ag_gemm_gathered(p, shard, chunk, epoch) + first;
-    c.source =
-        space == MK_SPACE_HEAP ? c.destination : (uint64_t)chunk * p->chunk_rows * p->row_bytes + first;
-    c.bytes = bytes - first < size ? bytes - first : size;
+    c.destination = ag_gemm_gathered(p, shard, chunk, epoch);
+    c.source = space == MK_SPACE_HEAP ? c.destination : (uint64_t)chunk * p->chunk_rows * p->row_bytes;
+    c.bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     return c;
+}
+
+/* Piece `piece` of a slice of a chunk: its first row's part (row_bytes apart from the next), and how many rows; 0 where a
+ * short chunk has fewer pieces. */
+MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t slice,
+                                      uint32_t piece, uint32_t space, uint64_t epoch, uint32_t *rows)
+{
+    struct mk_chunk c = ag_gemm_chunk(p, shard, chunk, space, epoch);
+    uint32_t all = ag_gemm_chunk_rows(p, chunk), size = (uint32_t)mk_ceil_div(all, p->pieces);
+    uint32_t first = piece * size < all ? piece * size : all;
+    uint64_t within = slice * p->slice_bytes, at = first * p->row_bytes + within;
+    *rows = all - first < size ? all - first : size;
+    c.source += at;
+    c.destination += at;
+    c.bytes = p->row_bytes - within < p->slice_bytes ? p->row_bytes - within : p->slice_bytes;
+    return c;
+}
+
+/* Step `step` (below chunks * slices) of pushing a shard: chunk by chunk, but the last ones slice by slice: the tiles that
+ * end a launch then multiply while their chunks still come, and only the last slice is left when all is there. */
+MK_PURE void ag_gemm_step(const struct ag_gemm_plan *p, uint32_t step, uint32_t *chunk, uint32_t *slice)
+{
+    uint32_t head = p->chunks - p->tail, rest = step - head * p->slices;
+    *chunk = step < head * p->slices ? step / p->slices : head + rest % p->tail;
+    *slice = step < head * p->slices ? step % p->slices : rest / p->tail;
 }
 
 /* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ... */
