@@ -56,11 +56,11 @@ static int communication_bound(const struct mk_problem *q)
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
- * that push together stay just below what it takes; and where multiplying is the longer part, they take three quarters of it. */
+ * that push together stay just below what it takes; and where multiplying is the longer part, they take two thirds of it. */
 static uint32_t choose_pace(const struct mk_problem *q)
 {
     uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
-    double rate = communication_bound(q) ? 375 : 355, enough = pushed_bytes(q) / (0.75 * multiply_ns(q)); /* bytes per ns */
+    double rate = communication_bound(q) ? 375 : 338, enough = pushed_bytes(q) / (0.65 * multiply_ns(q)); /* bytes per ns */
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * pushers / rate;
@@ -79,7 +79,7 @@ static void choose(struct mk_problem *q)
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
     if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 && shard_rows > 512 ? 256 : 128;
+        t->tile_n = !cuda ? 64 : t->cluster == 2 && !communication_bound(q) && shard_rows > 512 ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
@@ -96,15 +96,16 @@ static void choose(struct mk_problem *q)
             uint32_t rest = q->sms - ctas[MK_INTER_SEND];
             ctas[MK_COMPUTE] = rest - rest % t->cluster;
         }
-        uint32_t riders = communication_bound(q) ? 3 : 1;
-        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? riders * ctas[MK_COMPUTE] : 1;
+        ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
     }
-    if (!t->slices) { /* on a GPU 2048 elements of K each: by then the next slice should be here */
-        uint64_t slices = !cuda ? 2 : mk_role_rides(&t->split, MK_INTRA_COMM) ? q->k / 2048 : 1;
+    if (!t->slices) { /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
+        uint64_t slices = !cuda ? 2 : mk_role_rides(&t->split, MK_INTRA_COMM) ? q->k / 1024 : 1;
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1 : slices > 8 ? 8 : (uint32_t)slices;
     }
-    if (!t->pieces) { /* 64 KB each on a GPU: many CTAs share a chunk, so that it arrives soon */
-        uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / 65536;
+    if (!t->pieces) { /* on a GPU 16 to 64 KB: many CTAs share a chunk, so that it arrives soon, and each has several */
+        double fair = ctas[MK_INTRA_COMM] ? pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
+        uint64_t piece = fair < 16384 ? 16384 : fair > 65536 ? 65536 : (uint64_t)fair;
+        uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / piece;
         t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
     }
     if (!t->pace)

@@ -242,7 +242,7 @@ PTX_FN void cta_copy_lanes(const struct mk_cta *cta, const char *source, char *d
                 uint32_t now;
                 while ((int32_t)((now = (uint32_t)ptx_globaltimer()) - due) < 0)
                     ;
-                due = (now - due > 4 * cta->pace ? now : due) + cta->pace; /* who is late does not make up for it */
+                due = (now - due > 16 * cta->pace ? now : due) + cta->pace; /* who is very late does not make up for it */
             }
             if (to.in < bytes)
                 *(uint4 *)(destination + to.at + to.in) = v[i];

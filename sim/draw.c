@@ -69,6 +69,7 @@ static void draw_tuning(struct sim_random *r, struct mk_problem *q)
     t->tile_n = (q->op == MK_OP_MOE_FFN ? 16 : 8) * some(r, 8); /* of moe_ffn half is the gate's */
     t->chunk_rows = rule->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
     t->pieces = rule->pieces ? some(r, 5) : 1;
+    t->slices = q->op == MK_OP_AG_GEMM && q->topo.nodes == 1 ? some(r, 4) : 1;
     t->width = q->topo.gpus > 1 ? 1 + below(r, q->topo.gpus - 1) : 1;
     q->a_in_heap = rule->pieces && q->op == MK_OP_AG_GEMM ? (int)one_in(r, 2) : 0;
     for (int role = 0; role < MK_ROLES; role++) {
