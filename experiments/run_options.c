@@ -105,7 +105,7 @@ static const struct option_spec bench_specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
      "has it. cuBLAS and NCCL are always beside a cuda bench",
-     .words = peers, .word_count = 2},
+     .words = peers, .word_count = 2, .contexts = GEMMS},
     {"traced", OPTION_FLAG, AT(o.traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)"},
     {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
      .max = 1023, .contexts = GEMMS},
