@@ -66,6 +66,7 @@ static void test_moe(void **state)
 
 static void test_moe_ffn(void **state)
 {
+    expect_right("moe_ffn", "--iters 2");
     expect_right("moe_ffn", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
     expect_right("moe_ffn", "--nodes 1 --gpus 4 --moe 40,192,72,16,8 --b-layout nk --iters 4");
     expect_right("moe_ffn", "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none --deterministic");
@@ -75,6 +76,7 @@ static void test_moe_ffn(void **state)
     expect_right("moe_ffn", "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0 --deterministic "
                             "--b-layout nk");
     assert_non_null(strstr(r.out_text, "T,H,I,experts,k 24,64,40,8,2"));
+    expect_right("moe_ffn", "--nodes 3 --gpus 2 --fabric efa --moe 24,64,40,12,4 --routing none --iters 12 --burst 4");
 }
 
 static void test_bytes_in_the_table(void **state)
