@@ -164,7 +164,7 @@ static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers
     efa_options_default(&c.options);
     int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
     if (!rc)
-        rc = choose_nics(comm, 1, comm->config.rails ? comm->config.rails : (uint32_t)c.options.rails, &nic);
+        rc = choose_nics(comm, 1, comm->config.rails, &nic);
     if (rc)
         return rc;
     c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;

@@ -57,7 +57,7 @@ struct parsed {
      1, MK_MAX_LOCAL},                                                                                               \
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",    \
      .words = execs, .word_count = 2},                                                                               \
-    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC or SRD. Default verbs",                      \
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD (host). Default verbs",       \
      .words = fabrics, .word_count = 2},                                                                             \
     {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME,...",                                                                 \
      "NICs that may be used: ranks take the nearest of them. Default: all real devices that are up, else soft (no "  \
@@ -127,6 +127,7 @@ static const struct option_table run_table = {
     "  mkernel run moe_dispatch_gemm --nodes 2 --gpus 2 --routing few --check\n"
     "  mkernel run moe_ffn --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
+    "  mkernel run gemm_ar --nodes 2 --gpus 2 --exec host --fabric efa --rails 2 --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
 
@@ -291,8 +292,6 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
     efa_options_default(&efa);
     if (o->fabric && efa_options_parse(&efa, getenv("MK_EFA"), error, size))
         return -EINVAL;
-    if (o->fabric && !o->rails)
-        request.rails = (uint32_t)efa.rails;
 #endif
     for (uint32_t i = 0; i < o->gpus; i++)
         nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");

@@ -316,17 +316,17 @@ static void test_options(void **state)
     char error[128] = "";
     efa_options_default(&o);
     assert_int_equal(
-        efa_options_parse(&o, "rails=3,window=16,,stripe=4096,unsolicited=0", error, sizeof error), 0);
-    assert_int_equal(o.rails, 3);
+        efa_options_parse(&o, "depth=300,window=16,,stripe=4096,unsolicited=0", error, sizeof error), 0);
+    assert_int_equal(o.depth, 300);
     assert_int_equal(o.window, 16);
     assert_int_equal(o.unsolicited, 0);
     assert_int_equal(efa_options_parse(&o, NULL, error, sizeof error), 0);
-    const char *bad[] = {"depth",    "depth=",  "window=0",    "window=257",
-                         "rails=4x", "lanes=2", "max_rdma=12", "=4"};
+    const char *bad[] = {"depth",     "depth=",  "window=0",    "window=257",
+                         "depth=64x", "lanes=2", "max_rdma=12", "=4"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         error[0] = '\0';
         assert_int_equal(efa_options_parse(&o, bad[i], error, sizeof error), -EINVAL);
-        assert_int_equal(o.rails, 3);
+        assert_int_equal(o.depth, 300);
         assert_true(strlen(error) > 20);
     }
 }

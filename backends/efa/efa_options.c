@@ -11,7 +11,6 @@ static const struct key {
     size_t offset;
     int64_t standard, min, max;
 } keys[] = {
-    {"rails", offsetof(struct efa_options, rails), 0, 0, 16},
     {"depth", offsetof(struct efa_options, depth), 1024, 8, 32768},
     {"window", offsetof(struct efa_options, window), 256, 8, 256},
     {"stripe", offsetof(struct efa_options, stripe), 65536, 128, 1 << 30},

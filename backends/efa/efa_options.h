@@ -1,7 +1,6 @@
 /* What can be tuned of the efa fabric: one struct, read from one string, e.g. MK_EFA="stripe=131072,window=64".
  *
  *   key          default  meaning
- *   rails        0        devices of a rank, 0 .. 16; 0: as many as each rank has for itself (backends/nic.h)
  *   depth        1024     send queue entries of a device, 8 .. 32768; lowered to what the device holds
  *   window       256      messages of one peer that may be on their way here or not counted yet, 8 .. 256
  *   stripe       65536    bytes of a put that one device takes before another takes part, 128 .. 1073741824
@@ -15,7 +14,7 @@
 #include <stdint.h>
 
 struct efa_options {
-    int64_t rails, depth, window, stripe, max_rdma, unsolicited, relaxed_ordering;
+    int64_t depth, window, stripe, max_rdma, unsolicited, relaxed_ordering;
 };
 
 void efa_options_default(struct efa_options *o);
