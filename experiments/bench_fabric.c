@@ -17,11 +17,12 @@
 
 enum test { TEST_ALL, TEST_BANDWIDTH, TEST_LATENCY };
 
+static const char *const fabric_words[] = {"verbs", "efa"};
 static const char *const test_words[] = {"all", "bw", "lat"};
 
 struct arguments {
-    const char *nic, *peer_nic, *verbs, *client, *csv, *json;
-    int test, server;
+    const char *nic, *peer_nic, *verbs, *efa, *client, *csv, *json;
+    int test, server, fabric;
     uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
 };
 
@@ -44,6 +45,10 @@ static const struct option_spec specs[] = {
      "latency 20 to 1000",
      1, 10000000},
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096},
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs", .words = fabric_words,
+     .word_count = 2},
+    {"efa", OPTION_TEXT, AT(efa), "K=V,...", "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...",
+     .max = 255},
     {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
      "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
     {"server", OPTION_FLAG, AT(server), NULL,
@@ -63,6 +68,7 @@ static const struct option_table table = {
     "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not counted.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench fabric --nic soft --size 256KB\n"
+    "  mkernel bench fabric --fabric efa --nic soft --rails 2\n"
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
@@ -164,6 +170,15 @@ static uint64_t region_of(const struct arguments *a)
     return mk_round_up(longest > (4 << 20) ? longest : 4 << 20, 4096);
 }
 
+static struct fabric_kind kind_of(const struct arguments *a, uint64_t region)
+{
+    return (struct fabric_kind){.efa = a->fabric,
+                                .options = a->fabric ? a->efa : a->verbs,
+                                .rails = (uint32_t)a->rails,
+                                .data_bytes = region,
+                                .timeout_ns = a->timeout_ns};
+}
+
 /* Asks the server for one test, takes part, and hears whether what should have arrived did. */
 static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
                     struct report *r, int head)
@@ -209,7 +224,7 @@ static int all_tests(struct fabric_end *e, struct wire *w, const struct argument
                                      .region = region_of(a),
                                      .first = value,
                                      .iterations = a->iterations ? a->iterations : budget};
-            value += t.iterations + 1000;
+            value += t.iterations / FABRIC_FLAGS + 1;
             int rc = one_test(e, w, &t, a, r, bytes == low);
             if (rc)
                 return rc;
@@ -230,12 +245,13 @@ static int run_client(const struct arguments *a, int fd)
         return report_close(&r, status);
     struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
     int rc = wire_send(&w, &hello);
-    if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, (uint32_t)a->rails, a->verbs, region_of(a), a->timeout_ns)))
+    struct fabric_kind kind = kind_of(a, region_of(a));
+    if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, &kind)))
         rc = wire_receive(&w, WIRE_HELLO, &answer);
     if (rc && !e.error[0])
         snprintf(e.error, sizeof e.error, "%s", wire_reason(rc, &answer));
     if (!rc && !(rc = fabric_end_connect(&e, &w, 1))) {
-        verbs_rc_describe(e.fabric, text, sizeof text);
+        fabric_end_describe(&e, text, sizeof text);
         printf("%s; %llu puts under way\n", text, (unsigned long long)a->depth);
         if (r.json)
             fprintf(r.json, "{\"bench\":\"fabric\",\"device\":\"%s\",\"depth\":%llu,\"results\":[", e.nic,
@@ -264,7 +280,8 @@ static int serve(const struct arguments *a, const char *nic, int fd, char *error
         return rc;
     }
     uint64_t region = m.region;
-    rc = fabric_end_open(&e, 1, nic, (uint32_t)a->rails, a->verbs, region, a->timeout_ns);
+    struct fabric_kind kind = kind_of(a, region);
+    rc = fabric_end_open(&e, 1, nic, &kind);
     struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
     snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
     wire_send(&w, &answer);
@@ -282,6 +299,8 @@ static int serve(const struct arguments *a, const char *nic, int fd, char *error
         struct wire_message done = {0};
         struct latency_result unused;
         if (m.kind == WIRE_BANDWIDTH) {
+            if ((rc = receive_until_told(&e, &w)))
+                break;
             w.timeout_ns = UINT64_MAX / 4; /* as long as the client lives: its own waits are bounded */
             rc = wire_receive(&w, WIRE_DONE, &done);
             w.timeout_ns = usual;
@@ -342,10 +361,21 @@ static int run_remote(const struct arguments *a)
     return status;
 }
 
+static int check_fabric(const struct arguments *a, char *error, size_t size)
+{
+    struct verbs_options verbs;
+    verbs_options_default(&verbs);
+    int rc = verbs_options_parse(&verbs, a->verbs, error, size);
+#ifdef MK_HAVE_EFA
+    struct efa_options efa;
+    efa_options_default(&efa);
+    rc = rc ? rc : efa_options_parse(&efa, a->efa, error, size);
+#endif
+    return rc;
+}
+
 static int check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
 {
-    struct verbs_options options;
-    verbs_options_default(&options);
     if (found->word_count)
         snprintf(error, size, "%s is one argument too many", found->words[0]);
     else if (a->size % 16 || a->min % 16 || a->max % 16)
@@ -362,7 +392,7 @@ static int check(const struct arguments *a, const struct options_found *found, c
     else if (options_given(&table, found, "port") && !a->server && !a->client)
         snprintf(error, size, "--port goes with --server or --client");
     else
-        return verbs_options_parse(&options, a->verbs, error, size);
+        return check_fabric(a, error, size);
     return -EINVAL;
 }
 
@@ -371,6 +401,7 @@ int bench_fabric(int argc, char **argv)
     struct arguments a = {.nic = "",
                           .rails = 1,
                           .verbs = getenv("MK_VERBS"),
+                          .efa = getenv("MK_EFA"),
                           .min = 16,
                           .max = 8 << 20,
                           .depth = 64,

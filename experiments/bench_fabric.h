@@ -5,6 +5,9 @@
 
 #include "backends/nic.h"
 #include "backends/verbs/verbs_rc.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa.h"
+#endif
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +53,7 @@ struct fabric_end {
     uint64_t heap_bytes; /* flags and data */
     uint64_t timeout_ns;
     uint32_t rank;
+    int efa;
     char nic[256]; /* the devices, "+" between */
     struct nic_choice choice;
     uint64_t deadline; /* of the wait in progress */
@@ -57,8 +61,17 @@ struct fabric_end {
     char error[320];
 };
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, uint32_t rails, const char *verbs,
-                    uint64_t data_bytes, uint64_t timeout_ns);
+/* What both ends are opened with, but for their NICs. */
+struct fabric_kind {
+    int efa;             /* else verbs */
+    const char *options; /* as in MK_VERBS or MK_EFA; NULL: none */
+    uint32_t rails;
+    uint64_t data_bytes, timeout_ns;
+};
+
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const struct fabric_kind *kind);
+/* What was found and chosen, for people. */
+void fabric_end_describe(const struct fabric_end *e, char *text, size_t size);
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);
 uint64_t fabric_now(void);
@@ -81,6 +94,8 @@ struct latency_result {
 
 int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uint32_t depth,
                       struct bandwidth_result *out);
+/* Does receiving work, which EFA's flags need, until something comes over the wire; as long as the other end lives. */
+int receive_until_told(struct fabric_end *e, const struct wire *w);
 /* The receiver's part: after the sender is done, the last flags and the last bytes must have arrived. */
 int check_bandwidth(struct fabric_end *e, const struct wire_message *test);
 int measure_latency(struct fabric_end *e, const struct wire_message *test, struct latency_result *out);

@@ -23,30 +23,60 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, uint32_t rails, const char *verbs,
-                    uint64_t data_bytes, uint64_t timeout_ns)
+static int open_verbs(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
 {
-    struct nic_request request = {.names = nic, .rails = rails, .local_rank = rank, .local_ranks = 2};
-    uint32_t peer = 1 - rank;
-    struct verbs_rc_config config = {
-        .api = &e->api, .rank = rank, .world = 2, .peers = &peer, .peer_count = 1};
-    memset(e, 0, sizeof *e);
-    e->rank = rank;
-    e->timeout_ns = timeout_ns;
-    verbs_options_default(&config.options);
-    int rc = verbs_options_parse(&config.options, verbs, e->error, sizeof e->error);
-    if (!rc)
-        rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
+    struct verbs_rc_config c = {
+        .api = &e->api,
+        .device_count = e->choice.count,
+        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+        .rank = e->rank,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1};
+    for (uint32_t i = 0; i < e->choice.count; i++)
+        c.devices[i] = e->choice.devices[i];
+    verbs_options_default(&c.options);
+    int rc = verbs_options_parse(&c.options, kind->options, e->error, sizeof e->error);
     if (!rc)
         rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error, sizeof e->error);
+    return rc ? rc : verbs_rc_open(&e->fabric, &c, e->error, sizeof e->error);
+}
+
+static int open_efa(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
+{
+#ifdef MK_HAVE_EFA
+    struct efa_config c = {.provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
+                           .device_count = e->choice.count,
+                           .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+                           .rank = e->rank,
+                           .world = 2,
+                           .peers = &peer,
+                           .peer_count = 1};
+    memcpy(c.devices, e->choice.devices, sizeof e->choice.devices);
+    efa_options_default(&c.options);
+    int rc = efa_options_parse(&c.options, kind->options, e->error, sizeof e->error);
+    return rc ? rc : efa_open(&e->fabric, &c, e->error, sizeof e->error);
+#else
+    snprintf(e->error, sizeof e->error, "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
+    return -ENODEV;
+#endif
+}
+
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const struct fabric_kind *kind)
+{
+    struct nic_request request = {
+        .names = nic, .efa = kind->efa, .rails = kind->rails, .local_rank = rank, .local_ranks = 2};
+    memset(e, 0, sizeof *e);
+    e->rank = rank;
+    e->efa = kind->efa;
+    e->timeout_ns = kind->timeout_ns;
+    int rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
     if (rc)
         return rc;
-    config.device_count = e->choice.count;
-    for (uint32_t i = 0, used = 0; i < e->choice.count && used < sizeof e->nic; i++) {
-        config.devices[i] = e->choice.devices[i];
-        used += (uint32_t)snprintf(e->nic + used, sizeof e->nic - used, "%s%s", i ? "+" : "", config.devices[i]);
-    }
-    e->heap_bytes = FABRIC_FLAG_BYTES + data_bytes;
+    for (uint32_t i = 0, used = 0; i < e->choice.count && used < sizeof e->nic; i++)
+        used += (uint32_t)snprintf(e->nic + used, sizeof e->nic - used, "%s%s", i ? "+" : "",
+                                   e->choice.devices[i]);
+    e->heap_bytes = FABRIC_FLAG_BYTES + kind->data_bytes;
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
         e->heap = NULL;
@@ -56,8 +86,17 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, uint32
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
         ((uint64_t *)(void *)e->heap)[i] =
             rank ? 0 : i; /* touched, so that no page is first met while time runs */
-    config.heap = (struct mr_heap){.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes};
-    return verbs_rc_open(&e->fabric, &config, e->error, sizeof e->error);
+    return (kind->efa ? open_efa : open_verbs)(e, 1 - rank, kind);
+}
+
+void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
+{
+#ifdef MK_HAVE_EFA
+    if (e->efa)
+        efa_describe(e->fabric, text, size);
+    else
+#endif
+        verbs_rc_describe(e->fabric, text, size);
 }
 
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)

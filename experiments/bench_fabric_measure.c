@@ -4,23 +4,31 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { POLL_BATCH = 32 };
 
+/* Flags take turns, and each rises by one from turn to turn, as those of launches do. */
+static uint64_t value_of(const struct wire_message *t, uint64_t i)
+{
+    return t->first + i / FABRIC_FLAGS;
+}
+
 /* Puts of a test lie side by side in the region, as far as it goes. */
 static struct fabric_put put_of(const struct wire_message *t, uint32_t peer, uint64_t i)
 {
     uint64_t stride = mk_round_up(t->bytes, 128), places = t->region / stride;
     struct fabric_put p = {
-        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = t->first + i, .bytes = t->bytes};
+        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = value_of(t, i), .bytes = t->bytes};
     p.source = p.destination = FABRIC_FLAG_BYTES + i % places * stride;
     return p;
 }
 
-/* Takes what has completed; stamps it where `when` is not NULL. Returns how many, or -errno. */
+/* Takes what has completed; stamps it where `when` is not NULL. Returns how many things there were, or -errno. */
 static int reap(struct fabric_end *e, uint64_t *when)
 {
     struct fabric_completion c[POLL_BATCH];
@@ -31,6 +39,8 @@ static int reap(struct fabric_end *e, uint64_t *when)
             snprintf(e->error, sizeof e->error, "a put failed: %.*s", (int)sizeof c[i].detail, c[i].detail);
             return -EIO;
         }
+        if (c[i].cookie == FABRIC_NO_PUT)
+            continue;
         if (when)
             when[e->completed] = now;
         e->completed++;
@@ -125,13 +135,33 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
     return rc;
 }
 
+int receive_until_told(struct fabric_end *e, const struct wire *w)
+{
+    struct pollfd p = {.fd = w->fd, .events = POLLIN};
+    uint32_t spins = 0;
+    while (e->efa && !poll(&p, 1, 0)) {
+        int n = reap(e, NULL);
+        if (n < 0)
+            return n;
+        if (!n && ++spins % 64 == 0)
+            sched_yield();
+    }
+    return 0;
+}
+
 int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
 {
     uint64_t from = t->iterations > FABRIC_FLAGS ? t->iterations - FABRIC_FLAGS : 0;
     uint64_t stride = mk_round_up(t->bytes, 128), places = t->region / stride;
     const uint64_t *words = (const uint64_t *)(void *)e->heap;
-    for (uint64_t i = from; i < t->iterations; i++) /* all have completed at the sender: they are here */
-        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != t->first + i) {
+    int n;
+    do /* all have completed at the sender: they are here, and over EFA wait to be counted */
+        n = reap(e, NULL);
+    while (n > 0);
+    if (n < 0)
+        return n;
+    for (uint64_t i = from; i < t->iterations; i++)
+        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != value_of(t, i)) {
             snprintf(e->error, sizeof e->error,
                      "put %llu completed at the sender and its flag did not arrive", (unsigned long long)i);
             return -EBADMSG;
@@ -168,8 +198,8 @@ static int await(struct fabric_end *e, const struct wire_message *t, uint64_t i)
     uint32_t spins = 0;
     const uint64_t *flag = (const uint64_t *)(void *)e->heap + i % FABRIC_FLAGS;
     extend(e);
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != t->first + i) {
-        int n = spins % 256 ? 0 : reap(e, NULL);
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value_of(t, i)) {
+        int n = !e->efa && spins % 256 ? 0 : reap(e, NULL); /* over EFA it is this that raises the flag */
         if (n < 0)
             return n;
         if (fabric_idle(e, &spins))
