@@ -26,9 +26,12 @@ static const struct {
     enum mk_op op;
     uint32_t cases;
 } ops[] = {
-    {MK_OP_AG_GEMM, 2600},        {MK_OP_GEMM_RS, 1800},           {MK_OP_GEMM_AR, 1600},
-    {MK_OP_RING_ATTENTION, 1800}, {MK_OP_MOE_DISPATCH_GEMM, 2600},
-    {MK_OP_MOE_FFN, 1500},
+    {MK_OP_AG_GEMM, 2400},
+    {MK_OP_GEMM_RS, 1400},
+    {MK_OP_GEMM_AR, 1300},
+    {MK_OP_RING_ATTENTION, 1500},
+    {MK_OP_MOE_DISPATCH_GEMM, 2200},
+    {MK_OP_MOE_FFN, 1400},
 };
 
 /* What the processes that share the work have found. */

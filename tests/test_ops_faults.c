@@ -14,7 +14,7 @@
 /* One line each. */
 static const struct {
     const char *name, *shape;
-    const char *owes[4]; /* what a rank may lack */
+    const char *owes[6]; /* what a rank may lack */
 } ops[] = {
     {"ag_gemm", "--shape 264,40,72", {"'s A in epoch"}},
     {"gemm_rs", "--shape 264,40,72", {"'s sum of chunk", "'s part of chunk"}},
@@ -24,6 +24,10 @@ static const struct {
      "--moe 64,128,40,8,2",
      {"the expert ids of rank", "'s tokens in epoch", "the tokens of its experts",
       "its tables of where tokens go"}},
+    {"moe_ffn",
+     "--moe 64,128,40,8,2",
+     {"the expert ids of rank", "tokens in epoch", "of the tokens of its experts",
+      "its tables of where tokens go", "of its activation", "of its results"}},
 };
 #define OPS (sizeof ops / sizeof *ops)
 
@@ -62,7 +66,7 @@ static void expect_failure(size_t op, const char *what)
         fail_msg("%s of %s: status %d after %.1f s, \"%s\", \"%s\"", what, ops[op].name, r->status,
                  r->seconds, r->out_text, r->err_text);
     expect_says(r, what, ops[op].name);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         owed |= ops[op].owes[i] && strstr(r->err_text, ops[op].owes[i]);
     if (!owed)
         fail_msg("%s of %s: \"%s\" does not say what is missing", what, ops[op].name, r->err_text);

@@ -152,8 +152,9 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
     expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2); /* K and V of a shard enter each other node once */
 }
 
-/* Ids to every rank of the rail, and each token once to each other node where it has an expert. */
-static void moe_minimum(const struct run_job *j, uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
+/* Ids to every rank of the rail, and each token once to each other node where it has an expert. moe_ffn: weights beside the
+ * ids, and from there one row of results of `back` bytes. */
+static void moe_minimum(const struct run_job *j, uint64_t back, uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
     static uint32_t ids[4096];
     const struct mk_moe *m = &j->problem.moe;
@@ -166,7 +167,7 @@ static void moe_minimum(const struct run_job *j, uint64_t expected[LAUNCH_MOST][
             for (uint32_t to = 0; to < mk_world(t); to++) {
                 if (!on_one_rail(t, from, to))
                     continue;
-                expected[from][to] += m->tokens * m->k * 4;
+                expected[from][to] += m->tokens * m->k * (back ? 8 : 4);
                 for (uint64_t token = 0; token < m->tokens; token++) {
                     int there = 0;
                     for (uint64_t place = 0; place < m->k; place++) {
@@ -174,24 +175,26 @@ static void moe_minimum(const struct run_job *j, uint64_t expected[LAUNCH_MOST][
                         there |= expert < m->experts && expert / node_experts == mk_node_of(t, to);
                     }
                     expected[from][to] += there ? m->hidden * 2 : 0;
+                    expected[to][from] += there ? back : 0;
                 }
             }
         }
 }
 
-static void moe(const uint32_t form[2], const char *fabric, int routing)
+static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int routing, int deterministic)
 {
     static const char *const names[] = {"even", "one", "few", "none"};
-    struct run_job j = {.options = {.op = MK_OP_MOE_DISPATCH_GEMM, .seed = 1, .routing = routing},
-                        .problem = {.op = MK_OP_MOE_DISPATCH_GEMM, .topo = {form[0], form[1], 0}}};
+    struct run_job j = {.options = {.op = op, .seed = 1, .routing = routing},
+                        .problem = {.op = op, .topo = {form[0], form[1], 0}}};
     uint64_t expected[LAUNCH_MOST][LAUNCH_MOST] = {{0}};
     char options[256];
     j.problem.moe = (struct mk_moe){24, 64, 40, 2 * mk_world(&j.problem.topo), 2};
     snprintf(options, sizeof options,
-             "moe_dispatch_gemm --fabric %s --nodes %u --gpus %u --moe 24,64,40,%d,2 --routing %s", fabric,
-             form[0], form[1], (int)j.problem.moe.experts, names[routing]);
+             "%s --fabric %s --nodes %u --gpus %u --moe 24,64,40,%d,2 --routing %s%s", plan_op_name(op),
+             fabric, form[0], form[1], (int)j.problem.moe.experts, names[routing],
+             deterministic ? " --deterministic" : "");
     run(options, (int)mk_world(&j.problem.topo));
-    moe_minimum(&j, expected);
+    moe_minimum(&j, op != MK_OP_MOE_FFN ? 0 : 64 * (deterministic ? 4 : 2), expected);
     expect_links(&j.problem.topo, expected, options);
 }
 
@@ -225,7 +228,12 @@ static void test_ring_attention(void **state)
 
 static void test_moe_dispatch_gemm(void **state)
 {
-    EACH(moe(forms[form], fabrics[fabric], way + 2 * (int)(form % 2)));
+    EACH(moe(MK_OP_MOE_DISPATCH_GEMM, forms[form], fabrics[fabric], way + 2 * (int)(form % 2), 0));
+}
+
+static void test_moe_ffn(void **state)
+{
+    EACH(moe(MK_OP_MOE_FFN, forms[form], fabrics[fabric], way + 2 * (int)(form % 2), way));
 }
 
 int main(void)
@@ -233,7 +241,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ag_gemm),           cmocka_unit_test(test_gemm_rs),
         cmocka_unit_test(test_gemm_ar),           cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_moe_dispatch_gemm),
+        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_moe_ffn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

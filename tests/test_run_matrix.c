@@ -87,18 +87,28 @@ static void test_ring_attention(void **state)
     })
 }
 
-/* Room for 24 tokens: all of them, 21 on every rank, or 21 but for the last one, which has none (`none`). */
-static void test_moe_dispatch_gemm(void **state)
+/* Room for 24 tokens: all of them, 21 on every rank, or 21 but for the last one, which has none (`none`). A tile of
+ * moe_ffn is half gate. */
+static void moe(const char *op, const char *tile, const char *more)
 {
     EACH_FORM({
-        RUN("moe_dispatch_gemm", "--moe 24,64,40,%u,1 --routing even", 3 * world);
-        RUN("moe_dispatch_gemm", "--moe 40,192,72,%u,8 --routing even --b-layout nk", 8 * world);
-        RUN("moe_dispatch_gemm", "--moe 24,128,64,%u,1 --routing one --seed 3", world);
-        RUN("moe_dispatch_gemm", "--moe 24,64,136,%u,8 --routing few --tile 16,40 --chunk-rows 8",
-            16 * world);
-        RUN("moe_dispatch_gemm", "--moe 24,64,40,%u,%u --routing none --burst 9 --warmup 0", 2 * world,
-            world > 1 ? 3 : 2);
+        RUN(op, "--moe 24,64,40,%u,1 --routing even%s", 3 * world, more);
+        RUN(op, "--moe 40,192,72,%u,8 --routing even --b-layout nk", 8 * world);
+        RUN(op, "--moe 24,128,64,%u,1 --routing one --seed 3%s", world, more);
+        RUN(op, "--moe 24,64,136,%u,8 --routing few --tile %s --chunk-rows 8", 16 * world, tile);
+        RUN(op, "--moe 24,64,40,%u,%u --routing none --burst 9 --warmup 0%s", 2 * world, world > 1 ? 3 : 2,
+            more);
     })
+}
+
+static void test_moe_dispatch_gemm(void **state)
+{
+    moe("moe_dispatch_gemm", "16,40", "");
+}
+
+static void test_moe_ffn(void **state)
+{
+    moe("moe_ffn", "16,48", " --deterministic");
 }
 
 /* ---- bits ---- */
@@ -130,6 +140,7 @@ static void test_deterministic(void **state)
         {"gemm_ar --shape 390,72,104", "compute=3,intra_comm=2,inter_reduce=2"},
         {"ring_attention --attention 1,132,4,2,64 --causal", "compute=3,intra_comm=2,inter_send=2"},
         {"moe_dispatch_gemm --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2"},
+        {"moe_ffn --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2,inter_reduce=2"},
     };
     for (size_t op = 0; op < sizeof ops / sizeof *ops; op++)
         for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {
@@ -157,7 +168,7 @@ static void test_all_ran(void **state)
     for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)
         ways += forms[form][0] > 1 ? 2 : 1;
     print_message("%u runs\n", runs);
-    assert_int_equal(runs, ways * (3 * 4 + 4 + 5) + 5 * 2 * 4);
+    assert_int_equal(runs, ways * (3 * 4 + 4 + 2 * 5) + 6 * 2 * 4);
 }
 
 int main(void)
@@ -165,8 +176,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ag_gemm),           cmocka_unit_test(test_gemm_rs),
         cmocka_unit_test(test_gemm_ar),           cmocka_unit_test(test_ring_attention),
-        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_all_ran),
+        cmocka_unit_test(test_moe_dispatch_gemm), cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_deterministic),     cmocka_unit_test(test_all_ran),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
