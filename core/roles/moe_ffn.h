@@ -112,26 +112,49 @@ MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta, con
     mk_cta_add(cta, tile->c_local, flag, (uint64_t)tile->rows * parts);
 }
 
-/* Row `row` of the results to the rank of this node that is on its token's rail (tell 0), then its arrival (tell 1). */
-MK_ROLE void moe_ffn_return_row(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, int tell)
+/* Which place (token * k + place) of which rank's tokens row `row` is of. */
+MK_ROLE uint32_t moe_ffn_origin(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, uint32_t *place)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint32_t origin = mk_cta_load(cta, d->route.origin + row * 4ull), places = d->tokens * d->k;
-    uint32_t rank = origin / places, place = origin % places, chunk = place / d->k / d->chunk_rows;
-    uint32_t node = mk_node_of(&d->topo, rank), local = mk_local_of(&d->topo, rank);
+    *place = origin % places;
+    return origin / places;
+}
+
+/* Row `row` of the results to the rank of this node that is on its token's rail. */
+MK_ROLE void moe_ffn_return_row(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t place, rank = moe_ffn_origin(p, cta, row, &place), local = mk_local_of(&d->topo, rank);
     struct mk_chunk c;
-    if (tell) {
-        mk_cta_add(cta, local, moe_ffn_back_flag(p, node, chunk), 1);
-        return;
-    }
     if (local == mk_local_of(&d->topo, d->topo.rank)) /* it is added from where it is */
         return;
-    c.id = moe_ffn_back_id(p, rank, chunk);
+    c.id = moe_ffn_back_id(p, rank, place / d->k / d->chunk_rows);
     c.space = MK_SPACE_HEAP;
     c.source = p->made + row * p->result_bytes;
-    c.destination = p->back + ((uint64_t)node * places + place) * p->result_bytes;
+    c.destination =
+        p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + place) * p->result_bytes;
     c.bytes = p->result_bytes;
     mk_cta_copy(cta, local, &c);
+}
+
+/* Then their arrival: rows of one chunk of tokens follow each other, and are told together. */
+MK_ROLE void moe_ffn_tell_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, uint32_t end)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint32_t last_flag = 0, last_local = 0, count = 0;
+    for (; row < end; row++) {
+        uint32_t place, rank = moe_ffn_origin(p, cta, row, &place), local = mk_local_of(&d->topo, rank);
+        uint32_t flag = moe_ffn_back_flag(p, mk_node_of(&d->topo, rank), place / d->k / d->chunk_rows);
+        if (count && (flag != last_flag || local != last_local)) {
+            mk_cta_add(cta, last_local, last_flag, count);
+            count = 0;
+        }
+        last_flag = flag;
+        last_local = local;
+        count++;
+    }
+    mk_cta_add(cta, last_local, last_flag, count);
 }
 
 MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
@@ -149,9 +172,9 @@ MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
             uint32_t end = first + rows - row < d->tile_m ? first + rows : row + d->tile_m;
             if (moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles))
                 return 1;
-            for (int tell = 0; tell < 2; tell++) /* all are moved before any is told: one settling of copies */
-                for (uint32_t i = row; i < end; i++)
-                    moe_ffn_return_row(p, cta, i, tell);
+            for (uint32_t i = row; i < end; i++)
+                moe_ffn_return_row(p, cta, i);
+            moe_ffn_tell_rows(p, cta, row, end);
         }
     }
     return 0;
