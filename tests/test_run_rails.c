@@ -1,5 +1,6 @@
-/* Every operator over two devices per rank, one of them late by chance, is right on either fabric, moves not a byte more than
- * over one, and leaves each device its share; `mkernel run` says which they are. */
+/* Every operator over two devices per rank, one of them late by chance or slow, is right on either fabric, moves not a byte
+ * more than over one, and leaves each device its share; `mkernel run` says which they are. Where one of the two fails or goes
+ * silent, the job ends in time, and names the operator, who misses what, and the device. */
 #include "tests/helpers/launch.h"
 
 #include <setjmp.h>
@@ -95,11 +96,56 @@ static void test_efa(void **state)
         both(ops[i], "efa", i % 2 ? ",delay=2ms~0.1,only=softefa1,seed=5" : ",delay=1ms~0.05,seed=3");
 }
 
+static void test_slow_device(void **state)
+{
+    uint64_t bytes[DEVICES];
+    for (size_t i = 0; i < OPS; i += 2) { /* a hundredth of what softnic does here */
+        run(ops[i], "verbs", 2, ",bw=5MB/s,only=soft1", bytes);
+        run(ops[i], "efa", 2, ",bw=5MB/s,only=softefa1", bytes);
+    }
+}
+
+/* Rank 1's second device has a fault; every rank says so, with one sentence. */
+static void end_badly(const char *op, const char *fabric, const char *device, const char *fault)
+{
+    char line[512], own[256], prefix[64];
+    double seconds = 0;
+    snprintf(prefix, sizeof prefix, "mkernel run %.*s: ", (int)strcspn(op, " "), op);
+    snprintf(line, sizeof line,
+             "run %s --fabric %s --rails 2 --nodes 2 --gpus 1 --exec host --nic soft --check --iters 200 --timeout 2", op,
+             fabric);
+    snprintf(own, sizeof own, "SOFTNIC=%s", fault);
+    launch_open(&job, WORLD);
+    for (int rank = 0; rank < WORLD; rank++)
+        launch_rank(&job, rank, line, rank ? own : NULL);
+    for (int rank = 0; rank < WORLD; rank++) {
+        struct command_run *r = &job.ranks[rank];
+        command_finish(r, SECONDS);
+        seconds = r->seconds > seconds ? r->seconds : seconds;
+        if (r->status != 3 || strstr(r->out_text, "right") || command_lines(r->err_text) != 1 ||
+            strncmp(r->err_text, prefix, strlen(prefix)) || !strstr(r->err_text, "rank 0") ||
+            !strstr(r->err_text, "rank 1") || !strstr(r->err_text, " in epoch ") || !strstr(r->err_text, device))
+            fail_msg("%s, SOFTNIC=%s: rank %d ends with %d: %s", line, fault, rank, r->status, r->err_text);
+    }
+    print_message("%s, %s: %.1f s: %s", fabric, fault, seconds, job.ranks[0].err_text);
+    assert_true(seconds < 12);
+}
+
+static void test_failing_device(void **state)
+{
+    end_badly(ops[0], "verbs", "soft1: ", "fail-wr=9:REM_ACCESS_ERR,only=soft1");
+    end_badly(ops[3], "verbs", "soft1: ", "drop-peer=soft1@9");
+    end_badly(ops[0], "efa", "softefa1: ", "fail-wr=9:REM_ACCESS_ERR,only=softefa1");
+    end_badly(ops[3], "efa", "softefa1: ", "drop-peer=softefa1@9");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verbs),
         cmocka_unit_test(test_efa),
+        cmocka_unit_test(test_slow_device),
+        cmocka_unit_test(test_failing_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,8 @@ static void completed(struct rc *rc, const struct ibv_wc *wc)
     char detail[160];
     const char *event = q->rail->device.event;
     verbs_device_events(&q->rail->device);
-    int n = snprintf(detail, sizeof detail, "%s", rc->api->wc_status_str(wc->status));
+    int n = snprintf(detail, sizeof detail, "%s%s%s", rc->rail_count > 1 ? q->rail->device.name : "",
+                     rc->rail_count > 1 ? ": " : "", rc->api->wc_status_str(wc->status));
     if (event[0])
         snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
     else if (wc->vendor_err)
