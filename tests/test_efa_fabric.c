@@ -201,6 +201,34 @@ static void test_unlike_ends(void **state)
     assert_int_equal(flag_of(1, 5), 300);
 }
 
+/* A capability that the library cannot turn into a QP is done without. */
+static void test_old_library(void **state)
+{
+    char text[256];
+    struct fabric_completion c;
+    fake.no_unsolicited = 1;
+    join();
+    efa_describe(ends[0].fabric, text, sizeof text);
+    assert_non_null(strstr(text, "receives posted"));
+    assert_int_equal(put(0, 5, 1, 4096), 0);
+    assert_true(next(0, &c) && c.cookie == 5 && !c.status);
+}
+
+/* The machine's own libraries have every call that the fabric makes. */
+static void test_system_libraries(void **state)
+{
+    struct efa_api api;
+    char error[256];
+    int rc = efa_api_open(&api, VERBS_SYSTEM, error, sizeof error);
+    if (rc == -ENOENT) {
+        print_message("skipped: %s\n", error);
+        skip();
+    }
+    if (rc)
+        fail_msg("%s", error);
+    assert_true(api.create_qp_ex && api.query_device && api.qp_to_qp_ex);
+}
+
 /* ---- puts ---- */
 
 static void test_put_refuses(void **state)
@@ -336,9 +364,10 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_options),     TEST(test_open_refuses), TEST(test_foreign_addresses),
-        TEST(test_unlike_ends), TEST(test_put_refuses),  TEST(test_failed_request),
-        TEST(test_post_fails),  TEST(test_queue_fails),  TEST(test_credit_fails),
+        TEST(test_options),     TEST(test_open_refuses),   TEST(test_foreign_addresses),
+        TEST(test_unlike_ends), TEST(test_old_library),    TEST(test_system_libraries),
+        TEST(test_put_refuses), TEST(test_failed_request), TEST(test_post_fails),
+        TEST(test_queue_fails), TEST(test_credit_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,8 +117,10 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
         return rc;
     }
     int rc = make_qp(e, d, 0, error, error_size);
-    if (!rc && e->unsolicited)
-        rc = make_qp(e, d, 1, error, error_size);
+    if (!rc && e->unsolicited && make_qp(e, d, 1, error, error_size)) {
+        e->unsolicited = 0; /* a library or driver that is older than the device: receives do as well */
+        error[0] = '\0';
+    }
     return rc;
 }
 

@@ -262,11 +262,18 @@ void efa_break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const 
     peer->broken = 1;
     peer->status = status;
     snprintf(peer->detail, sizeof peer->detail, "%s", detail);
-    if (e->alarm == EFA_NO_PEER && peer->reported == peer->started) { /* no put could tell it */
-        e->alarm = peer->rank;
-        e->alarm_status = status;
-        snprintf(e->alarm_detail, sizeof e->alarm_detail, "%s", detail);
-    }
+}
+
+void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
+{
+    if (peer->broken)
+        return;
+    efa_break_peer(e, peer, status, detail);
+    if (e->alarm != EFA_NO_PEER)
+        return; /* one is enough to end a job */
+    e->alarm = peer->rank;
+    e->alarm_status = status;
+    snprintf(e->alarm_detail, sizeof e->alarm_detail, "%s", detail);
 }
 
 /* The fabric is of no more use: what is on its way ends here. */
@@ -275,7 +282,7 @@ void efa_break_all(struct efa *e, const char *detail)
     e->useless = 1;
     for (uint32_t i = 0; i < e->peer_count; i++) {
         struct efa_peer *peer = &e->peers[i];
-        efa_break_peer(e, peer, IBV_WC_FATAL_ERR, detail);
+        efa_alarm(e, peer, IBV_WC_FATAL_ERR, detail);
         for (uint64_t n = peer->reported; n != peer->started; n++) {
             struct efa_flight *f = &peer->flights[n % EFA_WINDOW];
             if (f->left && !f->status)
@@ -300,7 +307,7 @@ static void completed(struct efa *e, struct efa_device *d, const struct ibv_wc *
     if (low & ID_CREDIT) {
         peer->credit_flying = 0;
         if (wc->status != IBV_WC_SUCCESS)
-            efa_break_peer(e, peer, wc->status, detail);
+            efa_alarm(e, peer, wc->status, detail);
         return;
     }
     struct efa_flight *f = &peer->flights[low % EFA_WINDOW];

@@ -66,8 +66,8 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
     int rc = efa_count_take(&peer->arrivals, &imm, &raise);
     if (rc > 0)
         raise_flag(e, &raise);
-    else if (rc < 0 && !peer->broken)
-        efa_break_peer(e, peer, IBV_WC_GENERAL_ERR, "what arrived belongs to no put");
+    else if (rc < 0)
+        efa_alarm(e, peer, IBV_WC_GENERAL_ERR, "what arrived belongs to no put");
 }
 
 static int receive(struct efa *e, struct efa_device *d)
@@ -129,16 +129,16 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     efa_flush(fabric);
     if (came && n < max)
         out[n++] = (struct fabric_completion){.cookie = FABRIC_NO_PUT};
-    if (e->alarm != EFA_NO_PEER && n < max) {
+    for (uint32_t i = 0; i < e->peer_count && n < max; i++)
+        n += report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
+    e->next = (e->next + 1) % e->peer_count;
+    if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, which can say what they were good for */
         out[n] =
             (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = e->alarm, .status = e->alarm_status};
         snprintf(out[n].detail, sizeof out[n].detail, "%s", e->alarm_detail);
         e->alarm = EFA_NO_PEER;
         n++;
     }
-    for (uint32_t i = 0; i < e->peer_count && n < max; i++)
-        n += report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
-    e->next = (e->next + 1) % e->peer_count;
     if (!n && ++e->idle_polls % EVENTS_EVERY == 0)
         look_at_events(e);
     return n;

@@ -67,6 +67,7 @@ static struct {
     uint32_t fail_message;                     /* the message, from 1, that fails with fail_status; 0: none */
     enum ibv_wc_status fail_status;
     int post_error, poll_error; /* what handing over, and polling, says */
+    int no_unsolicited;         /* QPs cannot be made so, whatever the capabilities say */
     uint64_t messages_made;
     uint64_t random;
     uint64_t delivered, most_waiting; /* immediates told; most in one receive queue's completions */
@@ -300,6 +301,10 @@ static struct ibv_qp *fake_create_qp(struct ibv_context *context, struct ibv_qp_
                                      struct efa_qp_attr *efa, uint32_t bytes)
 {
     struct fake_device *d = fake_of(context);
+    if (fake.no_unsolicited && efa->flags) {
+        errno = EINVAL;
+        return NULL;
+    }
     struct fake_qp *qp = calloc(1, sizeof *qp);
     assert_true(attr->cap.max_send_wr <= fake.depth && attr->cap.max_recv_wr <= fake.receives);
     qp->device = d;
