@@ -37,7 +37,7 @@ vm_listen() {
     while read -r job status; do
         [ -p "$vm_work/$job.door" ] && echo "$status" 1<>"$vm_work/$job.door"
     done <"$vm_work/node$1.out"
-    for job in "$vm_work"/"$1"-*.door; do
+    for job in "$vm_work/ready$1.door" "$vm_work"/"$1"-*.door; do
         [ -p "$job" ] && echo "125" 1<>"$job"
     done
 }
@@ -60,7 +60,7 @@ vm_boot() {
     nice -n 5 timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg -cpu max -smp "${VM_CPUS:-1}" -m 768 \
         -nodefaults -no-user-config -display none -no-reboot -chardev "pipe,id=monitor,path=$path.monitor" -mon chardev=monitor \
         -kernel "$vm_image/vmlinuz" -initrd "$vm_image/initramfs" \
-        -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off node=$node work=$vm_work" \
+        -append "console=ttyS0 loglevel=5 panic=-1 random.trust_cpu=on mitigations=off node=$node work=$vm_work" \
         -serial "file:$path.console" -chardev "pipe,id=agent,path=$path" -serial chardev:agent \
         -netdev "$netdev" -device "virtio-net-pci,id=card,netdev=net,host_mtu=4200,mac=52:54:00:77:00:0$((node + 1))" \
         -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=host,mount_tag=host \
