@@ -20,7 +20,8 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
             (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 64) : 64));
     if (!m->inner || m->inner % 8 || m->inner > 1 << 24)
         return plan_refuse(
-            error, size, "I = %llu: rows of its tensors must be 16-byte multiples; the next I that works is %llu",
+            error, size,
+            "I = %llu: rows of its tensors must be 16-byte multiples; the next I that works is %llu",
             (unsigned long long)m->inner, (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
     if (!m->experts || m->experts % world || m->experts > 1 << 20)
         return plan_refuse(
@@ -118,7 +119,8 @@ int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag, str
     return 1;
 }
 
-void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
+                            uint64_t *network_bytes)
 {
     uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
     *network_bytes = others * (m->ids_bytes + m->weights) + crossings * m->row_bytes;

@@ -32,19 +32,21 @@ static int check_tuning(struct mk_problem *q, char *error, size_t size)
     const uint32_t *ctas = q->tuning.split.ctas;
     if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
         !ctas[MK_INTER_REDUCE])
-        return plan_refuse(error, size,
-                           "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes moe_ffn takes "
-                           "at least 1 compute, at least 1 intra_comm, %s inter_send and at least 1 inter_reduce CTAs",
-                           ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes,
-                           q->topo.nodes > 1 ? "at least 1" : "no");
+        return plan_refuse(
+            error, size,
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes moe_ffn takes "
+            "at least 1 compute, at least 1 intra_comm, %s inter_send and at least 1 inter_reduce CTAs",
+            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.nodes > 1 ? "at least 1" : "no");
     if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
-        return plan_refuse(error, size,
-                           "moe_ffn moves whole chunks and computes tiles of one CTA: pieces and cluster are 1");
+        return plan_refuse(
+            error, size,
+            "moe_ffn moves whole chunks and computes tiles of one CTA: pieces and cluster are 1");
     if (q->tuning.tile_n % 16)
-        return plan_refuse(error, size,
-                           "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
-                           "works is %llu",
-                           q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
+        return plan_refuse(
+            error, size,
+            "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
+            "works is %llu",
+            q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
     q->tuning.chunk_rows = q->tuning.tile_m;
     int result = plan_check_tuning(q, error, size);
@@ -144,7 +146,8 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
     }
     out->chunk = d->chunks + number % d->chunks;
     out->producer = mk_rank_at(&d->topo, node, local);
-    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, number % d->chunks);
+    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node,
+             number % d->chunks);
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. Columns: those of the
@@ -164,14 +167,15 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
 }
 
 /* Tokens on their way to their experts, then what comes back for them: numbers from `chunks` on. */
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes)
 {
     const struct moe_ffn_plan *m = &p->u.moe_ffn;
     uint32_t world = mk_world(&m->dispatch.topo);
     *rank = id / m->dispatch.chunks % world;
     *number = id % m->dispatch.chunks + (id / m->dispatch.chunks < world ? 0 : m->dispatch.chunks);
-    *bytes = m->dispatch.chunk_rows *
-             (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
+    *bytes =
+        m->dispatch.chunk_rows * (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
 }
 
 /* Whatever is routed where, on the average of the ranks: products of all places; at most what dispatch moves, and a row back

@@ -21,7 +21,6 @@ struct panel {
     uint64_t *places;             /* of the panel's rows: token * k + place */
 };
 
-
 static void load_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
 {
     uint64_t h = c->problem.hidden, i = c->problem.inner;
@@ -63,14 +62,14 @@ static void add_panel(const struct check_moe_ffn *c, const struct panel *p, uint
     for (uint64_t row = 0; row < rows; row++)
         for (uint64_t j = 0; j < h; j++)
             p->a[row * h + j] = (double)mk_bf16_to_float(c->x[p->places[row] / c->problem.k * h + j]);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1, c->b_transposed ? n : 2 * i, 0.0,
-                p->up, 2 * i);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1, c->b_transposed ? n : 2 * i,
+                0.0, p->up, 2 * i);
     for (uint64_t row = 0; row < rows; row++)
         activate(c, p, row, cblas_dnrm2(n, p->a + row * h, 1));
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2, c->b_transposed ? i : n, 0.0, p->row,
-                n);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size, c->b_transposed ? i : n, 0.0,
-                p->row_off, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2, c->b_transposed ? i : n,
+                0.0, p->row, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size, c->b_transposed ? i : n,
+                0.0, p->row_off, n);
     for (uint64_t row = 0; row < rows; row++) {
         double weight = (double)c->weights[p->places[row]];
         uint64_t to = p->places[row] / c->problem.k * h;
@@ -143,16 +142,17 @@ static int open_panel(struct panel *p, const struct mk_moe *m)
     p->y_off = calloc(m->tokens * h, size);
     p->y_size = calloc(m->tokens * h, size);
     p->places = malloc(PANEL_ROWS * sizeof *p->places);
-    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted && p->off && p->row &&
-                   p->row_off && p->y && p->y_off && p->y_size && p->places
+    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted && p->off &&
+                   p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
                ? 0
                : -ENOMEM;
 }
 
 static void close_panel(struct panel *p)
 {
-    void *const all[] = {p->narrow, p->b1,  p->b2,      p->b2_size, p->col_norm, p->a,      p->up,    p->acted,
-                         p->off,    p->row, p->row_off, p->y,       p->y_off,    p->y_size, p->places};
+    void *const all[] = {p->narrow,  p->b1, p->b2,    p->b2_size, p->col_norm,
+                         p->a,       p->up, p->acted, p->off,     p->row,
+                         p->row_off, p->y,  p->y_off, p->y_size,  p->places};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -166,7 +166,8 @@ int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace, 
     int status = open_panel(&p, m);
     for (uint32_t expert = 0; expert < m->experts && !status; expert++) {
         add_expert(c, &p, expert);
-        done += 8.0 * (double)m->tokens * (double)m->hidden * (double)m->inner; /* at most: as often on every rank */
+        done += 8.0 * (double)m->tokens * (double)m->hidden *
+                (double)m->inner; /* at most: as often on every rank */
         if (pace && done >= pace->flop) {
             done = 0;
             status = pace->meet(pace->context);

@@ -72,7 +72,8 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
                         void *const arguments[MK_SPACES - 1])
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank, rank_experts = (uint32_t)m->experts / mk_world(&plan->problem.topo);
+    uint32_t rank = plan->problem.topo.rank,
+             rank_experts = (uint32_t)m->experts / mk_world(&plan->problem.topo);
     uint16_t *x = arguments[0], *b1 = arguments[1], *b2 = arguments[4];
     float *weights = arguments[3];
     memset(x, 0, m->tokens * m->hidden * 2);
@@ -134,8 +135,8 @@ static const int32_t *apply(const struct mk_moe *m, const struct expert *e, uint
 }
 
 /* Adds what node `node` has for every token of every rank to `partial` [W, T, H]. */
-static void add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t node, const uint32_t *ids,
-                     const struct expert *e, float *partial)
+static void add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t node,
+                     const uint32_t *ids, const struct expert *e, float *partial)
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t world = mk_world(&plan->problem.topo),
@@ -152,8 +153,8 @@ static void add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
             float weight = weight_at(key(seed, launch, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
-                sum[col] += weight * (plan->problem.deterministic ? (float)out[col]
-                                                                  : round_to_bf16((float)out[col]));
+                sum[col] +=
+                    weight * (plan->problem.deterministic ? (float)out[col] : round_to_bf16((float)out[col]));
         }
     }
 }
@@ -166,8 +167,8 @@ static int make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t la
     uint64_t world = mk_world(t), count = world * m->tokens * m->hidden;
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
     float *partial = malloc(count * sizeof *partial);
-    int32_t *words = malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
-                            sizeof *words);
+    int32_t *words =
+        malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) * sizeof *words);
     if (!r->memory)
         r->memory = malloc(count * sizeof(float));
     int result = !ids || !partial || !words || !r->memory;
@@ -210,9 +211,10 @@ int exact_moe_ffn_judge(const struct mk_plan *plan, uint64_t seed, uint64_t laun
     for (uint64_t i = 0; i < m->tokens * m->hidden; i++) {
         if (mk_bf16_to_float(y[i]) == round_to_bf16(expected[i]))
             continue;
-        snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s", (unsigned long long)launch,
-                 rank, (unsigned long long)(i / m->hidden), (unsigned long long)(i % m->hidden),
-                 (double)mk_bf16_to_float(y[i]), (double)round_to_bf16(expected[i]),
+        snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",
+                 (unsigned long long)launch, rank, (unsigned long long)(i / m->hidden),
+                 (unsigned long long)(i % m->hidden), (double)mk_bf16_to_float(y[i]),
+                 (double)round_to_bf16(expected[i]),
                  y[i] == 0xffff ? " (made of what was never written)" : "");
         return 1;
     }

@@ -87,8 +87,9 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
 
 /* Token `token` of `rank`, which lies at `source` of `space`, to its experts on this node (tell 0), then its arrival
  * (tell 1). */
-MK_ROLE void moe_scatter_token(const struct moe_dispatch_plan *p, struct mk_cta *cta, const struct mk_route *r,
-                               uint32_t rank, uint32_t token, uint32_t space, uint64_t source, int tell)
+MK_ROLE void moe_scatter_token(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                               const struct mk_route *r, uint32_t rank, uint32_t token, uint32_t space,
+                               uint64_t source, int tell)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank);
     for (uint32_t place = 0; place < p->k; place++) {

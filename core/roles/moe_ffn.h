@@ -42,8 +42,8 @@
 
 /* Tile number `t` of a group: rows of tiles [first, first + count) of an expert in stage `stage`. Tiles of one column of B
  * come one after the other. */
-MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t expert, uint32_t first,
-                             uint32_t count, uint32_t stage, uint32_t t, struct mk_tile *tile)
+MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t expert,
+                             uint32_t first, uint32_t count, uint32_t stage, uint32_t t, struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
@@ -108,12 +108,14 @@ MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta, con
 MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct mk_tile *tile,
                            uint32_t parts)
 {
-    uint32_t flag = tile->stage == MOE_FFN_UP ? moe_ffn_acted_flag(p, tile->row) : moe_ffn_made_flag(p, tile->row);
+    uint32_t flag =
+        tile->stage == MOE_FFN_UP ? moe_ffn_acted_flag(p, tile->row) : moe_ffn_made_flag(p, tile->row);
     mk_cta_add(cta, tile->c_local, flag, (uint64_t)tile->rows * parts);
 }
 
 /* Which place (token * k + place) of which rank's tokens row `row` is of. */
-MK_ROLE uint32_t moe_ffn_origin(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, uint32_t *place)
+MK_ROLE uint32_t moe_ffn_origin(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row,
+                                uint32_t *place)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint32_t origin = mk_cta_load(cta, d->route.origin + row * 4ull), places = d->tokens * d->k;
@@ -165,7 +167,8 @@ MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
         return 1;
     for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
         uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
-        uint32_t rows = mk_cta_load(cta, d->route.rows + entry), first = mk_cta_load(cta, d->route.first + entry);
+        uint32_t rows = mk_cta_load(cta, d->route.rows + entry),
+                 first = mk_cta_load(cta, d->route.first + entry);
         for (uint32_t row = first; row < first + rows; row += d->tile_m) {
             if (turn++ % cta->count != cta->index)
                 continue;
@@ -198,25 +201,27 @@ MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, 
         }
         uint64_t row = mk_cta_load(cta, d->route.position + rank * d->ids_bytes + at * 4);
         experts[i] = expert;
-        c->terms[i].source = expert / d->rank_experts == d->topo.rank
-                                 ? p->made + row * p->result_bytes
-                                 : p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + at) *
-                                                 p->result_bytes;
+        c->terms[i].source =
+            expert / d->rank_experts == d->topo.rank
+                ? p->made + row * p->result_bytes
+                : p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + at) * p->result_bytes;
         c->terms[i].weight = mk_float_of(mk_cta_load(cta, ids + d->weights + at * 4));
         c->count++;
     }
 }
 
-MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node, uint32_t chunk)
+MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
+                               uint32_t chunk)
 {
-    uint64_t due = mk_cta_load64(cta, p->dispatch.route.due + ((uint64_t)node * p->dispatch.chunks + chunk) * 8);
+    uint64_t due =
+        mk_cta_load64(cta, p->dispatch.route.due + ((uint64_t)node * p->dispatch.chunks + chunk) * 8);
     return mk_cta_wait(cta, moe_ffn_back_flag(p, node, chunk), due, MK_CAUSE_DATA);
 }
 
 /* Of how many tokens before `token` this rank's (sent_before) or its rail's (came_before) have an expert on the other's
  * node. */
-MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta, uint64_t table, uint32_t node,
-                                      uint32_t token)
+MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta, uint64_t table,
+                                      uint32_t node, uint32_t token)
 {
     return mk_cta_load(cta, table + ((uint64_t)node * (p->dispatch.tokens + 1) + token) * 4);
 }

@@ -13,7 +13,8 @@ struct moe_ffn_plan {
     struct mk_role_split split;
     uint32_t hidden, inner;
     uint32_t tile_n;
-    uint32_t up_cols;              /* columns of the activation that a tile makes: tile_n / 2, from as many of gate and up */
+    uint32_t
+        up_cols; /* columns of the activation that a tile makes: tile_n / 2, from as many of gate and up */
     uint32_t up_tiles, down_tiles; /* side by side in a row of tiles, of each stage */
     uint32_t group_tiles;          /* rows of tiles of an expert that go from stage to stage together */
     uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
@@ -24,10 +25,13 @@ struct moe_ffn_plan {
     /* Offsets in the heap. */
     uint64_t acted; /* [row_tiles * tile_m] of act_bytes, bf16 */
     uint64_t made;  /* [row_tiles * tile_m] of result_bytes; where they are bf16, over `gathered` */
-    uint64_t back;  /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for the tokens of this rail's
+    uint64_t
+        back; /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for the tokens of this rail's
                        ranks */
-    uint64_t sums;  /* [nodes][tokens] of result_bytes: what this node has for tokens of another, in the order of `came` */
-    uint64_t whole; /* [nodes][tokens] of result_bytes: what other nodes have for this rank's, in the order of `sent` */
+    uint64_t
+        sums; /* [nodes][tokens] of result_bytes: what this node has for tokens of another, in the order of `came` */
+    uint64_t
+        whole; /* [nodes][tokens] of result_bytes: what other nodes have for this rank's, in the order of `sent` */
 };
 
 MK_PURE uint32_t moe_ffn_acted_flag(const struct moe_ffn_plan *p, uint32_t row)
@@ -59,7 +63,8 @@ MK_PURE uint32_t moe_ffn_back_id(const struct moe_ffn_plan *p, uint32_t rank, ui
 }
 
 /* A tile of stage `stage` by its place: the row of tiles counts from this rank's first, the column within the stage. */
-MK_PURE uint32_t moe_ffn_tile_id(const struct moe_ffn_plan *p, uint32_t row_tile, uint32_t stage, uint32_t col)
+MK_PURE uint32_t moe_ffn_tile_id(const struct moe_ffn_plan *p, uint32_t row_tile, uint32_t stage,
+                                 uint32_t col)
 {
     return row_tile * (p->up_tiles + p->down_tiles) + (stage == MOE_FFN_UP ? 0 : p->up_tiles) + col;
 }
@@ -67,7 +72,8 @@ MK_PURE uint32_t moe_ffn_tile_id(const struct moe_ffn_plan *p, uint32_t row_tile
 /* All of a tile but the rows: A, C and columns of tile `col` of a stage. */
 MK_PURE void moe_ffn_columns(const struct moe_ffn_plan *p, uint32_t stage, uint32_t col, struct mk_tile *tile)
 {
-    uint32_t width = stage == MOE_FFN_UP ? p->up_cols : p->tile_n, all = stage == MOE_FFN_UP ? p->inner : p->hidden;
+    uint32_t width = stage == MOE_FFN_UP ? p->up_cols : p->tile_n,
+             all = stage == MOE_FFN_UP ? p->inner : p->hidden;
     tile->a = tile->c = MK_SPACE_HEAP;
     tile->a_slab = tile->c_slab = 0;
     tile->c_local = mk_local_of(&p->dispatch.topo, p->dispatch.topo.rank);

@@ -1,0 +1,322 @@
+/* Broken variants of the MoE feed-forward layer's schedule are caught, each by a wrong result or a wait that names what is
+ * missing; the whole one lets no stage wait for all experts, and survives or reports faults. */
+#include "tests/helpers/ops.h"
+
+#define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
+#define SIM_OP_NAME broken_ffn
+#include "sim/op_moe_ffn.c"
+#undef mk_cta_wait
+#undef mk_cta_copy
+#undef mk_cta_reduce
+#undef mk_cta_combine
+#undef mk_cta_route
+#undef mk_cta_signal
+#undef mk_cta_add
+#undef mk_cta_put
+#undef mk_cta_drain
+
+static enum mutation {
+    NOTHING,
+    DOWN_DOES_NOT_WAIT,
+    DOWN_WAITS_FOR_ONE_TILE_TOO_FEW,
+    RETURN_DOES_NOT_WAIT,
+    RETURN_WAITS_FOR_ONE_TILE_TOO_FEW,
+    SUM_DOES_NOT_WAIT_FOR_ROWS,
+    SUM_WAITS_FOR_ONE_ROW_TOO_FEW,
+    TOTAL_DOES_NOT_WAIT_FOR_SUMS,
+    EPOCH_REUSED,
+    TILE_TOLD_TWICE,
+    ROW_TOLD_TWICE,
+    ROW_TOLD_BEFORE_MOVED,
+    ROW_SHORT,
+    ROW_TO_THE_PLACE_BESIDE,
+    ADDED_AFTER_PUT,
+    SUM_SHORT,
+    SUM_NOT_SENT,
+    WEIGHTS_NOT_SENT,
+    WEIGHTS_KEPT_LATE,
+    TERM_LEFT_OUT,
+    LAST_EXPERT_COMES_LATE /* breaks nothing: see test_no_barrier */
+} mutation;
+
+static struct held {
+    struct mk_cta *cta;
+    uint32_t local;
+    int combines;
+    struct mk_chunk chunk;
+    struct mk_combine combine;
+} held[1024];
+
+static const struct moe_ffn_plan *plan_of(const struct mk_cta *cta)
+{
+    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_ffn;
+}
+
+static struct held *hold(struct mk_cta *cta)
+{
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (!held[i].cta) {
+            held[i].cta = cta;
+            return &held[i];
+        }
+    fail_msg("too much is held back");
+    return NULL;
+}
+
+static void release(struct mk_cta *cta)
+{
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i].cta == cta) {
+            held[i].cta = NULL;
+            if (held[i].combines)
+                mk_cta_combine(cta, &held[i].combine);
+            else
+                mk_cta_copy(cta, held[i].local, &held[i].chunk);
+        }
+}
+
+/* The rows of this rank's last expert that has any are taken up only once those of its first are back where they came from. */
+static int await_first_expert(struct mk_cta *cta, const struct moe_ffn_plan *p, uint32_t flag)
+{
+    const struct moe_dispatch_plan *d = &p->dispatch;
+    uint64_t rows = d->route.rows + d->topo.rank * d->rank_experts * 4ull;
+    uint64_t first = d->route.first + d->topo.rank * d->rank_experts * 4ull;
+    uint32_t last = d->rank_experts - 1;
+    while (last && !mk_cta_load(cta, rows + last * 4ull))
+        last--;
+    uint32_t row = mk_cta_load(cta, first + last * 4ull);
+    if (last < 2 || flag < moe_rows_flag(d, row) || !mk_cta_load(cta, rows))
+        return 0;
+    return moe_ffn_await(p, cta, p->flag_made, 0, p->down_tiles);
+}
+
+int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    const struct moe_ffn_plan *p = plan_of(cta);
+    int acted = flag >= p->flag_acted && flag < p->flag_made,
+        made = flag >= p->flag_made && flag < p->flag_back, back = flag >= p->flag_back && flag < p->flag_sum;
+    uint64_t tile = p->dispatch.tile_m * MK_TILE_PARTS;
+    if ((mutation == DOWN_DOES_NOT_WAIT && acted) || (mutation == RETURN_DOES_NOT_WAIT && made) ||
+        (mutation == SUM_DOES_NOT_WAIT_FOR_ROWS && back) ||
+        (mutation == TOTAL_DOES_NOT_WAIT_FOR_SUMS && flag >= p->flag_sum))
+        return 0;
+    if ((mutation == DOWN_WAITS_FOR_ONE_TILE_TOO_FEW && acted) ||
+        (mutation == RETURN_WAITS_FOR_ONE_TILE_TOO_FEW && made))
+        target -= target < tile ? target : tile;
+    if (mutation == SUM_WAITS_FOR_ONE_ROW_TOO_FEW && back && target)
+        target--;
+    if (mutation == EPOCH_REUSED && flag >= p->flag_sum)
+        target = 1;
+    if (mutation == LAST_EXPERT_COMES_LATE && flag >= p->dispatch.flag_rows && flag < p->flag_acted &&
+        await_first_expert(cta, p, flag))
+        return 1;
+    return mk_cta_wait(cta, flag, target, cause);
+}
+
+/* A row of results, by where it goes. */
+static int goes_back(const struct moe_ffn_plan *p, const struct mk_chunk *c)
+{
+    return c->destination >= p->back && c->destination < p->sums;
+}
+
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    const struct moe_ffn_plan *p = plan_of(cta);
+    struct mk_chunk c = *chunk;
+    if ((mutation == ROW_TOLD_BEFORE_MOVED && goes_back(p, chunk)) ||
+        (mutation == WEIGHTS_KEPT_LATE && c.space == MK_SPACE_ARG3)) {
+        struct held *h = hold(cta);
+        h->local = local;
+        h->combines = 0;
+        h->chunk = c;
+        return;
+    }
+    if (mutation == ROW_SHORT && goes_back(p, chunk))
+        c.bytes -= 16;
+    if (mutation == ROW_TO_THE_PLACE_BESIDE && goes_back(p, chunk) && c.destination > p->back)
+        c.destination -= c.bytes;
+    mk_cta_copy(cta, local, &c);
+}
+
+void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine)
+{
+    struct mk_combine c = *combine;
+    if (mutation == ADDED_AFTER_PUT && c.space == MK_SPACE_HEAP) {
+        struct held *h = hold(cta);
+        h->combines = 1;
+        h->combine = c;
+        return;
+    }
+    if (mutation == TERM_LEFT_OUT && c.count > 1)
+        c.count--;
+    mk_cta_combine(cta, &c);
+}
+
+void mutant_route(struct mk_cta *cta, const struct mk_route *route)
+{
+    mk_cta_route(cta, route);
+}
+
+void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
+{
+    mk_cta_signal(cta, local, flag, value);
+    release(cta);
+}
+
+void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
+{
+    const struct moe_ffn_plan *p = plan_of(cta);
+    int twice = (mutation == TILE_TOLD_TWICE && flag >= p->flag_acted && flag < p->flag_made) ||
+                (mutation == ROW_TOLD_TWICE && flag >= p->flag_back);
+    mk_cta_add(cta, local, flag, twice ? 2 * count : count);
+    release(cta);
+}
+
+int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+{
+    const struct moe_ffn_plan *p = plan_of(cta);
+    struct mk_chunk c = *chunk;
+    if (mutation == SUM_NOT_SENT && flag >= p->flag_sum)
+        return 0;
+    if (mutation == SUM_SHORT && flag >= p->flag_sum)
+        c.bytes -= 16;
+    if (mutation == WEIGHTS_NOT_SENT && flag < p->dispatch.flag_routed)
+        c.bytes = p->dispatch.ids_bytes;
+    int result = mk_cta_put(cta, rank, &c, flag);
+    release(cta);
+    return result;
+}
+
+int mutant_drain(struct mk_cta *cta)
+{
+    return mk_cta_drain(cta);
+}
+
+static struct sim_world_config config_for(uint64_t seed)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_config c = ops_config(MK_OP_MOE_FFN, form, ops_shapes[1]);
+    memset(held, 0, sizeof held);
+    c.op = &broken_ffn;
+    c.seed = seed;
+    c.problem.deterministic = (int)(seed >> 2 & 1);
+    c.problem.moe = (struct mk_moe){24, 64, 24, 12, 4};
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 8;
+    c.problem.tuning.tile_n = 16;
+    return c;
+}
+
+/* Weights of both parities in one buffer: those of launch e, which are being added, a rank that is ahead overwrites. */
+static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
+{
+    struct moe_ffn_plan p = plan->u.moe_ffn;
+    p.dispatch.ids[1] = p.dispatch.ids[0];
+    return p;
+}
+
+static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct moe_ffn_plan p = one_buffer(plan);
+    return moe_ffn_intra_comm(&p, cta);
+}
+
+static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct moe_ffn_plan p = one_buffer(plan);
+    return moe_inter_send(&p.dispatch, cta);
+}
+
+static int one_buffer_inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    const struct moe_ffn_plan p = one_buffer(plan);
+    return moe_ffn_inter_reduce(&p, cta);
+}
+
+static struct sim_world_config one_buffer_config(uint64_t seed)
+{
+    static struct sim_op op;
+    struct sim_world_config c = config_for(seed);
+    op = broken_ffn;
+    op.roles[MK_INTRA_COMM] = one_buffer_intra_comm;
+    op.roles[MK_INTER_SEND] = one_buffer_inter_send;
+    op.roles[MK_INTER_REDUCE] = one_buffer_inter_reduce;
+    c.op = &op;
+    c.launches = 8;
+    return c;
+}
+
+#define MUTANT(name, expected) (mutation = name, ops_hunt(config_for, #name, expected))
+
+static void test_mutants(void **state)
+{
+    MUTANT(NOTHING, 0);
+    MUTANT(DOWN_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(DOWN_WAITS_FOR_ONE_TILE_TOO_FEW, -EBADMSG);
+    MUTANT(RETURN_DOES_NOT_WAIT, -EBADMSG);
+    MUTANT(RETURN_WAITS_FOR_ONE_TILE_TOO_FEW, -EBADMSG);
+    MUTANT(SUM_DOES_NOT_WAIT_FOR_ROWS, -EBADMSG);
+    MUTANT(SUM_WAITS_FOR_ONE_ROW_TOO_FEW, -EBADMSG);
+    MUTANT(TOTAL_DOES_NOT_WAIT_FOR_SUMS, -EBADMSG);
+    MUTANT(EPOCH_REUSED, -EBADMSG);
+    MUTANT(TILE_TOLD_TWICE, -EBADMSG);
+    MUTANT(ROW_TOLD_TWICE, -EBADMSG);
+    MUTANT(ROW_TOLD_BEFORE_MOVED, -EBADMSG);
+    MUTANT(ROW_SHORT, -EBADMSG);
+    MUTANT(ROW_TO_THE_PLACE_BESIDE, -EBADMSG);
+    MUTANT(ADDED_AFTER_PUT, -EBADMSG);
+    MUTANT(SUM_SHORT, -EBADMSG);
+    MUTANT(SUM_NOT_SENT, -EIO);
+    MUTANT(WEIGHTS_NOT_SENT, -EBADMSG);
+    MUTANT(WEIGHTS_KEPT_LATE, -EBADMSG);
+    MUTANT(TERM_LEFT_OUT, -EBADMSG);
+    mutation = NOTHING;
+    ops_hunt(one_buffer_config, "ONE_IDS_BUFFER", OPS_ANY);
+}
+
+static struct sim_world_config four_experts_config(uint64_t seed)
+{
+    struct sim_world_config c = config_for(seed);
+    c.problem.topo = (struct mk_topo){.nodes = 2, .gpus = 2};
+    c.problem.moe = (struct mk_moe){24, 64, 24, 16, 4};
+    return c;
+}
+
+/* With the last expert's rows held back until the first expert's results are made, every launch still ends: no stage waits
+ * for all experts. */
+static void test_no_barrier(void **state)
+{
+    mutation = LAST_EXPERT_COMES_LATE;
+    ops_hunt(four_experts_config, "LAST_EXPERT_COMES_LATE", 0);
+    mutation = NOTHING;
+}
+
+static void test_faults(void **state)
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct sim_world_config c = ops_config(MK_OP_MOE_FFN, form, ops_shapes[3]);
+        c.seed = seed;
+        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
+        /* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come of them. */
+        assert_int_equal(result.failure.producer % 2, 1);
+        assert_true(strstr(result.sentence, "the expert ids of rank") || result.failure.rank == 3);
+        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 3};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
+        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
+        assert_int_equal(sim_world_run(&c, &result), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_no_barrier),
+        cmocka_unit_test(test_faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
