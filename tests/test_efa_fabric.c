@@ -2,7 +2,7 @@
  * and capabilities, and turns a failed request, a device that fails and a credit that cannot be sent into one completion
  * that says so, after which nothing is stuck. */
 #include "backends/efa/efa.h"
-#include "tests/helpers/fake_efa.h"
+#include "tests/helpers/fake_efa_network.h"
 
 enum { FLAGS = 512, HEAP = FLAGS * 8 + 65536 };
 

@@ -2,7 +2,7 @@
  * put's after the other, each put completes once and in order, its source is not read afterwards, and nothing is stuck,
  * with queues of any length and devices that find no memory. A case that fails is had again with EFA_SEED=its number. */
 #include "backends/efa/efa.h"
-#include "tests/helpers/fake_efa.h"
+#include "tests/helpers/fake_efa_network.h"
 
 enum { RANKS = 3, PUTS = 120, FLAGS = 512, USED = 6, AREA = 4096, AREAS = 4, STEPS = 3000000 };
 enum { HEAP = FLAGS * 8 + 2 * RANKS * USED * AREAS * AREA };
