@@ -127,7 +127,7 @@ static inline int live_stage_golden(const char *path, const char *text)
     if (f)
         fclose(f);
     if (strcmp(golden, text))
-        fprintf(stderr, "%s differs; the screen is now:\n%s", path, text);
+        fprintf(stderr, "%s differs; the screen is now:\n%s", path, text ? text : "");
     return !strcmp(golden, text);
 }
 
