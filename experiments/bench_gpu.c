@@ -29,6 +29,7 @@ struct bench {
     cudaStream_t stream;
     cudaEvent_t *events;
     uint32_t launches; /* of a turn */
+    uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
     char *error;
     size_t error_size;
 };
@@ -36,9 +37,12 @@ struct bench {
 /* One shape while it is measured. */
 struct shape {
     uint64_t m, n, k, rows; /* rows: of a shard */
+    uint64_t a_rows, c_rows; /* of this rank's A and C */
     uint32_t sets;
     struct mk_plan *plan, *move;
-    uint16_t *a[SETS_MOST], *b[SETS_MOST], *c[SETS_MOST], *all_a;
+    uint16_t *a[SETS_MOST], *b[SETS_MOST], *c[SETS_MOST];
+    uint16_t *whole;                /* ag_gemm: the gathered A; else what cuBLAS makes for NCCL to add */
+    uint16_t *other_a, *other_b;    /* another rank's, for the reference of a sum */
     float *reference;
     cudaGraphExec_t graphs[SETS_MOST];
 };
@@ -56,23 +60,34 @@ static int device_alloc(struct bench *b, void *out, uint64_t bytes)
     return cudaMalloc(out, bytes) == cudaSuccess ? 0 : say(b, -ENOMEM, "no GPU memory for the operands");
 }
 
-static uint64_t key_a(const struct bench *b, uint64_t launch)
+static int gathers(const struct bench *b)
 {
-    return inputs_key(b->job->options.seed, 0, launch);
+    return b->job->problem.op == MK_OP_AG_GEMM;
 }
 
-static uint64_t key_b(const struct bench *b, uint64_t launch)
+/* ag_gemm's A is one matrix of all ranks; else each has its own, as each has a B. */
+static uint64_t key_a(const struct bench *b, uint32_t rank, uint64_t launch)
 {
-    return inputs_key(b->job->options.seed, 1 + b->job->identity.rank, launch);
+    return inputs_key(b->job->options.seed, gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
+}
+
+static uint64_t key_b(const struct bench *b, uint32_t rank, uint64_t launch)
+{
+    return inputs_key(b->job->options.seed, 1 + rank, launch);
 }
 
 static int make_operands(struct bench *b, struct shape *s)
 {
-    uint64_t a_count = s->rows * s->k, b_count = s->k * s->n, c_count = s->m * s->n;
+    uint64_t a_count = s->a_rows * s->k, b_count = s->k * s->n, c_count = s->c_rows * s->n;
+    uint32_t me = b->job->identity.rank;
     uint64_t bytes = 2 * (a_count + b_count);
     s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, bytes);
     s->sets = s->sets < 2 ? 2 : s->sets > SETS_MOST ? SETS_MOST : s->sets;
-    int result = device_alloc(b, &s->all_a, s->m * s->k * 2);
+    int result = device_alloc(b, &s->whole, s->m * (gathers(b) ? s->k : s->n) * 2);
+    if (!result && !gathers(b))
+        result = device_alloc(b, &s->other_a, s->c_rows * s->k * 2);
+    if (!result && !gathers(b))
+        result = device_alloc(b, &s->other_b, b_count * 2);
     if (!result)
         result = device_alloc(b, &s->reference, c_count * sizeof *s->reference);
     for (uint32_t i = 0; i < s->sets && !result; i++) {
@@ -81,8 +96,8 @@ static int make_operands(struct bench *b, struct shape *s)
             result = device_alloc(b, &s->b[i], b_count * 2);
         if (!result)
             result = device_alloc(b, &s->c[i], c_count * 2);
-        if (!result && (gpu_fill(s->a[i], key_a(b, i), b->job->identity.rank * a_count, a_count, b->stream) ||
-                        gpu_fill(s->b[i], key_b(b, i), 0, b_count, b->stream)))
+        if (!result && (gpu_fill(s->a[i], key_a(b, me, i), gathers(b) ? me * a_count : 0, a_count, b->stream) ||
+                        gpu_fill(s->b[i], key_b(b, me, i), 0, b_count, b->stream)))
             result = say(b, -EIO, "the operands cannot be filled");
     }
     return result;
@@ -97,8 +112,22 @@ static void free_operands(struct shape *s)
         if (s->graphs[i])
             cudaGraphExecDestroy(s->graphs[i]);
     }
-    cudaFree(s->all_a);
+    cudaFree(s->whole);
+    cudaFree(s->other_a);
+    cudaFree(s->other_b);
     cudaFree(s->reference);
+}
+
+static int launch_plan(struct bench *b, struct shape *s, struct mk_plan *plan, uint32_t set)
+{
+    switch (b->job->problem.op) {
+    case MK_OP_GEMM_RS:
+        return mk_gemm_rs(plan, s->a[set], s->b[set], s->c[set], b->stream);
+    case MK_OP_GEMM_AR:
+        return mk_gemm_ar(plan, s->a[set], s->b[set], s->c[set], b->stream);
+    default:
+        return mk_ag_gemm(plan, s->a[set], s->b[set], s->c[set], b->stream);
+    }
 }
 
 /* A launch on set i becomes a graph of its own. */
@@ -108,7 +137,7 @@ static int capture(struct bench *b, struct shape *s)
         cudaGraph_t graph = NULL;
         if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
             return say(b, -EIO, "a launch cannot be captured");
-        int result = mk_ag_gemm(s->plan, s->a[i], s->b[i], s->c[i], b->stream);
+        int result = launch_plan(b, s, s->plan, i);
         if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
             return say(b, result ? result : -EIO, result ? mk_error(b->comm) : "a launch cannot be captured");
         cudaError_t error = cudaGraphInstantiate(&s->graphs[i], graph, 0);
@@ -119,25 +148,53 @@ static int capture(struct bench *b, struct shape *s)
     return 0;
 }
 
+/* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
+static int multiply(struct bench *b, struct shape *s, uint32_t set, void *c)
+{
+    return baseline_cublas_gemm(b->cublas, gathers(b) ? s->whole : s->a[set], s->b[set], c, (int64_t)s->m, (int64_t)s->n,
+                                (int64_t)s->k, b->job->options.b_transposed, 0, 0, b->stream);
+}
+
+static int collect(struct bench *b, struct shape *s, uint32_t set)
+{
+    if (b->job->problem.op == MK_OP_GEMM_RS)
+        return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, b->stream);
+    if (b->job->problem.op == MK_OP_GEMM_AR)
+        return baseline_nccl_allreduce(b->nccl, s->whole, s->c[set], s->m * s->n, b->stream);
+    return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, b->stream);
+}
+
+static int copy_to_next(struct bench *b)
+{
+    const struct mk_heap *heap = &b->comm->heap;
+    uint32_t next = (mk_local_of(&b->comm->topo, b->comm->topo.rank) + 1) % b->comm->topo.gpus;
+    return cudaMemcpyAsync((char *)heap->peers[next] + b->link_offset + BENCH_LINK_BYTES,
+                           (char *)heap->base + b->link_offset, BENCH_LINK_BYTES, cudaMemcpyDeviceToDevice,
+                           b->stream) == cudaSuccess
+               ? 0
+               : -EIO;
+}
+
 static int launch(struct bench *b, struct shape *s, enum bench_gpu_what what, uint32_t i)
 {
     uint32_t set = i % s->sets;
-    size_t shard = s->rows * s->k * 2;
+    int result;
     switch (what) {
     case BENCH_FUSED:
         return cudaGraphLaunch(s->graphs[set], b->stream) == cudaSuccess ? 0 : -EIO;
     case BENCH_MOVE:
-        return mk_ag_gemm(s->move, s->a[set], s->b[set], s->c[set], b->stream);
+        return launch_plan(b, s, s->move, set);
+    case BENCH_LINK:
+        return copy_to_next(b);
+    case BENCH_COMM:
+        return collect(b, s, set);
     case BENCH_TURNS:
-    case BENCH_GATHER:
-        if (baseline_nccl_allgather(b->nccl, s->a[set], s->all_a, shard, b->stream))
-            return -EIO;
-        if (what == BENCH_GATHER)
-            return 0;
-        /* fall through */
+        result = gathers(b) ? collect(b, s, set) : multiply(b, s, set, s->whole);
+        if (result)
+            return result;
+        return gathers(b) ? multiply(b, s, set, s->c[set]) : collect(b, s, set);
     case BENCH_GEMM:
-        return baseline_cublas_gemm(b->cublas, s->all_a, s->b[set], s->c[set], (int64_t)s->m, (int64_t)s->n,
-                                    (int64_t)s->k, b->job->options.b_transposed, 0, b->stream);
+        return multiply(b, s, set, gathers(b) ? s->c[set] : s->whole);
     default:
         return -EINVAL;
     }
@@ -177,9 +234,10 @@ static int measure(struct bench *b, struct shape *s, struct bench_gpu_row *row)
     int result = times ? 0 : -ENOMEM;
     for (int t = 0; t < TURNS && !result; t++)
         for (int what = 0; what < BENCH_TORCH && !result; what++) {
-            int needs_nccl = what == BENCH_GATHER || what == BENCH_TURNS,
+            int needs_nccl = what == BENCH_COMM || what == BENCH_TURNS,
                 needs_cublas = what == BENCH_GEMM || what == BENCH_TURNS;
-            if ((needs_nccl && !b->nccl) || (needs_cublas && !b->cublas) || (what == BENCH_MOVE && !s->move))
+            if ((needs_nccl && !b->nccl) || (needs_cublas && !b->cublas) || (what == BENCH_MOVE && !s->move) ||
+                (what == BENCH_LINK && b->comm->topo.gpus == 1))
                 continue;
             result = turn(b, s, what, times + (size_t)what * room, &counts[what]);
         }
@@ -196,14 +254,43 @@ static int measure(struct bench *b, struct shape *s, struct bench_gpu_row *row)
     return result;
 }
 
-/* Every set: a fresh launch into poison, against cuBLAS in fp32 on an A that was made again, not gathered. */
+/* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks' products. */
+static int make_reference(struct bench *b, struct shape *s, uint32_t set)
+{
+    uint32_t world = b->job->identity.world, me = b->job->identity.rank;
+    int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
+    int transposed = b->job->options.b_transposed, result = 0;
+    if (gathers(b)) {
+        result = gpu_fill(s->whole, key_a(b, me, set), 0, s->m * s->k, b->stream);
+        return result ? result
+                      : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n, k, transposed, 1,
+                                             0, b->stream);
+    }
+    uint64_t first = b->job->problem.op == MK_OP_GEMM_RS ? me * s->rows * s->k : 0;
+    for (uint32_t rank = 0; rank < world && !result; rank++) {
+        result = gpu_fill(s->other_a, key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
+        if (!result)
+            result = gpu_fill(s->other_b, key_b(b, rank, set), 0, s->k * s->n, b->stream);
+        if (!result)
+            result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n, k, transposed, 1,
+                                          rank > 0, b->stream);
+    }
+    return result;
+}
+
+/* Every set: a fresh launch into poison. */
 static int check(struct bench *b, struct shape *s, struct bench_gpu_row *row)
 {
-    /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings (Higham and Mary 2019). */
-    float absolute = (float)(8 * sqrt((double)s->k) * 0x1p-23 * (double)s->k / 4);
+    double world = b->job->identity.world, depth = (double)s->k * (gathers(b) ? 1 : world);
+    /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings (Higham and Mary 2019). Of
+     * partial sums in bf16 each is rounded, and a node's sum once more: 2^-8 of what no product of a launch exceeds, seven
+     * standard deviations sqrt(K / 9). */
+    float absolute = (float)(8 * sqrt(depth) * 0x1p-23 * depth / 4);
+    if (!gathers(b) && !b->job->problem.deterministic)
+        absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
     for (uint32_t i = 0; i < s->sets; i++) {
         struct gpu_difference d;
-        int result = gpu_poison(s->c[i], s->m * s->n, b->stream);
+        int result = gpu_poison(s->c[i], s->c_rows * s->n, b->stream);
         if (!result)
             result = bootstrap_barrier(b->comm->bootstrap);
         if (!result)
@@ -211,13 +298,9 @@ static int check(struct bench *b, struct shape *s, struct bench_gpu_row *row)
         if (mk_wait(b->comm))
             return say(b, -ECONNABORTED, mk_error(b->comm));
         if (!result)
-            result = gpu_fill(s->all_a, key_a(b, i), 0, s->m * s->k, b->stream);
+            result = make_reference(b, s, i);
         if (!result)
-            result =
-                baseline_cublas_gemm(b->cublas, s->all_a, s->b[i], s->reference, (int64_t)s->m, (int64_t)s->n,
-                                     (int64_t)s->k, b->job->options.b_transposed, 1, b->stream);
-        if (!result)
-            result = gpu_compare(s->c[i], s->reference, s->m * s->n, absolute, &d, b->stream);
+            result = gpu_compare(s->c[i], s->reference, s->c_rows * s->n, absolute, &d, b->stream);
         if (result)
             return say(b, result, "a result cannot be checked");
         row->difference2 += isnan(d.difference2) ? INFINITY : d.difference2;
@@ -228,12 +311,12 @@ static int check(struct bench *b, struct shape *s, struct bench_gpu_row *row)
     return 0;
 }
 
-static int make_plan(struct bench *b, const struct shape *s, uint64_t n, struct mk_plan **out)
+static int make_plan(struct bench *b, const struct shape *s, uint64_t n, uint64_t k, struct mk_plan **out)
 {
     struct mk_problem q = b->job->problem;
     q.m = s->m;
     q.n = n;
-    q.k = s->k;
+    q.k = k;
     int result = mk_plan_create(out, b->comm, &q);
     if (result)
         snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
@@ -243,10 +326,19 @@ static int make_plan(struct bench *b, const struct shape *s, uint64_t n, struct 
 static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gpu_row *row)
 {
     struct shape s = {.m = shape[0], .n = shape[1], .k = shape[2], .rows = shape[0] / b->job->identity.world};
-    *row = (struct bench_gpu_row){.m = s.m, .n = s.n, .k = s.k, .flop = 2.0 * s.m * s.n * s.k};
-    int result = make_plan(b, &s, s.n, &s.plan);
+    const struct mk_problem *q = &b->job->problem;
+    s.a_rows = gathers(b) ? s.rows : s.m;
+    s.c_rows = q->op == MK_OP_GEMM_RS ? s.rows : s.m;
+    *row = (struct bench_gpu_row){.m = s.m,
+                                  .n = s.n,
+                                  .k = s.k,
+                                  .op = q->op,
+                                  .world = b->job->identity.world,
+                                  .flop = 2.0 * s.m * s.n * s.k,
+                                  .bound = gathers(b) || q->deterministic ? CHECK_FROBENIUS : CHECK_FAST};
+    int result = make_plan(b, &s, s.n, s.k, &s.plan);
     if (!result && b->job->identity.world > 1)
-        result = make_plan(b, &s, 8, &s.move);
+        result = make_plan(b, &s, gathers(b) ? 8 : s.n, gathers(b) ? s.k : 8, &s.move);
     if (!result) {
         const struct mk_tuning *t = &s.plan->problem.tuning;
         row->split = t->split;
@@ -386,9 +478,10 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     const char *path;
     run_configure(job, &config);
     if (job->options.shapes) /* room for the plans of all of them */
-        config.heap_bytes = (uint64_t)24 << 30;
+        config.heap_bytes = (uint64_t)40 << 30;
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
+    config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
     if (job->options.traced)
         config.trace_events = 1 << 16;
     b.launches = (uint32_t)mk_ceil_div(job->options.iters, TURNS) + SKIPPED;
@@ -401,11 +494,13 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     for (uint32_t i = 0; i <= b.launches && !result; i++)
         if (cudaEventCreate(&b.events[i]) != cudaSuccess)
             result = say(&b, -EIO, "no events");
+    if (!result && !mk_heap_alloc(b.comm, 2 * BENCH_LINK_BYTES, &b.link_offset))
+        result = say(&b, -ENOMEM, "no room in the heap for the links' measurement");
     if (!result)
         result = bench_all(&b, rows, &done);
     read_torch(rows, done);
     for (uint32_t i = 0; i < done; i++)
-        wrong += rows[i].wrong || bench_gpu_error(&rows[i]) > CHECK_FROBENIUS;
+        wrong += rows[i].wrong || bench_gpu_error(&rows[i]) > rows[i].bound;
     if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result) {
         result = -EIO;
         snprintf(sentence, size, "%s could not be written", path);

@@ -8,6 +8,7 @@
 #include "experiments/run.h"
 
 #define BENCH_GPU_SHAPES 32
+#define BENCH_LINK_BYTES ((uint64_t)256 << 20)
 
 /* Milliseconds per launch. On one rank: median, least and most of its launches; joined: of the slowest rank. 0: not
  * measured. */
@@ -18,9 +19,10 @@ struct bench_gpu_time {
 enum bench_gpu_what {
     BENCH_FUSED,  /* the operator */
     BENCH_GEMM,   /* cuBLAS alone, on a gathered A */
-    BENCH_GATHER, /* NCCL's all-gather alone */
-    BENCH_MOVE,   /* the operator's own communication: the same plan with N = 8 */
-    BENCH_TURNS,  /* NCCL's all-gather, then cuBLAS, on one stream */
+    BENCH_COMM,   /* NCCL's collective alone */
+    BENCH_MOVE,   /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 */
+    BENCH_TURNS,  /* NCCL and cuBLAS one after the other, on one stream */
+    BENCH_LINK,   /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
     BENCH_TORCH,  /* PyTorch's fused operator on symmetric memory */
     BENCH_WHATS
 };
@@ -31,8 +33,11 @@ struct bench_gpu_row {
     double difference2, reference2; /* of all checked launches, all ranks */
     uint64_t wrong, checked;        /* elements; launches */
     double flop;                    /* per rank */
+    enum mk_op op;
+    uint32_t world;
     struct mk_role_split split;
     uint32_t tile_m, tile_n, chunk_rows;
+    double bound; /* of the relative error */
 };
 
 /* Measures every shape on this rank and, on rank 0, reports. Returns an exit status and its sentence. */

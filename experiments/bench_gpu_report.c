@@ -19,7 +19,7 @@ double bench_gpu_error(const struct bench_gpu_row *row)
 /* A wrong result has no speed. */
 static int right(const struct bench_gpu_row *row)
 {
-    return row->checked && !row->wrong && bench_gpu_error(row) <= CHECK_FROBENIUS;
+    return row->checked && !row->wrong && bench_gpu_error(row) <= row->bound;
 }
 
 static double time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
@@ -60,19 +60,28 @@ static double column_gemm(const struct bench_gpu_row *r)
 {
     return time_of(r, BENCH_GEMM);
 }
-static double column_gather(const struct bench_gpu_row *r)
+static double column_comm(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_GATHER);
+    return time_of(r, BENCH_COMM);
 }
 static double column_move(const struct bench_gpu_row *r)
 {
     return time_of(r, BENCH_MOVE);
 }
 
-/* The larger of GEMM and communication, the communication by whoever does it faster. */
+/* GB/s of a link, each way. */
+static double column_link(const struct bench_gpu_row *r)
+{
+    return (double)BENCH_LINK_BYTES / time_of(r, BENCH_LINK) / 1e6;
+}
+
+/* The larger of GEMM and communication, the communication by whoever does it faster; an all-reduce at the rate of the links. */
 static double column_ideal(const struct bench_gpu_row *r)
 {
-    return fmax(time_of(r, BENCH_GEMM), fmin(time_of(r, BENCH_GATHER), time_of(r, BENCH_MOVE)));
+    double comm = fmin(time_of(r, BENCH_COMM), time_of(r, BENCH_MOVE));
+    if (r->op == MK_OP_GEMM_AR)
+        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / column_link(r) / 1e6;
+    return fmax(time_of(r, BENCH_GEMM), comm);
 }
 static double column_efficiency(const struct bench_gpu_row *r)
 {
@@ -112,8 +121,9 @@ static const struct column columns[] = {
     {"fused_max_ms", "max", 8, 4, column_max},
     {"tflops", "TFLOP/s", 8, 1, column_tflops},
     {"gemm_ms", "GEMM", 8, 4, column_gemm},
-    {"gather_nccl_ms", "gather", 8, 4, column_gather},
-    {"gather_own_ms", "own", 8, 4, column_move},
+    {"comm_nccl_ms", "NCCL", 8, 4, column_comm},
+    {"comm_own_ms", "own", 8, 4, column_move},
+    {"link_gb_s", "link", 5, 0, column_link},
     {"ideal_ms", "ideal", 8, 4, column_ideal},
     {"efficiency", "effic.", 7, 3, column_efficiency},
     {"cublas_nccl_ms", "in turn", 8, 4, column_turns},
@@ -152,11 +162,16 @@ static void print_table(const struct bench_gpu_row *rows, uint32_t count)
         printf("  %u+%u+%u+%u, %ux%u, %u\n", row->split.ctas[0], row->split.ctas[1], row->split.ctas[2],
                row->split.ctas[3], row->tile_m, row->tile_n, row->chunk_rows);
     }
-    printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; gather: NCCL's all-gather; own: "
-           "this kernel with "
-           "N = 8;\nideal: the larger of GEMM and the faster gather; effic.: ideal / fused; in turn: NCCL "
-           "then cuBLAS; torch: "
-           "fused_all_gather_matmul\n");
+    int gathers = rows->op == MK_OP_AG_GEMM;
+    printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this kernel with %c = 8; "
+           "link: GB/s\nto the next rank by copy engine; ideal: the larger of GEMM and %s; effic.: ideal / fused; "
+           "in turn: %s; torch: %s\n",
+           gathers ? "all-gather" : rows->op == MK_OP_GEMM_RS ? "reduce-scatter" : "all-reduce", gathers ? 'N' : 'K',
+           rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate" : "the faster of NCCL and own",
+           gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
+           gathers                      ? "fused_all_gather_matmul"
+           : rows->op == MK_OP_GEMM_RS ? "fused_matmul_reduce_scatter"
+                                        : "has none");
 }
 
 static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_t count)

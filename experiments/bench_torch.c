@@ -13,7 +13,7 @@
 extern char **environ;
 
 /* experiments/baselines beside the build folder that this program lies in. */
-static int find_script(char *path, size_t size)
+static int find_script(char *path, size_t size, const char *op)
 {
     char self[3072];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -26,7 +26,7 @@ static int find_script(char *path, size_t size)
             return -ENOENT;
         *slash = 0;
     }
-    snprintf(path, size, "%s/experiments/baselines/torch_ag_gemm.py", self);
+    snprintf(path, size, "%s/experiments/baselines/torch_%s.py", self, op);
     return access(path, R_OK) ? -errno : 0;
 }
 
@@ -37,7 +37,7 @@ int bench_torch(const struct run_job *job, const char *shapes, const char *out)
                                 "--nproc-per-node", ranks, script};
     int argc = 8, status = 0;
     pid_t child;
-    if (find_script(script, sizeof script))
+    if (find_script(script, sizeof script, plan_op_name(job->problem.op)))
         return -ENOENT;
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     snprintf(list, sizeof list, "%s", shapes);

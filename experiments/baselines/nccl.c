@@ -7,7 +7,7 @@
 
 /* The few declarations of nccl.h that are used; its C ABI has been stable since 2.0. */
 typedef struct ncclComm *nccl_comm;
-enum { NCCL_INT8 = 0 };
+enum { NCCL_INT8 = 0, NCCL_BF16 = 9, NCCL_SUM = 0 };
 
 struct baseline_nccl {
     void *library;
@@ -15,6 +15,8 @@ struct baseline_nccl {
     int (*get_id)(struct baseline_nccl_id *);
     int (*init)(nccl_comm *, int, struct baseline_nccl_id, int);
     int (*allgather)(const void *, void *, size_t, int, nccl_comm, cudaStream_t);
+    int (*reducescatter)(const void *, void *, size_t, int, int, nccl_comm, cudaStream_t);
+    int (*allreduce)(const void *, void *, size_t, int, int, nccl_comm, cudaStream_t);
     int (*destroy)(nccl_comm);
 };
 
@@ -33,8 +35,11 @@ int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t size)
     *(void **)&b->get_id = dlsym(b->library, "ncclGetUniqueId");
     *(void **)&b->init = dlsym(b->library, "ncclCommInitRank");
     *(void **)&b->allgather = dlsym(b->library, "ncclAllGather");
+    *(void **)&b->reducescatter = dlsym(b->library, "ncclReduceScatter");
+    *(void **)&b->allreduce = dlsym(b->library, "ncclAllReduce");
     *(void **)&b->destroy = dlsym(b->library, "ncclCommDestroy");
-    if (!b->get_id || !b->init || !b->allgather || !b->destroy) {
+    if (!b->get_id || !b->init || !b->allgather || !b->reducescatter || !b->allreduce ||
+        !b->destroy) {
         snprintf(error, size, "this NCCL lacks what the baseline calls");
         return -EIO;
     }
@@ -55,6 +60,17 @@ int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all
                             cudaStream_t stream)
 {
     return b->allgather(mine, all, bytes, NCCL_INT8, b->comm, stream) ? -EIO : 0;
+}
+
+int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *mine, size_t count,
+                                cudaStream_t stream)
+{
+    return b->reducescatter(all, mine, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
+}
+
+int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count, cudaStream_t stream)
+{
+    return b->allreduce(in, out, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
 }
 
 void baseline_nccl_close(struct baseline_nccl *b)
