@@ -42,6 +42,20 @@ static void choose(struct mk_problem *q)
     ctas[MK_INTER_REDUCE] = others ? others : cuda ? ctas[MK_COMPUTE] : 1;
 }
 
+/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So the warps that
+ * push stay together just below what it takes; and where multiplying is the longer part, they take three quarters of its time.
+ * The rates are an H200's (docs/FIGURES.md); that they are about right is enough. Tiles that stay on their rank are not paced. */
+static uint32_t choose_pace(const struct mk_problem *q)
+{
+    double away = (q->topo.gpus - 1.0) / q->topo.gpus, multiply = 2.0 * q->m * q->n * q->k / 750e3; /* ns */
+    double each = (double)q->m * q->n * (q->deterministic ? 4 : 2) * away; /* bytes that one of the pushing warps' kinds moves */
+    double most = q->op == MK_OP_GEMM_AR ? 355 / 2.0 : 355, enough = each / (0.75 * multiply); /* bytes a ns */
+    double pace = 512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / (enough < most ? enough : most);
+    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || pace < 1)
+        return 1;
+    return pace > 100000 ? 100000 : (uint32_t)pace;
+}
+
 /* One warp of three beside the engine takes tiles to their reducers. */
 #define MOST_RIDERS 2
 
@@ -93,6 +107,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
     r->chunk_rows = q->tuning.chunk_rows;
     r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
     r->full_chunks = r->shard_rows / r->chunk_rows;
+    if (!q->tuning.pace)
+        q->tuning.pace = choose_pace(q);
+    r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     r->pieces = q->tuning.pieces;
     r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), 8);
     r->col_tiles = (uint32_t)mk_ceil_div(r->n, r->tile_n);

@@ -115,50 +115,57 @@ PTX_FN void gemm_source_after(struct gemm_source *s, uint32_t, const struct mk_t
     s->noted++;
 }
 
-/* Takes this CTA's parts of tiles from its outbox to their reducers and announces them: a warp. */
-PTX_FN void reduce_send_tiles(struct gemm_source *s)
+/* Takes this CTA's parts of tiles from its outbox to their reducers and announces them: a warp. Of two warps (`senders`) each
+ * takes the rows of one consumer; only the first has a track. */
+PTX_FN void reduce_send_tiles(struct gemm_source *s, uint32_t sender, uint32_t senders)
 {
     const struct gemm_rs_plan *p = reduce_tiles(s->plan);
     const uint32_t part_rows = p->tile_m / p->cluster / 2, pitch = p->tile_n * p->element_bytes;
     struct mk_cta cta;
     struct mk_tile tile;
     cta_begin(&cta, s->launch, blockIdx.x, 32);
+    if (sender)
+        cta.track.events = NULL;
     for (uint32_t i = 0; gemm_source_next(s, i, &tile); i++) {
         uint32_t place = i % GEMM_RS_OUTBOX;
         p = MK_FRESH(p);
         const char *from =
             s->launch->heap + p->outbox + (uint64_t)(blockIdx.x * GEMM_RS_OUTBOX + place) * 2 * part_rows * pitch;
         char *to = s->launch->peers[tile.c_local] + gemm_rs_tile_offset(p, &tile, cta.epoch);
-        for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t half = sender; half < 2; half += senders) {
             uint32_t row = (blockIdx.x % p->cluster * 2 + half) * part_rows;
             uint32_t rows = row >= tile.rows ? 0 : tile.rows - row < part_rows ? tile.rows - row : part_rows;
             ptx_mbar_wait(ptx_shared(&reduce_shared.there[place][half]), i / GEMM_RS_OUTBOX & 1, s->limit_ns);
-            if (half == 0)
+            if (half == sender)
                 cta_copy_open(&cta, tile.c_local, tile.id * p->pieces);
             cta_copy_rows(&cta, from + half * part_rows * pitch, pitch, to + row * tile.cols * p->element_bytes,
-                          tile.cols * p->element_bytes, rows, tile.cols * p->element_bytes / 16);
+                          tile.cols * p->element_bytes, rows, tile.cols * p->element_bytes / 16,
+                          tile.c_local == mk_local_of(&p->topo, p->topo.rank) ? 0 : p->pace * senders);
             __syncwarp();
             if (cta_leads(&cta))
                 ptx_mbar_arrive(ptx_shared(&reduce_shared.taken[place][half]));
         }
-        gemm_rs_after(p, &cta, &tile, MK_TILE_PARTS / p->cluster);
+        gemm_rs_after(p, &cta, &tile, MK_TILE_PARTS / p->cluster / senders);
     }
-    cta_end(&cta);
+    if (!sender)
+        cta_end(&cta);
 }
 
 PTX_FN void gemm_source_beside(struct gemm_source *s, uint32_t warp)
 {
     const struct mk_role_split *split = &s->launch->split;
     uint32_t reducers = mk_role_rides(split, MK_INTER_REDUCE), rider = warp - 2;
+    uint32_t senders = reducers + mk_role_rides(split, MK_INTRA_COMM) < 2 ? 2 : 1;
     enum mk_role role = rider < reducers ? MK_INTER_REDUCE : MK_INTRA_COMM;
     if (role == MK_INTRA_COMM)
         rider -= reducers;
-    if (warp == 1) {
-        reduce_send_tiles(s);
+    if (warp == 1 || (warp == 3 && senders == 2)) {
+        reduce_send_tiles(s, warp == 3, senders);
     } else if (rider < mk_role_rides(split, role)) {
         struct mk_cta cta;
         cta_begin(&cta, s->launch, gpu_rider_of_block(split, role, rider, blockIdx.x), 32);
         cta.number = s->number;
+        cta.pace = role == MK_INTRA_COMM ? reduce_tiles(s->plan)->pace : 0;
         reduce_role(s->plan, &cta);
         cta_end(&cta);
     }

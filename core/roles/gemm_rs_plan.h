@@ -25,6 +25,7 @@ struct gemm_rs_plan {
     uint32_t add;           /* 1: the node's ranks add their tiles to one slot; 0: each stores into its own */
     uint32_t number;        /* enum mk_number of partial sums, staged and sent */
     uint32_t element_bytes; /* of it */
+    uint32_t pace; /* ns that a warp beside the engine takes to push 512 bytes at least; 0: as fast as it goes */
     uint32_t flag_partial, flag_sum;
     uint64_t slab_pitch; /* bytes from slab to slab of partial sums, a multiple of 128 */
     uint64_t staged[2];  /* heap: the slabs, by epoch & 1 */
