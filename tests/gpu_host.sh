@@ -71,12 +71,32 @@ else
     check two_nodes_on_one_gpu $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
     check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
 fi
+# Sums over ranks: the same.
+for op in gemm_rs gemm_ar; do
+    run="$mkernel run $op --exec cuda --check --timeout 5"
+    own=compute=120,inter_reduce=8
+    [ $op = gemm_ar ] && [ "$gpus" -ge 2 ] && own=compute=112,intra_comm=8,inter_reduce=8
+    check ${op}_one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
+    check ${op}_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
+    check ${op}_odd_shape_deterministic $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10 --deterministic
+    check ${op}_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
+    check ${op}_tiles_256x128 $run --gpus "$gpus" --shape $((gpus * 512)),520,1024 --iters 8 --tile 256,128
+    check ${op}_tiles_128x64 $run --gpus "$gpus" --shape $((gpus * 130)),520,72 --iters 8 --tile 128,64
+    check ${op}_dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles $own
+    check ${op}_two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
+    check ${op}_ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4 --timeout 60
+    check ${op}_two_nodes $run --nodes 2 --gpus $(((gpus + 1) / 2)) --nic soft --shape $((gpus * 780)),200,328 --iters 8
+    check ${op}_traced "$mkernel" run $op --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,1024 --iters 3 --trace "$build/gpu.db"
+    check ${op}_summary "$mkernel" trace summary "$build/gpu.db"
+done
 check traced "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 3 --trace "$build/gpu.db"
 check summary "$mkernel" trace summary "$build/gpu.db"
 if command -v compute-sanitizer >/dev/null; then
-    small="$mkernel run ag_gemm --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
-    check memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
-    check racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+    for op in ag_gemm gemm_rs gemm_ar; do
+        small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
+        check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
+        check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
+    done
 else
     skip memcheck "no compute-sanitizer on the PATH"
 fi
@@ -87,6 +107,12 @@ if [ "${2:-}" = bench ]; then
     "$build/tests/gpu_gemm" bench 4 30
     timeout 400 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes $square:$wide --iters 40 --timeout 10 --vs torch --csv "$build/ag_gemm.csv"
     timeout 120 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10 --traced
+    sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096
+    timeout 400 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --vs torch --csv "$build/gemm_rs.csv"
+    timeout 200 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes 16384,16384,2048 --deterministic --iters 40 --timeout 10
+    timeout 400 "$mkernel" bench gemm_ar --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --csv "$build/gemm_ar.csv"
+    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_rs --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
+    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_ar --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
     [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench ag_gemm --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10
 fi
 [ "$failed" = 0 ]
