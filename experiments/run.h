@@ -23,6 +23,7 @@ struct run_options {
     enum mk_op op;
     int exec; /* enum mk_exec, -1: choose */
     uint64_t rails; /* devices of a rank; 0: choose */
+    const char *verbs; /* options of the verbs fabric; NULL: MK_VERBS */
     int fabric, check, deterministic, b_transposed;
     uint64_t shape[3];     /* M, N, K; 0: choose */
     uint64_t attention[5]; /* batch, sequence, heads, kv_heads, head_dim; 0: choose */

@@ -3,6 +3,7 @@
 #include "experiments/nearest.h"
 #include "experiments/options.h"
 #include "backends/nic.h"
+#include "backends/verbs/verbs_options.h"
 #ifdef MK_HAVE_EFA
 #include "backends/efa/efa_options.h"
 #endif
@@ -65,6 +66,8 @@ struct parsed {
     {"rails", OPTION_NUMBERS, AT(o.rails), "N",                                                                      \
      "NICs of each rank, over which its chunks are spread. Default: as many as each GPU has for itself", 1,          \
      NIC_RAILS_MAX},                                                                                                 \
+    {"verbs", OPTION_TEXT, AT(o.verbs), "KEY=VALUE,...",                                                             \
+     "of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... Default: MK_VERBS (docs/NETWORK.md)", .max = 255}, \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
     {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE},       \
@@ -287,6 +290,20 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
         snprintf(error, size, "--fabric efa does not reach GPU memory yet: --exec host, or --fabric verbs");
         return -EINVAL;
     }
+    if (o->verbs && o->fabric) {
+        snprintf(error, size, "--verbs is of --fabric verbs");
+        return -EINVAL;
+    }
+    if (o->verbs && setenv("MK_VERBS", o->verbs, 1)) {
+        snprintf(error, size, "--verbs: %s", strerror(errno));
+        return -errno;
+    }
+#ifdef MK_HAVE_VERBS
+    struct verbs_options verbs;
+    verbs_options_default(&verbs);
+    if (!o->fabric && verbs_options_parse(&verbs, getenv("MK_VERBS"), error, size))
+        return -EINVAL;
+#endif
 #ifdef MK_HAVE_EFA
     struct efa_options efa;
     efa_options_default(&efa);

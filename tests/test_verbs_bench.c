@@ -30,6 +30,7 @@ static void test_arguments(void **state)
     expect("bench fabric --min 64 --max 32", 2, "is more than");
     expect("bench fabric --verbs qps=99", 2, "qps takes 1 to 16");
     expect("bench fabric --verbs lanes=1", 2, "have no 'lanes'");
+    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --verbs qps=99", 2, "qps takes 1 to 16");
     expect("bench fabric --server --client x", 2, "give one");
     expect("bench fabric --server --peer-nic soft1", 2, "its own --nic");
     expect("bench fabric --port 5", 2, "goes with");
@@ -47,6 +48,16 @@ static void test_dead_ends(void **state)
     expect("bench fabric --client 127.0.0.1 --port 1 --timeout 0.2", 3, "no server");
     expect("bench fabric --nic soft --json /nonexistent/x", 3, "cannot write");
     expect("bench ring --json /nonexistent/x", 3, "cannot write");
+}
+
+/* Two tries of 1.07 s each; the defaults would give a silent peer up after 0.5 s. */
+static void test_run_waits_as_asked(void **state)
+{
+    setenv("SOFTNIC", "drop-peer=soft0", 1);
+    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --shape 128,16,32 --verbs timeout=18,retry=1", 3,
+           "transport retry counter exceeded");
+    unsetenv("SOFTNIC");
+    assert_true(r.seconds > 2.1);
 }
 
 /* The value of column `column` in the first line behind the head that begins with `bytes`. */
@@ -103,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_dead_ends),
+        cmocka_unit_test(test_run_waits_as_asked),
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_efa),
     };
