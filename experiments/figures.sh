@@ -6,6 +6,7 @@ echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(
 show() { echo; echo "\$ mkernel $*"; "$mkernel" "$@"; }
 show bench ring
 show bench fabric --nic soft --size 256KB
+show bench fabric --fabric efa --nic soft --size 256KB
 show bench trace
 show bench ag_gemm --exec host --gpus 1 --shape 1024,512,512 --vs blas
 show run ag_gemm --exec host --nodes 3 --gpus 2 --nic soft --shape 390,200,328 --iters 50 --check
