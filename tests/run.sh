@@ -1,37 +1,86 @@
 #!/usr/bin/env bash
-# Runs test programs one after the other and adds up what cmocka says. Usage: run.sh PROGRAM...
-# Each program gets LIMIT seconds (default 300). Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
+# Runs test programs and adds up what cmocka says. Usage: run.sh PROGRAM...
+# JOBS of them run at a time (default: one a core, 4 at most); a script that says `# ALONE` waits for the others. Each gets LIMIT
+# seconds (default 300), or what a script's `# LIMIT=` says; its whole output is in PROGRAM.log.
+# Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
 set -u
 limit=${LIMIT:-300}
-passed=0 failed=0 skipped=0
+jobs=${JOBS:-$(nproc)}
+[ "$jobs" -le 4 ] || [ -n "${JOBS:-}" ] || jobs=4
+passed=0 failed=0 skipped=0 cpu_ms=0
 failures=() skips=()
-for program in "$@"; do
-    name=$(basename "$program")
-    log=$program.log
-    begin=$(date +%s%N)
-    own=$limit # a script may say that it takes longer
-    [[ $program != *.sh ]] || own=$(sed -n 's/^# LIMIT=//p' "$program" | grep . || echo "$limit")
-    timeout -k 10 "$own" "$program" >"$log" 2>&1 </dev/null
+begin=${EPOCHREALTIME/[.,]/}
+declare -A running # program by process
+trap 'kill "${!running[@]}" 2>/dev/null; wait; exit 130' INT TERM
+
+says() { # PROGRAM KEY: what a script's comment says
+    [[ $1 != *.sh ]] || sed -n "s/^# $2\$/yes/p; s/^# $2=//p" "$1"
+}
+
+run() { # PROGRAM: leaves its status, limit and ms in PROGRAM.result, and in the third line its CPU time
+    local own begin=${EPOCHREALTIME/[.,]/} pid rc
+    own=$(says "$1" LIMIT)
+    own=${own:-$limit}
+    timeout -k 20 "$own" "$1" >"$1.log" 2>&1 </dev/null &
+    pid=$!
+    trap 'kill "$pid"' TERM
+    { wait "$pid"; } 2>/dev/null
     rc=$?
-    ms=$((($(date +%s%N) - begin) / 1000000))
+    trap - TERM
+    wait "$pid" 2>/dev/null # where a signal has ended the first
+    { echo "$rc $own $(((${EPOCHREALTIME/[.,]/} - begin) / 1000))"; times; } >"$1.result"
+}
+
+# Of a log what is about failures: not the tests that passed or were skipped.
+about_failures() {
+    awk '/^\[ RUN      \]/ {block = $0; inside = 1; next}
+        inside && /^\[       OK \]|^\[  SKIPPED \]/ {inside = 0; next}
+        inside && /^\[  FAILED  \]/ {print block; inside = 0}
+        inside {block = block "\n" $0; next}
+        {print}
+        END {if (inside) print block}' "$1" | tail -n 400 | sed 's/^/    /'
+}
+
+finished() { # PROGRAM
+    local name=${1##*/} log=$1.log rc own ms cpu p s f x
+    read -r rc own ms <"$1.result"
+    cpu=$(tr ',' '.' <"$1.result" | awk -F '[ms ]+' 'NR == 3 {printf "%d", ($1 * 60 + $2 + $3 * 60 + $4) * 1000}')
     p=$(grep -c '^\[       OK \]' "$log")
     # A skip's reason is the last line that the test printed before it.
     mapfile -t s < <(awk '/^\[ RUN      \]/ {why = ""; next} /^\[  SKIPPED \] [^0-9]/ {print $4 ": " (why == "" ? "no reason given" : why); next} !/^\[/ {if ($0 != "") why = $0}' "$log")
     mapfile -t f < <(awk '/^\[  FAILED  \] [a-zA-Z_]/ {print $4}' "$log" | sort -u)
-    bad=${#f[@]}
-    if [ "$rc" != 0 ] && [ "$bad" = 0 ]; then # died before cmocka could say so
-        bad=1
+    if [ "$rc" != 0 ] && [ "${#f[@]}" = 0 ]; then # died before cmocka could say so
         f=("exit status $rc$([ "$rc" = 124 ] && echo " (over $own s)")")
     fi
-    passed=$((passed + p)) failed=$((failed + bad)) skipped=$((skipped + ${#s[@]}))
-    printf '%-28s %3d passed %3d failed %3d skipped %7d ms\n' "$name" "$p" "$bad" "${#s[@]}" "$ms"
+    passed=$((passed + p)) failed=$((failed + ${#f[@]})) skipped=$((skipped + ${#s[@]})) cpu_ms=$((cpu_ms + cpu))
+    printf '%-28s %3d passed %3d failed %3d skipped %7d ms, %6d ms of CPU\n' "$name" "$p" "${#f[@]}" "${#s[@]}" "$ms" "$cpu"
+    grep -h '^figure: ' "$log" | sed 's/^figure: /    /'
     for x in "${s[@]}"; do skips+=("$name $x"); done
-    if [ "$bad" != 0 ]; then
-        for x in "${f[@]}"; do failures+=("$name $x"); done
-        sed 's/^/    /' "$log" | tail -n 60
-    fi
+    for x in "${f[@]}"; do failures+=("$name $x"); done
+    [ "${#f[@]}" = 0 ] || about_failures "$log"
+}
+
+wait_one() {
+    local pid
+    wait -n -p pid "${!running[@]}"
+    finished "${running[$pid]}"
+    unset "running[$pid]"
+}
+
+start() {
+    run "$1" &
+    running[$!]=$1
+    while [ "${#running[@]}" -ge "$2" ]; do wait_one; done
+}
+
+alone=()
+for program in "$@"; do
+    if [ -n "$(says "$program" ALONE)" ]; then alone+=("$program"); else start "$program" "$jobs"; fi
 done
+while [ "${#running[@]}" -gt 0 ]; do wait_one; done
+for program in "${alone[@]}"; do start "$program" 1; done
+
 for x in "${skips[@]}"; do echo "skipped: $x"; done
 for x in "${failures[@]}"; do echo "FAILED: $x"; done
-echo "$passed passed, $failed failed, $skipped skipped"
+echo "$passed passed, $failed failed, $skipped skipped in $(((${EPOCHREALTIME/[.,]/} - begin) / 1000000)) s, $((cpu_ms / 1000)) s of CPU"
 [ "$failed" = 0 ]
