@@ -11,7 +11,7 @@ mkernel=$build/mkernel
 native=${NATIVE:-}
 nic=rxe0
 [ -z "$native" ] || nic=${NIC:-rxe0}
-checks="boot info_names_the_command info_names_rights control_write_bw ag_gemm_on_one_device limits_by_query mtu_1024 without_a_network"
+checks="boot info_names_the_commands info_names_rights control_write_bw ag_gemm_on_one_device limits_by_query mtu_1024 without_a_network"
 [ -z "$native" ] || checks="control_write_bw ag_gemm_on_one_device limits_by_query"
 
 reason=
@@ -29,7 +29,7 @@ command -v ib_write_bw >/dev/null || reason="perftest is not installed"
 rm -rf "$build/rxe/one"
 vm_open "$build/rxe/one" "$build/rxe"
 trap vm_close EXIT
-trap 'exit 1' INT TERM
+trap 'check_stopped; vm_consoles >&"$check_out"; exit 1' INT TERM
 
 # SECONDS COMMAND: on the node, or here; shows what it said.
 node() {
@@ -49,12 +49,25 @@ check_boot() {
     vm_ready 0 100 && node 20 "rdma link show rxe0/1 | grep ACTIVE"
 }
 
-# What it advises is done as it stands there.
-check_info_names_the_command() {
-    node 60 "rdma link delete rxe0
-        advice=\$($mkernel info | sed -n 's/^ *\(rdma link add .*\)#.*/\1/p')
-        echo \"advice: \$advice\"
-        \$advice && $mkernel info | grep -x 'NIC  *rxe0: active, rdma_rxe, Ethernet, MTU 4096,.* on eth0,.*'"
+# A laptop after its start: the module is on its disk and no more. What is advised is done as it stands there, line by line. The machine's root
+# is the host's, which has other modules, so the laptop gets a root of its own, with the host's folders and this kernel's modules.
+check_info_names_the_commands() {
+    node 60 "root=/dev/shm/laptop
+        mkdir -p \$root/lib /dev/shm/bin && ln -s /usr/lib/* \$root/lib/ && rm -f \$root/lib/modules && mv /dev/shm/modules \$root/lib/modules || exit
+        ln -s \$(command -v busybox) /dev/shm/bin/modprobe # kmod may not be installed
+        for entry in /*; do
+            case \$entry in /lib) continue ;; esac
+            if [ -L \$entry ]; then cp -P \$entry \$root/; elif [ -d \$entry ]; then mkdir \$root\$entry && mount --rbind \$entry \$root\$entry; fi
+        done
+        busybox rmmod rdma_rxe && busybox rmmod crc32_generic || exit
+        laptop() { chroot \$root /usr/bin/env PATH=/dev/shm/bin:\$PATH \"\$@\"; }
+        laptop $mkernel info >/dev/shm/info
+        grep -x 'soft-RoCE module rdma_rxe on disk, not loaded, 0 rxe devices;.*' /dev/shm/info || exit
+        sed -n '/^would help/,\$ s/^  \([^(#]*\).*/\1/p' /dev/shm/info | tee /dev/shm/advice
+        [ \$(grep -cx 'modprobe crc32_generic; modprobe rdma_rxe *\|rdma link add rxe0 type rxe netdev eth0 *' /dev/shm/advice) = 2 ] || exit
+        laptop bash -e /dev/shm/advice || exit
+        $mkernel info | tee /dev/shm/info | grep -x 'soft-RoCE module rdma_rxe loaded, 1 rxe device; .*' &&
+        grep -x 'NIC  *rxe0: active, rdma_rxe, Ethernet, MTU 4096,.* on eth0,.*' /dev/shm/info"
 }
 
 # The setup itself works, by other people's program, with a timeout that a slow machine's acknowledgements keep.
@@ -63,9 +76,13 @@ check_control_write_bw() {
     node 60 "$write_bw & for i in \$(seq 40); do $write_bw localhost 2>/dev/null && break; sleep 0.25; done; wait \$!"
 }
 
-# As docs/SOFT_ROCE.md has it, with a shape for a slow machine.
+# As docs/SOFT_ROCE.md has it, with a shape for a slow machine; the device has counted the packets.
 check_ag_gemm_on_one_device() {
-    node 90 "$mkernel run ag_gemm --nodes 2 --gpus 1 --nic $nic --shape 256,16,128 --iters 3 --check --timeout 60"
+    node 90 "packets() { cat /sys/class/infiniband/$nic/ports/1/hw_counters/sent_pkts; }
+        begin=\$(packets)
+        $mkernel run ag_gemm --nodes 2 --gpus 1 --nic $nic --shape 256,16,128 --iters 3 --check --timeout 60 || exit
+        echo \"\$((\$(packets) - begin)) packets were sent\"
+        [ \$((\$(packets) - begin)) -ge 16 ]"
 }
 
 # Where a user may not open the device, or lock memory, the commands that help; the run says the same in its own words.

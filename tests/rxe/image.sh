@@ -47,18 +47,18 @@ version=$(basename "$tree")
 # Modules may be compressed, which busybox's modprobe does not read: first all, plain, to learn what needs what.
 all=$new/all/lib/modules/$version
 own=$new/root/lib/modules/$version
-mkdir -p "$all" "$own"
+mkdir -p "$all/kernel" "$own/kernel"
 find "$tree/kernel" -name '*.ko*' | grep -E '/(crypto|lib|net|fs|arch|drivers/(virtio|net|infiniband))/' | while read -r file; do
     case $file in
-    *.ko) ln -s "$file" "$all/" ;;
-    *.xz) xz -dc "$file" >"$all/$(basename "$file" .xz)" ;;
-    *.zst) zstd -qdc "$file" >"$all/$(basename "$file" .zst)" ;;
+    *.ko) ln -s "$file" "$all/kernel/" ;;
+    *.xz) xz -dc "$file" >"$all/kernel/$(basename "$file" .xz)" ;;
+    *.zst) zstd -qdc "$file" >"$all/kernel/$(basename "$file" .zst)" ;;
     esac
 done
 busybox depmod -b "$new/all" "$version"
 for m in $modules; do # one that is built into the kernel has no line
     sed -n "s/^\(.*\/\)\{0,1\}$m\.ko:/$m.ko /p" "$all/modules.dep"
-done | tr ' ' '\n' | sed 's/.*\///' | sort -u | while read -r file; do [ -z "$file" ] || cp -L "$all/$file" "$own/"; done
+done | tr ' ' '\n' | sed 's/.*\///' | sort -u | while read -r file; do [ -z "$file" ] || cp -L "$all/kernel/$file" "$own/kernel/"; done
 busybox depmod -b "$new/root" "$version"
 
 mkdir "$new/root/bin" "$new/root/host" "$new/root/proc" "$new/root/sys" "$new/root/dev"
