@@ -212,9 +212,11 @@ static void survey_soft(struct nic_survey *s)
     if (verbs_api_open(&api, VERBS_SOFT, s->soft_problem, sizeof s->soft_problem))
         return;
     int why = list_devices(s, &api, 1);
-    if (why)
-        snprintf(s->soft_problem, sizeof s->soft_problem, "cannot list devices: %s%s", strerror(why),
-                 why == EINVAL ? " (the options in SOFTNIC)" : "");
+    const char *options = why == EINVAL && api.soft_error ? api.soft_error() : "";
+    if (*options)
+        snprintf(s->soft_problem, sizeof s->soft_problem, "%s", options);
+    else if (why)
+        snprintf(s->soft_problem, sizeof s->soft_problem, "cannot list devices: %s", strerror(why));
 }
 #else
 static const char without[] = "this build is without verbs: install libibverbs-dev, build again";

@@ -35,7 +35,7 @@ struct nic_survey {
     int verbs_in_build; /* built with <infiniband/verbs.h> */
     char library[256];  /* libibverbs as loaded; "": see library_problem */
     char library_problem[160];
-    char soft_problem[160]; /* why softnic is not there; "": it is */
+    char soft_problem[320]; /* why softnic is not there; "": it is */
     uint64_t memlock;       /* bytes that this process may lock; UINT64_MAX: no limit */
     int uverbs_module;      /* 2 loaded, 1 on disk, 0 not found */
     int rxe_module;
@@ -82,7 +82,7 @@ struct nic_choice {
  * (kernel devices that are up; where there is none, softnic's). Of those, by distance from the rank's GPU, else from the
  * NUMA node that its process is bound to, else in turn by local rank: topology_choose. Every rank of a node that asks with
  * the same places gets the answer that the others count on. Opens devices for a moment. 0, -ENODEV (none, or not this one),
- * -EINVAL (names of two libraries, or twice the same) or -ENOMEM, with one sentence in `error`. */
+ * -EINVAL (names of two libraries, or twice the same; more rails than devices) or -ENOMEM, with one sentence in `error`. */
 int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size);
 
 #endif

@@ -30,7 +30,11 @@ static int add_name(struct candidates *c, const struct nic_survey *s, const char
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
         n = strcmp(s->nics[i].name, name) ? NULL : &s->nics[i];
-    if (!n)
+    if (!n && !strcmp(name, "soft"))
+        snprintf(error, error_size, "soft is all of softnic's devices and stands alone; name them (soft0,soft1) in a list");
+    else if (!n && s->soft_problem[0] && !strncmp(name, "soft", 4))
+        snprintf(error, error_size, "there is no NIC %s: %s", name, s->soft_problem);
+    else if (!n)
         snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
                  name);
     else if (!usable(n, efa))
@@ -155,6 +159,11 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
              : request->local_rank < request->local_ranks
                  ? find_candidates(&c, s, request, error, error_size)
                  : -EINVAL;
+    if (!rc && request->rails > c.count) {
+        snprintf(error, error_size, "%u NICs for each rank are asked for, and there %s %u that may be used", request->rails,
+                 c.count == 1 ? "is" : "are", c.count);
+        rc = -EINVAL;
+    }
     if (!rc)
         rc = choose(out, &c, request);
     if (rc && !error[0])

@@ -310,6 +310,11 @@ static const struct {
     {"count", set_count},       {"efa-caps", set_efa_caps},
 };
 
+static bool has_device(const struct softnic_options *o, int device)
+{
+    return device < 0 || (device < SOFTNIC_EFA_FIRST ? device < (int)o->devices : device - SOFTNIC_EFA_FIRST < (int)o->efa);
+}
+
 int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
 {
     enum { KEYS = sizeof(keys) / sizeof(keys[0]) };
@@ -357,6 +362,11 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value, want);
             return -EINVAL;
         }
+    }
+    if (!has_device(&result, result.only_device) || !has_device(&result, result.drop_device)) {
+        snprintf(error, error_size, "SOFTNIC: %s names a device that is not there: soft0 to soft%u and %u EFA devices are",
+                 has_device(&result, result.only_device) ? "drop-peer" : "only", result.devices - 1, result.efa);
+        return -EINVAL;
     }
     *options = result;
     return 0;

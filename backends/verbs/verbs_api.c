@@ -82,6 +82,7 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
         {"ibv_reg_mr_iova2", &api->reg_mr_iova2, 1},
         {"ibv_reg_dmabuf_mr", &api->reg_dmabuf_mr, 1},
         {"_ibv_query_gid_ex", &api->query_gid_ex, 1},
+        {"softnic_error", &api->soft_error, 1},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(library, functions[i].name);

@@ -42,6 +42,9 @@ struct verbs_api {
     __typeof__(ibv_reg_mr_iova2) *reg_mr_iova2;
     __typeof__(ibv_reg_dmabuf_mr) *reg_dmabuf_mr;
     __typeof__(_ibv_query_gid_ex) *query_gid_ex;
+
+    /* softnic's own: what it did not understand of its options; "": nothing. NULL in other libraries. */
+    const char *(*soft_error)(void);
 };
 
 /* Loads the library and fills *api. The library stays loaded for the life of the process (providers keep
