@@ -3,6 +3,7 @@
 #include "experiments/bench_fabric.h"
 #include "experiments/commands.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -361,6 +362,31 @@ static int run_remote(const struct arguments *a)
     return status;
 }
 
+/* Whether both ends on this machine have NICs, told before either begins. */
+static int check_nics(const struct arguments *a, char *error, size_t size)
+{
+    const char *names[] = {a->nic, a->peer_nic ? a->peer_nic : a->nic};
+    struct nic_choice choice;
+    for (uint32_t i = 0; i < (a->peer_nic ? 2 : 1); i++) {
+        struct nic_request request = {
+            .names = names[i], .efa = a->fabric, .rails = (uint32_t)a->rails, .local_rank = i, .local_ranks = 2};
+        int rc = nic_choose(&choice, &request, error, size);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int check_files(const struct arguments *a, char *error, size_t size)
+{
+    if (output_same(a->csv, a->json)) {
+        snprintf(error, size, "--csv and --json name the same file %s", a->csv);
+        return -EINVAL;
+    }
+    int rc = output_check("--csv", a->csv, OUTPUT_WRITTEN, error, size);
+    return rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
+}
+
 static int check_fabric(const struct arguments *a, char *error, size_t size)
 {
     struct verbs_options verbs;
@@ -370,8 +396,14 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
     struct efa_options efa;
     efa_options_default(&efa);
     rc = rc ? rc : efa_options_parse(&efa, a->efa, error, size);
+#else
+    if (a->fabric && !rc) {
+        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
+        rc = -EINVAL;
+    }
 #endif
-    return rc;
+    rc = rc ? rc : check_nics(a, error, size);
+    return rc ? rc : check_files(a, error, size);
 }
 
 static int check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
@@ -408,7 +440,7 @@ int bench_fabric(int argc, char **argv)
                           .port = 18515,
                           .timeout_ns = MK_TIMEOUT_NS};
     struct options_found found;
-    char error[256];
+    char error[512];
     int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
     if (!rc && found.help) {
         options_help(&table, stdout);

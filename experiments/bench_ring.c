@@ -2,6 +2,7 @@
  * over a fabric that takes every put and completes it at once. */
 #include "experiments/commands.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
 #include "backends/proxy.h"
 
 #include <errno.h>
@@ -207,6 +208,8 @@ int bench_ring(int argc, char **argv)
     else if (!rc && a.capacity & (a.capacity - 1))
         rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu",
                       (unsigned long long)a.capacity);
+    if (!rc)
+        rc = output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error);
     if (rc) {
         fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
         return STATUS_USAGE;

@@ -1,6 +1,7 @@
 /* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
 #include "experiments/commands.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
 #include "tracer/generate.h"
 #include "tracer/store.h"
 
@@ -21,7 +22,7 @@ static const struct option_spec specs[] = {
      .type = OPTION_NUMBERS,
      .offset = offsetof(struct bench, events),
      .value = "N",
-     .help = "at least so many events",
+     .help = "at least so many events. Default 2000000",
      .min = 1,
      .max = 100000000},
     {.name = "nodes",
@@ -113,9 +114,13 @@ int bench_trace(int argc, char **argv)
     struct options_found found;
     struct trace_part *parts = NULL;
     char error[512], path[64];
-    if (options_parse(&table, argc, argv, &b, &found, error, sizeof error) ||
-        (!found.help && found.word_count)) {
-        fprintf(stderr, "mkernel bench trace: %s\n", found.word_count ? "it takes options only" : error);
+    int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
+    if (!bad && !found.help && found.word_count)
+        bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
+    if (!bad && !found.help)
+        bad = output_check("--file", b.file, OUTPUT_REPLACED, error, sizeof error);
+    if (bad) {
+        fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n", error);
         return STATUS_USAGE;
     }
     if (found.help) {

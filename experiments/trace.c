@@ -2,6 +2,7 @@
 #include "experiments/commands.h"
 #include "experiments/nearest.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
 #include "experiments/trace_cli.h"
 #include "tracer/generate.h"
 
@@ -195,8 +196,14 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
                                 .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1};
     if (what.to < what.from)
         return refuse("export", "--to lies before --from");
-    if (trace_open(&db, f->words[0], error, size))
+    if (output_check("--out", a->out, OUTPUT_WRITTEN, error, size) || trace_open(&db, f->words[0], error, size))
         return refuse("export", error);
+    int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
+    if (what.rank >= ranks) {
+        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld", (long long)what.rank, (long long)ranks - 1);
+        sqlite3_close(db);
+        return refuse("export", error);
+    }
     FILE *out = a->out ? fopen(a->out, "w") : stdout;
     if (!out) {
         snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
@@ -264,6 +271,8 @@ static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t 
 static int run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
+    if (f->word_count > 1 && !*f->words[1])
+        return refuse("sql", "the query is empty");
     if (trace_open(&db, f->words[0], error, size))
         return refuse("sql", error);
     const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) "
@@ -280,7 +289,7 @@ static int run_plot(struct asked *a, struct options_found *f, char *error, size_
     const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
     if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
         return refuse("plot", "--out must end in .png or .svg");
-    if (trace_open(&db, f->words[0], error, size))
+    if ((!a->script && output_check("--out", out, OUTPUT_WRITTEN, error, size)) || trace_open(&db, f->words[0], error, size))
         return refuse("plot", error);
     int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
                        : trace_plot(db, a->kind, a->launch, out, error, size);
@@ -293,6 +302,8 @@ static int run_plot(struct asked *a, struct options_found *f, char *error, size_
 static int run_generate(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     char command[160];
+    if (output_check("FILE", f->words[0], OUTPUT_REPLACED, error, size))
+        return refuse("generate", error);
     snprintf(command, sizeof command,
              "mkernel trace generate --events %llu --nodes %llu --gpus %llu --seed %llu",
              (unsigned long long)a->events, (unsigned long long)a->nodes, (unsigned long long)a->gpus,
@@ -351,8 +362,11 @@ int command_trace(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(argv[1], names[i]))
             continue;
-        if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error))
+        if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error)) {
+            size_t used = strlen(error);
+            snprintf(error + used, sizeof error - used, "; `mkernel trace %s --help` tells more", names[i]);
             return refuse(names[i], error);
+        }
         if (f.help) {
             options_help(commands[i].table, stdout);
             return STATUS_DONE;

@@ -2,6 +2,7 @@
 #include "experiments/trace_cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -258,6 +259,9 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
     }
     pid_t child = rc ? -1 : fork();
     if (child == 0) {
+        int null = open("/dev/null", O_WRONLY); /* its complaints are many lines */
+        if (null >= 0)
+            dup2(null, STDERR_FILENO);
         execlp("gnuplot", "gnuplot", name, (char *)NULL);
         _exit(127);
     }
@@ -268,7 +272,7 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
         snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
         rc = -ENOENT;
     } else if (!rc && (!WIFEXITED(status) || WEXITSTATUS(status))) {
-        snprintf(error, size, "gnuplot could not draw '%s'", path);
+        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told", path);
         rc = -EIO;
     }
     unlink(name);

@@ -256,7 +256,7 @@ static void test_commands(void **state)
     expect("trace diff /none", 2, "two trace files");
     expect("trace export --help", 0, "--chrome");
     expect("trace generate x --events 0", 2, "events");
-    expect("trace generate /none/x.db --events 10 --nodes 1 --gpus 2 --ctas 12", 3, "No such file");
+    expect("trace generate /none/x.db --events 10 --nodes 1 --gpus 2 --ctas 12", 2, "No such file");
     snprintf(line, sizeof line, "trace summary %s", file);
     expect(line, 0, "overlap");
     snprintf(line, sizeof line, "trace diff %s %s", file, file);

@@ -43,11 +43,11 @@ static void test_arguments(void **state)
 
 static void test_dead_ends(void **state)
 {
-    expect("bench fabric --nic nosuch", 3, "there is no NIC nosuch");
-    expect("bench fabric --nic soft --peer-nic nosuch", 3, "the other end: there is no NIC nosuch");
+    expect("bench fabric --nic nosuch", 2, "there is no NIC nosuch");
+    expect("bench fabric --nic soft --peer-nic nosuch", 2, "there is no NIC nosuch");
     expect("bench fabric --client 127.0.0.1 --port 1 --timeout 0.2", 3, "no server");
-    expect("bench fabric --nic soft --json /nonexistent/x", 3, "cannot write");
-    expect("bench ring --json /nonexistent/x", 3, "cannot write");
+    expect("bench fabric --nic soft --json /nonexistent/x", 2, "cannot be written");
+    expect("bench ring --json /nonexistent/x", 2, "cannot be written");
 }
 
 /* Two tries of 1.07 s each; the defaults would give a silent peer up after 0.5 s. */
@@ -99,7 +99,7 @@ static void test_efa(void **state)
 {
 #ifdef MK_HAVE_EFA
     expect("bench fabric --fabric efa --efa window=1", 2, "window takes 8 to 256");
-    expect("bench fabric --fabric efa --nic soft0", 3, "soft0");
+    expect("bench fabric --fabric efa --nic soft0", 2, "soft0");
     expect("bench fabric --fabric efa --nic soft --rails 2 --size 192KB --iters 300 --efa window=16", 0, "+softefa");
     assert_true(column_of(r.out_text, "BW peak", "196608", 1) == 300);
     assert_true(column_of(r.out_text, "t_min", "196608", 1) == 300);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tracer/sql.h"
@@ -95,6 +96,11 @@ static int write_temporary(const struct trace_data *d, const char *temporary, ch
 int store_write(const struct trace_data *d, const char *path, char *error, size_t size)
 {
     size_t length = strlen(path) + 32;
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) { /* the rename would put a file in a device's place */
+        snprintf(error, size, "the trace could not be written to '%s': that is no regular file", path);
+        return -EEXIST;
+    }
     char *temporary = malloc(length);
     if (!temporary) {
         snprintf(error, size, "the trace could not be written: out of memory");

@@ -102,7 +102,7 @@ int script_read(struct script *s, const char *path, char *error, int error_size)
         rc = add_line(s, line);
     }
     if (!rc && ferror(f))
-        rc = -EIO;
+        rc = errno == EISDIR ? -EISDIR : -EIO;
     fclose(f);
     if (rc == -EINVAL)
         snprintf(error, (size_t)error_size,

@@ -1,0 +1,64 @@
+#include "experiments/output_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int refuse(const char *option, const char *path, const char *why, char *error, size_t size)
+{
+    snprintf(error, size, "%s %s cannot be written: %s", option, *path ? path : "''", why);
+    return -EINVAL;
+}
+
+/* Makes a file and takes it away again. 0 or an errno. */
+static int try_to_make(const char *path, int flags)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    if (fd < 0)
+        return errno;
+    close(fd);
+    if (flags & O_EXCL)
+        unlink(path);
+    return 0;
+}
+
+int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t size)
+{
+    struct stat file, link;
+    char beside[PATH_MAX + 32];
+    if (!path)
+        return 0;
+    if (!*path)
+        return refuse(option, path, "it has no name", error, size);
+    if (!strcmp(path, "-"))
+        return refuse(option, path, "standard output is /dev/stdout", error, size);
+    int there = stat(path, &file) == 0, why = there ? 0 : errno;
+    if (!there && why != ENOENT)
+        return refuse(option, path, strerror(why), error, size);
+    if (there && S_ISDIR(file.st_mode))
+        return refuse(option, path, "it is a folder", error, size);
+    if (there && kind == OUTPUT_REPLACED && !S_ISREG(file.st_mode))
+        return refuse(option, path, "it is a device, pipe or socket, and a file would take its place", error, size);
+    if (there && access(path, W_OK))
+        return refuse(option, path, strerror(errno), error, size);
+    if (kind == OUTPUT_REPLACED) {
+        snprintf(beside, sizeof beside, "%s.%ld.partial", path, (long)getpid());
+        why = try_to_make(beside, O_EXCL);
+    } else if (!there) {
+        why = try_to_make(path, lstat(path, &link) ? O_EXCL : 0);
+    }
+    return why ? refuse(option, path, strerror(why), error, size) : 0;
+}
+
+int output_same(const char *one, const char *other)
+{
+    struct stat a, b;
+    if (!one || !other)
+        return 0;
+    return !strcmp(one, other) ||
+           (!stat(one, &a) && !stat(other, &b) && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+}

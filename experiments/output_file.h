@@ -1,0 +1,20 @@
+/* Whether a file that a command is to write can be written, asked before anything starts: nobody should lose a run, or a
+ * device node, to a typing error. */
+#ifndef MK_OUTPUT_FILE_H
+#define MK_OUTPUT_FILE_H
+
+#include <stddef.h>
+
+enum output_kind {
+    OUTPUT_WRITTEN,  /* opened and written: a pipe or /dev/stdout will do */
+    OUTPUT_REPLACED, /* made under another name in the same folder and renamed: only a regular file may be there */
+};
+
+/* `option` is how sentences call it ("--json"). A path of NULL is none, and right. Leaves nothing behind but, where `path` is
+ * a link to a file that is not there yet, that file. 0, or -EINVAL with a sentence. */
+int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t error_size);
+
+/* Whether two of them are one file. NULL is none. */
+int output_same(const char *one, const char *other);
+
+#endif
