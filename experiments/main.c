@@ -2,8 +2,11 @@
 #include "experiments/commands.h"
 #include "experiments/nearest.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -44,7 +47,27 @@ static void print_help(void)
            "`mkernel COMMAND --help` tells more.\n");
 }
 
-int main(int argc, char **argv)
+/* A closed standard descriptor would be handed to the next socket or file, and sentences would go there. Opened the
+ * wrong way round it stays what it was: nothing can be read from or written to it. */
+static void keep_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+            return;
+}
+
+/* What was printed must have arrived, whoever printed it. */
+static int close_output(const char *name, int status)
+{
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || status != STATUS_DONE)
+        return status;
+    fprintf(stderr, "mkernel%s%s: the output could not be written: %s\n", *name ? " " : "", name,
+            strerror(errno ? errno : EIO));
+    return STATUS_FAILED;
+}
+
+static int dispatch(int argc, char **argv)
 {
     struct command all[16];
     size_t count = commands(all);
@@ -76,4 +99,10 @@ int main(int argc, char **argv)
     fprintf(stderr, "mkernel: there is no command %s%s%s%s; `mkernel --help` lists them\n", argv[1],
             near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     return STATUS_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    keep_standard_descriptors();
+    return close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "", dispatch(argc, argv));
 }

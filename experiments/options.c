@@ -149,6 +149,8 @@ static int parse_roles(const char *text, struct mk_role_split *out, char *error,
         if (!*c)
             break;
     }
+    if (!mk_total_ctas(&split)) /* to a plan that would say: choose */
+        return refuse(error, size, "--roles %s leaves no CTA", text);
     *out = split;
     return 0;
 }

@@ -15,7 +15,11 @@
 /* The one sentence on stderr that says how it ended. */
 static int say(const struct run_options *o, int status, const char *sentence)
 {
-    fprintf(stderr, "mkernel %s %s: %s\n", o->bench ? "bench" : "run", plan_op_name(o->op), sentence);
+    const char *op = plan_op_name(o->op); /* a failure's sentence begins with it, too */
+    size_t length = strlen(op);
+    if (!strncmp(sentence, op, length) && !strncmp(sentence + length, ": ", 2))
+        sentence += length + 2;
+    fprintf(stderr, "mkernel %s %s: %s\n", o->bench ? "bench" : "run", op, sentence);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "experiments/gpu.h"
 #include "experiments/nearest.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
 #ifdef MK_HAVE_EFA
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
+#define AG_GEMM (1u << MK_OP_AG_GEMM)
 #define ATTENTION (1u << MK_OP_RING_ATTENTION)
 #define MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
 #define DEFAULT_BURST 4
@@ -74,13 +76,13 @@ struct parsed {
     {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
      1 << 24, .contexts = GEMMS | ATTENTION | MOE},                                                                                    \
     {"slices", OPTION_NUMBERS, AT(o.slices), "N", "runs of columns of a chunk that arrive one after the other (ag_gemm, one node)", 1, 16,    \
-     .contexts = GEMMS},                                                                                             \
+     .contexts = AG_GEMM},                                                                                           \
     {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk or slice that different CTAs push over NVLink", 1, 64,    \
      .contexts = GEMMS},                                                                                             \
     {"pace", OPTION_NUMBERS, AT(o.pace), "NS", "time that a warp beside the engine takes to push 512 bytes at least; 1: none (cuda)", 1, 100000, \
      .contexts = GEMMS},                                                                                             \
-    {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL,    \
-     .contexts = GEMMS},                                                                                               \
+    {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once (ag_gemm)", 1, MK_MAX_LOCAL,    \
+     .contexts = AG_GEMM},                                                                                             \
     {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
      .words = layouts, .word_count = 2, .contexts = GEMMS | MOE},                                                          \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench)", 1,   \
@@ -141,7 +143,7 @@ static const struct option_table bench_table = {
     "slowest rank. A wrong result prints no speed. OP as for `mkernel run`.",
     bench_specs, sizeof bench_specs / sizeof *bench_specs,
     "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"
-    "  mkernel bench ag_gemm --shape 8192,1024,8192 --csv bench.csv\n"
+    "  mkernel bench ag_gemm --exec cuda --shape 8192,1024,8192 --csv bench.csv\n"
     "  mkernel bench fabric --help\n"};
 
 static int find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
@@ -200,20 +202,32 @@ int run_options_parse(int argc, char **argv, int bench, struct run_options *o, c
     return result;
 }
 
-/* Whether a result file could be written, tried before anything starts: nobody should lose a run to a typing
- * error. */
-static int check_writable(const char *option, const char *path, char *error, size_t size)
+/* Result files that could not be written are told before anything starts. */
+static int check_files(const struct run_options *o, char *error, size_t size)
 {
-    if (!path || (access(path, F_OK) == 0 && access(path, W_OK) == 0))
-        return 0;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        snprintf(error, size, "--%s %s cannot be written: %s", option, path, strerror(errno));
+    if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
+        snprintf(error, size, "%s and --json name the same file %s", output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
         return -EINVAL;
     }
-    close(fd);
-    unlink(path);
-    return 0;
+    int result = output_check("--trace", o->trace, OUTPUT_REPLACED, error, size);
+    result = result ? result : output_check("--json", o->json, OUTPUT_WRITTEN, error, size);
+    return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
+}
+
+/* What would be ignored is refused. */
+static int check_exec_options(const struct run_options *o, char *error, size_t size)
+{
+    const char *only = NULL;
+    int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
+    if (!cuda)
+        only = o->shapes ? "--shapes" : o->traced ? "--traced" : o->pace ? "--pace" : torch ? "--vs torch" : NULL;
+    else if (o->vs && !torch)
+        only = "--vs blas";
+    if (only)
+        snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only, cuda ? "host" : "cuda", cuda ? "cuda" : "host");
+    else if (o->shapes && o->shape[0])
+        snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
+    return only || (o->shapes && o->shape[0]) ? -EINVAL : 0;
 }
 
 static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
@@ -278,6 +292,12 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
                                   .rails = (uint32_t)o->rails,
                                   .local_ranks = (uint32_t)o->gpus,
                                   .places = places};
+#ifdef MK_HAVE_VERBS
+    struct verbs_options verbs;
+    verbs_options_default(&verbs);
+    if (o->verbs && verbs_options_parse(&verbs, o->verbs, error, size))
+        return -EINVAL;
+#endif
     if (o->nodes == 1)
         return 0;
 #ifndef MK_HAVE_EFA
@@ -299,8 +319,6 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
         return -errno;
     }
 #ifdef MK_HAVE_VERBS
-    struct verbs_options verbs;
-    verbs_options_default(&verbs);
     if (!o->fabric && verbs_options_parse(&verbs, getenv("MK_VERBS"), error, size))
         return -EINVAL;
 #endif
@@ -379,13 +397,10 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
     if (!result)
         result = choose_nic(job, &gpus, error, error_size);
-    if (!result && job->identity.rank == 0) {
-        result = check_writable("trace", o->trace, error, error_size);
-        if (!result)
-            result = check_writable("json", o->json, error, error_size);
-        if (!result)
-            result = check_writable("csv", o->csv, error, error_size);
-    }
+    if (!result)
+        result = check_exec_options(&job->options, error, error_size);
+    if (!result && job->identity.rank == 0)
+        result = check_files(o, error, error_size);
     if (result)
         return result;
     choose_shape(job);

@@ -1,0 +1,167 @@
+/* What a command would ignore or could not write it refuses before it starts, nothing but a regular file is ever replaced,
+ * and output that did not arrive is no success. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sys/stat.h>
+
+static struct command_run r;
+static char folder[64];
+
+static void judge(const char *what, int status, const char *says)
+{
+    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
+        fail_msg("%s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", what, r.status, status, r.out_text,
+                 r.err_text, says);
+}
+
+static void refuses(const char *line, const char *says)
+{
+    command_start(&r, line, NULL);
+    command_finish(&r, 20);
+    judge(line, 2, says);
+    if (command_lines(r.err_text) != 1 || r.out_used)
+        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
+}
+
+/* `mkernel`, its arguments and what the shell does with its descriptors. */
+static void in_shell(const char *line)
+{
+    static char mkernel[4096], script[8192];
+    command_path(mkernel, sizeof mkernel);
+    snprintf(script, sizeof script, "%s %s", mkernel, line);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
+    command_finish(&r, 60);
+}
+
+static void test_ignored(void **state)
+{
+    refuses("run ag_gemm --exec host --pace 5", "--pace is for --exec cuda");
+    refuses("bench ag_gemm --exec host --vs torch", "--vs torch is for --exec cuda");
+    refuses("bench ag_gemm --exec host --traced", "--traced is for --exec cuda");
+    refuses("bench ag_gemm --exec host --shapes 8,8,8:16,8,8", "--shapes is for --exec cuda");
+    refuses("run gemm_rs --exec host --slices 2", "gemm_rs does not take --slices");
+    refuses("run gemm_ar --exec host --width 1", "gemm_ar does not take --width");
+    refuses("run ag_gemm --exec host --roles compute=0", "leaves no CTA");
+    refuses("run ag_gemm --exec host --roles compute=0,intra_comm=0", "leaves no CTA");
+}
+
+static void test_network(void **state)
+{
+    refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'"); /* one node: not used, and wrong all the same */
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3", "3 NICs for each rank are asked for");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft0 --rails 2", "there is 1 that may be used");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft0,soft", "soft is all of softnic's devices");
+    refuses("bench fabric --nic nosuch0", "no NIC nosuch0");
+    refuses("bench fabric --nic soft --peer-nic nosuch0", "no NIC nosuch0");
+    refuses("bench fabric --nic soft0 --fabric efa", "no EFA device");
+}
+
+static void test_softnic_options(void **state)
+{
+    static const char *const lines[] = {"run ag_gemm --exec host --nodes 2 --nic soft", "bench fabric --nic soft0"};
+    static const char *const wrong[][2] = {{"SOFTNIC=bogus=1", "unknown key \"bogus\""},
+                                           {"SOFTNIC=bw=5", "bw=5: the value must be"},
+                                           {"SOFTNIC=latency=1us,latency=2us", "latency is given twice"},
+                                           {"SOFTNIC=only=soft9", "only names a device that is not there"},
+                                           {"SOFTNIC=devices=1,drop-peer=soft1", "drop-peer names a device"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        for (size_t l = 0; l < 2; l++) {
+            command_start(&r, lines[l], wrong[i][0], NULL);
+            command_finish(&r, 20);
+            judge(wrong[i][0], 2, wrong[i][1]);
+        }
+}
+
+/* A line with the folder's name in it. */
+static const char *at(const char *format)
+{
+    static char line[512];
+    snprintf(line, sizeof line, format, folder, folder);
+    return line;
+}
+
+static void test_files(void **state)
+{
+    struct stat there;
+    char fifo[80];
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    refuses(at("run ag_gemm --exec host --trace %s"), "it is a folder");
+    refuses(at("run ag_gemm --exec host --json %s"), "it is a folder");
+    refuses(at("run ag_gemm --exec host --trace %s/fifo"), "a file would take its place");
+    refuses(at("trace generate %s/fifo --events 1"), "a file would take its place");
+    refuses(at("bench trace --events 1 --file %s/fifo"), "a file would take its place");
+    assert_true(stat(fifo, &there) == 0 && S_ISFIFO(there.st_mode));
+    refuses(at("run ag_gemm --exec host --trace %s/same --json %s/same"), "name the same file");
+    refuses(at("bench ag_gemm --exec host --csv %s/same --json %s/same"), "name the same file");
+    refuses("run ag_gemm --exec host --json -", "/dev/stdout");
+    refuses("bench fabric --nic soft --csv /nonexistent/x", "cannot be written");
+    refuses("bench ring --json /nonexistent/x", "cannot be written");
+    refuses("trace generate /nonexistent/x", "cannot be written");
+    refuses("trace generate ''", "it has no name");
+}
+
+static void test_trace(void **state)
+{
+    in_shell(at("trace generate %s/t.db --events 1000 --nodes 1 --gpus 2"));
+    judge("trace generate", 0, "");
+    refuses(at("trace export %s/t.db --out /nonexistent/x"), "cannot be written");
+    refuses(at("trace export %s/t.db --out %s"), "it is a folder");
+    refuses(at("trace export %s/t.db --rank 2"), "ranks 0 to 1");
+    refuses(at("trace export %s/t.db --form x"), "`mkernel trace export --help`");
+    refuses(at("trace plot %s/t.db --out /nonexistent/x.png"), "cannot be written");
+    refuses(at("trace sql %s/t.db ''"), "the query is empty");
+    refuses(at("tui %s/t.db --dump-screen --script %s"), "Is a directory");
+}
+
+/* A full disk behind standard output. */
+static void test_output_lost(void **state)
+{
+    static const char *const lines[] = {"--help", "run --help", "info", "sim ag_gemm --explore --runs 1",
+                                        "tui %s/t.db --dump-screen", "trace sql %s/t.db", "trace summary %s/t.db",
+                                        "run ag_gemm --exec host --iters 1"};
+    char line[600];
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        snprintf(line, sizeof line, "%s >/dev/full", at(lines[i]));
+        in_shell(line);
+        judge(line, 3, "");
+        if (command_lines(r.err_text) != 1)
+            fail_msg("%s: not one sentence: \"%s\"", line, r.err_text);
+    }
+}
+
+/* Without standard descriptors no socket of the job becomes one. */
+static void test_descriptors_closed(void **state)
+{
+    in_shell("run ag_gemm --exec host --nodes 2 --nic soft --iters 1 --check 2>&- <&-");
+    judge("stderr closed", 0, "verdict   right");
+    in_shell("run ag_gemm --exec host --nodes 2 --nic soft --iters 1 >&- <&-");
+    judge("stdout closed", 3, "could not be written");
+}
+
+static int make_folder(void **state)
+{
+    snprintf(folder, sizeof folder, "/tmp/mkernel-refused-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ignored),         cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
+        cmocka_unit_test(test_files),           cmocka_unit_test(test_trace),       cmocka_unit_test(test_output_lost),
+        cmocka_unit_test(test_descriptors_closed),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
