@@ -33,7 +33,7 @@ HAVE_GPU      := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
-GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench_gpu.c experiments/bench_gpu_report.c experiments/bench_torch.c $(wildcard experiments/baselines/*.c))
+GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench_gpu.c experiments/bench_gpu_report.c experiments/bench_torch.c experiments/gpu_shape.c experiments/tune_gpu.c $(wildcard experiments/baselines/*.c))
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)
@@ -76,7 +76,7 @@ all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(B
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
 # are compiled anew where their flags change (another CC, SAN, with or without CUDA).
-CUDA_O := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'MK_HAVE_CUDA|<cuda|"kernels/|baselines\.h|gpu_tensors\.h' $(LIB_C) $(CMD_C)))
+CUDA_O := $(patsubst %.c,$(BUILD)/%.o,$(shell grep -lE 'MK_HAVE_CUDA|<cuda|"kernels/|baselines\.h|gpu_tensors\.h|gpu_shape\.h|bench_gpu_row\.h' $(LIB_C) $(CMD_C)))
 $(CUDA_O): ALL_CFLAGS += $(CUDA_CFLAGS)
 $(CUDA_O): $(BUILD)/flags.cuda
 
@@ -106,6 +106,7 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 
 # .incbin is not seen by -MMD.
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
+$(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o: core/tuning.plans
 
 $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(call say,LINK,$@)

@@ -88,6 +88,7 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     *c = *config;
     c->host[sizeof c->host - 1] = c->token[sizeof c->token - 1] = '\0';
     c->fabric[sizeof c->fabric - 1] = c->nic[sizeof c->nic - 1] = '\0';
+    c->tuning[sizeof c->tuning - 1] = '\0';
     uint64_t world = (uint64_t)c->nodes * c->gpus;
     if (!c->nodes || !c->gpus || c->gpus > MK_MAX_LOCAL || world > MK_MAX_RANKS || c->rank >= world)
         return refuse(comm, -EINVAL,
@@ -120,7 +121,7 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     comm->heap.memory = cuda ? MK_MEMORY_CUDA : MK_MEMORY_HOST;
     comm->heap.flag_bytes = comm->heap.next_data = c->flag_bytes;
     comm->heap.bytes = c->flag_bytes + c->heap_bytes;
-    return 0;
+    return tuning_open(&comm->tuning, c->tuning, 0, comm->error, sizeof comm->error);
 }
 
 static int join(struct mk_comm *comm)
@@ -139,7 +140,8 @@ static int join(struct mk_comm *comm)
     comm->stage = STAGE_JOINED;
     const struct agree_field fields[] = {
         {"executor", (uint64_t)c->exec, 0},   {"nodes", c->nodes, 0},
-        {"ranks per node", c->gpus, 0},       {"heap bytes", c->heap_bytes, 0},
+        {"ranks per node", c->gpus, 0},       {"set of tuned plans", tuning_hash(&comm->tuning, c->nodes, c->gpus), 1},
+        {"heap bytes", c->heap_bytes, 0},
         {"flag bytes", c->flag_bytes, 0},     {"timeout in ns", c->timeout_ns, 0},
         {"fabric", agree_hash(c->fabric), 1},
     };
@@ -221,6 +223,7 @@ void mk_comm_close(struct mk_comm *comm)
     bootstrap_leave(comm->bootstrap);
     for (uint32_t i = 0; i < comm->plan_count; i++)
         free(comm->plans[i]); /* the handle's first member */
+    tuning_close(&comm->tuning);
     free(comm);
 }
 
@@ -280,8 +283,8 @@ static int build(struct mk_comm *comm, struct mk_plan *p, const struct mk_proble
 {
     if (comm->plan_count == sizeof comm->plans / sizeof *comm->plans)
         return refuse(comm, -ENOSPC, "a communicator has at most %u plans", comm->plan_count);
-    int result =
-        plan_build(p, problem, comm->heap.next_flag, comm->heap.next_data, comm->error, sizeof comm->error);
+    int result = tuning_build(p, &comm->tuning, problem, comm->device, comm->heap.next_flag, comm->heap.next_data, comm->error,
+                              sizeof comm->error);
     return result ? result : check_room(comm, p);
 }
 
@@ -308,6 +311,7 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
         {"a_offset", q->a_in_heap ? q->a_offset : 0, 0},
+        {"kind of device (its tuned plans are others)", comm->tuning.count ? agree_hash(comm->device) : 0, 1},
         {"compute CTAs", t->split.ctas[MK_COMPUTE], 0},
         {"intra_comm CTAs", t->split.ctas[MK_INTRA_COMM], 0},
         {"inter_send CTAs", t->split.ctas[MK_INTER_SEND], 0},
@@ -317,7 +321,9 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
         {"cluster", t->cluster, 0},
         {"chunk_rows", t->chunk_rows, 0},
         {"width", t->width, 0},
+        {"slices", t->slices, 0},
         {"pieces", t->pieces, 0},
+        {"pace", t->pace, 0},
         {"timeout in ns", q->timeout_ns, 0},
         {"first flag (plans must be made in the same order)", comm->heap.next_flag, 0},
         {"first heap byte (allocations must be made in the same order)", comm->heap.next_data, 0},

@@ -6,6 +6,7 @@
 #include "core/bootstrap.h"
 #include "core/command.h"
 #include "core/mkernel.h"
+#include "core/tuning.h"
 
 enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
 
@@ -31,6 +32,8 @@ struct mk_comm {
     uint32_t ring_count;
     const struct mk_exec_ops *exec;
     void *exec_state;
+    char device[64]; /* what the executor runs on, as tuned plans name it; set by its open */
+    struct tuning_table tuning;
     const struct mk_net_ops *net; /* NULL on one node */
     void *net_state;
     struct mk_plan *plans[64]; /* plan id i at i - 1 */

@@ -28,6 +28,7 @@ struct mk_config {
     uint64_t flag_bytes;         /* flag part, 8 bytes a flag; 0: 16 MiB on a GPU, 1 MiB on the host */
     uint64_t timeout_ns;         /* of every wait; 0: 10 s */
     uint32_t trace_events;       /* records kept per track; 0: no tracing */
+    char tuning[512];            /* file of tuned plans, or "none"; "": MKERNEL_TUNING, else the user's own (core/tuning.h) */
 };
 
 /* Joins the job and maps the peers' heaps. Blocks until all ranks did, at most timeout_ns. On error *out is still valid
@@ -46,8 +47,8 @@ const char *mk_error(const struct mk_comm *comm);
  * the communicator. Returns the local address (device memory under MK_EXEC_CUDA), NULL where the heap is full. */
 void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 
-/* Makes a plan; every rank calls with the same problem (topology, sms and rank are filled in here). Freed with the
- * communicator. -EINVAL: the shape or the role split does not work, mk_error says what does; -ENOSPC: heap too small. */
+/* Makes a plan; every rank calls with the same problem (topology, sms and rank are filled in here). Where it has no tuning of
+ * its own, a tuned plan is taken if there is one (core/tuning.h; plan->tuned says so). Freed with the communicator. -EINVAL: the shape or the role split does not work, mk_error says what does; -ENOSPC: heap too small. */
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
 
 /* C = gather(A) * B. A [M/W, K], B [K, N] ([N, K] where b_transposed), C [M, N], bf16, row-major, of this rank; 16-byte

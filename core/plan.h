@@ -69,6 +69,7 @@ struct mk_plan {
     uint64_t heap_base, heap_bytes;
     uint64_t zero_bytes; /* of the heap, from heap_base on, that the first launch must find 0, as a new heap is */
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
+    char tuned[768]; /* the tuned plan that was taken (core/tuning.h), to tell a person; empty: none */
     union {
         struct ag_gemm_plan ag_gemm;
         struct gemm_ar_plan gemm_ar;

@@ -107,12 +107,15 @@ static int cuda_open(struct mk_comm *comm)
         return -ENOMEM;
     comm->exec_state = x;
     int device = 0, result = cuda_heap_choose_device(comm);
+    struct cudaDeviceProp properties;
     if (result)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
         (1 + (int)MK_RIDERS) * x->sms > GPU_MAX_CTAS)
         return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
+    if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
+        snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);
     result = cuda_heap_open(comm);
     if (!result)
         result = make_rings(comm);

@@ -168,6 +168,7 @@ static int host_open(struct mk_comm *comm)
         return -ENOMEM;
     }
     comm->exec_state = h;
+    snprintf(comm->device, sizeof comm->device, "host");
     h->comm = comm;
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->asked, NULL);

@@ -1,0 +1,316 @@
+/* Tuned plans: the words of a line, and which line is taken. */
+#include "core/tuning.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH };
+const char *const tuning_options[] = {"tile", "roles", "chunk_rows", "slices", "pieces", "pace", "width", NULL};
+
+__attribute__((format(printf, 3, 4))) static int refuse(char *error, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error, size, format, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+/* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the text). 0 or -EINVAL. */
+static int read_number(const char **c, char end, uint64_t most, uint64_t *out)
+{
+    uint64_t value = 0;
+    const char *p = *c;
+    for (; *p >= '0' && *p <= '9' && value <= most; p++)
+        value = value * 10 + (uint64_t)(*p - '0');
+    if (p == *c || *p != end || value > most)
+        return -EINVAL;
+    *c = p + (end != 0);
+    *out = value;
+    return 0;
+}
+
+/* `count` numbers with `between` between them, and nothing behind. */
+static int read_numbers(const char *text, char between, uint32_t count, uint64_t most, uint64_t *out)
+{
+    int result = 0;
+    for (uint32_t i = 0; i < count && !result; i++)
+        result = read_number(&text, i + 1 < count ? between : 0, most, &out[i]);
+    return result;
+}
+
+static uint32_t *field(struct mk_tuning *t, int option)
+{
+    uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices, &t->pieces, &t->pace, &t->width};
+    return fields[option];
+}
+
+int tuning_read_word(const char *word, struct mk_tuning *t, char *error, size_t size)
+{
+    static const char *const forms[] = {"tile=256x128", "roles=132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)",
+                                        "chunk_rows=256", "slices=4", "pieces=8", "pace=300", "width=3"};
+    size_t length = strcspn(word, "=");
+    int option = 0, result;
+    while (tuning_options[option] && (strlen(tuning_options[option]) != length || strncmp(word, tuning_options[option], length)))
+        option++;
+    if (!tuning_options[option] || !word[length])
+        return refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
+                      word);
+    const char *value = word + length + 1;
+    uint64_t numbers[MK_ROLES];
+    uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
+    result = read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
+    for (uint32_t i = 0; i < count && !result; i++)
+        result = numbers[i] || (option == ROLES && i) ? 0 : -EINVAL;
+    if (result)
+        return refuse(error, size, "'%s' makes no sense; it should look like %s", word, forms[option]);
+    for (uint32_t i = 0; i < count; i++)
+        (option == TILE && i ? &t->tile_n : field(t, option) + i)[0] = (uint32_t)numbers[i];
+    return 0;
+}
+
+char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
+{
+    struct mk_tuning t = *tuning;
+    size_t used = 0;
+    snprintf(text, size, "formula");
+    for (int i = 0; tuning_options[i]; i++) {
+        const uint32_t *v = field(&t, i);
+        if (!v[0] || used >= size)
+            continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "", tuning_options[i], v[0]);
+        if (used < size && i == TILE)
+            used += (size_t)snprintf(text + used, size - used, "x%u", t.tile_n);
+        if (used < size && i == ROLES)
+            used += (size_t)snprintf(text + used, size - used, "+%u+%u+%u", v[1], v[2], v[3]);
+    }
+    return text;
+}
+
+/* The six words that say what an entry is for. -1: another word follows, -EINVAL with a sentence. */
+static int read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
+{
+    uint64_t numbers[3];
+    int op;
+    switch (place) {
+    case 0:
+        op = plan_op_by_name(word);
+        if (op != MK_OP_AG_GEMM && op != MK_OP_GEMM_RS && op != MK_OP_GEMM_AR)
+            return refuse(error, size, "'%s' is not an op with tuned plans: ag_gemm, gemm_rs or gemm_ar", word);
+        e->op = (enum mk_op)op;
+        return 0;
+    case 1:
+        if (read_numbers(word, ',', 3, UINT32_MAX, numbers))
+            return refuse(error, size, "'%s' is not a shape: M,N,K", word);
+        e->m = numbers[0];
+        e->n = numbers[1];
+        e->k = numbers[2];
+        return e->m && e->n && e->k ? 0 : refuse(error, size, "'%s' is not a shape: nothing is 0", word);
+    case 2:
+        e->b_transposed = !strcmp(word, "nk");
+        return e->b_transposed || !strcmp(word, "kn") ? 0 : refuse(error, size, "'%s' is not B's layout: kn or nk", word);
+    case 3:
+        e->deterministic = !strcmp(word, "deterministic");
+        return e->deterministic || !strcmp(word, "fast")
+                   ? 0
+                   : refuse(error, size, "'%s' does not say how sums are made: fast or deterministic", word);
+    case 4:
+        if (read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
+            return refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
+        e->nodes = (uint32_t)numbers[0];
+        e->gpus = (uint32_t)numbers[1];
+        return 0;
+    default:
+        if (strlen(word) >= sizeof e->device || strchr(word, '='))
+            return refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 letters, no =", word);
+        snprintf(e->device, sizeof e->device, "%s", word);
+        return 0;
+    }
+}
+
+static int read_measured(const char *word, struct tuning_entry *e, char *error, size_t size)
+{
+    const char *value = strchr(word, '=');
+    uint64_t day[3];
+    if (value && !strncmp(word, "date=", 5)) {
+        if (strlen(value + 1) != 10 || read_numbers(value + 1, '-', 3, 9999, day))
+            return refuse(error, size, "'%s' makes no sense; it should look like date=2026-11-21", word);
+        memcpy(e->date, value + 1, sizeof e->date);
+        return 0;
+    }
+    double *to = value && !strncmp(word, "ms=", 3) ? &e->ms : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms : NULL;
+    if (!to)
+        return 1;
+    char *end;
+    *to = strtod(value + 1, &end);
+    if (value[1] >= '0' && value[1] <= '9' && !*end && *to > 0 && *to < 1e9)
+        return 0;
+    return refuse(error, size, "'%s' is not a time in milliseconds", word);
+}
+
+int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
+{
+    return a->op == b->op && a->m == b->m && a->n == b->n && a->k == b->k && a->b_transposed == b->b_transposed &&
+           a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus && !strcmp(a->device, b->device);
+}
+
+/* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
+static int read_line(char *line, struct tuning_entry *e, char *error, size_t size)
+{
+    uint32_t place = 0;
+    char *save;
+    memset(e, 0, sizeof *e);
+    for (char *word = strtok_r(line, " \t\r", &save); word; word = strtok_r(NULL, " \t\r", &save), place++) {
+        int result = place < 6 ? read_key_word(word, place, e, error, size) : read_measured(word, e, error, size);
+        if (result > 0)
+            result = tuning_read_word(word, &e->tuning, error, size);
+        if (result)
+            return result;
+    }
+    if (place && place < 6)
+        return refuse(error, size, "%u words where at least 6 say what a plan is for: op M,N,K kn|nk fast|deterministic "
+                                   "NODESxGPUS DEVICE", place);
+    return place > 0;
+}
+
+static int add(struct tuning_table *t, const struct tuning_entry *e)
+{
+    if (!(t->count & (t->count - 1))) { /* room for a power of two */
+        struct tuning_entry *more = realloc(t->entries, (t->count ? 2ull * t->count : 1) * sizeof *more);
+        if (!more)
+            return -ENOMEM;
+        t->entries = more;
+    }
+    t->entries[t->count++] = *e;
+    return 0;
+}
+
+int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t size)
+{
+    uint32_t first = t->count;
+    struct tuning_entry e;
+    char line[512], why[256];
+    for (uint32_t number = 1; *text; number++) {
+        size_t length = strcspn(text, "\n"), used = strcspn(text, "#\n");
+        if (used >= sizeof line)
+            return refuse(error, size, "%s:%u: more than %zu letters in a line", name, number, sizeof line - 1);
+        memcpy(line, text, used);
+        line[used] = '\0';
+        text += length + (text[length] == '\n');
+        int result = read_line(line, &e, why, sizeof why);
+        if (result < 0)
+            return refuse(error, size, "%s:%u: %s", name, number, why);
+        if (!result)
+            continue;
+        e.shipped = shipped;
+        e.line = number;
+        for (uint32_t i = first; i < t->count; i++)
+            if (tuning_same(&t->entries[i], &e))
+                return refuse(error, size, "%s:%u: a second plan for what line %u is for", name, number, t->entries[i].line);
+        result = add(t, &e);
+        if (result) {
+            snprintf(error, size, "no memory for the tuned plans of %s", name);
+            return result;
+        }
+    }
+    return 0;
+}
+
+void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *device)
+{
+    memset(e, 0, sizeof *e);
+    e->op = q->op;
+    e->m = q->m;
+    e->n = q->n;
+    e->k = q->k;
+    e->b_transposed = q->b_transposed != 0;
+    e->deterministic = q->deterministic != 0;
+    e->nodes = q->topo.nodes;
+    e->gpus = q->topo.gpus;
+    snprintf(e->device, sizeof e->device, "%s", device);
+    for (char *c = e->device; *c; c++)
+        if (*c <= ' ' || *c == '=' || *c == '#')
+            *c = '_';
+}
+
+static double distance(const struct tuning_entry *a, const struct tuning_entry *b)
+{
+    return fabs(log2((double)a->m / (double)b->m)) + fabs(log2((double)a->n / (double)b->n)) +
+           fabs(log2((double)a->k / (double)b->k));
+}
+
+const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *q, const char *device, int *exact)
+{
+    const struct tuning_entry *found = NULL;
+    struct tuning_entry key, shape;
+    double nearest = TUNING_NEAR;
+    tuning_key(&key, q, device);
+    for (uint32_t i = 0; i < t->count && key.m && key.n && key.k; i++) {
+        const struct tuning_entry *e = &t->entries[i];
+        shape = key;
+        shape.m = e->m;
+        shape.n = e->n;
+        shape.k = e->k;
+        if (!tuning_same(e, &shape))
+            continue;
+        double d = distance(e, &key);
+        if (found ? d < nearest : d <= nearest) {
+            found = e;
+            nearest = d;
+        }
+    }
+    *exact = found && tuning_same(found, &key);
+    return found;
+}
+
+static int asks_nothing(const struct mk_tuning *t)
+{
+    static const struct mk_tuning nothing;
+    return !memcmp(t, &nothing, sizeof nothing);
+}
+
+int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem, const char *device,
+                 uint32_t flag_base, uint64_t heap_base, char *error, size_t size)
+{
+    int exact;
+    const struct tuning_entry *e = asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
+    struct mk_problem q = *problem;
+    char why[256];
+    if (!e)
+        return plan_build(p, problem, flag_base, heap_base, error, size);
+    q.tuning = e->tuning;
+    if (plan_build(p, &q, flag_base, heap_base, why, sizeof why)) {
+        int result = plan_build(p, problem, flag_base, heap_base, error, size);
+        if (result || !exact)
+            return result;
+        return refuse(error, size, "%s:%u: its plan does not fit: %s", e->shipped ? "core/tuning.plans" : t->path, e->line, why);
+    }
+    char words[128];
+    snprintf(p->tuned, sizeof p->tuned, "%s as measured at %llu,%llu,%llu%s%s (%s:%u)", tuning_words(&e->tuning, words, sizeof words),
+             (unsigned long long)e->m, (unsigned long long)e->n, (unsigned long long)e->k, *e->date ? " on " : "", e->date,
+             e->shipped ? "core/tuning.plans" : t->path, e->line);
+    return 0;
+}
+
+uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus)
+{
+    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
+    for (uint32_t i = 0; i < t->count; i++) {
+        struct tuning_entry e = t->entries[i];
+        if (e.nodes != nodes || e.gpus != gpus)
+            continue;
+        const uint64_t numbers[] = {(uint64_t)e.op, e.m, e.n, e.k, (uint64_t)e.b_transposed, (uint64_t)e.deterministic};
+        const struct {
+            const void *from;
+            size_t bytes;
+        } parts[] = {{numbers, sizeof numbers}, {e.device, strlen(e.device)}, {&e.tuning, sizeof e.tuning}};
+        for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
+            for (size_t byte = 0; byte < parts[part].bytes; byte++)
+                h = (h ^ ((const uint8_t *)parts[part].from)[byte]) * 0x100000001b3ull;
+    }
+    return h;
+}

@@ -1,0 +1,79 @@
+/* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line, and where the plan reads its
+ * defaults from. A line says for which op, shape (M,N,K), layout of B, sums, cluster (nodes x ranks of a node) and device (its
+ * name with _ for blanks; "host" for the host executor) it was found, then the options that differ from what the plan's formula
+ * chooses, then what was measured; # begins a comment:
+ *
+ *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556 date=2026-11-21
+ *
+ * The user's file comes first, then the plans that are compiled in (core/tuning.plans).
+ * Which one is taken, where no option of the plan is given: the first whose all matches; else, of those that differ in M, N and
+ * K alone, the nearest, if M, N and K together are no more than TUNING_NEAR from it (the sum of |log2| of the ratios) and its
+ * plan fits the shape; else none, and the formula chooses all. */
+#ifndef MK_TUNING_H
+#define MK_TUNING_H
+
+#include "core/plan.h"
+
+#define TUNING_NEAR 0.5
+
+struct tuning_entry {
+    enum mk_op op;
+    uint64_t m, n, k;
+    int b_transposed, deterministic;
+    uint32_t nodes, gpus;
+    char device[64];         /* as in the file */
+    struct mk_tuning tuning; /* 0: as the formula chooses */
+    double ms, formula_ms;   /* of a launch: of this plan, and of the formula's; 0: the line does not say */
+    char date[11];           /* YYYY-MM-DD, or empty */
+    int shipped;             /* compiled in */
+    uint32_t line;           /* from 1 */
+};
+
+struct tuning_table {
+    struct tuning_entry *entries;
+    uint32_t count;
+    char path[512]; /* the user's file, there or not; empty: none */
+};
+
+/* Reads the tuned plans. `asked`: a file, which must be there; "none": no plan at all, those compiled in neither; "": what
+ * MKERNEL_TUNING says in the same words, else $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one.
+ * `may_lack`: a file that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that makes no
+ * sense: its file and number). tuning_close in either case. */
+int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error, size_t error_size);
+void tuning_close(struct tuning_table *t);
+
+/* Adds the plans of `text`; `name` is what sentences call it. 0, -EINVAL with a sentence, or -ENOMEM. */
+int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t error_size);
+
+/* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other lines stay as they are. The
+ * file and its folder are made where they are not there; a reader sees the old file or the new one. 0, or -errno with a sentence. */
+int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t error_size);
+
+/* The plan of `entry` in the words of a line, "tile=256x128 pace=310"; "formula" where it has none. Returns text. */
+char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
+
+/* Sets the option that one such word names. 0, or -EINVAL with a sentence. */
+int tuning_read_word(const char *word, struct mk_tuning *tuning, char *error, size_t error_size);
+
+/* The names of the options, ended by NULL. */
+extern const char *const tuning_options[];
+
+/* Fills in what an entry for this problem on this device is for; no plan, nothing measured. */
+void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);
+
+/* Whether two entries are for the same: op, shape, layout, sums, cluster and device. */
+int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b);
+
+/* The entry for a problem; NULL: none is near. *exact: all matches. */
+const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *problem, const char *device,
+                                       int *exact);
+
+/* plan_build, with a tuned plan where the problem has no option of its own; p->tuned says which. Where one that matches exactly
+ * does not fit, -EINVAL with its file and line. */
+int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem, const char *device,
+                 uint32_t flag_base, uint64_t heap_base, char *error, size_t error_size);
+
+/* A number for all that may be taken on a cluster: ranks with the same plan alike. */
+uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus);
+
+#endif

@@ -1,0 +1,166 @@
+/* Tuned plans: the files that they lie in. */
+#define _GNU_SOURCE /* asprintf */
+#include "core/tuning.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_BYTES (1u << 20)
+
+/* core/tuning.plans, with a 0 behind it. */
+extern const char tuning_shipped[];
+__asm__(".section .rodata\n.global tuning_shipped\ntuning_shipped:\n.incbin \"core/tuning.plans\"\n.byte 0\n"
+        ".size tuning_shipped, . - tuning_shipped\n.type tuning_shipped, @object\n.previous\n");
+
+/* Which file: its path in t->path. 1: it was asked for by name. */
+static int choose_path(struct tuning_table *t, const char *asked)
+{
+    const char *environment = getenv("MKERNEL_TUNING"), *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (!*asked && environment)
+        asked = environment;
+    if (*asked)
+        snprintf(t->path, sizeof t->path, "%s", asked);
+    else if (config && *config == '/')
+        snprintf(t->path, sizeof t->path, "%s/mkernel/tuning", config);
+    else if (home && *home)
+        snprintf(t->path, sizeof t->path, "%s/.config/mkernel/tuning", home);
+    return *asked != 0;
+}
+
+/* The whole file, malloc'd, with a 0 behind it, in *text. 0 or -errno. */
+static int read_file(const char *path, char **text)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return -errno;
+    struct stat s;
+    int result = fstat(fileno(f), &s) ? -errno : S_ISDIR(s.st_mode) ? -EISDIR : 0;
+    char *out = result ? NULL : malloc(MOST_BYTES + 1);
+    size_t used = out ? fread(out, 1, MOST_BYTES + 1, f) : 0;
+    if (!result)
+        result = !out ? -ENOMEM : ferror(f) ? -EIO : used > MOST_BYTES ? -EFBIG : 0;
+    fclose(f);
+    if (result) {
+        free(out);
+        return result;
+    }
+    out[used] = '\0';
+    *text = out;
+    return 0;
+}
+
+int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error, size_t size)
+{
+    char *text = NULL;
+    memset(t, 0, sizeof *t);
+    int named = choose_path(t, asked);
+    if (!strcmp(t->path, "none")) {
+        t->path[0] = '\0';
+        return 0;
+    }
+    int result = t->path[0] ? read_file(t->path, &text) : -ENOENT;
+    if (!result)
+        result = tuning_parse(t, text, t->path, 0, error, size);
+    else if ((result == -ENOENT || result == -ENOTDIR) && (!named || may_lack))
+        result = 0;
+    else
+        snprintf(error, size, "the tuned plans in %s cannot be read: %s; `none` takes no file", t->path, strerror(-result));
+    free(text);
+    return result ? result : tuning_parse(t, tuning_shipped, "core/tuning.plans", 1, error, size);
+}
+
+void tuning_close(struct tuning_table *t)
+{
+    free(t->entries);
+    memset(t, 0, sizeof *t);
+}
+
+static void write_entry(FILE *f, const struct tuning_entry *e)
+{
+    char words[256];
+    tuning_words(&e->tuning, words, sizeof words);
+    fprintf(f, "%s %llu,%llu,%llu %s %s %ux%u %s", plan_op_name(e->op), (unsigned long long)e->m, (unsigned long long)e->n,
+            (unsigned long long)e->k, e->b_transposed ? "nk" : "kn", e->deterministic ? "deterministic" : "fast", e->nodes,
+            e->gpus, e->device);
+    if (strcmp(words, "formula"))
+        fprintf(f, " %s", words);
+    if (e->ms > 0)
+        fprintf(f, " ms=%.4f", e->ms);
+    if (e->formula_ms > 0)
+        fprintf(f, " formula_ms=%.4f", e->formula_ms);
+    if (*e->date)
+        fprintf(f, " date=%s", e->date);
+    fputc('\n', f);
+}
+
+/* The old lines without those that the new entry is for, then the new one. */
+static int write_lines(FILE *f, const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+{
+    struct tuning_table t = {0};
+    int result = tuning_parse(&t, old, path, 0, error, size);
+    for (uint32_t line = 1; *old && !result; line++) {
+        size_t length = strcspn(old, "\n");
+        int replaced = 0;
+        for (uint32_t i = 0; i < t.count && !replaced; i++)
+            replaced = t.entries[i].line == line && tuning_same(&t.entries[i], entry);
+        if (!replaced)
+            fprintf(f, "%.*s\n", (int)length, old);
+        old += length + (old[length] == '\n');
+    }
+    if (!result)
+        write_entry(f, entry);
+    tuning_close(&t);
+    return result;
+}
+
+/* All folders above a file. */
+static void make_folders(const char *path)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(folder, 0777);
+        *slash = '/';
+    }
+}
+
+int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t size)
+{
+    char *text = NULL, temporary[1100];
+    int result = read_file(path, &text);
+    if (result == -ENOENT || result == -ENOTDIR) {
+        make_folders(path);
+        text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its defaults from them "
+                      "(docs/GUIDE.md).\n");
+        result = text ? 0 : -ENOMEM;
+    }
+    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    FILE *f = result ? NULL : fopen(temporary, "we");
+    if (!result && !f)
+        result = -errno;
+    if (result) {
+        snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path, strerror(-result));
+        free(text);
+        return result;
+    }
+    result = write_lines(f, path, text, entry, error, size);
+    int lost = fflush(f) || ferror(f) || fsync(fileno(f)) ? -errno : 0;
+    if (fclose(f) && !lost)
+        lost = -errno;
+    if (!result && !lost && rename(temporary, path))
+        lost = -errno;
+    if (!result && lost) {
+        result = lost;
+        snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path, strerror(-lost));
+    }
+    if (result)
+        unlink(temporary);
+    free(text);
+    return result;
+}
