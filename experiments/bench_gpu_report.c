@@ -1,4 +1,4 @@
-#include "experiments/bench_gpu.h"
+#include "experiments/bench_gpu_row.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,21 +11,15 @@ struct column {
     double (*value)(const struct bench_gpu_row *row);
 };
 
-double bench_gpu_error(const struct bench_gpu_row *row)
+int bench_gpu_right(const struct bench_gpu_row *row)
 {
-    return row->checked && row->reference2 > 0 ? sqrt(row->difference2 / row->reference2) : 1e30;
-}
-
-/* A wrong result has no speed. */
-static int right(const struct bench_gpu_row *row)
-{
-    return row->checked && !row->wrong && bench_gpu_error(row) <= row->bound;
+    return row->check.launches && !row->check.wrong && gpu_check_error(&row->check) <= row->bound;
 }
 
 static double time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
 {
     double ms = row->times[what].ms;
-    return ms > 0 && (what != BENCH_FUSED || right(row)) ? ms : NAN;
+    return ms > 0 && (what != BENCH_FUSED || bench_gpu_right(row)) ? ms : NAN;
 }
 
 static double column_m(const struct bench_gpu_row *r)
@@ -46,11 +40,11 @@ static double column_ms(const struct bench_gpu_row *r)
 }
 static double column_min(const struct bench_gpu_row *r)
 {
-    return right(r) ? r->times[BENCH_FUSED].min : NAN;
+    return bench_gpu_right(r) ? r->times[BENCH_FUSED].min : NAN;
 }
 static double column_max(const struct bench_gpu_row *r)
 {
-    return right(r) ? r->times[BENCH_FUSED].max : NAN;
+    return bench_gpu_right(r) ? r->times[BENCH_FUSED].max : NAN;
 }
 static double column_tflops(const struct bench_gpu_row *r)
 {
@@ -105,11 +99,11 @@ static double column_vs_torch(const struct bench_gpu_row *r)
 }
 static double column_error(const struct bench_gpu_row *r)
 {
-    return bench_gpu_error(r);
+    return gpu_check_error(&r->check);
 }
 static double column_wrong(const struct bench_gpu_row *r)
 {
-    return (double)r->wrong;
+    return (double)r->check.wrong;
 }
 
 static const struct column columns[] = {
@@ -156,12 +150,17 @@ static void print_table(const struct bench_gpu_row *rows, uint32_t count)
         for (int i = 0; i < COLUMNS; i++) {
             if (i)
                 putchar(' ');
-            print_cell(stdout, &columns[i], &rows[r], columns[i].width, right(&rows[r]) ? "-" : "WRONG");
+            print_cell(stdout, &columns[i], &rows[r], columns[i].width, bench_gpu_right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
-        printf("  %u+%u+%u+%u, %ux%u, %u\n", row->split.ctas[0], row->split.ctas[1], row->split.ctas[2],
-               row->split.ctas[3], row->tile_m, row->tile_n, row->chunk_rows);
+        const struct mk_tuning *t = &row->tuning;
+        printf("  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1], t->split.ctas[2], t->split.ctas[3],
+               t->tile_m, t->tile_n, t->chunk_rows, *row->tuned ? ", tuned" : "");
     }
+    for (uint32_t r = 0; r < count; r++)
+        if (*rows[r].tuned)
+            printf("%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n", column_m(&rows[r]), column_n(&rows[r]),
+                   column_k(&rows[r]), rows[r].tuned);
     int gathers = rows->op == MK_OP_AG_GEMM;
     printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this kernel with %c = 8; "
            "link: GB/s\nto the next rank by copy engine; ideal: the larger of GEMM and %s; effic.: ideal / fused; "

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char *const modes[] = {"run", "bench", "tune"};
+
 /* The one sentence on stderr that says how it ended. */
 static int say(const struct run_options *o, int status, const char *sentence)
 {
@@ -19,7 +21,7 @@ static int say(const struct run_options *o, int status, const char *sentence)
     size_t length = strlen(op);
     if (!strncmp(sentence, op, length) && !strncmp(sentence + length, ": ", 2))
         sentence += length + 2;
-    fprintf(stderr, "mkernel %s %s: %s\n", o->bench ? "bench" : "run", op, sentence);
+    fprintf(stderr, "mkernel %s %s: %s\n", modes[o->mode], op, sentence);
     return status;
 }
 
@@ -119,7 +121,7 @@ static int run_here(struct run_job *job, char **argv)
         return STATUS_USAGE;
     }
     share_cores(world);
-    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
+    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
         !strcmp(job->options.vs, "torch") && bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
         const struct mk_problem *q = &job->problem;
         snprintf(text, sizeof text, "%llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
@@ -183,17 +185,17 @@ static int identify(const struct spawn_identity *spawned, int is_spawned, struct
     return 1;
 }
 
-static int run_op(int argc, char **argv, int bench)
+static int run_op(int argc, char **argv, enum run_mode mode)
 {
     struct run_options options;
     struct run_job job;
     struct spawn_identity spawned;
     struct run_identity me;
     char sentence[SPAWN_SENTENCE] = "";
-    const char *name = bench ? "bench" : "run";
+    const char *name = modes[mode];
 
     int is_spawned = spawn_identity(&spawned), is_rank = 0;
-    int result = run_options_parse(argc, argv, bench, &options, sentence, sizeof sentence);
+    int result = run_options_parse(argc, argv, mode, &options, sentence, sizeof sentence);
     if (result > 0)
         return STATUS_DONE;
     if (!result)
@@ -224,10 +226,10 @@ static int run_op(int argc, char **argv, int bench)
 
 int command_run(int argc, char **argv)
 {
-    return run_op(argc, argv, 0);
+    return run_op(argc, argv, RUN_RUN);
 }
 
 int run_bench(int argc, char **argv)
 {
-    return run_op(argc, argv, 1);
+    return run_op(argc, argv, RUN_BENCH);
 }

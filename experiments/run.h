@@ -1,8 +1,10 @@
-/* Inside `mkernel run` and `mkernel bench OP`: what was asked for, who this process is, and what came out.
+/* Inside `mkernel run`, `bench OP` and `tune OP`: what was asked for, who this process is, and what came out.
  *
  *   run.c           the command: options, then either all ranks (spawn.h) or one
- *   run_options.c   the option table and what it makes of argv
- *   run_rank.c      one rank: communicator, plan, launches, checks
+ *   run_options.c   the option tables and what they make of argv
+ *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan
+ *   run_rank.c      one rank: communicator, plan, launches, report
+ *   run_burst.c     launches back to back, timed, then checked
  *   run_data.c      the launch's operands, on host or GPU
  *   run_check.c     whether its results are right
  *   run_trace.c     what it tells the tracer
@@ -18,8 +20,17 @@
 /* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none on the last rank. */
 enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
 
+enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
+
+/* Operators by their kind of shape: bits. */
+#define RUN_GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
+#define RUN_ATTENTION (1u << MK_OP_RING_ATTENTION)
+#define RUN_MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
+
+#define RUN_SHAPES 32u
+
 struct run_options {
-    int bench; /* 1: `bench OP` */
+    enum run_mode mode;
     enum mk_op op;
     int exec; /* enum mk_exec, -1: choose */
     uint64_t rails; /* devices of a rank; 0: choose */
@@ -37,7 +48,11 @@ struct run_options {
     const char *nic, *trace, *json, *csv, *vs;
     int live;           /* the viewer while it runs */
     int traced;         /* bench on the GPU: record events */
-    const char *shapes; /* bench on the GPU: M,N,K:M,N,K */
+    const char *shapes; /* tune, and bench on the GPU: M,N,K:M,N,K */
+    const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
+    const char *space;  /* tune: options and their values; NULL: choose */
+    uint64_t rounds;    /* tune */
+    int verify;         /* tune: keep nothing */
 };
 
 /* Who this process is in the job. */
@@ -55,8 +70,11 @@ struct run_identity {
 struct run_job {
     struct run_options options;
     struct run_identity identity;
-    struct mk_problem problem; /* as every rank gives it to mk_plan_create */
+    struct mk_problem problem; /* as every rank gives it to mk_plan_create, of the first shape */
     struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
+    uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
+    uint32_t shape_count;
+    char device[64];           /* that tuned plans are for: a GPU's name, or "host" */
     uint64_t burst;            /* launches in flight before a wait */
     char command[512];         /* as it was typed */
     char nic[256];             /* the device of local rank 0, or its devices with + between them; empty on one node */
@@ -85,8 +103,7 @@ struct run_summary {
 };
 
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
-int run_options_parse(int argc, char **argv, int bench, struct run_options *o, char *error,
-                      size_t error_size);
+int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error, size_t error_size);
 
 /* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL for none. 0,
  * or -EINVAL with a sentence. */
@@ -138,6 +155,31 @@ int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENT
  * 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
+
+/* What one rank holds while it runs. */
+struct run_rank {
+    const struct run_job *job;
+    struct mk_comm *comm;
+    struct mk_plan *plan;
+    struct run_data data;
+    struct run_result result;
+    double *bursts; /* ms per launch of every timed burst */
+    uint64_t burst_count;
+    struct run_trace *trace;
+    struct live *live;
+    char trace_lost[300];
+    uint64_t progress_at; /* ns: when to show progress next */
+    int progress_shown;
+};
+
+uint64_t run_now_ns(void);
+
+/* `count` launches back to back, then each is checked, where the job says so, into r->result. `first`: the number of the first,
+ * from 1. *ms: per launch. Collective. 0 or -errno. */
+int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
+
+/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end. */
+void run_die(const struct run_rank *r, uint64_t launch);
 
 /* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace.
  * Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could not be kept, else

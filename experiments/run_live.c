@@ -29,7 +29,7 @@ struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, con
     char folder[256];
     struct live *live = NULL;
     int parent = job->identity.launcher && !strcmp(job->identity.launcher, "mkernel") ? getppid() : 0;
-    if (job->options.bench) /* what is timed has nothing beside it */
+    if (job->options.mode != RUN_RUN) /* what is timed has nothing beside it */
         return NULL;
     if (!run_live_folder(job, parent, folder, sizeof folder))
         live_begin(&live, folder, comm, plan, parent, job->options.warmup + job->options.iters, job->command);

@@ -8,7 +8,6 @@
 #include "tracer/live.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,30 +15,6 @@
 #include <unistd.h>
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
-#define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
-
-/* What one rank holds while it runs. */
-struct rank {
-    const struct run_job *job;
-    struct mk_comm *comm;
-    struct mk_plan *plan;
-    struct run_data data;
-    struct run_result result;
-    double *bursts; /* ms per launch of every timed burst */
-    uint64_t burst_count;
-    struct run_trace *trace;
-    struct live *live;
-    char trace_lost[300];
-    uint64_t progress_at; /* ns: when to show progress next */
-    int progress_shown;
-};
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per
  * tile that it computes, or per piece that it moves. */
@@ -88,11 +63,12 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
     c->timeout_ns = o->timeout_ns;
     c->trace_events = o->trace ? trace_events(job) : 0;
+    snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
 }
 
-static void show_progress(struct rank *r, uint64_t done, uint64_t all)
+static void show_progress(struct run_rank *r, uint64_t done, uint64_t all)
 {
-    uint64_t now = now_ns();
+    uint64_t now = run_now_ns();
     if (r->job->identity.rank || now < r->progress_at || !isatty(STDERR_FILENO))
         return;
     r->progress_at = now + 200000000;
@@ -102,100 +78,11 @@ static void show_progress(struct rank *r, uint64_t done, uint64_t all)
     fflush(stderr);
 }
 
-static void clear_progress(struct rank *r)
+static void clear_progress(struct run_rank *r)
 {
     if (r->progress_shown)
         fprintf(stderr, "\r\033[K");
     r->progress_shown = 0;
-}
-
-static void spoil_output(const struct run_data *d, uint64_t slot)
-{
-    uint32_t output = 0;
-    while (!(d->outputs >> output & 1))
-        output++;
-    ((uint16_t *)run_data_at(d, slot, output))[d->bytes[output] / 2 - 1] ^= 0x4000;
-}
-
-/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
-static void spoil(struct rank *r, uint64_t slot, uint64_t launch)
-{
-    const char *text = getenv("MKERNEL_TEST_SPOIL");
-    unsigned rank;
-    unsigned long long which;
-    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 &&
-        rank == r->job->identity.rank && which == launch)
-        spoil_output(&r->data, slot);
-}
-
-/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end. */
-static void die(const struct rank *r, uint64_t launch)
-{
-    const char *text = getenv("MKERNEL_TEST_DIE");
-    unsigned rank;
-    unsigned long long which;
-    if (text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch)
-        raise(SIGKILL);
-}
-
-static int meet(void *bootstrap)
-{
-    return bootstrap_barrier(bootstrap);
-}
-
-static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
-{
-    switch (plan->problem.op) {
-    case MK_OP_GEMM_AR:
-        return mk_gemm_ar(plan, a[0], a[1], a[2], NULL);
-    case MK_OP_GEMM_RS:
-        return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
-    case MK_OP_MOE_DISPATCH_GEMM:
-        return mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
-    case MK_OP_MOE_FFN:
-        return mk_moe_ffn(plan, a[0], a[2], a[3], a[1], a[4], a[5], NULL);
-    case MK_OP_RING_ATTENTION:
-        return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
-    default:
-        return mk_ag_gemm(plan, a[0], a[1], a[2], NULL);
-    }
-}
-
-/* `count` launches back to back, then each is checked. `first` is the number of the first, from 1. */
-static int run_burst(struct rank *r, uint64_t first, uint64_t count, double *ms)
-{
-    const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
-    int result = 0;
-    live_phase(r->live, LIVE_FILLS, first - 1);
-    for (uint64_t i = 0; i < count && !result; i++)
-        result = run_data_fill(&r->data, i, first + i);
-    if (result)
-        return result;
-    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last.
-     */
-    live_phase(r->live, LIVE_MEETS, first - 1);
-    result = bootstrap_barrier(r->comm->bootstrap);
-    live_phase(r->live, LIVE_LAUNCHES, first - 1);
-    uint64_t start = now_ns();
-    for (uint64_t i = 0; i < count && !result; i++) {
-        die(r, first + i);
-        result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
-    }
-    int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
-    *ms = (double)(now_ns() - start) / 1e6 / (double)count;
-    if (result || waited)
-        return result ? result : waited;
-    live_phase(r->live, LIVE_CHECKS, first - 1);
-    for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
-        struct check_result one = {0};
-        spoil(r, i, first + i);
-        result = run_data_check(&r->data, i, first + i, &pace, &one);
-        r->result.bits = inputs_mix(r->result.bits ^ run_data_bits(&r->data, i));
-        if (!check_right(&one) && !r->result.first_wrong)
-            r->result.first_wrong = first + i;
-        check_join(&r->result.check, &one);
-    }
-    return result;
 }
 
 static int by_size(const void *a, const void *b)
@@ -204,12 +91,12 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int run_launches(struct rank *r)
+static int run_launches(struct run_rank *r)
 {
     const struct run_options *o = &r->job->options;
     uint64_t all = o->warmup + o->iters, done = 0;
     double blas[3];
-    r->progress_at = now_ns() + 500000000;
+    r->progress_at = run_now_ns() + 500000000;
     if (o->trace) {
         int result = run_trace_begin(&r->trace, r->comm);
         if (result)
@@ -247,14 +134,14 @@ static int run_launches(struct rank *r)
 }
 
 /* Rank 0 shows what all found; every rank knows the verdict. */
-static int report(struct rank *r, char *sentence, size_t size)
+static int report(struct run_rank *r, char *sentence, size_t size)
 {
     const struct run_job *job = r->job;
     struct run_result *all = calloc(job->identity.world, sizeof *all);
     struct run_summary summary;
     const char *path;
     int status = STATUS_FAILED;
-    die(r, job->options.warmup + job->options.iters + 1);
+    run_die(r, job->options.warmup + job->options.iters + 1);
     int result = all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
     if (result) {
         snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
@@ -300,7 +187,7 @@ out:
 /* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes
  * missing while nobody waits for its data (between launches, or after its last chunk) leaves no such word:
  * then what will be missing is said. */
-static void say_failure(struct rank *r, int result, char *sentence, size_t size)
+static void say_failure(struct run_rank *r, int result, char *sentence, size_t size)
 {
     struct mk_failure f;
     struct mk_flag_meaning owed;
@@ -326,10 +213,10 @@ static void say_failure(struct rank *r, int result, char *sentence, size_t size)
 
 int run_rank(const struct run_job *job, char *sentence, size_t size)
 {
-    struct rank r = {.job = job};
+    struct run_rank r = {.job = job};
     struct mk_config config;
     int status = STATUS_FAILED;
-    if (job->options.bench && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
+    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
     int result = mk_comm_open(&r.comm, &config);

@@ -114,6 +114,8 @@ int run_print(const struct run_summary *s)
     if (q->tuning.slices > 1)
         printf("%u slices, ", q->tuning.slices);
     printf("%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    if (*s->job->plan.tuned)
+        printf("tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
     print_speed(s, flop);
     printf("moved     ");
     print_bytes(stdout, nvlink);
@@ -172,7 +174,7 @@ static void write_json(FILE *f, const struct run_summary *s)
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     fprintf(f, "{\n");
     json_text(f, "mkernel", MK_VERSION);
-    json_text(f, "command", o->bench ? "bench" : "run");
+    json_text(f, "command", o->mode == RUN_BENCH ? "bench" : "run");
     json_text(f, "date", date);
     json_text(f, "host", host);
     json_text(f, "op", plan_op_name(q->op));
@@ -196,6 +198,8 @@ static void write_json(FILE *f, const struct run_summary *s)
     fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n  \"pace_ns\": %u,\n  \"seed\": %llu,\n",
             q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.slices, q->tuning.pieces, q->tuning.pace,
             (unsigned long long)o->seed);
+    if (*s->job->plan.tuned)
+        json_text(f, "tuned", s->job->plan.tuned);
     fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
             (unsigned long long)r->launches, (unsigned long long)s->job->burst, flop);
     fprintf(f, "  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", (unsigned long long)nvlink,

@@ -1,0 +1,106 @@
+/* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune` measure on the host. */
+#include "experiments/run.h"
+#include "experiments/inputs.h"
+#include "core/comm.h"
+#include "tracer/live.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
+
+uint64_t run_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void spoil_output(const struct run_data *d, uint64_t slot)
+{
+    uint32_t output = 0;
+    while (!(d->outputs >> output & 1))
+        output++;
+    ((uint16_t *)run_data_at(d, slot, output))[d->bytes[output] / 2 - 1] ^= 0x4000;
+}
+
+/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
+static void spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
+{
+    const char *text = getenv("MKERNEL_TEST_SPOIL");
+    unsigned rank;
+    unsigned long long which;
+    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 &&
+        rank == r->job->identity.rank && which == launch)
+        spoil_output(&r->data, slot);
+}
+
+void run_die(const struct run_rank *r, uint64_t launch)
+{
+    const char *text = getenv("MKERNEL_TEST_DIE");
+    unsigned rank;
+    unsigned long long which;
+    if (text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch)
+        raise(SIGKILL);
+}
+
+static int meet(void *bootstrap)
+{
+    return bootstrap_barrier(bootstrap);
+}
+
+static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
+{
+    switch (plan->problem.op) {
+    case MK_OP_GEMM_AR:
+        return mk_gemm_ar(plan, a[0], a[1], a[2], NULL);
+    case MK_OP_GEMM_RS:
+        return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
+    case MK_OP_MOE_DISPATCH_GEMM:
+        return mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
+    case MK_OP_MOE_FFN:
+        return mk_moe_ffn(plan, a[0], a[2], a[3], a[1], a[4], a[5], NULL);
+    case MK_OP_RING_ATTENTION:
+        return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
+    default:
+        return mk_ag_gemm(plan, a[0], a[1], a[2], NULL);
+    }
+}
+
+int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
+{
+    const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
+    int result = 0;
+    live_phase(r->live, LIVE_FILLS, first - 1);
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = run_data_fill(&r->data, i, first + i);
+    if (result)
+        return result;
+    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last.
+     */
+    live_phase(r->live, LIVE_MEETS, first - 1);
+    result = bootstrap_barrier(r->comm->bootstrap);
+    live_phase(r->live, LIVE_LAUNCHES, first - 1);
+    uint64_t start = run_now_ns();
+    for (uint64_t i = 0; i < count && !result; i++) {
+        run_die(r, first + i);
+        result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
+    }
+    int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
+    *ms = (double)(run_now_ns() - start) / 1e6 / (double)count;
+    if (result || waited)
+        return result ? result : waited;
+    live_phase(r->live, LIVE_CHECKS, first - 1);
+    for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
+        struct check_result one = {0};
+        spoil(r, i, first + i);
+        result = run_data_check(&r->data, i, first + i, &pace, &one);
+        r->result.bits = inputs_mix(r->result.bits ^ run_data_bits(&r->data, i));
+        if (!check_right(&one) && !r->result.first_wrong)
+            r->result.first_wrong = first + i;
+        check_join(&r->result.check, &one);
+    }
+    return result;
+}

@@ -1,0 +1,313 @@
+/* What a run does in detail, from what was asked for and what this machine has. */
+#include "experiments/run.h"
+#include "experiments/gpu.h"
+#include "experiments/output_file.h"
+#include "core/tuning.h"
+#include "backends/nic.h"
+#include "backends/verbs/verbs_options.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa_options.h"
+#endif
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_BURST 4
+#define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
+
+/* Result files that could not be written are told before anything starts. */
+static int check_files(const struct run_options *o, char *error, size_t size)
+{
+    if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
+        snprintf(error, size, "%s and --json name the same file %s", output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
+        return -EINVAL;
+    }
+    int result = output_check("--trace", o->trace, OUTPUT_REPLACED, error, size);
+    result = result ? result : output_check("--json", o->json, OUTPUT_WRITTEN, error, size);
+    return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
+}
+
+/* What would be ignored is refused. */
+static int check_exec_options(const struct run_options *o, char *error, size_t size)
+{
+    const char *only = NULL;
+    int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
+    if (!cuda)
+        only = o->shapes && o->mode != RUN_TUNE ? "--shapes" : o->traced ? "--traced" : o->pace ? "--pace" : torch ? "--vs torch" : NULL;
+    else if (o->vs && !torch)
+        only = "--vs blas";
+    if (only)
+        snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only, cuda ? "host" : "cuda", cuda ? "cuda" : "host");
+    else if (o->shapes && o->shape[0])
+        snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
+    return only || (o->shapes && o->shape[0]) ? -EINVAL : 0;
+}
+
+static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+{
+    uint32_t hoppers = gpu_hoppers(gpus);
+    int *exec = &job->options.exec, built = 0;
+#ifdef MK_HAVE_CUDA
+    extern const struct mk_exec_ops exec_cuda __attribute__((weak));
+    built = &exec_cuda != NULL;
+#endif
+    if (*exec < 0)
+        *exec = built && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+    if (*exec == MK_EXEC_HOST)
+        return 0;
+    if (!built)
+        snprintf(error, size, "--exec cuda is not in this build; --exec host is");
+    else if (!hoppers)
+        snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
+                 gpus->count ? "another kind is" : gpus->missing);
+    return built && hoppers ? 0 : -EINVAL;
+}
+
+static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,
+                           char *error, size_t size)
+{
+    struct run_options *o = &job->options;
+    if (launched) {
+        uint64_t world = launched->world;
+        if (!o->gpus)
+            o->gpus = o->nodes ? world / o->nodes : launched->local_world ? launched->local_world : world;
+        if (!o->nodes)
+            o->nodes = o->gpus ? world / o->gpus : 0;
+        if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
+            snprintf(error, size, "%llu nodes of %llu ranks are not the %llu ranks that %s started",
+                     (unsigned long long)o->nodes, (unsigned long long)o->gpus, (unsigned long long)world,
+                     launched->launcher);
+            return -EINVAL;
+        }
+        return 0;
+    }
+    if (!o->nodes)
+        o->nodes = 1;
+    if (!o->gpus)
+        o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
+    if (o->nodes * o->gpus >
+        SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
+        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %d",
+                 (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* A fabric or NIC that is not there is told before anything starts. */
+static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    struct nic_choice choice;
+    struct nic_place places[MK_MAX_LOCAL] = {{.numa = -1}};
+    struct nic_request request = {.names = o->nic ? o->nic : "",
+                                  .efa = o->fabric,
+                                  .rails = (uint32_t)o->rails,
+                                  .local_ranks = (uint32_t)o->gpus,
+                                  .places = places};
+#ifdef MK_HAVE_VERBS
+    struct verbs_options verbs;
+    verbs_options_default(&verbs);
+    if (o->verbs && verbs_options_parse(&verbs, o->verbs, error, size))
+        return -EINVAL;
+#endif
+    if (o->nodes == 1)
+        return 0;
+#ifndef MK_HAVE_EFA
+    if (o->fabric) {
+        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
+        return -EINVAL;
+    }
+#endif
+    if (o->fabric && o->exec == MK_EXEC_CUDA) {
+        snprintf(error, size, "--fabric efa does not reach GPU memory yet: --exec host, or --fabric verbs");
+        return -EINVAL;
+    }
+    if (o->verbs && o->fabric) {
+        snprintf(error, size, "--verbs is of --fabric verbs");
+        return -EINVAL;
+    }
+    if (o->verbs && setenv("MK_VERBS", o->verbs, 1)) {
+        snprintf(error, size, "--verbs: %s", strerror(errno));
+        return -errno;
+    }
+#ifdef MK_HAVE_VERBS
+    if (!o->fabric && verbs_options_parse(&verbs, getenv("MK_VERBS"), error, size))
+        return -EINVAL;
+#endif
+#ifdef MK_HAVE_EFA
+    struct efa_options efa;
+    efa_options_default(&efa);
+    if (o->fabric && efa_options_parse(&efa, getenv("MK_EFA"), error, size))
+        return -EINVAL;
+#endif
+    for (uint32_t i = 0; i < o->gpus; i++)
+        nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");
+    int result = nic_choose(&choice, &request, error, size);
+    for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
+        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
+    return result;
+}
+
+static void choose_shape(struct run_job *job)
+{
+    uint64_t *shape = job->options.shape, world = job->options.nodes * job->options.gpus;
+    uint64_t *attention = job->options.attention;
+    int cuda = job->options.exec == MK_EXEC_CUDA;
+    if (job->options.op == MK_OP_RING_ATTENTION && !attention[0]) {
+        attention[0] = 1;
+        attention[1] = (cuda ? 4096 : 128) * world;
+        attention[2] = cuda ? 16 : 4;
+        attention[3] = cuda ? 16 : 2;
+        attention[4] = cuda ? 128 : 64;
+    }
+    uint64_t *moe = job->options.moe;
+    if (RUN_MOE >> job->options.op & 1 && !moe[0]) {
+        moe[0] = cuda ? 4096 : 128;
+        moe[1] = cuda ? 7168 : 256;
+        moe[2] = cuda ? 2048 : 128;
+        moe[3] = cuda ? mk_round_up(256, world) : 4 * world;
+        moe[4] = cuda ? 8 : 2;
+    }
+    if (shape[0] || !(RUN_GEMMS >> job->options.op & 1))
+        return;
+    if (job->options.exec == MK_EXEC_CUDA) {
+        shape[0] = mk_round_up(8192, world);
+        shape[1] = mk_round_up(8192 / world ? 8192 / world : 8, 8);
+        shape[2] = 8192;
+        if (job->options.op != MK_OP_AG_GEMM) { /* K is what the ranks share */
+            shape[2] = shape[1];
+            shape[1] = 8192;
+        }
+    } else {
+        shape[0] = 256 * world;
+        shape[1] = shape[2] = 512;
+    }
+}
+
+/* --shapes, else --shape. */
+static int list_shapes(struct run_job *job, char *error, size_t size)
+{
+    struct run_options *o = &job->options;
+    const char *p = o->shapes;
+    int used = 0, more = p != NULL;
+    while (more && job->shape_count < RUN_SHAPES) {
+        unsigned long long s[3];
+        if (sscanf(p, "%llu,%llu,%llu%n", &s[0], &s[1], &s[2], &used) != 3 || (p[used] && p[used] != ':'))
+            break;
+        for (int i = 0; i < 3; i++)
+            job->shapes[job->shape_count][i] = s[i];
+        job->shape_count++;
+        more = p[used] == ':';
+        p += used + more;
+    }
+    if (more) {
+        snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes, RUN_SHAPES);
+        return -EINVAL;
+    }
+    if (o->shapes)
+        memcpy(o->shape, job->shapes[0], sizeof o->shape);
+    else
+        memcpy(job->shapes[job->shape_count++], o->shape, sizeof o->shape);
+    return 0;
+}
+
+/* The plan of each shape; in the end job->plan is that of the first. */
+static int build_plans(struct run_job *job, char *error, size_t size)
+{
+    struct tuning_table tuned;
+    struct mk_problem q = job->problem;
+    const char *file = job->options.tuning ? job->options.tuning : "";
+    int result = tuning_open(&tuned, file, job->options.mode == RUN_TUNE, error, size);
+    for (uint32_t i = job->shape_count; i-- && !result;) {
+        q.m = job->shapes[i][0];
+        q.n = job->shapes[i][1];
+        q.k = job->shapes[i][2];
+        result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
+    }
+    tuning_close(&tuned);
+    return result;
+}
+
+/* Bytes of the operands of one launch on one rank. */
+static uint64_t operand_bytes(const struct mk_problem *q)
+{
+    uint64_t bytes[RUN_ARGUMENTS], sum = 0;
+    run_data_extents(q, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        sum += bytes[i];
+    return sum;
+}
+
+int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
+                    char *error, size_t error_size)
+{
+    static struct gpu_list gpus;
+    memset(job, 0, sizeof *job);
+    job->options = *o;
+    if (launched)
+        job->identity = *launched;
+    if (o->exec != MK_EXEC_HOST)
+        gpu_probe(&gpus);
+    int result = choose_exec(job, &gpus, error, error_size);
+    if (!result)
+        result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+    if (!result)
+        result = choose_nic(job, &gpus, error, error_size);
+    if (!result)
+        result = check_exec_options(&job->options, error, error_size);
+    if (!result && job->identity.rank == 0)
+        result = check_files(o, error, error_size);
+    if (result)
+        return result;
+    choose_shape(job);
+    result = list_shapes(job, error, error_size);
+    if (result)
+        return result;
+
+    o = &job->options;
+    snprintf(job->device, sizeof job->device, "%s", o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
+    job->problem = (struct mk_problem){
+        .op = o->op,
+        .exec = (enum mk_exec)o->exec,
+        .sms = o->exec == MK_EXEC_CUDA ? gpus.devices[0].sms : 0,
+        .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
+        .m = o->shape[0],
+        .n = o->shape[1],
+        .k = o->shape[2],
+        .attention = {.batch = o->attention[0],
+                      .sequence = o->attention[1],
+                      .heads = o->attention[2],
+                      .kv_heads = o->attention[3],
+                      .head_dim = o->attention[4],
+                      .causal = o->causal},
+        .moe = {.tokens = o->moe[0],
+                .hidden = o->moe[1],
+                .inner = o->moe[2],
+                .experts = o->moe[3],
+                .k = o->moe[4]},
+        .b_transposed = o->b_transposed,
+        .deterministic = o->deterministic,
+        .timeout_ns = o->timeout_ns,
+        .tuning = {.split = o->roles,
+                   .tile_m = (uint32_t)o->tile[0],
+                   .tile_n = (uint32_t)o->tile[1],
+                   .chunk_rows = (uint32_t)o->chunk_rows,
+                   .slices = (uint32_t)o->slices,
+                   .pieces = (uint32_t)o->pieces,
+                   .pace = (uint32_t)o->pace,
+                   .width = (uint32_t)o->width},
+    };
+    result = build_plans(job, error, error_size);
+    if (result)
+        return result;
+    job->identity.world = mk_world(&job->problem.topo);
+    job->burst = o->burst ? o->burst : o->mode != RUN_RUN ? 1 : DEFAULT_BURST;
+    while (!o->burst && job->burst > 1 && job->burst * operand_bytes(&job->plan.problem) > BURST_BYTES)
+        job->burst--;
+    if (job->burst > o->iters)
+        job->burst = o->iters;
+    return 0;
+}
