@@ -280,7 +280,7 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
     const struct tuning_entry *e = asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
     struct mk_problem q = *problem;
     char why[256];
-    if (!e)
+    if (!e || asks_nothing(&e->tuning))
         return plan_build(p, problem, flag_base, heap_base, error, size);
     q.tuning = e->tuning;
     if (plan_build(p, &q, flag_base, heap_base, why, sizeof why)) {

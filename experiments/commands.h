@@ -19,7 +19,7 @@ enum status {
 int command_run(int argc, char **argv) MK_WEAK;   /* experiments/run.c */
 int command_bench(int argc, char **argv) MK_WEAK; /* experiments/bench.c: `bench OP` and the benches below */
 int command_sim(int argc, char **argv) MK_WEAK;   /* experiments/sim.c */
-int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/tune.c */
+int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/run.c: `tune OP` */
 int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace.c */
 int command_tui(int argc, char **argv) MK_WEAK;   /* tui/ */
 int command_info(int argc, char **argv) MK_WEAK;  /* experiments/info.c */

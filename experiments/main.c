@@ -21,7 +21,7 @@ static size_t commands(struct command *out)
         {"run", command_run, "run an op on all ranks and check it"},
         {"bench", command_bench, "measure an op, the fabric, the command ring or the trace"},
         {"sim", command_sim, "replay an op's schedule on a virtual cluster"},
-        {"tune", command_tune, "search role splits and chunk sizes"},
+        {"tune", command_tune, "find the fastest plan of a shape, and keep it as the default"},
         {"trace", command_trace, "summarise, compare, query or export a trace file"},
         {"tui", command_tui, "look at a trace file: timelines of CTA roles"},
         {"info", command_info, "what this machine has, and what is missing"},

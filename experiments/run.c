@@ -233,3 +233,8 @@ int run_bench(int argc, char **argv)
 {
     return run_op(argc, argv, RUN_BENCH);
 }
+
+int command_tune(int argc, char **argv)
+{
+    return run_op(argc, argv, RUN_TUNE);
+}

@@ -2,6 +2,7 @@
 #include "experiments/run.h"
 #include "experiments/gpu.h"
 #include "experiments/output_file.h"
+#include "experiments/tune.h"
 #include "core/tuning.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
@@ -227,8 +228,13 @@ static int build_plans(struct run_job *job, char *error, size_t size)
         q.k = job->shapes[i][2];
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
     }
+    if (!result && job->options.mode == RUN_TUNE && !job->options.verify && !tuned.path[0]) {
+        snprintf(error, size, "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
+        result = -EINVAL;
+    }
     tuning_close(&tuned);
-    return result;
+    struct tune_space space;
+    return result ? result : tune_space_parse(&space, job->options.space, error, size);
 }
 
 /* Bytes of the operands of one launch on one rank. */

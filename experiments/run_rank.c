@@ -4,6 +4,7 @@
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 #include "experiments/inputs.h"
+#include "experiments/tune.h"
 #include "core/comm.h"
 #include "tracer/live.h"
 
@@ -216,6 +217,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     struct run_rank r = {.job = job};
     struct mk_config config;
     int status = STATUS_FAILED;
+    if (job->options.mode == RUN_TUNE)
+        return tune_rank(job, sentence, size);
     if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);

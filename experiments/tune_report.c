@@ -1,0 +1,86 @@
+/* What a search found: a table for people, CSV for programs. */
+#include "experiments/tune.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Against the best found; of a plan that was not in the last comparison, by way of the formula's plan, which was in all. */
+static double of_best(const struct tune *t, const struct tune_plan *p, uint32_t best)
+{
+    return p->ratio / t->plans[best].ratio;
+}
+
+static const struct tune *sorting;
+
+/* The last comparison first, then the rest; wrong ones at the end. */
+static int by_rank(const void *x, const void *y)
+{
+    const struct tune_plan *a = &sorting->plans[*(const uint32_t *)x], *b = &sorting->plans[*(const uint32_t *)y];
+    if (a->wrong != b->wrong)
+        return a->wrong - b->wrong;
+    if (a->last != b->last)
+        return b->last - a->last;
+    return (a->ratio > b->ratio) - (a->ratio < b->ratio);
+}
+
+static void print_plan(const struct tune *t, uint32_t i, uint32_t best)
+{
+    const struct tune_plan *p = &t->plans[i];
+    char words[256], made[256];
+    if (p->wrong)
+        printf("     WRONG                               ");
+    else
+        printf("%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, of_best(t, p, best));
+    printf("%s  %s", p->last ? " *" : "  ", tuning_words(&p->asked, words, sizeof words));
+    if (i == 0)
+        printf(" (%s)", tuning_words(&p->made, made, sizeof made));
+    printf("%s\n", i == t->standing ? "  <- default" : "");
+}
+
+static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best, int first)
+{
+    const struct mk_problem *q = &t->shape.problem;
+    FILE *f = fopen(t->job->options.csv, first ? "we" : "ae");
+    char words[256], made[256];
+    if (!f)
+        return -errno;
+    if (first)
+        fprintf(f, "op,m,n,k,nodes,gpus,device,ms,ms_min,ms_max,of_best,last,default,wrong,asked,made\n");
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct tune_plan *p = &t->plans[order[i]];
+        fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n,
+                (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, t->job->device);
+        if (p->wrong)
+            fprintf(f, ",,,,");
+        else
+            fprintf(f, "%.6f,%.6f,%.6f,%.4f,", p->ms, p->min, p->max, of_best(t, p, best));
+        fprintf(f, "%d,%d,%d,%s,%s\n", p->last, order[i] == t->standing, p->wrong, tuning_words(&p->asked, words, sizeof words),
+                tuning_words(&p->made, made, sizeof made));
+    }
+    return fclose(f) ? -errno : 0;
+}
+
+int tune_report(const struct tune *t, uint32_t best, int first)
+{
+    const struct mk_problem *q = &t->shape.problem;
+    uint32_t order[TUNE_PLANS];
+    for (uint32_t i = 0; i < t->count; i++)
+        order[i] = i;
+    sorting = t;
+    qsort(order, t->count, sizeof *order, by_rank);
+    printf("%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op), (unsigned long long)q->m,
+           (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, t->job->device, t->count);
+    if (t->unfit)
+        printf("; %u more do not fit (%s)", t->unfit, t->unfit_why);
+    printf("\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
+    for (uint32_t i = 0; i < t->count; i++)
+        print_plan(t, order[i], best);
+    printf("ms: a launch, median of the slowest rank; of best: * as compared in the last turns, twice as many launches; else by "
+           "way of the\nformula's plan, which was beside each\n");
+    int result = fflush(stdout) || ferror(stdout) ? -EIO : 0;
+    if (!result && t->job->options.csv)
+        result = write_csv(t, order, best, first);
+    return result;
+}
