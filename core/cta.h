@@ -90,7 +90,8 @@ struct mk_combine {
 
 /* Where the tokens of all ranks go. Each token of each rank names k experts; expert e is on rank e / rank_experts. On the
  * rank of an expert its rows begin at a multiple of tile_rows, behind those of the expert before, in the order of source
- * rank, token, place among the k. Everything but ids and wanted is made by mk_cta_route; offsets in this rank's heap. */
+ * rank, token, place among the k; with chunk_rows, of source node, chunk, rank, token, place. Everything but ids and wanted
+ * is made by mk_cta_route; offsets in this rank's heap. */
 struct mk_route {
     struct mk_topo topo;
     uint32_t tokens, k, experts, rank_experts, tile_rows;
@@ -103,6 +104,8 @@ struct mk_route {
     uint64_t sent_count; /* uint32_t [nodes] */
     uint64_t came;       /* uint32_t [nodes][tokens]: tokens of this rail's rank of that node that have experts here */
     uint64_t came_count; /* uint32_t [nodes] */
+    uint64_t node_rows;  /* uint32_t [rank_experts][nodes + 1]: how many rows of each of this rank's experts come from the
+                          * nodes before; last, all of them */
     uint64_t wanted;     /* uint64_t per tile of rows of this rank, kept from launch to launch: += its rows */
     uint64_t summary;    /* uint32_t [rank_experts][2] in `summary_space`: first row and rows of this rank's experts; not
                           * made where that is the heap */

@@ -50,6 +50,7 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     m->experts = (uint32_t)q->moe.experts;
     m->k = (uint32_t)q->moe.k;
     m->rank_experts = (uint32_t)(m->experts / world);
+    m->slices = q->topo.nodes > 1 ? 2 : 0;
     m->tile_m = q->tuning.tile_m;
     m->chunk_rows = q->tuning.chunk_rows;
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
@@ -86,6 +87,7 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->sent_count = plan_take_moe(next, nodes * 4);
     r->came = plan_take_moe(next, nodes * m->tokens * 4);
     r->came_count = plan_take_moe(next, nodes * 4);
+    r->node_rows = plan_take_moe(next, m->rank_experts * (nodes + 1) * 4);
     m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
     m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
     m->gathered = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * m->row_bytes);

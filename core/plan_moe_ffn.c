@@ -92,6 +92,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     uint64_t row_tiles, flags = plan_size_moe(d, q, &row_tiles), next = p->heap_base;
     uint64_t chunks = (uint64_t)q->topo.nodes * d->chunks;
     flags += 2 * row_tiles + 2 * chunks;
+    d->late = 1;
     m->split = q->tuning.split;
     m->hidden = (uint32_t)q->moe.hidden;
     m->inner = (uint32_t)q->moe.inner;

@@ -32,17 +32,46 @@ static void lay_out(const struct mk_route *r, uint8_t *heap)
                             : 0;
 }
 
-static void assign(const struct mk_route *r, uint8_t *heap)
+/* `count` places of `rank`, from first_place on, take the next rows of their experts. */
+static void assign(const struct mk_route *r, uint8_t *heap, uint32_t rank, uint64_t first_place,
+                   uint64_t count)
 {
     uint32_t *rows = words(heap, r->rows), *first = words(heap, r->first),
-             *position = words(heap, r->position);
+             *position = words(heap, r->position) + rank * (uint64_t)r->tokens * r->k;
+    for (uint64_t i = first_place; i < first_place + count; i++) {
+        uint32_t expert = expert_of(r, heap, rank, i);
+        position[i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
+    }
+}
+
+static void assign_all(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t chunk_rows = r->chunk_rows ? r->chunk_rows : r->tokens;
+    memset(words(heap, r->rows), 0, r->experts * sizeof(uint32_t)); /* counted up again on the way */
+    for (uint32_t node = 0; node < r->topo.nodes; node++)
+        for (uint32_t token = 0; token < r->tokens; token += chunk_rows)
+            for (uint32_t local = 0; local < r->topo.gpus; local++) {
+                uint32_t tokens = r->tokens - token < chunk_rows ? r->tokens - token : chunk_rows;
+                assign(r, heap, mk_rank_at(&r->topo, node, local), (uint64_t)token * r->k,
+                       (uint64_t)tokens * r->k);
+            }
+}
+
+/* Rows of this rank's experts by the node that they come from: counted in the entry behind, then added up. */
+static void divide(const struct mk_route *r, uint8_t *heap)
+{
+    uint32_t *node_rows = words(heap, r->node_rows), entries = r->topo.nodes + 1;
     uint64_t places = (uint64_t)r->tokens * r->k;
-    memset(rows, 0, r->experts * sizeof *rows); /* counted up again on the way */
+    memset(node_rows, 0, (uint64_t)r->rank_experts * entries * sizeof *node_rows);
     for (uint32_t rank = 0; rank < mk_world(&r->topo); rank++)
         for (uint64_t i = 0; i < places; i++) {
-            uint32_t expert = expert_of(r, heap, rank, i);
-            position[rank * places + i] = expert == UINT32_MAX ? UINT32_MAX : first[expert] + rows[expert]++;
+            uint32_t expert = expert_of(r, heap, rank, i), first = r->topo.rank * r->rank_experts;
+            if (expert >= first && expert < first + r->rank_experts)
+                node_rows[(expert - first) * entries + mk_node_of(&r->topo, rank) + 1]++;
         }
+    for (uint32_t i = 0; i < r->rank_experts; i++)
+        for (uint32_t node = 1; node < entries; node++)
+            node_rows[i * entries + node] += node_rows[i * entries + node - 1];
 }
 
 /* How often a token of `rank` names an expert on `node`. */
@@ -103,7 +132,8 @@ void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary)
     uint32_t *rows = words(heap, r->rows), *first = words(heap, r->first), *said = words(summary, r->summary);
     uint64_t *wanted = (uint64_t *)(void *)(heap + r->wanted);
     lay_out(r, heap);
-    assign(r, heap);
+    assign_all(r, heap);
+    divide(r, heap);
     for (uint32_t other = 0; other < r->topo.nodes; other++) {
         if (other == node)
             continue;

@@ -10,12 +10,7 @@
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_cta.h"
 #define SIM_OP_NAME broken_ag_gemm
 #include "sim/op_ag_gemm.c"
-#undef mk_cta_wait
-#undef mk_cta_copy
-#undef mk_cta_copy_rows
-#undef mk_cta_add
-#undef mk_cta_put
-#undef mk_cta_drain
+#include "tests/helpers/unbroken_ops.h"
 
 #include "tests/helpers/world.h"
 

@@ -6,15 +6,7 @@
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_gemm_rs
 #include "sim/op_gemm_rs.c"
-#undef mk_cta_wait
-#undef mk_cta_wait_all
-#undef mk_cta_copy
-#undef mk_cta_reduce
-#undef mk_cta_route
-#undef mk_cta_signal
-#undef mk_cta_add
-#undef mk_cta_put
-#undef mk_cta_drain
+#include "tests/helpers/unbroken_ops.h"
 
 static void test_orders(void **state)
 {

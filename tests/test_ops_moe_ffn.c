@@ -176,24 +176,31 @@ static uint32_t *lone_words(const struct lone *l, uint64_t offset)
     return (uint32_t *)(void *)(l->heap + offset);
 }
 
-/* Whatever rows experts have: every tile once, down after all up of its rows; and up is never a whole expert ahead, nor
+/* Whatever rows experts have, and from where: every tile once, down after all up of its rows; and up is never a whole expert ahead, nor
  * more than two groups of rows, so that no stage is a barrier. */
 static void test_tiles(void **state)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct sim_random r = {sim_mix(seed)};
         struct lone l;
-        lone_open(&l, (struct mk_problem){.topo = {2, 2, 1},
-                                          .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)), 24, 8},
+        uint32_t nodes = 1 + seed % 3, ranks = 2 * nodes, count = seed % 5 ? 24 / ranks : 1;
+        lone_open(&l, (struct mk_problem){.topo = {nodes, 2, sim_random_below(&r, ranks)},
+                                          .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)), ranks * count,
+                                                  count > 1 ? 8 : 2},
                                           .tuning = {.tile_m = 8, .tile_n = 32}});
         const struct moe_ffn_plan *p = &l.plan.u.moe_ffn;
         const struct moe_dispatch_plan *d = &p->dispatch;
-        uint32_t *rows = lone_words(&l, d->route.rows) + 6, *first = lone_words(&l, d->route.first) + 6;
-        uint32_t expected = 0, tiles = 0, next = 0;
+        uint32_t *node_rows = lone_words(&l, d->route.node_rows),
+                 *first = lone_words(&l, d->route.first) + d->topo.rank * count;
+        uint32_t rows[12], expected = 0, tiles = 0, next = 0;
         uint8_t *seen = calloc(l.plan.tiles, 1);
         uint32_t *ups = calloc(d->row_tiles, sizeof *ups), ahead = 0;
-        for (uint32_t i = 0; i < 6; i++) {
+        for (uint32_t i = 0; i < count; i++, node_rows += nodes + 1) {
             rows[i] = sim_random_below(&r, 3) ? sim_random_below(&r, 70) : 0;
+            for (uint32_t node = 1; node < nodes; node++)
+                node_rows[node] =
+                    node_rows[node - 1] + sim_random_below(&r, rows[i] - node_rows[node - 1] + 1);
+            node_rows[nodes] = rows[i];
             first[i] = next;
             next += (uint32_t)mk_round_up(rows[i], 8);
             expected += (uint32_t)mk_ceil_div(rows[i], 8) * (p->up_tiles + p->down_tiles);

@@ -41,6 +41,66 @@ MK_ROLE int moe_await_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return mk_cta_wait(cta, moe_rows_flag(p, row), wanted, MK_CAUSE_DATA);
 }
 
+/* Rows of tiles of one expert that are computed one after the other. Counted not from the expert's first but from where
+ * its rows from this node begin: those come first, then the other nodes' in the order in which they arrive; a tile that holds
+ * both is theirs. */
+struct moe_run {
+    uint32_t expert;       /* of this rank's */
+    uint32_t rows, tiles;  /* of the expert in all; tiles: rows of tiles */
+    uint32_t begin;        /* the row of tiles that counts as 0 */
+    uint32_t first, count; /* of this run */
+};
+
+/* The order of computation: stretches 0 .. moe_stretches() - 1, in each of which every expert has a run. First rows of this
+ * node, which are here soonest; then the other nodes' in slices, each for all experts, so that a slice's tokens need to have
+ * come, and are done with, while the next ones are on their way. Where rows go back, half of the experts' own rows are kept
+ * for the end, to compute while the last slice crosses: the first half hides tokens' way here, the second their way back. */
+MK_ROLE uint32_t moe_stretches(const struct moe_dispatch_plan *p)
+{
+    return 1 + p->slices + p->late;
+}
+
+MK_ROLE void moe_run_of(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint32_t stretch,
+                        uint32_t expert, struct moe_run *run)
+{
+    uint32_t node = mk_node_of(&p->topo, p->topo.rank);
+    uint64_t table = p->route.node_rows + (uint64_t)expert * (p->topo.nodes + 1) * 4;
+    uint32_t before = mk_cta_load(cta, table + node * 4), end = mk_cta_load(cta, table + node * 4 + 4);
+    run->expert = expert;
+    run->rows = mk_cta_load(cta, table + p->topo.nodes * 4);
+    run->tiles = (uint32_t)mk_ceil_div(run->rows, p->tile_m);
+    run->begin = (uint32_t)mk_ceil_div(before, p->tile_m);
+    uint32_t own_end = end == run->rows ? run->tiles : end / p->tile_m;
+    uint32_t own = own_end > run->begin ? own_end - run->begin : 0, others = run->tiles - own, early = own;
+    if (p->late) { /* of the first half of the experts; of the one in the middle, half of them */
+        uint32_t left = p->rank_experts > 2 * expert ? p->rank_experts - 2 * expert : 0;
+        early = left > 1 ? own : left ? own / 2 : 0;
+    }
+    if (!stretch) {
+        run->first = 0;
+        run->count = early;
+    } else if (stretch <= p->slices) {
+        uint64_t from = (uint64_t)others * (stretch - 1) / p->slices,
+                 to = (uint64_t)others * stretch / p->slices;
+        run->first = own + (uint32_t)from;
+        run->count = (uint32_t)(to - from);
+    } else {
+        run->first = early;
+        run->count = own - early;
+    }
+}
+
+/* The first row, on this rank, of row of tiles number `i` of a run; *rows: how many it has. */
+MK_ROLE uint32_t moe_run_row(const struct moe_dispatch_plan *p, struct mk_cta *cta, const struct moe_run *run,
+                             uint32_t i, uint32_t *rows)
+{
+    uint32_t tile = run->begin + run->first + i,
+             row = (tile < run->tiles ? tile : tile - run->tiles) * p->tile_m;
+    uint64_t entry = ((uint64_t)p->topo.rank * p->rank_experts + run->expert) * 4;
+    *rows = run->rows - row < p->tile_m ? run->rows - row : p->tile_m;
+    return mk_cta_load(cta, p->route.first + entry) + row;
+}
+
 /* This rank's weights to behind its ids: they go along the rail together. */
 MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint64_t destination)
 {

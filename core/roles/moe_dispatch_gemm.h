@@ -6,37 +6,34 @@
  *   rows_r [E/W, 2] uint32_t            first row and number of rows of each
  *
  *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is
- *   compute                  tiles of an expert start when their rows are in; experts with rows take their turns in order */
+ *   compute                  tiles of an expert start when their rows are in; all experts' rows from this node come first */
 #ifndef MK_ROLES_MOE_DISPATCH_GEMM_H
 #define MK_ROLES_MOE_DISPATCH_GEMM_H
 
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
-/* Tile number `t` of this rank, in the order of computation; rows is 0 where there is none. */
+/* Tile number `t` of this rank, in the order of computation (struct moe_run); rows is 0 where there is none. */
 MK_ROLE void moe_tile(const struct moe_dispatch_gemm_plan *p, struct mk_cta *cta, uint32_t t,
                       struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint32_t first_expert = d->topo.rank * d->rank_experts;
     tile->rows = 0;
-    for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
-        uint32_t rows = mk_cta_load(cta, d->route.rows + (first_expert + expert) * 4);
-        uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, d->tile_m), tiles = row_tiles * p->col_tiles;
-        if (t >= tiles) {
-            t -= tiles;
+    for (uint32_t turn = 0; turn < moe_stretches(d) * d->rank_experts; turn++) {
+        struct moe_run run;
+        moe_run_of(d, cta, turn / d->rank_experts, turn % d->rank_experts, &run);
+        if (t >= run.count * p->col_tiles) {
+            t -= run.count * p->col_tiles;
             continue;
         }
-        uint32_t row = t % row_tiles * d->tile_m;
         tile->a = MK_SPACE_HEAP;
         tile->a_slab = tile->c_slab = tile->c_local = tile->stage = 0;
-        tile->slab = expert;
-        tile->row = mk_cta_load(cta, d->route.first + (first_expert + expert) * 4) + row;
-        tile->col = t / row_tiles * p->tile_n;
-        tile->rows = rows - row < d->tile_m ? rows - row : d->tile_m;
+        tile->slab = run.expert;
+        tile->row = moe_run_row(d, cta, &run, t % run.count, &tile->rows);
+        tile->col = t / run.count * p->tile_n;
         tile->cols = p->inner - tile->col < p->tile_n ? p->inner - tile->col : p->tile_n;
         tile->c = MK_SPACE_ARG3;
-        tile->id = tile->row / d->tile_m * p->col_tiles + t / row_tiles;
+        tile->id = tile->row / d->tile_m * p->col_tiles + t / run.count;
         return;
     }
 }

@@ -11,6 +11,8 @@ struct moe_dispatch_plan {
     uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
     uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
     uint32_t row_tiles;          /* room for rows of A, in tiles */
+    uint32_t slices;             /* of the rows from other nodes, each computed for all experts before the next */
+    uint32_t late;               /* 1: half of the node's own rows are computed last (see struct moe_run) */
     uint32_t chunk_rows;         /* tokens that are moved before their arrival is told */
     uint32_t chunks;             /* of a rank's tokens */
     uint32_t flag_ids, flag_routed, flag_relay, flag_rows;

@@ -11,7 +11,9 @@
  *   compute                  up: a tile reads columns of gate and the same of up, and stores silu(gate) * up; down: a tile of
  *                            results, once all columns of its rows' activation are stored. Experts go through the stages in
  *                            groups of rows of tiles: up of a group, then down of the group before, whose last tiles of up
- *                            are then done: no CTA waits for another stage, and no stage waits for all experts
+ *                            are then done: no CTA waits for another stage, and no stage waits for all experts. Tokens of
+ *                            this node are computed first and last, those of other nodes between (struct moe_run), so that
+ *                            both of their crossings have something to hide behind
  *   inter_reduce             who is on a token's rail adds its rows of this node, by weight; for a token of another node it
  *                            puts the sum along the rail, one row; at the token's source the nodes' sums are added to Y
  *
@@ -40,52 +42,44 @@
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_ffn_plan.h"
 
-/* Tile number `t` of a group: rows of tiles [first, first + count) of an expert in stage `stage`. Tiles of one column of B
- * come one after the other. */
-MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t expert,
-                             uint32_t first, uint32_t count, uint32_t stage, uint32_t t, struct mk_tile *tile)
+/* Tile number `t` of a group, a part of a run, in stage `stage`. Tiles of one column of B come one after the other. */
+MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct moe_run *group,
+                             uint32_t stage, uint32_t t, struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
-    uint32_t row = (first + t % count) * d->tile_m, rows = mk_cta_load(cta, d->route.rows + entry);
-    moe_ffn_columns(p, stage, t / count, tile);
-    tile->slab = expert;
-    tile->row = mk_cta_load(cta, d->route.first + entry) + row;
-    tile->rows = rows - row < d->tile_m ? rows - row : d->tile_m;
-    tile->id = moe_ffn_tile_id(p, tile->row / d->tile_m, stage, t / count);
+    uint32_t col = t / group->count;
+    moe_ffn_columns(p, stage, col, tile);
+    tile->slab = group->expert;
+    tile->row = moe_run_row(d, cta, group, t % group->count, &tile->rows);
+    tile->id = moe_ffn_tile_id(p, tile->row / d->tile_m, stage, col);
 }
 
-/* Tile number `t` of this rank, in the order of computation; rows is 0 where there is none. */
+/* Tile number `t` of this rank, in the order of computation (struct moe_run); rows is 0 where there is none. */
 MK_ROLE void moe_ffn_tile(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t t, struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
-    uint64_t table = d->route.rows + d->topo.rank * d->rank_experts * 4ull;
-    uint32_t before = 0, before_first = 0, before_count = 0; /* the group whose turn to go down is next */
+    struct moe_run run, before = {0}; /* before: the group whose turn to go down is next */
     tile->rows = 0;
-    for (uint32_t expert = 0; expert <= d->rank_experts; expert++) {
-        uint32_t rows = expert < d->rank_experts ? mk_cta_load(cta, table + expert * 4ull) : 0;
-        uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, d->tile_m), first = 0;
-        if (!rows && expert < d->rank_experts)
-            continue;
-        do { /* once, with no rows of tiles, behind the last expert */
-            uint32_t count = row_tiles - first < p->group_tiles ? row_tiles - first : p->group_tiles;
-            uint32_t up = count * p->up_tiles, down = before_count * p->down_tiles;
+    for (uint32_t turn = 0; turn < moe_stretches(d) * d->rank_experts; turn++) {
+        moe_run_of(d, cta, turn / d->rank_experts, turn % d->rank_experts, &run);
+        for (uint32_t left = run.count; left; left -= run.count, run.first += run.count) {
+            run.count = left < p->group_tiles ? left : p->group_tiles;
+            uint32_t up = run.count * p->up_tiles, down = before.count * p->down_tiles;
             if (t < up) {
-                moe_ffn_tile_of(p, cta, expert, first, count, MOE_FFN_UP, t, tile);
+                moe_ffn_tile_of(p, cta, &run, MOE_FFN_UP, t, tile);
                 return;
             }
             t -= up;
             if (t < down) {
-                moe_ffn_tile_of(p, cta, before, before_first, before_count, MOE_FFN_DOWN, t, tile);
+                moe_ffn_tile_of(p, cta, &before, MOE_FFN_DOWN, t, tile);
                 return;
             }
             t -= down;
-            before = expert;
-            before_first = first;
-            before_count = count;
-            first += count;
-        } while (first < row_tiles);
+            before = run;
+        }
     }
+    if (t < before.count * p->down_tiles)
+        moe_ffn_tile_of(p, cta, &before, MOE_FFN_DOWN, t, tile);
 }
 
 /* Waits until all `columns` of tiles of the rows that row `row` is of are stored. */
@@ -165,21 +159,21 @@ MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
     uint32_t turn = 0;
     if (moe_intra_comm(d, cta))
         return 1;
-    for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
-        uint64_t entry = (d->topo.rank * d->rank_experts + expert) * 4ull;
-        uint32_t rows = mk_cta_load(cta, d->route.rows + entry),
-                 first = mk_cta_load(cta, d->route.first + entry);
-        for (uint32_t row = first; row < first + rows; row += d->tile_m) {
-            if (turn++ % cta->count != cta->index)
-                continue;
-            uint32_t end = first + rows - row < d->tile_m ? first + rows : row + d->tile_m;
-            if (moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles))
-                return 1;
-            for (uint32_t i = row; i < end; i++)
-                moe_ffn_return_row(p, cta, i);
-            moe_ffn_tell_rows(p, cta, row, end);
+    for (uint32_t stretch = 0; stretch < moe_stretches(d); stretch++)
+        for (uint32_t expert = 0; expert < d->rank_experts; expert++) {
+            struct moe_run run;
+            moe_run_of(d, cta, stretch, expert, &run);
+            for (uint32_t i = 0; i < run.count; i++) {
+                if (turn++ % cta->count != cta->index)
+                    continue;
+                uint32_t rows, row = moe_run_row(d, cta, &run, i, &rows);
+                if (moe_ffn_await(p, cta, moe_ffn_made_flag(p, row), row, p->down_tiles))
+                    return 1;
+                for (uint32_t j = 0; j < rows; j++)
+                    moe_ffn_return_row(p, cta, row + j);
+                moe_ffn_tell_rows(p, cta, row, row + rows);
+            }
         }
-    }
     return 0;
 }
 

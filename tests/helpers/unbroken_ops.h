@@ -1,0 +1,12 @@
+/* Behind the roles that broken_cta.h or broken_ops.h was put before: calls go to the CTA interface again. */
+#undef mk_cta_wait
+#undef mk_cta_wait_all
+#undef mk_cta_copy
+#undef mk_cta_copy_rows
+#undef mk_cta_reduce
+#undef mk_cta_combine
+#undef mk_cta_route
+#undef mk_cta_signal
+#undef mk_cta_add
+#undef mk_cta_put
+#undef mk_cta_drain
