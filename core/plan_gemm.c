@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 int plan_refuse(char *error, size_t size, const char *format, ...)
 {
@@ -62,20 +63,31 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+/* Adds what is too much of: " 4294967296 flags (at most 1048575)". */
+static void say_excess(char *text, size_t size, const char *what, uint64_t needed, uint64_t most)
+{
+    size_t used = strlen(text);
+    if (needed == UINT64_MAX)
+        snprintf(text + used, size - used, "%s more %s than can be counted", used ? "," : "", what);
+    else if (needed > most)
+        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "", (unsigned long long)needed, what,
+                 (unsigned long long)most);
+}
+
 int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes,
               char *error, size_t size)
 {
     const struct mk_problem *q = &p->problem;
-    if (tiles > UINT32_MAX / 2 || flags > MK_CMD_MAX_FLAG || p->flag_base + flags > MK_CMD_MAX_FLAG ||
-        p->heap_base > MK_CMD_MAX_OFFSET || heap_bytes > MK_CMD_MAX_OFFSET - p->heap_base ||
-        (q->topo.nodes > 1 && put_bytes > MK_CMD_MAX_BYTES))
-        return plan_refuse(
-            error, size,
-            "%s of M,N,K = %llu,%llu,%llu in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu "
-            "flags, %llu heap bytes and puts of %llu bytes: more than a command can name",
-            plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
-            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, (unsigned long long)tiles,
-            (unsigned long long)flags, (unsigned long long)heap_bytes, (unsigned long long)put_bytes);
+    char excess[256] = "";
+    uint64_t heap_left = p->heap_base > MK_CMD_MAX_OFFSET ? 0 : MK_CMD_MAX_OFFSET - p->heap_base;
+    say_excess(excess, sizeof excess, "tiles", tiles, UINT32_MAX / 2);
+    say_excess(excess, sizeof excess, "flags", flags, p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
+    say_excess(excess, sizeof excess, "heap bytes", heap_bytes, heap_left);
+    if (q->topo.nodes > 1)
+        say_excess(excess, sizeof excess, "bytes in a put", put_bytes, MK_CMD_MAX_BYTES);
+    if (*excess)
+        return plan_refuse(error, size, "%s of this size, in tiles of %u x %u and chunks of %u rows, needs%s: more than a command can name",
+                           plan_op_name(q->op), q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, excess);
     p->flags = (uint32_t)flags;
     p->heap_bytes = heap_bytes;
     p->tiles = (uint32_t)tiles;

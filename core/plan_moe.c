@@ -7,23 +7,28 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_moe *m = &q->moe;
     uint64_t world = mk_world(&q->topo);
-    if (!m->tokens || m->tokens % 8 || m->tokens > 1 << 24)
+    const uint64_t most = 1 << 24; /* of tokens and of I; 1 << 20 of experts and of a token's elements */
+    if (m->tokens > most || m->inner > most || m->hidden > 1 << 20 || m->experts > 1 << 20)
+        return plan_refuse(error, size,
+                           "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H and the experts at most %d",
+                           (unsigned long long)m->tokens, (unsigned long long)m->hidden, (unsigned long long)m->inner,
+                           (unsigned long long)m->experts, (unsigned long long)most, 1 << 20);
+    if (!m->tokens || m->tokens % 8)
         return plan_refuse(
             error, size,
-            "room for %llu tokens a rank: a multiple of 8 up to %d; the next that works is %llu "
+            "room for %llu tokens a rank: a multiple of 8; the next that works is %llu "
             "(leave places out by ids that are no expert's)",
-            (unsigned long long)m->tokens, 1 << 24,
-            (unsigned long long)(m->tokens ? mk_round_up(m->tokens, 8) : 8));
-    if (!m->hidden || m->hidden % 64 || m->hidden > 1 << 20)
+            (unsigned long long)m->tokens, (unsigned long long)(m->tokens ? mk_round_up(m->tokens, 8) : 8));
+    if (!m->hidden || m->hidden % 64)
         return plan_refuse(
             error, size, "tokens of %llu elements: a multiple of 64; the next that works is %llu",
             (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 64) : 64));
-    if (!m->inner || m->inner % 8 || m->inner > 1 << 24)
+    if (!m->inner || m->inner % 8)
         return plan_refuse(
             error, size,
             "I = %llu: rows of its tensors must be 16-byte multiples; the next I that works is %llu",
             (unsigned long long)m->inner, (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
-    if (!m->experts || m->experts % world || m->experts > 1 << 20)
+    if (!m->experts || m->experts % world)
         return plan_refuse(
             error, size,
             "%llu experts do not spread evenly over %llu ranks; the next number that does is %llu",

@@ -13,10 +13,10 @@ static int check_shape(const struct mk_problem *q, char *error, size_t size)
         a->heads > 65536 || a->kv_heads > 65536 || a->batch * a->heads > limit / 128)
         return plan_refuse(
             error, size,
-            "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be at least 1, and "
-            "batch times heads at most %llu",
+            "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be at least 1, heads at most 65536, the "
+            "sequence at most %llu, and batch times heads at most %llu",
             (unsigned long long)a->batch, (unsigned long long)a->sequence, (unsigned long long)a->heads,
-            (unsigned long long)a->kv_heads, (unsigned long long)(limit / 128));
+            (unsigned long long)a->kv_heads, (unsigned long long)limit, (unsigned long long)(limit / 128));
     if (a->head_dim != 64 && a->head_dim != 128)
         return plan_refuse(error, size, "heads of %llu: the dimensions that work are 64 and 128",
                            (unsigned long long)a->head_dim);
