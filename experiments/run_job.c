@@ -1,6 +1,7 @@
 /* What a run does in detail, from what was asked for and what this machine has. */
 #include "experiments/run.h"
 #include "experiments/gpu.h"
+#include "experiments/memory_need.h"
 #include "experiments/output_file.h"
 #include "experiments/tune.h"
 #include "core/tuning.h"
@@ -315,5 +316,6 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;
-    return 0;
+    uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
+    return o->exec == MK_EXEC_HOST ? memory_check(&job->plan, here, job->burst, error, error_size) : 0;
 }

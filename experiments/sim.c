@@ -1,6 +1,8 @@
 /* `mkernel sim`: an op's schedule on a machine that is not there. --explore draws random orders of every step
  * until one of them breaks the schedule, and prints the command that replays it. */
 #include "experiments/commands.h"
+#include "experiments/memory_need.h"
+#include "experiments/nearest.h"
 #include "experiments/options.h"
 #include "sim/world.h"
 
@@ -10,13 +12,18 @@
 #include <unistd.h>
 
 #define FAILURES_SHOWN 10
+#define MOST_RANKS 256 /* their heaps and coroutines lie in one process: this many take 1 to 2 GB and seconds an order */
+
+#define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
+#define ATTENTION (1u << MK_OP_RING_ATTENTION)
+#define MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
 
 static const char *const orders[] = {"rc", "srd"};
 static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
 
 struct arguments {
     int explore, vary, random, order, fault;
-    int causal;
+    int causal, deterministic;
     uint64_t attention[5], moe[5];
     uint64_t shape[3], nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
@@ -29,18 +36,19 @@ struct arguments {
 static const struct option_spec specs[] = {
     {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result"},
     {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
-     "the global problem, in elements. Default: 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3},
+     "the global problem, in elements. Default: 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3, .contexts = GEMMS},
     {"attention", OPTION_NUMBERS, AT(attention), "B,S,H,G,D",
      "ring_attention's global problem: batch, sequence, heads, heads of K and V, their dimension. Default: "
      "18 rows a rank, "
      "2,.,2,1,64",
-     1, UINT32_MAX, 5},
-    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one"},
+     1, UINT32_MAX, 5, .contexts = ATTENTION},
+    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one", .contexts = ATTENTION},
     {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
      "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
      "16,64,40, two experts a "
      "rank, 2",
-     1, UINT32_MAX, 5},
+     1, UINT32_MAX, 5, .contexts = MOE},
+    {"deterministic", OPTION_FLAG, AT(deterministic), NULL, "sums in rank order, the same bits in every order of events"},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL},
     {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
@@ -54,13 +62,13 @@ static const struct option_spec specs[] = {
      "told as it is"},
     {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
      .words = orders, .word_count = 2},
-    {"fault", OPTION_WORD, AT(fault), "KIND",
+    {"fault", OPTION_WORD, AT(fault), "drop|mute|fail_put|slow",
      "drop: the rank stops at step NUMBER; mute: its communication CTAs never run; fail_put: its put NUMBER "
      "fails; slow: "
      "puts from and to it take up to NUMBER ns longer",
      .words = faults, .word_count = 5},
-    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "Default 0", 0, MK_MAX_RANKS - 1},
-    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER", "Default 1", 0, UINT64_MAX / 2},
+    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0, MK_MAX_RANKS - 1},
+    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER", "of the fault: a step, a put, or ns. Default 1", 0, UINT64_MAX / 2},
     {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS", "capacity of a command ring, a power of two. Default 64",
      1, 1 << 20},
     {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1, 1 << 20},
@@ -91,7 +99,7 @@ static const struct option_table table = {
 
 static int usage(const char *sentence)
 {
-    fprintf(stderr, "mkernel sim: %s.\n", sentence);
+    fprintf(stderr, "mkernel sim: %s; `mkernel sim --help` tells more\n", sentence);
     return STATUS_USAGE;
 }
 
@@ -118,6 +126,7 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
                                     .inner = e[2] ? e[2] : 40,
                                     .experts = e[3] ? e[3] : 2 * a->nodes * a->gpus,
                                     .k = e[4] ? e[4] : 2};
+    c.problem.deterministic = a->deterministic;
     c.problem.timeout_ns = a->timeout_ns;
     c.problem.tuning.split = a->roles;
     c.problem.tuning.tile_m = (uint32_t)a->tile[0];
@@ -175,8 +184,10 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
             rc = sim_world_promised(&c, rc, &result);
         if (rc == -EINVAL || rc == -ENOMEM) {
             coroutine_pool_destroy(pool);
-            fprintf(stderr, "mkernel sim: %s.\n", result.sentence);
-            return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
+            if (rc == -EINVAL)
+                return usage(result.sentence);
+            fprintf(stderr, "mkernel sim: %s\n", result.sentence);
+            return STATUS_FAILED;
         }
         steps += result.steps;
         hash = hash * 31 + result.hash;
@@ -196,16 +207,70 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     coroutine_pool_destroy(pool);
     char what[96] = "random cases";
     if (!a->random)
-        snprintf(what, sizeof what, "orders of %llu launches on %llu nodes of %llu ranks",
+        snprintf(what, sizeof what, "order%s of %llu launches on %llu nodes of %llu ranks", done > 1 ? "s" : "",
                  (unsigned long long)a->launches, (unsigned long long)a->nodes, (unsigned long long)a->gpus);
     printf("%s: %llu %s, %llu failed; %llu steps each; events %016llx\n", plan_op_name(op),
            (unsigned long long)done, what, (unsigned long long)failures, (unsigned long long)(steps / done),
            (unsigned long long)hash);
     if (status)
-        fprintf(stderr, "mkernel sim: %llu of %llu orders failed%s.\n", (unsigned long long)failures,
+        fprintf(stderr, "mkernel sim: %llu of %llu orders failed%s\n", (unsigned long long)failures,
                 (unsigned long long)done,
                 failures == FAILURES_SHOWN && done < a->runs ? ", and there it stopped" : "");
     return status;
+}
+
+/* What the plan says of a shape that was given; with --random shapes are small. */
+static int check_memory(const struct arguments *a, enum mk_op op, char *error, size_t size)
+{
+    struct sim_world_config c = configure(a, op, a->seed);
+    struct mk_plan plan = {0};
+    int rc = a->random ? 0 : plan_build(&plan, &c.problem, 0, 0, error, size);
+    return rc || a->random ? rc : memory_check(&plan, a->nodes * a->gpus, 1, error, size);
+}
+
+/* What the seed chooses cannot be given, too. */
+static int check_seeded(const struct arguments *a, const struct options_found *found, char *error, size_t size)
+{
+    static const char *const drawn[] = {"shape", "attention", "causal", "moe", "deterministic", "nodes", "gpus", "launches", NULL};
+    static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
+                                         NULL};
+    if (a->random && (a->vary || a->fault)) {
+        snprintf(error, size, "--random chooses what --vary and --fault do");
+        return -EINVAL;
+    }
+    for (const char *const *name = drawn; a->random && *name; name++)
+        if (options_given(&table, found, *name)) {
+            snprintf(error, size, "--random chooses, so --%s cannot be given", *name);
+            return -EINVAL;
+        }
+    for (const char *const *name = varied; (a->random || a->vary) && *name; name++)
+        if (options_given(&table, found, *name)) {
+            snprintf(error, size, "%s chooses, so --%s cannot be given", a->random ? "--random" : "--vary", *name);
+            return -EINVAL;
+        }
+    if (!a->fault && (options_given(&table, found, "fault-rank") || options_given(&table, found, "fault-number"))) {
+        snprintf(error, size, "--fault-rank and --fault-number go with --fault");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int find_op(const struct options_found *found, char *error, size_t size)
+{
+    const char *names[MK_OPS];
+    int op = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
+    for (int i = 0; i < MK_OPS; i++)
+        names[i] = plan_op_name(i);
+    if (!found->word_count)
+        snprintf(error, size, "which op is missing (ag_gemm, for one)");
+    else if (found->word_count > 1)
+        snprintf(error, size, "%s is one argument too many", found->words[1]);
+    else if (op < 0) {
+        const char *near = nearest_word(found->words[0], names, MK_OPS);
+        snprintf(error, size, "there is no op %s%s%s%s", found->words[0], near ? " (did you mean " : "", near ? near : "",
+                 near ? "?)" : "");
+    }
+    return op;
 }
 
 int command_sim(int argc, char **argv)
@@ -221,20 +286,23 @@ int command_sim(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    if (found.word_count != 1)
-        return usage(found.word_count ? "one op at a time" : "which op is missing (ag_gemm, for one)");
-    int op = plan_op_by_name(found.words[0]);
-    if (op < 0) {
-        snprintf(error, sizeof error, "there is no op %s", found.words[0]);
+    int op = find_op(&found, error, sizeof error);
+    if (op < 0 || options_check(&table, &found, 1u << op, plan_op_name(op), error, sizeof error))
         return usage(error);
-    }
     if (!a.explore)
         return usage("--explore is missing: it is what this build can do");
+    if (check_seeded(&a, &found, error, sizeof error))
+        return usage(error);
     if (a.ring & (a.ring - 1))
         return usage("--ring is not a power of two");
+    if (a.nodes * a.gpus > MOST_RANKS) {
+        snprintf(error, sizeof error, "%llu nodes of %llu ranks: at most %d are explored", (unsigned long long)a.nodes,
+                 (unsigned long long)a.gpus, MOST_RANKS);
+        return usage(error);
+    }
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
         return usage("--fault-rank is no rank of this cluster");
-    if (a.random && (a.vary || a.fault))
-        return usage("--random chooses what --vary and --fault do");
+    if (check_memory(&a, (enum mk_op)op, error, sizeof error))
+        return usage(error);
     return explore(&a, (enum mk_op)op, argc, argv);
 }

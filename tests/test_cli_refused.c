@@ -49,6 +49,32 @@ static void test_ignored(void **state)
     refuses("run ag_gemm --exec host --roles compute=0,intra_comm=0", "leaves no CTA");
 }
 
+static void test_memory(void **state)
+{
+    refuses("run ag_gemm --exec host --shape 262144,8388608,65536", "a smaller problem fits");
+    refuses("run gemm_ar --exec host --shape 8388608,8388608,8", "needs");
+    refuses("run ring_attention --exec host --attention 1,268435456,64,64,128", "needs");
+    refuses("sim ag_gemm --explore --shape 262144,4194304,65536", "a smaller problem fits");
+    refuses("sim ag_gemm --explore --nodes 256 --gpus 16", "at most 256 are explored");
+}
+
+static void test_sim(void **state)
+{
+    refuses("sim", "which op is missing");
+    refuses("sim ag_gem --explore", "did you mean ag_gemm?");
+    refuses("sim ag_gemm gemm_rs --explore", "gemm_rs is one argument too many");
+    refuses("sim ag_gemm --explore --moe 8,64,8,4,1", "ag_gemm does not take --moe");
+    refuses("sim ring_attention --explore --shape 8,8,8", "ring_attention does not take --shape");
+    refuses("sim ag_gemm --explore --random --nodes 3", "--random chooses, so --nodes cannot be given");
+    refuses("sim ag_gemm --explore --vary --tile 16,64", "--vary chooses, so --tile cannot be given");
+    refuses("sim ag_gemm --explore --random --fault drop", "--random chooses");
+    refuses("sim ag_gemm --explore --fault-rank 1", "go with --fault");
+    refuses("sim ag_gemm --explore --fault drop --fault-rank 4", "no rank of this cluster");
+    refuses("sim ag_gemm --explore --fault explode", "drop|mute|fail_put|slow");
+    refuses("sim ag_gemm --explore --ring 3", "power of two");
+    refuses("sim ag_gemm --explore --shape 9,8,8", "the next that does is 12");
+}
+
 static void test_network(void **state)
 {
     refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'"); /* one node: not used, and wrong all the same */
@@ -160,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ignored),         cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_sim),
         cmocka_unit_test(test_files),           cmocka_unit_test(test_trace),       cmocka_unit_test(test_output_lost),
         cmocka_unit_test(test_descriptors_closed),
     };

@@ -1,0 +1,28 @@
+#include "experiments/memory_need.h"
+#include "experiments/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+uint64_t memory_need(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
+{
+    uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
+    run_data_extents(&plan->problem, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        if (__builtin_mul_overflow(bytes[i], sets, &bytes[i]) || __builtin_add_overflow(rank, bytes[i], &rank))
+            return UINT64_MAX;
+    return __builtin_mul_overflow(rank, ranks, &rank) ? UINT64_MAX : rank;
+}
+
+int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error, size_t error_size)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t need = memory_need(plan, ranks, sets), have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    if (need <= have)
+        return 0;
+    snprintf(error, error_size,
+             "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a smaller problem fits, or fewer ranks",
+             (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
+    return -EINVAL;
+}

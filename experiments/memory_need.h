@@ -1,0 +1,14 @@
+/* Whether all ranks of a job that stay in this host's memory fit into it: a mistyped shape should be refused, not end
+ * somebody else's program for want of memory. */
+#ifndef MK_MEMORY_NEED_H
+#define MK_MEMORY_NEED_H
+
+#include "core/plan.h"
+
+/* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
+uint64_t memory_need(const struct mk_plan *plan, uint64_t ranks, uint64_t sets);
+
+/* 0, or -EINVAL with a sentence where that is more than the machine has. */
+int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error, size_t error_size);
+
+#endif
