@@ -49,7 +49,7 @@ static uint32_t *field(struct mk_tuning *t, int option)
     return fields[option];
 }
 
-int tuning_read_word(const char *word, struct mk_tuning *t, char *error, size_t size)
+int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
     static const char *const forms[] = {"tile=256x128", "roles=132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)",
                                         "chunk_rows=256", "slices=4", "pieces=8", "pace=300", "width=3"};
@@ -60,6 +60,8 @@ int tuning_read_word(const char *word, struct mk_tuning *t, char *error, size_t 
     if (!tuning_options[option] || !word[length])
         return refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
                       word);
+    if ((option == SLICES || option == WIDTH) && op != MK_OP_AG_GEMM)
+        return refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), tuning_options[option]);
     const char *value = word + length + 1;
     uint64_t numbers[MK_ROLES];
     uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
@@ -167,7 +169,7 @@ static int read_line(char *line, struct tuning_entry *e, char *error, size_t siz
     for (char *word = strtok_r(line, " \t\r", &save); word; word = strtok_r(NULL, " \t\r", &save), place++) {
         int result = place < 6 ? read_key_word(word, place, e, error, size) : read_measured(word, e, error, size);
         if (result > 0)
-            result = tuning_read_word(word, &e->tuning, error, size);
+            result = tuning_read_word(word, e->op, &e->tuning, error, size);
         if (result)
             return result;
     }

@@ -49,11 +49,14 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
  * file and its folder are made where they are not there; a reader sees the old file or the new one. 0, or -errno with a sentence. */
 int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t error_size);
 
+/* Makes the folders that `path` lies in, as far as they are not there and can be made. */
+void tuning_make_folders(const char *path);
+
 /* The plan of `entry` in the words of a line, "tile=256x128 pace=310"; "formula" where it has none. Returns text. */
 char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 
-/* Sets the option that one such word names. 0, or -EINVAL with a sentence. */
-int tuning_read_word(const char *word, struct mk_tuning *tuning, char *error, size_t error_size);
+/* Sets the option that one such word names, if `op` has it. 0, or -EINVAL with a sentence. */
+int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error, size_t error_size);
 
 /* The names of the options, ended by NULL. */
 extern const char *const tuning_options[];

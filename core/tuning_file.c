@@ -118,10 +118,9 @@ static int write_lines(FILE *f, const char *path, const char *old, const struct 
     return result;
 }
 
-/* All folders above a file. */
-static void make_folders(const char *path)
+void tuning_make_folders(const char *path)
 {
-    char folder[1024];
+    char folder[512];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -135,7 +134,7 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
     char *text = NULL, temporary[1100];
     int result = read_file(path, &text);
     if (result == -ENOENT || result == -ENOTDIR) {
-        make_folders(path);
+        tuning_make_folders(path);
         text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its defaults from them "
                       "(docs/GUIDE.md).\n");
         result = text ? 0 : -ENOMEM;

@@ -261,8 +261,8 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
         result = make_reference(b, s, set);
         if (result)
             return gpu_say(b, result, "there is no reference to check against");
-        for (uint32_t i = 0; i < count && !result; i++)
-            result = check_one(b, s, &graphs[i], set, absolute, &checks[i]);
+        for (b->checking = 0; b->checking < count && !result; b->checking += !result)
+            result = check_one(b, s, &graphs[b->checking], set, absolute, &checks[b->checking]);
     }
     return result;
 }

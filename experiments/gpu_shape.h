@@ -20,6 +20,7 @@ struct gpu_bench {
     cudaStream_t stream;
     cudaEvent_t *events;
     uint32_t launches_most, launches; /* of a turn, those skipped included */
+    uint32_t checking; /* which plan gpu_check has launched: the one to blame where it fails */
     char *error;
     size_t error_size;
 };

@@ -216,6 +216,21 @@ static int list_shapes(struct run_job *job, char *error, size_t size)
     return 0;
 }
 
+/* What tune alone is asked for: a space, and a file to keep plans in. */
+static int check_tune(const struct run_job *job, const char *path, char *error, size_t size)
+{
+    struct tune_space space;
+    int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
+    if (result || job->options.verify || job->identity.rank)
+        return result;
+    if (!*path) {
+        snprintf(error, size, "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
+        return -EINVAL;
+    }
+    tuning_make_folders(path);
+    return output_check("the file of tuned plans", path, OUTPUT_REPLACED, error, size);
+}
+
 /* The plan of each shape; in the end job->plan is that of the first. */
 static int build_plans(struct run_job *job, char *error, size_t size)
 {
@@ -229,13 +244,10 @@ static int build_plans(struct run_job *job, char *error, size_t size)
         q.k = job->shapes[i][2];
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
     }
-    if (!result && job->options.mode == RUN_TUNE && !job->options.verify && !tuned.path[0]) {
-        snprintf(error, size, "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
-        result = -EINVAL;
-    }
+    if (!result && job->options.mode == RUN_TUNE)
+        result = check_tune(job, tuned.path, error, size);
     tuning_close(&tuned);
-    struct tune_space space;
-    return result ? result : tune_space_parse(&space, job->options.space, error, size);
+    return result;
 }
 
 /* Bytes of the operands of one launch on one rank. */

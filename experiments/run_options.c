@@ -52,7 +52,7 @@ struct parsed {
      .words = layouts, .word_count = 2, .contexts = GEMMS | MOE},                                                    \
     {"tuning", OPTION_TEXT, AT(o.tuning), "FILE|none",                                                               \
      "the file of tuned plans, which the plan takes its defaults from where none of its options is given; none: its " \
-     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511},                           \
+     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .contexts = GEMMS},                           \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench), 20 of each plan (tune)", 1, \
      1000000},                                                                                                       \
     {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},                     \

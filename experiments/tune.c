@@ -200,7 +200,7 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     struct outcome o = {0};
     char words[256];
     t.plans = calloc(TUNE_PLANS, sizeof *t.plans);
-    int result = t.plans ? tune_space_parse(&t.space, job->options.space, sentence, size) : -ENOMEM;
+    int result = t.plans ? tune_space_parse(&t.space, job->options.op, job->options.space, sentence, size) : -ENOMEM;
     if (!t.plans)
         snprintf(sentence, size, "no memory for the plans");
     if (!result)

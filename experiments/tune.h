@@ -15,7 +15,7 @@
 #define TUNE_WITHIN 1.05    /* of the best found: what a default has to be */
 #define TUNE_KEEPS 1.02     /* a default that is within this of the best stays: less is noise */
 #define TUNE_OPTIONS 7u     /* as many as tuning_options has */
-#define TUNE_VALUES 16u     /* of an option */
+#define TUNE_VALUES 32u     /* of an option */
 
 /* What --space says. */
 struct tune_space {
@@ -63,7 +63,7 @@ struct tune_result {
 };
 
 /* `text`: NAME=V,V:NAME, NULL for all options. 0, or -EINVAL with a sentence. */
-int tune_space_parse(struct tune_space *s, const char *text, char *error, size_t error_size);
+int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error, size_t error_size);
 
 /* Adds plan `center` with one option changed, in all ways of the space that fit the shape and are not there yet. */
 void tune_space_extend(struct tune *t, uint32_t center);

@@ -46,6 +46,15 @@ static int prepare(struct tune *t, struct mk_comm *comm)
     return gpu_shape_open(&t->gpu->bench, &t->gpu->shape, q->m, q->n, q->k);
 }
 
+static int check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, struct gpu_check *checks)
+{
+    struct gpu_bench *b = &t->gpu->bench;
+    int result = gpu_check(b, &t->gpu->shape, graphs, count, checks);
+    if (result && b->checking < count)
+        t->running = &t->plans[which[b->checking]];
+    return result;
+}
+
 static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, float *times,
                    uint32_t room, struct gpu_check *checks, struct tune_result *results)
 {
@@ -58,9 +67,9 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
         result = gpu_plan(b, s->m, s->n, s->k, &t->running->asked, &graphs[i].plan);
         if (!result)
             result = gpu_capture(b, s, &graphs[i]);
-        if (!result) /* alone, so that a plan that fails is the one that is named */
-            result = gpu_check(b, s, &graphs[i], 1, &checks[i]);
     }
+    if (!result)
+        result = check(t, graphs, which, count, checks);
     for (uint32_t turn = 0; turn < GPU_TURNS && !result; turn++)
         for (uint32_t step = 0; step < count && !result; step++) {
             uint32_t i = turn & 1 ? count - 1 - step : step; /* to and fro */
@@ -69,7 +78,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
             result = gpu_turn(b, launch, &subject, times + (size_t)i * room, &counts[i]);
         }
     if (!result)
-        result = gpu_check(b, s, graphs, count, checks);
+        result = check(t, graphs, which, count, checks);
     for (uint32_t i = 0; i < count && !result; i++) {
         struct gpu_time time = gpu_time_of(times + (size_t)i * room, counts[i]);
         int wrong = checks[i].wrong || !(gpu_check_error(&checks[i]) <= gpu_check_bound(b));

@@ -8,7 +8,7 @@
 
 enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* of tuning_options */
 
-int tune_space_parse(struct tune_space *s, const char *text, char *error, size_t size)
+int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error, size_t size)
 {
     memset(s, 0, sizeof *s);
     for (uint32_t i = 0; i < TUNE_OPTIONS; i++)
@@ -38,7 +38,7 @@ int tune_space_parse(struct tune_space *s, const char *text, char *error, size_t
             }
             char *word = o->words[o->count++];
             snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_options[i], (int)value, text);
-            if (tuning_read_word(word, &ignored, why, sizeof why)) {
+            if (tuning_read_word(word, op, &ignored, why, sizeof why)) {
                 snprintf(error, size, "--space: %s", why);
                 return -EINVAL;
             }
@@ -196,7 +196,7 @@ void tune_space_extend(struct tune *t, uint32_t center)
         for (uint32_t v = 0; v < o.count; v++) {
             char why[256];
             asked = from;
-            if (!tuning_read_word(o.words[v], &asked, why, sizeof why))
+            if (!tuning_read_word(o.words[v], t->job->problem.op, &asked, why, sizeof why))
                 tune_add(t, &asked);
         }
     }

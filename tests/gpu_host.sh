@@ -111,6 +111,12 @@ if [ "${2:-}" = bench ]; then
     timeout 400 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --vs torch --csv "$build/gemm_rs.csv"
     timeout 200 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes 16384,16384,2048 --deterministic --iters 40 --timeout 10
     timeout 400 "$mkernel" bench gemm_ar --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --csv "$build/gemm_ar.csv"
+    for op in ag_gemm gemm_rs; do # the whole way of a tuned plan: found, kept, taken
+        shape=8192,8192,1024
+        [ $op = ag_gemm ] && shape=8192,1024,8192
+        timeout 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shape $shape --iters 40 --rounds 1 --space tile:pace:roles --tuning "$build/gpu.plans" &&
+            timeout 60 "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --timeout 10 --tuning "$build/gpu.plans"
+    done
     [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_rs --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
     [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_ar --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
     [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench ag_gemm --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10

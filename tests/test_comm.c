@@ -208,8 +208,23 @@ static void other_fabric(uint32_t rank, struct mk_config *config)
     snprintf(config->fabric, sizeof config->fabric, rank == 2 ? "efa" : "verbs");
 }
 
+static char plans[] = "/tmp/mkernel_test_comm_XXXXXX"; /* a tuned plan for one node of 3 ranks */
+
+static void other_plans(uint32_t rank, struct mk_config *config)
+{
+    snprintf(config->tuning, sizeof config->tuning, "%s", rank == 2 ? plans : "none");
+    config->heap_bytes += rank == 2 ? 8192 : 0; /* what follows from it is not told in its place */
+}
+
 static void ranks_started_differently_are_named(void **state)
 {
+    int fd = mkstemp(plans);
+    assert_true(fd >= 0);
+    dprintf(fd, "ag_gemm 96,64,64 kn fast 1x3 host pieces=2\n");
+    close(fd);
+    all(3, (struct setup){NULL, 1, other_plans, ""}, -EINVAL,
+        "rank 2 was started with another set of tuned plans than rank 0");
+    unlink(plans);
     all(3, (struct setup){NULL, 1, other_heap, ""}, -EINVAL,
         "rank 1 was started with heap bytes = 1056768 where rank 0 has 1048576");
     all(3, (struct setup){NULL, 1, other_fabric, ""}, -EINVAL,

@@ -1,0 +1,195 @@
+/* `mkernel tune` finds the fastest of the plans that it tries, never one that computes wrong results, and keeps it where `run`
+ * and `bench` take their default from. The bad plans here are several times slower than the good ones, so that a busy machine
+ * does not change the order. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define SECONDS 100
+#define SLOW "tile=8x8 roles=1+1+0+0 chunk_rows=8"
+
+static struct command_run r;
+static char folder[] = "/tmp/mkernel_test_tune_XXXXXX", path[256], environment[300], text[4096];
+
+static void judge(const char *line, int status, const char *says)
+{
+    const char *out = status == 0 || status == 1 ? r.out_text : r.err_text;
+    if (r.status != status || (!strstr(out, says) && !strstr(r.err_text, says)) || command_lines(r.err_text) != 1)
+        fail_msg("mkernel %s: status %d (want %d) after %.1f s lacks \"%s\"\n%s%s", line, r.status, status, r.seconds, says,
+                 r.out_text, r.err_text);
+}
+
+static void expect(const char *line, int status, const char *says)
+{
+    command_start(&r, line, environment, NULL);
+    command_finish(&r, SECONDS);
+    judge(line, status, says);
+}
+
+static void write_plans(const char *lines)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(lines, f);
+    fclose(f);
+}
+
+static const char *read_plans(void)
+{
+    FILE *f = fopen(path, "r");
+    text[f ? fread(text, 1, sizeof text - 1, f) : 0] = '\0';
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* A bad default is told, replaced, and gone in the next run. */
+static void test_bad_default(void **state)
+{
+#define SHAPE "ag_gemm --exec host --gpus 2 --shape 512,256,256 "
+    static const char other[] = "gemm_rs 8,8,8 kn fast 1x2 host # stays\n";
+    char both[512];
+    snprintf(both, sizeof both, "ag_gemm 512,256,256 kn fast 1x2 host " SLOW "\n%s", other);
+    write_plans(both);
+    expect("run " SHAPE "--iters 2 --check", 0, "tuned     " SLOW " as measured at 512,256,256");
+    assert_non_null(strstr(r.out_text, "tiles 8 x 8"));
+    expect("bench " SHAPE "--iters 2", 0, "tuned     " SLOW);
+    expect("run " SHAPE "--iters 2 --tuning none", 0, "tiles 64 x 64");
+    assert_null(strstr(r.out_text, "tuned"));
+    expect("run " SHAPE "--iters 2 --pieces 2", 0, "tiles 64 x 64"); /* who gives an option gets the formula for the rest */
+    assert_null(strstr(r.out_text, "tuned"));
+
+    expect("tune " SHAPE "--iters 4 --space tile=64x64,128x128 --verify", 1, "the defaults of 0 of 1 shapes are within 1.05");
+    assert_string_equal(read_plans(), both);
+    expect("tune " SHAPE "--iters 4 --space tile=64x64,128x128", 0, "1 shape tuned");
+    assert_non_null(strstr(r.out_text, SLOW "  <- default"));
+    assert_non_null(strstr(r.out_text, "not within 1.05"));
+    assert_non_null(strstr(r.out_text, "kept      "));
+    assert_non_null(strstr(read_plans(), other));
+    assert_null(strstr(text, SLOW));
+    assert_non_null(strstr(text, "ag_gemm 512,256,256 kn fast 1x2 host "));
+    assert_non_null(strstr(text, " ms="));
+    expect("run " SHAPE "--iters 2 --check", 0, "verdict   right");
+    assert_null(strstr(r.out_text, "tiles 8 x 8"));
+    expect("tune " SHAPE "--iters 4 --space tile=8x8 --verify", 0, "the defaults of 1 of 1 shapes are within 1.05");
+}
+
+/* A near shape's plan is a default, too, as it was when the command began. */
+static void test_near(void **state)
+{
+    write_plans("gemm_rs 256,512,256 kn fast 1x2 host tile=8x8 chunk_rows=8\n");
+    expect("tune gemm_rs --exec host --gpus 2 --shapes 256,512,256:264,512,264 --iters 4 --rounds 1 --space tile=128x128,16x16", 0,
+           "2 shapes tuned");
+    assert_non_null(strstr(read_plans(), "gemm_rs 264,512,264 kn fast 1x2 host"));
+    const char *second = strstr(r.out_text, "gemm_rs 264,512,264");
+    assert_non_null(second);
+    assert_non_null(strstr(second, "tile=8x8 chunk_rows=8  <- default"));
+    assert_non_null(strstr(second, "(tile=8x8 chunk_rows=8 as measured at 256,512,256"));
+}
+
+/* A plan whose results are wrong is never taken, however fast, and the status says so. */
+static void test_wrong(void **state)
+{
+    unlink(path);
+    /* In a turn each of 3 plans has a launch that does not count and one that does: launch 3 is of tile=128x128. */
+    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 --space tile=128x128,32x32",
+                  environment, "MKERNEL_TEST_SPOIL=1,3", NULL);
+    command_finish(&r, SECONDS);
+    judge("tune, spoilt", 1, "1 plan computed wrong results, the first: tile=128x128 at 256,256,128");
+    assert_non_null(strstr(r.out_text, "WRONG"));
+    assert_null(strstr(read_plans(), "tile=128x128"));
+    assert_non_null(strstr(text, "gemm_rs 256,256,128 kn fast 1x2 host"));
+
+    /* Nothing is right, nothing is kept. */
+    unlink(path);
+    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 --space slice",
+                  environment, NULL);
+    command_finish(&r, SECONDS);
+    judge("tune --space slice", 2, "'slice' is no option of a plan (did you mean slices?)");
+    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 --space tile=64x64",
+                  environment, "MKERNEL_TEST_SPOIL=0,1", NULL);
+    command_finish(&r, SECONDS);
+    judge("tune, all spoilt", 1, "the first: formula at 256,256,128");
+    assert_non_null(strstr(r.out_text, "kept      nothing"));
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void test_nodes(void **state)
+{
+    char csv[300], line[512];
+    unlink(path);
+    snprintf(csv, sizeof csv, "%s/plans.csv", folder);
+    snprintf(line, sizeof line, "tune gemm_ar --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 --rounds 2 "
+                                "--space tile=32x32:roles --csv %s", csv);
+    expect(line, 0, "1 shape tuned");
+    assert_non_null(strstr(read_plans(), "gemm_ar 256,64,64 kn fast 2x2 host"));
+    FILE *f = fopen(csv, "r");
+    int rows = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        rows += strstr(line, "gemm_ar,256,64,64,2,2,host,") == line;
+    fclose(f);
+    assert_true(rows >= 8);
+    expect("tune ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 --rounds 1 --deterministic "
+           "--b-layout nk", 0, "1 shape tuned");
+    assert_non_null(strstr(read_plans(), "ag_gemm 256,64,64 nk deterministic 2x2 host"));
+    assert_non_null(strstr(text, "gemm_ar 256,64,64"));
+}
+
+static void test_rank_dies(void **state)
+{
+    unlink(path);
+    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --space tile=32x32 --timeout 3", environment,
+                  "MKERNEL_TEST_DIE=1,3", NULL);
+    command_finish(&r, SECONDS);
+    judge("tune, a rank dies", 3, "it measured tile=32x32");
+    assert_non_null(strstr(r.err_text, "rank 1"));
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void test_refusals(void **state)
+{
+    unlink(path);
+    expect("tune ring_attention --exec host", 2, "ring_attention has no plans to choose from");
+    expect("tune ag_gemm --exec host --tuning none", 2, "there is no file to keep plans in");
+    expect("tune ag_gemm --exec host --tuning /proc/plans", 2, "/proc/plans cannot be written");
+    expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256x128");
+    expect("tune gemm_rs --exec host --space width=2", 2, "gemm_rs has no width");
+    expect("tune ag_gemm --exec host --shapes 8,8,8:9,8,8", 2, "M = 9 does not divide by 2 ranks");
+    expect("tune ag_gemm --exec host --shapes 8,8", 2, "--shapes 8,8: not M,N,K:M,N,K");
+    expect("tune ag_gemm --exec host --roles compute=2", 2, "no option --roles");
+    expect("run ag_gemm --exec host --tuning /nowhere/plans", 2, "/nowhere/plans cannot be read");
+    write_plans("ag_gemm 512,512,512 kn fast 1x2 host tile=60x64\n");
+    expect("run ag_gemm --exec host --shape 512,512,512", 2, "plans:1: its plan does not fit");
+    write_plans("# mine\nag_gemm 512,512,512 kn fst 1x2 host\n");
+    expect("run ag_gemm --exec host", 2, "plans:2: 'fst' does not say how sums are made");
+    expect("tune ag_gemm --exec host", 2, "plans:2: 'fst'");
+}
+
+static int set_up(void **state)
+{
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/plans", folder);
+    snprintf(environment, sizeof environment, "MKERNEL_TUNING=%s", path);
+    return 0;
+}
+
+static int take_down(void **state)
+{
+    char line[256];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    return system(line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),     cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_rank_dies), cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, set_up, take_down);
+}

@@ -1,0 +1,309 @@
+/* A plan takes its default from the tuned plans: the line that matches, else a near one that fits, else the formula; a line
+ * that makes no sense is told by file and number, and keeping a plan leaves all other lines as they were. */
+#include "core/tuning.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char error[512], folder[] = "/tmp/mkernel_test_tuning_XXXXXX", path[256];
+
+static struct mk_problem problem(enum mk_op op, uint64_t m, uint64_t n, uint64_t k)
+{
+    return (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {1, 4, 0}, .m = m, .n = n, .k = k};
+}
+
+static struct tuning_table table_of(const char *text)
+{
+    struct tuning_table t = {.path = "plans"};
+    if (tuning_parse(&t, text, "plans", 0, error, sizeof error))
+        fail_msg("%s", error);
+    return t;
+}
+
+static struct mk_plan build(struct tuning_table *t, const struct mk_problem *q, const char *device)
+{
+    struct mk_plan p;
+    if (tuning_build(&p, t, q, device, 0, 0, error, sizeof error))
+        fail_msg("%s", error);
+    return p;
+}
+
+static const char lines[] = "# a comment\n"
+                            "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 pace=310 ms=0.5 formula_ms=0.6 date=2026-11-21\n"
+                            "\n"
+                            "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 pieces=4 # of its own\r\n"
+                            "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 width=2\n"
+                            "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
+
+static void test_lines(void **state)
+{
+    struct tuning_table t = table_of(lines);
+    assert_int_equal(t.count, 4);
+    const struct tuning_entry *e = &t.entries[0];
+    assert_int_equal(e->op, MK_OP_GEMM_RS);
+    assert_int_equal(e->m, 8192);
+    assert_int_equal(e->k, 2048);
+    assert_int_equal(e->line, 2);
+    assert_int_equal(e->tuning.tile_m, 256);
+    assert_int_equal(e->tuning.tile_n, 128);
+    assert_int_equal(e->tuning.pace, 310);
+    assert_int_equal(e->tuning.pieces, 0);
+    assert_true(e->ms == 0.5 && e->formula_ms == 0.6);
+    assert_string_equal(e->date, "2026-11-21");
+    assert_true(t.entries[1].deterministic && !t.entries[1].b_transposed);
+    assert_int_equal(t.entries[1].line, 4);
+    assert_true(t.entries[2].b_transposed);
+    assert_int_equal(t.entries[2].nodes, 2);
+    assert_int_equal(t.entries[2].tuning.split.ctas[MK_INTER_SEND], 4);
+    char words[256];
+    assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words), "roles=128+256+4+0 chunk_rows=512 width=2");
+    assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
+    tuning_close(&t);
+}
+
+static void test_bad_lines(void **state)
+{
+#define KEY "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 "
+    static const struct {
+        const char *line, *says;
+    } bad[] = {
+        {"gemm", "'gemm' is not an op with tuned plans"},
+        {"moe_ffn 1,1,1 kn fast 1x4 X", "'moe_ffn' is not an op with tuned plans"},
+        {"gemm_rs 8192,8192 kn fast 1x4 X", "'8192,8192' is not a shape"},
+        {"gemm_rs 8192,0,8 kn fast 1x4 X", "nothing is 0"},
+        {"gemm_rs 8192,-8,8 kn fast 1x4 X", "is not a shape"},
+        {"gemm_rs 8192,8,99999999999 kn fast 1x4 X", "is not a shape"},
+        {"gemm_rs 8,8,8 tn fast 1x4 X", "'tn' is not B's layout"},
+        {"gemm_rs 8,8,8 kn quick 1x4 X", "'quick' does not say how sums are made"},
+        {"gemm_rs 8,8,8 kn fast 4 X", "'4' is not nodes x ranks"},
+        {"gemm_rs 8,8,8 kn fast 0x4 X", "'0x4' is not nodes x ranks"},
+        {"gemm_rs 8,8,8 kn fast 1x4", "5 words where at least 6"},
+        {"gemm_rs 8,8,8 kn fast 1x4 tile=64x64", "'tile=64x64' is not a device"},
+        {KEY "tile=256", "'tile=256' makes no sense; it should look like tile=256x128"},
+        {KEY "tile=256x0", "makes no sense"},
+        {KEY "tile=256x128x1", "makes no sense"},
+        {KEY "tle=256x128", "'tle=256x128' is no option of a plan"},
+        {KEY "pace", "'pace' is no option of a plan"},
+        {KEY "pace=", "makes no sense"},
+        {KEY "pace=3e2", "makes no sense"},
+        {KEY "pace=99999999999999999999", "makes no sense"},
+        {KEY "roles=1+2", "makes no sense"},
+        {KEY "roles=0+0+0+4", "makes no sense"},
+        {KEY "slices=4", "gemm_rs has no slices"},
+        {KEY "ms=fast", "'ms=fast' is not a time"},
+        {KEY "ms=-1", "'ms=-1' is not a time"},
+        {KEY "ms=nan", "'ms=nan' is not a time"},
+        {KEY "date=21.11.2026", "it should look like date=2026-11-21"},
+        {KEY "\n" KEY "pace=3", "plans:3: a second plan for what line 2 is for"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct tuning_table t = {0};
+        char text[512];
+        snprintf(text, sizeof text, "# first\n%s\n", bad[i].line);
+        assert_int_equal(tuning_parse(&t, text, "plans", 0, error, sizeof error), -EINVAL);
+        if (!strstr(error, bad[i].says) || strncmp(error, "plans:", 6) || strchr(error, '\n'))
+            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].line, error, bad[i].says);
+        if (!strstr(bad[i].says, "plans:3"))
+            assert_int_equal(strncmp(error, "plans:2: ", 9), 0);
+        tuning_close(&t);
+    }
+    char *text = calloc(1, 2000);
+    struct tuning_table t = {0};
+    memset(text, 'x', 1999);
+    assert_int_equal(tuning_parse(&t, text, "plans", 0, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "plans:1: more than 511 letters"));
+    free(text);
+    tuning_close(&t);
+}
+
+static void test_exact(void **state)
+{
+    struct tuning_table t = table_of(lines);
+    struct mk_problem q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
+    struct mk_plan p = build(&t, &q, "NVIDIA H200"), formula;
+    assert_int_equal(p.problem.tuning.tile_n, 128);
+    assert_int_equal(p.problem.tuning.pace, 310);
+    assert_int_equal(p.problem.tuning.cluster, 2); /* the rest is the formula's */
+    assert_string_equal(p.tuned, "tile=256x128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
+
+    q.deterministic = 1; /* other sums, layout, cluster, device: another line or none */
+    p = build(&t, &q, "NVIDIA H200");
+    assert_int_equal(p.problem.tuning.pieces, 4);
+    q.b_transposed = 1;
+    assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
+    q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
+    assert_string_equal(build(&t, &q, "NVIDIA H100").tuned, "");
+    assert_string_equal(build(&t, &q, "").tuned, "");
+    q.topo.gpus = 8;
+    assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
+    q.topo.gpus = 4;
+    q.op = MK_OP_GEMM_AR;
+    assert_string_equal(build(&t, &q, "NVIDIA H200").tuned, "");
+
+    q.op = MK_OP_GEMM_RS; /* an option of one's own: the whole plan is the formula's */
+    q.tuning.pieces = 2;
+    assert_int_equal(plan_build(&formula, &q, 0, 0, error, sizeof error), 0);
+    p = build(&t, &q, "NVIDIA H200");
+    assert_string_equal(p.tuned, "");
+    assert_memory_equal(&p.problem.tuning, &formula.problem.tuning, sizeof formula.problem.tuning);
+    tuning_close(&t);
+}
+
+static void test_nearest(void **state)
+{
+    struct tuning_table t = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=1000\n"
+                                     "gemm_rs 8192,8192,2560 kn fast 1x4 G pace=2000\n"
+                                     "gemm_rs 1024,8192,2048 kn fast 1x4 G chunk_rows=768 tile=256x256\n");
+    const struct {
+        uint64_t m, n, k;
+        uint32_t pace; /* 0: the formula's */
+    } cases[] = {
+        {8192, 8192, 2048, 1000},  {8192, 8192, 2560, 2000}, {8192, 8192, 2056, 1000}, {8192, 8192, 2440, 2000},
+        {8704, 8192, 2048, 1000},  {8192, 8192, 1456, 1000}, /* 0.49 of a factor of two away */
+        {8192, 8192, 1440, 0},     {8192, 8192, 4096, 0},    {9728, 9728, 2048, 1000}, {10240, 10240, 2048, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mk_problem q = problem(MK_OP_GEMM_RS, cases[i].m, cases[i].n, cases[i].k);
+        struct mk_plan p = build(&t, &q, "G");
+        if (cases[i].pace ? p.problem.tuning.pace != cases[i].pace : *p.tuned)
+            fail_msg("%llu,%llu,%llu got pace %u: %s", (unsigned long long)q.m, (unsigned long long)q.n, (unsigned long long)q.k,
+                     p.problem.tuning.pace, p.tuned);
+    }
+    struct mk_problem q = problem(MK_OP_GEMM_RS, 1040, 8192, 2048), at = problem(MK_OP_GEMM_RS, 1024, 8192, 2048);
+    q.sms = at.sms = 3; /* roles of another kind of device do not fit */
+    t.entries[2].tuning.split = (struct mk_role_split){{132, 0, 0, 132}};
+    assert_string_equal(build(&t, &q, "G").tuned, ""); /* near: the formula steps in */
+    struct mk_plan p;
+    assert_int_equal(tuning_build(&p, &t, &at, "G", 0, 0, error, sizeof error), -EINVAL); /* exact: it is told */
+    assert_non_null(strstr(error, "plans:3: its plan does not fit: "));
+    tuning_close(&t);
+}
+
+/* A plan that is kept is the plan that comes back, other lines stay, and what was kept for the same before is gone. */
+static void test_store(void **state)
+{
+    struct tuning_entry e;
+    struct mk_problem q = problem(MK_OP_GEMM_RS, 8192, 8192, 2048);
+    snprintf(path, sizeof path, "%s/a/b/plans", folder);
+    tuning_key(&e, &q, "NVIDIA H200 #1=x");
+    assert_string_equal(e.device, "NVIDIA_H200__1_x");
+    tuning_key(&e, &q, "NVIDIA H200");
+    e.tuning = (struct mk_tuning){.tile_m = 256, .tile_n = 128, .pieces = 8, .pace = 77, .chunk_rows = 512, .split = {{132, 0, 0, 264}}};
+    e.ms = 0.25;
+    strcpy(e.date, "2026-11-21");
+    if (tuning_store(path, &e, error, sizeof error))
+        fail_msg("%s", error);
+    struct tuning_table t;
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
+    int exact;
+    const struct tuning_entry *back = tuning_find(&t, &q, "NVIDIA H200", &exact);
+    assert_true(back && exact);
+    assert_memory_equal(&back->tuning, &e.tuning, sizeof e.tuning);
+    assert_true(back->ms == 0.25);
+    tuning_close(&t);
+
+    FILE *f = fopen(path, "w");
+    fputs(lines, f); /* without a newline at its end */
+    fclose(f);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
+    char text[2048] = "", *end = text;
+    f = fopen(path, "r");
+    end += fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    assert_non_null(strstr(text, "# a comment\n\n  gemm_rs 8192,8192,2048 kn deterministic"));
+    assert_non_null(strstr(text, "kn fast 1x4 NVIDIA_H200\ngemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 "));
+    assert_null(strstr(text, "pace=310"));
+    assert_int_equal(end[-1], '\n');
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
+    assert_int_equal(tuning_find(&t, &q, "NVIDIA H200", &exact)->tuning.pace, 77);
+    uint64_t hash = tuning_hash(&t, 1, 4), other = tuning_hash(&t, 2, 4);
+    t.entries[0].tuning.pieces++; /* 1 x 4 */
+    assert_true(tuning_hash(&t, 1, 4) != hash);
+    assert_true(tuning_hash(&t, 2, 4) == other);
+    tuning_close(&t);
+
+    f = fopen(path, "w"); /* what makes no sense is not overwritten */
+    fputs("nonsense\n", f);
+    fclose(f);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "plans:1: 'nonsense'"));
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), -EINVAL);
+    tuning_close(&t);
+    char beside[300];
+    snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    assert_int_not_equal(access(beside, F_OK), 0);
+    assert_int_not_equal(tuning_store("/proc/none/plans", &e, error, sizeof error), 0);
+    assert_non_null(strstr(error, "/proc/none/plans"));
+}
+
+/* Which file is read, and that what is compiled in makes sense. */
+static void test_places(void **state)
+{
+    struct tuning_table t;
+    char config[128];
+    snprintf(config, sizeof config, "%s/config", folder);
+    setenv("XDG_CONFIG_HOME", config, 1);
+    unsetenv("MKERNEL_TUNING");
+    if (tuning_open(&t, "", 0, error, sizeof error)) /* nothing there: nothing wrong */
+        fail_msg("%s", error);
+    snprintf(path, sizeof path, "%s/mkernel/tuning", config);
+    assert_string_equal(t.path, path);
+    for (uint32_t i = 0; i < t.count; i++)
+        assert_true(t.entries[i].shipped);
+    uint32_t shipped = t.count;
+    tuning_close(&t);
+
+    struct tuning_entry e;
+    struct mk_problem q = problem(MK_OP_AG_GEMM, 64, 64, 64);
+    tuning_key(&e, &q, "G");
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
+    assert_int_equal(tuning_open(&t, "", 0, error, sizeof error), 0);
+    assert_int_equal(t.count, shipped + 1);
+    assert_false(t.entries[0].shipped); /* the user's come first */
+    tuning_close(&t);
+
+    setenv("MKERNEL_TUNING", "/nowhere/plans", 1);
+    assert_int_equal(tuning_open(&t, "", 0, error, sizeof error), -ENOENT);
+    assert_non_null(strstr(error, "/nowhere/plans"));
+    tuning_close(&t);
+    assert_int_equal(tuning_open(&t, "", 1, error, sizeof error), 0);
+    tuning_close(&t);
+    setenv("MKERNEL_TUNING", "none", 1);
+    assert_int_equal(tuning_open(&t, "", 0, error, sizeof error), 0);
+    assert_int_equal(t.count, 0);
+    tuning_close(&t);
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0); /* who names one means it */
+    assert_int_equal(t.count, shipped + 1);
+    tuning_close(&t);
+    assert_int_equal(tuning_open(&t, folder, 0, error, sizeof error), -EISDIR);
+    tuning_close(&t);
+}
+
+static int set_up(void **state)
+{
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int take_down(void **state)
+{
+    char line[256];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    return system(line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines),   cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_nearest), cmocka_unit_test(test_store),     cmocka_unit_test(test_places),
+    };
+    return cmocka_run_group_tests(tests, set_up, take_down);
+}
