@@ -8,6 +8,24 @@ endif
 CLANG    ?= clang
 CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-13.0 /usr/local/cuda-12.9))
 NVCC     ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+ifneq ($(NVCC),)
+ifeq ($(shell command -v $(NVCC) 2>/dev/null),)
+$(error NVCC=$(NVCC) is not there; `make CUDA_HOME= NVCC=` builds without CUDA)
+endif
+# Hopper takes CUDA 12; what distributions call nvidia-cuda-toolkit may be older.
+NVCC_MAJOR := $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+ifeq ($(filter-out 1 2 3 4 5 6 7 8 9 10 11,$(NVCC_MAJOR)),)
+CUDA_MISSING := no ($(NVCC) is of CUDA $(or $(NVCC_MAJOR),unknown), kernels take 12 or newer)
+override NVCC :=
+else
+ifeq ($(CUDA_HOME),)
+CUDA_HOME := $(abspath $(dir $(realpath $(shell command -v $(NVCC))))/..)
+endif
+ifeq ($(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/cuda_runtime.h),) # the second: a distribution's package
+$(error CUDA_HOME=$(CUDA_HOME) has no include/cuda_runtime.h, and nvcc is $(NVCC); `make CUDA_HOME= NVCC=` builds without CUDA)
+endif
+endif
+endif
 SAN      ?=
 PREFIX   ?= /usr/local
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes
@@ -91,7 +109,7 @@ FORCE:
 .SECONDARY:
 
 found:
-	@echo "found: CUDA=$(or $(NVCC),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
+	@echo "found: CUDA=$(or $(NVCC),$(CUDA_MISSING),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
 	      "SQLite=$(or $(HAVE_SQLITE),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
@@ -190,7 +208,7 @@ clean: ## remove build/
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
-	@echo "  variables: CUDA_HOME=$(CUDA_HOME) CC=$(CC) BUILD=$(BUILD) PREFIX=$(PREFIX)"
+	@echo "  variables: CUDA_HOME=$(CUDA_HOME) CC=$(CC) CFLAGS=$(CFLAGS) BUILD=$(BUILD) PREFIX=$(PREFIX); CUDA_HOME= NVCC= builds without CUDA, V=1 shows commands"
 
 # ---- fuzzers: the library once more, built by clang with coverage ----
 
