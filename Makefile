@@ -6,7 +6,7 @@ ifeq ($(origin CC),default)
 CC       := gcc
 endif
 CLANG    ?= clang
-CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-13.0 /usr/local/cuda-12.9))
+CUDA_HOME ?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-13* /usr/local/cuda-12*))
 NVCC     ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 ifneq ($(NVCC),)
 ifeq ($(shell command -v $(NVCC) 2>/dev/null),)
@@ -48,6 +48,14 @@ HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
 HAVE_GPU      := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
+
+# What no build goes without. demo and test install it first, and make again.
+MISSING := $(if $(HAVE_OPENBLAS),,libopenblas-dev) $(if $(HAVE_SQLITE),,libsqlite3-dev) $(if $(HAVE_NCURSES),,libncurses-dev)
+ifneq ($(strip $(MISSING)),)
+ifneq ($(filter-out demo test test-rxe help clean found format,$(or $(MAKECMDGOALS),all)),)
+$(error missing: $(strip $(MISSING)) (Debian's names); `make demo` installs what is missing)
+endif
+endif
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
