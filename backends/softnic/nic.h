@@ -310,6 +310,7 @@ void softnic_tally_end(struct softnic_qp *qp);
 int softnic_progress_start(struct softnic_context *ctx);
 void softnic_progress_stop(struct softnic_context *ctx);
 void softnic_progress_forked(struct softnic_context *ctx);
+void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when); /* ns; under context->lock */
 
 /* link.c: under context->lock */
 int softnic_link_listen(struct softnic_context *ctx);
@@ -346,6 +347,23 @@ int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const 
 int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count,
                       unsigned access, uint64_t offset, uint64_t length, struct iovec *out,
                       struct softnic_mr **pinned);
+
+enum {
+    SOFTNIC_COPY_LIMIT = 4096, /* bytes up to which two copies through a socket cost less than one out of the peer's memory */
+    SOFTNIC_LINK_LIMIT = 256 << 10, /* bytes that may wait in a link's buffer before more message data joins them */
+};
+
+/* payload.c: under context->lock. carry: head->payload bytes, of `wqe` if inline, else `from`, behind the frame; refer: their
+ * addresses; ask: a frame alone, or with a tail. False: the link is dead. place: READ data to where `wqe` wants it; how many
+ * bytes, or -EACCES (regions are gone), -EFAULT (either side has unmapped them), another where the QP has gone on meanwhile. */
+bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame *head,
+                           const struct softnic_wqe *wqe, const struct iovec *from, int count);
+bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head, const struct iovec *from,
+                           int count);
+bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
+                         size_t tail_bytes);
+int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,
+                              const struct softnic_message *message);
 
 /* completion.c */
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
@@ -386,7 +404,7 @@ void softnic_sq_commit(struct softnic_qp *qp); /* the next slot has been filled 
 void softnic_sq_ring(struct softnic_qp *qp);   /* work on what was committed */
 void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t send_ops);
 
-/* requester.c: the send side of a QP, under context->lock */
+/* requester.c; requester_response.c: the send side of a QP, under context->lock */
 void softnic_requester_pump(struct softnic_qp *qp);
 void softnic_requester_timer(struct softnic_qp *qp, uint64_t now);
 void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message);

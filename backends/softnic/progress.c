@@ -14,6 +14,13 @@
 
 enum { WAKE_NS = 50000 };
 
+void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when)
+{
+    if (!qp->timer_ns || when < qp->timer_ns)
+        qp->timer_ns = when;
+    softnic_timer_at(softnic_context_of(qp->ibv.context), when);
+}
+
 static void run_timers(struct softnic_context *ctx)
 {
     uint64_t expirations;

@@ -16,6 +16,7 @@ enum {
     SRD_NO_AHN = 0xffff, /* the slid of a completion whose sender has no address handle here */
     SRD_SLOT_BITS = 14,  /* a token, which travels as psn, is serial << 14 | slot */
     SRD_BUCKETS = 64,
+    SRD_FRAGMENT_BYTES = 4096, /* at least; a shorter message is one */
 };
 
 struct softnic_ah {
@@ -64,6 +65,16 @@ struct softnic_srd {
     struct srd_partial *partials[SRD_BUCKETS];
 };
 
+static inline uint32_t softnic_srd_token(const struct softnic_qp *qp, const struct srd_request *r)
+{
+    return (r->serial << SRD_SLOT_BITS | (uint32_t)(r - qp->srd->slots)) & SOFTNIC_MESSAGE_MASK;
+}
+
+static inline uint32_t softnic_srd_below(struct softnic_context *ctx, uint32_t bound)
+{
+    return (uint32_t)(softnic_random_unit(ctx) * bound);
+}
+
 /* srd_qp.c */
 int softnic_srd_create(struct softnic_qp *qp, bool unsolicited); /* 0 or ENOMEM */
 void softnic_srd_destroy(struct softnic_qp *qp);
@@ -77,13 +88,21 @@ uint32_t softnic_srd_max_sq(const struct softnic_context *ctx);
 /* srd_post.c */
 void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t send_ops);
 
-/* srd_send.c */
+/* srd_request.c. start_over: not before `when` (ns), as if nothing of it had left; finish: it has been answered, or will
+ * not be, and completes when it has left whole and the shaped time has come */
 void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request);
-void softnic_srd_pump(struct softnic_qp *qp);
+void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64_t when);
+void softnic_srd_finish(struct softnic_qp *qp, struct srd_request *r, uint64_t now);
+void softnic_srd_complete(struct softnic_qp *qp, struct srd_request *r, enum ibv_wc_status status);
 void softnic_srd_flush(struct softnic_qp *qp); /* the QP is in error: everything ends */
+
+/* srd_send.c */
+void softnic_srd_pump(struct softnic_qp *qp);
+void softnic_srd_link_lost(struct softnic_qp *qp, struct softnic_link *link);
+
+/* srd_response.c */
 void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
                           const struct softnic_message *message);
-void softnic_srd_link_lost(struct softnic_qp *qp, struct softnic_link *link);
 
 /* srd_receive.c */
 void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,

@@ -1,0 +1,62 @@
+/* A message's data: carried behind a frame, referred to by address for the peer to fetch, placed where it belongs. */
+#include "nic.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame *head,
+                           const struct softnic_wqe *wqe, const struct iovec *from, int count)
+{
+    char *to = softnic_link_reserve(link, head, head->payload);
+    if (!to) {
+        softnic_link_kill(link);
+        return false;
+    }
+    if (wqe->is_inline)
+        memcpy(to, wqe->inline_data, head->payload);
+    for (int i = 0; i < count; to += from[i].iov_len, i++)
+        memcpy(to, from[i].iov_base, from[i].iov_len);
+    return true;
+}
+
+bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head, const struct iovec *from,
+                           int count)
+{
+    struct softnic_segment segment[SOFTNIC_MAX_SEGMENTS];
+    for (int i = 0; i < count; i++)
+        segment[i] = (struct softnic_segment){(uintptr_t)from[i].iov_base, from[i].iov_len};
+    head->segments = (uint16_t)count;
+    head->flags |= SOFTNIC_FLAG_PULL;
+    return softnic_payload_ask(link, head, segment, (size_t)count * sizeof(segment[0]));
+}
+
+bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
+                         size_t tail_bytes)
+{
+    if (!softnic_link_append(link, head, tail, tail_bytes))
+        return true;
+    softnic_link_kill(link);
+    return false;
+}
+
+int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,
+                              const struct softnic_message *message)
+{
+    const struct softnic_frame *head = &message->head;
+    uint32_t bytes = head->segments ? head->length - head->offset : head->payload;
+    struct iovec to[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    int error = 0, count = softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
+                                             IBV_ACCESS_LOCAL_WRITE, head->offset, bytes, to, mr);
+    if (count < 0)
+        return -EACCES;
+    if (head->segments)
+        error = softnic_pull_pinned(link, qp, to, mr, count, message->segment, head->segments, bytes);
+    const uint8_t *from = message->payload;
+    for (int i = 0; i < count && !head->segments; from += to[i].iov_len, i++)
+        softnic_copy_in(to[i].iov_base, from, to[i].iov_len);
+    if (error)
+        return error;
+    qp->counters.received_bytes += bytes;
+    return bytes;
+}
