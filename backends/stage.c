@@ -1,4 +1,4 @@
-#include "backends/stage.h"
+#include "backends/stage_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,43 +9,12 @@
 #include <time.h>
 
 #define STAGE_MAGIC 0x31474154534b4dull
-#define CREDIT UINT32_MAX
 
 enum {
-    SLOTS = 8,         /* per peer and way */
-    QUEUE = 64,        /* puts accepted per peer */
-    HEADER_BYTES = 64, /* before a piece, in its slot */
     PIECE_BYTES = 512 << 10,
     PIECE_BYTES_LEAST = 16 << 10,
     SLOTS_BYTES = 256 << 20, /* all slots, while pieces can be smaller */
     CLOSE_NS = 1000000000,
-};
-
-/* What travels in front of a piece. */
-struct header {
-    uint64_t destination, bytes;
-    uint64_t value;
-    uint32_t flag, last; /* last: the flag follows */
-};
-
-struct put {
-    struct fabric_put put;
-    uint64_t cut; /* bytes in pieces already */
-    int32_t status;
-};
-
-struct peer {
-    uint32_t rank, place; /* place: in the group, this rank included, ascending */
-    struct put puts[QUEUE];
-    uint64_t accepted, cutting, finished, reported; /* puts, in order */
-    int64_t out_tickets[SLOTS], in_tickets[SLOTS];
-    int out_last[SLOTS];
-    uint64_t copying, sent,
-        acknowledged;              /* pieces out: copies started, handed to the NIC, taken by the peer's */
-    uint64_t landing, freed, told; /* pieces in: copies started, ended, and the peer knows */
-    int telling;
-    int broken;
-    char detail[64];
 };
 
 /* What a rank tells its peers, behind the inner fabric's address. */
@@ -53,24 +22,12 @@ struct address {
     uint64_t magic, heap_bytes, flag_bytes, slot_bytes;
 };
 
-struct stage {
-    struct fabric fabric; /* first */
-    struct fabric *inner;
-    const struct mr_memory_ops *ops;
-    struct mk_heap heap;
-    struct stage_memory memory;
-    uint32_t rank, world, peer_count, place;
-    uint64_t piece_bytes, slot_bytes;
-    struct peer *peers;
-    int dirty; /* the inner fabric has puts to flush */
-};
-
 static struct stage *stage_of(struct fabric *fabric)
 {
     return (struct stage *)fabric;
 }
 
-static struct peer *peer_of(struct stage *s, uint32_t rank)
+static struct stage_peer *peer_of(struct stage *s, uint32_t rank)
 {
     for (uint32_t i = 0; i < s->peer_count; i++)
         if (s->peers[i].rank == rank)
@@ -78,212 +35,10 @@ static struct peer *peer_of(struct stage *s, uint32_t rank)
     return NULL;
 }
 
-/* Slot `piece` of those for (in: from) the member of the group at `place`. The same on every rank. */
-static uint64_t slot_at(const struct stage *s, uint32_t place, int in, uint64_t piece)
-{
-    return s->memory.flag_bytes +
-           (((uint64_t)place * 2 + (uint64_t)in) * SLOTS + piece % SLOTS) * s->slot_bytes;
-}
-
-static struct header *slot(struct stage *s, uint32_t place, int in, uint64_t piece)
-{
-    return (struct header *)((char *)s->memory.base + slot_at(s, place, in, piece));
-}
-
-/* Words that others count up: pieces that `rank` has sent here, pieces of this rank's that it has freed. */
-static uint32_t arrived_flag(uint32_t rank)
-{
-    return 2 * rank;
-}
-
-static uint32_t freed_flag(uint32_t rank)
-{
-    return 2 * rank + 1;
-}
-
-static uint64_t counted(const struct stage *s, uint32_t flag)
-{
-    return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
-}
-
-static void break_peer(struct peer *peer, int status, const char *detail)
-{
-    if (peer->broken)
-        return;
-    peer->broken = status;
-    snprintf(peer->detail, sizeof peer->detail, "%s", detail);
-    for (; peer->finished != peer->accepted; peer->finished++)
-        peer->puts[peer->finished % QUEUE].status = status;
-}
-
-/* ---- out ---- */
-
-static uint64_t cut_bytes(const struct stage *s, const struct put *p)
-{
-    uint64_t left = p->put.bytes - p->cut;
-    return left < s->piece_bytes ? left : s->piece_bytes;
-}
-
-/* Starts copies into slots that both sides have free. */
-static void cut_pieces(struct stage *s, struct peer *peer)
-{
-    uint64_t freed = counted(s, freed_flag(peer->rank));
-    while (!peer->broken && peer->cutting != peer->accepted && peer->copying - peer->acknowledged < SLOTS &&
-           peer->copying - freed < SLOTS) {
-        struct put *p = &peer->puts[peer->cutting % QUEUE];
-        uint64_t bytes = cut_bytes(s, p);
-        struct header *h = slot(s, peer->place, 0, peer->copying);
-        int64_t ticket = -1;
-        if (bytes) {
-            ticket = s->ops->copy((char *)h + HEADER_BYTES, (char *)s->heap.base + p->put.source + p->cut,
-                                  bytes, MEMORY_TO_HOST);
-            if (ticket == -EAGAIN)
-                return;
-            if (ticket < 0) {
-                break_peer(peer, (int)ticket, "a copy to host memory failed");
-                return;
-            }
-        }
-        *h = (struct header){.destination = p->put.destination + p->cut,
-                             .bytes = bytes,
-                             .value = p->put.value,
-                             .flag = p->put.flag};
-        p->cut += bytes;
-        h->last = p->cut == p->put.bytes;
-        peer->out_tickets[peer->copying % SLOTS] = ticket;
-        peer->out_last[peer->copying % SLOTS] = (int)h->last;
-        peer->copying++;
-        peer->cutting += h->last;
-    }
-}
-
-static uint64_t cookie_of(const struct stage *s, const struct peer *peer, uint32_t what)
-{
-    return (uint64_t)(peer - s->peers) << 32 | what;
-}
-
-/* Hands what has been copied to the inner fabric, in order. */
-static void send_pieces(struct stage *s, struct peer *peer)
-{
-    while (!peer->broken && peer->sent != peer->copying) {
-        int64_t ticket = peer->out_tickets[peer->sent % SLOTS];
-        int copied = ticket < 0 ? 1 : s->ops->copied(ticket);
-        if (!copied)
-            return;
-        if (copied < 0) {
-            break_peer(peer, copied, "a copy to host memory failed");
-            return;
-        }
-        struct fabric_put put = {.peer = peer->rank,
-                                 .flag = arrived_flag(s->rank),
-                                 .value = peer->sent + 1,
-                                 .source = slot_at(s, peer->place, 0, peer->sent),
-                                 .destination = slot_at(s, s->place, 1, peer->sent),
-                                 .bytes = HEADER_BYTES + slot(s, peer->place, 0, peer->sent)->bytes,
-                                 .cookie = cookie_of(s, peer, (uint32_t)(peer->sent % SLOTS))};
-        int rc = s->inner->ops->put(s->inner, &put);
-        if (rc == -EAGAIN)
-            return;
-        if (rc) {
-            break_peer(peer, rc, strerror(-rc));
-            return;
-        }
-        s->dirty = 1;
-        peer->sent++;
-    }
-}
-
-/* ---- in ---- */
-
-/* What a peer wrote in front of a piece; foreign bytes. */
-static int header_valid(const struct stage *s, const struct header *h)
-{
-    if (h->bytes > s->piece_bytes || (h->destination | h->bytes) & 7)
-        return 0;
-    if (h->bytes && (h->destination < s->heap.flag_bytes || h->destination > s->heap.bytes ||
-                     h->bytes > s->heap.bytes - h->destination))
-        return 0;
-    return !h->last || 8ull * h->flag < s->heap.flag_bytes;
-}
-
-/* Pieces into the heap, and behind the last one of a put its flag, on the same queue. */
-static void land_pieces(struct stage *s, struct peer *peer)
-{
-    uint64_t arrived = counted(s, arrived_flag(peer->rank));
-    while (!peer->broken && peer->landing != arrived && peer->landing - peer->freed < SLOTS) {
-        struct header *in_slot = slot(s, peer->place, 1, peer->landing), h = *in_slot;
-        int64_t ticket = -1;
-        if (!header_valid(s, &h)) {
-            break_peer(peer, -EPROTO, "it sent a piece for nowhere in the heap");
-            return;
-        }
-        if (h.bytes)
-            ticket = s->ops->copy((char *)s->heap.base + h.destination, (char *)in_slot + HEADER_BYTES,
-                                  h.bytes, MEMORY_FROM_HOST);
-        if (h.last && (!h.bytes || ticket >= 0)) {
-            ticket = s->ops->copy((char *)s->heap.base + 8ull * h.flag, &in_slot->value, 8, MEMORY_FROM_HOST);
-            if (ticket == -EAGAIN)
-                in_slot->bytes =
-                    0; /* next time the flag alone: the queue is in order, so its ticket covers the data */
-        }
-        if (ticket == -EAGAIN)
-            return;
-        if (ticket < 0 && (h.bytes || h.last)) {
-            break_peer(peer, (int)ticket, "a copy from host memory failed");
-            return;
-        }
-        peer->in_tickets[peer->landing++ % SLOTS] = ticket;
-    }
-}
-
-/* Slots whose copies have ended go back to the peer; one message at a time says how many there have been. */
-static void give_back(struct stage *s, struct peer *peer)
-{
-    while (!peer->broken && peer->freed != peer->landing) {
-        int64_t ticket = peer->in_tickets[peer->freed % SLOTS];
-        int copied = ticket < 0 ? 1 : s->ops->copied(ticket);
-        if (copied < 0)
-            break_peer(peer, copied, "a copy from host memory failed");
-        if (copied != 1)
-            break;
-        peer->freed++;
-    }
-    if (peer->broken || peer->telling || peer->told == peer->freed)
-        return;
-    struct fabric_put put = {.peer = peer->rank,
-                             .flag = freed_flag(s->rank),
-                             .value = peer->freed,
-                             .source = s->memory.flag_bytes,
-                             .destination = s->memory.flag_bytes,
-                             .cookie = cookie_of(s, peer, CREDIT)};
-    int rc = s->inner->ops->put(s->inner, &put);
-    if (rc && rc != -EAGAIN)
-        break_peer(peer, rc, strerror(-rc));
-    if (rc)
-        return;
-    s->dirty = peer->telling = 1;
-    peer->told = peer->freed;
-}
-
-/* ---- the fabric's calls ---- */
-
-static void advance(struct stage *s)
-{
-    for (uint32_t i = 0; i < s->peer_count; i++) {
-        cut_pieces(s, &s->peers[i]);
-        send_pieces(s, &s->peers[i]);
-        land_pieces(s, &s->peers[i]);
-        give_back(s, &s->peers[i]);
-    }
-    if (s->dirty)
-        s->inner->ops->flush(s->inner);
-    s->dirty = 0;
-}
-
 static int stage_put(struct fabric *fabric, const struct fabric_put *put)
 {
     struct stage *s = stage_of(fabric);
-    struct peer *peer = peer_of(s, put->peer);
+    struct stage_peer *peer = peer_of(s, put->peer);
     if (!peer)
         return -ENOTCONN;
     if (peer->broken)
@@ -296,31 +51,16 @@ static int stage_put(struct fabric *fabric, const struct fabric_put *put)
         return -ERANGE;
     if (put->bytes && (put->source < s->heap.flag_bytes || put->destination < s->heap.flag_bytes))
         return -ERANGE; /* flags are no data */
-    if (peer->accepted - peer->reported == QUEUE)
+    if (peer->accepted - peer->reported == STAGE_QUEUE)
         return -EAGAIN;
-    peer->puts[peer->accepted++ % QUEUE] = (struct put){.put = *put};
+    peer->puts[peer->accepted++ % STAGE_QUEUE] = (struct stage_put){.put = *put};
     return 0;
 }
 
 static int stage_flush(struct fabric *fabric)
 {
-    advance(stage_of(fabric));
+    stage_advance(stage_of(fabric));
     return 0;
-}
-
-static void inner_completed(struct stage *s, const struct fabric_completion *c)
-{
-    if (c->cookie >> 32 >= s->peer_count)
-        return;
-    struct peer *peer = &s->peers[c->cookie >> 32];
-    if (c->status) {
-        break_peer(peer, c->status, c->detail);
-    } else if ((uint32_t)c->cookie == CREDIT) {
-        peer->telling = 0;
-    } else if (!peer->broken) {
-        peer->finished += (uint64_t)peer->out_last[peer->acknowledged % SLOTS];
-        peer->acknowledged++;
-    }
 }
 
 static int stage_poll(struct fabric *fabric, struct fabric_completion *out, int max)
@@ -330,12 +70,12 @@ static int stage_poll(struct fabric *fabric, struct fabric_completion *out, int 
     struct fabric_completion inner[BATCH];
     int n = s->inner->ops->poll(s->inner, inner, BATCH), reported = 0;
     for (int i = 0; i < n; i++)
-        inner_completed(s, &inner[i]);
-    advance(s);
+        stage_completed(s, &inner[i]);
+    stage_advance(s);
     for (uint32_t i = 0; i < s->peer_count; i++) {
-        struct peer *peer = &s->peers[i];
+        struct stage_peer *peer = &s->peers[i];
         while (reported < max && peer->reported != peer->finished) {
-            const struct put *p = &peer->puts[peer->reported++ % QUEUE];
+            const struct stage_put *p = &peer->puts[peer->reported++ % STAGE_QUEUE];
             out[reported].cookie = p->put.cookie;
             out[reported].status = p->status;
             if (p->status)
@@ -389,10 +129,10 @@ static void wait_for_copies(struct stage *s)
     clock_gettime(CLOCK_MONOTONIC, &t);
     uint64_t begun = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, now = begun;
     for (uint32_t i = 0; i < s->peer_count; i++)
-        for (int slot_number = 0; slot_number < 2 * SLOTS; slot_number++) {
-            struct peer *p = &s->peers[i];
-            int64_t ticket =
-                slot_number < SLOTS ? p->out_tickets[slot_number] : p->in_tickets[slot_number - SLOTS];
+        for (int slot_number = 0; slot_number < 2 * STAGE_SLOTS; slot_number++) {
+            struct stage_peer *p = &s->peers[i];
+            int64_t ticket = slot_number < STAGE_SLOTS ? p->out_tickets[slot_number]
+                                                       : p->in_tickets[slot_number - STAGE_SLOTS];
             while (ticket >= 0 && !s->ops->copied(ticket) && now - begun < CLOSE_NS) {
                 sched_yield();
                 clock_gettime(CLOCK_MONOTONIC, &t);
@@ -425,11 +165,11 @@ static const struct fabric_ops stage_ops = {.name = "staged",
 
 static void lay_out(struct stage *s)
 {
-    uint64_t slots = 2ull * SLOTS * (s->peer_count + 1);
+    uint64_t slots = 2ull * STAGE_SLOTS * (s->peer_count + 1);
     s->slot_bytes = PIECE_BYTES + 4096;
     while (s->slot_bytes * slots > SLOTS_BYTES && s->slot_bytes > PIECE_BYTES_LEAST)
         s->slot_bytes -= 4096;
-    s->piece_bytes = s->slot_bytes - HEADER_BYTES;
+    s->piece_bytes = s->slot_bytes - STAGE_HEADER_BYTES;
     s->memory.flag_bytes = mk_round_up(16ull * s->world, 4096);
     s->memory.bytes = s->memory.flag_bytes + slots * s->slot_bytes;
 }
@@ -441,7 +181,7 @@ static int make_peers(struct stage *s, const struct stage_config *config)
         s->peers[i].rank = config->peers[i];
         s->peers[i].place = i + (config->peers[i] > s->rank);
         s->place += config->peers[i] < s->rank;
-        for (int k = 0; k < SLOTS; k++)
+        for (int k = 0; k < STAGE_SLOTS; k++)
             s->peers[i].out_tickets[k] = s->peers[i].in_tickets[k] = -1;
     }
     return s->peers ? 0 : -ENOMEM;

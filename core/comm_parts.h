@@ -1,0 +1,28 @@
+/* What the files of the communicator share, beside comm.h. */
+#ifndef MK_COMM_PARTS_H
+#define MK_COMM_PARTS_H
+
+#include "core/comm.h"
+
+#define COMM_PAGE 4096u
+
+/* How far comm_open came: what close has to undo. */
+enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
+
+/* What the public handle of a plan is. */
+struct plan_handle {
+    struct mk_plan plan; /* first */
+    struct mk_comm *comm;
+};
+
+/* Puts a sentence into comm->error; returns `error`. */
+int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* If the job has failed: takes the sentence that every rank says; -EIO. Else 0. */
+int comm_tell_failure(struct mk_comm *comm);
+
+/* A part of this rank said no, in comm->error: the others must not wait for it. Returns `result`. */
+int comm_give_up(struct mk_comm *comm, int result);
+
+#endif
