@@ -134,6 +134,11 @@ static void test_exact(void **state)
     assert_int_equal(p.problem.tuning.cluster, 2); /* the rest is the formula's */
     assert_string_equal(p.tuned, "tile=256x128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
 
+    struct tuning_table both = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7");
+    assert_int_equal(tuning_parse(&both, "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=8", "core/tuning.plans", 1, error, sizeof error), 0);
+    assert_int_equal(build(&both, &q, "G").problem.tuning.pace, 7); /* the user's comes before what is compiled in */
+    tuning_close(&both);
+
     q.deterministic = 1; /* other sums, layout, cluster, device: another line or none */
     p = build(&t, &q, "NVIDIA H200");
     assert_int_equal(p.problem.tuning.pieces, 4);
