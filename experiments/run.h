@@ -206,6 +206,9 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
 void run_live_close(struct run_live *l);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
+/* The problem's shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
+#define RUN_SHAPE_TEXT 128
+const char *run_shape(const struct mk_problem *problem, char text[RUN_SHAPE_TEXT]);
 /* The table, on stdout. 0 or -errno. */
 int run_print(const struct run_summary *s);
 

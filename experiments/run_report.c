@@ -81,20 +81,22 @@ static int is_moe(const struct mk_problem *q)
     return q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN;
 }
 
-static void print_shape(const struct mk_problem *q)
+const char *run_shape(const struct mk_problem *q, char text[RUN_SHAPE_TEXT])
 {
     const struct mk_attention *a = &q->attention;
+    const struct mk_moe *m = &q->moe;
+    uint64_t n[5] = {q->m, q->n, q->k};
+    int count = 3;
     if (q->op == MK_OP_RING_ATTENTION)
-        printf("B,S,heads,kv_heads,D %llu,%llu,%llu,%llu,%llu%s", (unsigned long long)a->batch,
-               (unsigned long long)a->sequence, (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
-               (unsigned long long)a->head_dim, a->causal ? " causal" : "");
+        memcpy(n, (uint64_t[]){a->batch, a->sequence, a->heads, a->kv_heads, a->head_dim}, sizeof n), count = 5;
     else if (is_moe(q))
-        printf("T,H,I,experts,k %llu,%llu,%llu,%llu,%llu", (unsigned long long)q->moe.tokens,
-               (unsigned long long)q->moe.hidden, (unsigned long long)q->moe.inner,
-               (unsigned long long)q->moe.experts, (unsigned long long)q->moe.k);
-    else
-        printf("M,N,K %llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
-               (unsigned long long)q->k);
+        memcpy(n, (uint64_t[]){m->tokens, m->hidden, m->inner, m->experts, m->k}, sizeof n), count = 5;
+    size_t used = 0;
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, RUN_SHAPE_TEXT - used, "%s%llu", i ? "," : "", (unsigned long long)n[i]);
+    if (q->op == MK_OP_RING_ATTENTION && a->causal)
+        snprintf(text + used, RUN_SHAPE_TEXT - used, " causal");
+    return text;
 }
 
 int run_print(const struct run_summary *s)
@@ -102,10 +104,11 @@ int run_print(const struct run_summary *s)
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
+    char shape[RUN_SHAPE_TEXT];
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    printf("op        %s  ", plan_op_name(q->op));
-    print_shape(q);
-    printf("  bf16, seed %llu\n", (unsigned long long)s->job->options.seed);
+    printf("op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
+           q->op == MK_OP_RING_ATTENTION ? "B,S,heads,kv_heads,D" : is_moe(q) ? "T,H,I,experts,k" : "M,N,K", run_shape(q, shape),
+           (unsigned long long)s->job->options.seed);
     printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
            q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     printf("plan      roles ");

@@ -18,7 +18,7 @@ CREATE TABLE run (
     source TEXT NOT NULL,          -- 'measured', 'simulated', or 'synthetic': made up by `mkernel trace generate`
     executor TEXT NOT NULL,        -- 'cuda', 'host', 'sim'
     op TEXT NOT NULL,
-    shape TEXT NOT NULL,           -- as on the command line: '8192,8192,8192'
+    shape TEXT NOT NULL,           -- as on the command line: '8192,8192,8192', '1,512,4,2,64 causal'
     fabric TEXT, nic TEXT,
     nodes INTEGER NOT NULL,
     gpus INTEGER NOT NULL,         -- ranks per node

@@ -73,7 +73,7 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     insert_text(&in, u->source ? u->source : "measured");
     insert_text(&in, u->executor ? u->executor : "host");
     insert_text(&in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
-    insert_text(&in, p->plan_count ? shape_of(&p->plans[0], shape, sizeof shape) : "");
+    insert_text(&in, u->shape ? u->shape : p->plan_count ? shape_of(&p->plans[0], shape, sizeof shape) : "");
     insert_word(&in, u->fabric);
     insert_word(&in, u->nic);
     insert_integer(&in, p->topo.nodes);

@@ -31,6 +31,7 @@ struct trace_run {
     const char *executor; /* "cuda", "host", "sim" */
     const char *fabric, *nic;
     const char *command; /* how the run was started */
+    const char *shape;   /* as on the command line; the first plan's M,N,K stand for NULL */
     const char *version;
     const char *device;  /* of this rank, in words */
     const int64_t *seed; /* NULL: none */
