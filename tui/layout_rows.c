@@ -124,6 +124,7 @@ static void draw_label(struct cells *c, const struct model *m, const struct row 
                        int current)
 {
     int attr = current ? ATTR_REVERSE : 0, x = 1;
+    char count[16];
     uint32_t fold = row->open ? 0x25be : 0x25b8;
     for (int i = 0; i < end - 1; i++)
         cells_put(c, i, y, ' ', COLOUR_TEXT, attr);
@@ -141,7 +142,9 @@ static void draw_label(struct cells *c, const struct model *m, const struct row 
     case ROW_ROLE:
         cells_put(c, x + 1, y, fold, COLOUR_TEXT, attr);
         x = cells_text(c, x + 3, y, end - 1, COLOUR_TEXT, attr, source_role_name(row->role));
-        cells_print(c, x + 1, y, end - 1, COLOUR_FAINT, attr, "×%d", row->ctas);
+        snprintf(count, sizeof count, "×%d", row->ctas);
+        if (x + 1 + cells_columns(count) < end) /* whole, or not at all */
+            cells_text(c, x + 1, y, end - 1, COLOUR_FAINT, attr, count);
         break;
     case ROW_CTA:
         if (row->warp >= 0)

@@ -158,7 +158,9 @@ static void draw_row(struct cells *c, const struct live_model *m, const struct l
         }
         cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
         x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr, plan_role_name((enum mk_role)row->role));
-        cells_print(c, x + 1, y, label - 1, COLOUR_FAINT, attr, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
+        snprintf(length, sizeof length, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
+        if (x + 1 + cells_columns(length) < label) /* whole, or not at all */
+            cells_text(c, x + 1, y, label - 1, COLOUR_FAINT, attr, length);
         if (longest >= LIVE_LONG_NS)
             cells_print(c, label, y, label + STATUS_WIDTH - 1, COLOUR_ERROR, 0, "waits %s",
                         words_length(length, (double)longest));

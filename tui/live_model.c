@@ -15,7 +15,7 @@ struct live_geometry live_geometry(const struct live_model *m)
         g.too_small = 1;
         return g;
     }
-    g.label = m->width / 5 < 16 ? 16 : m->width / 5 > 26 ? 26 : m->width / 5;
+    g.label = m->width < 60 ? 16 : m->width / 5 < 18 ? 18 : m->width / 5 > 26 ? 26 : m->width / 5;
     g.rows_top = 2; /* title, verdict */
     g.status = m->height - 1;
     g.panel_height = m->help ? g.status - g.rows_top : m->height >= 20 ? m->height * 2 / 5 : 4;

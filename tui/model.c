@@ -24,7 +24,8 @@ struct geometry model_geometry(const struct model *m)
         g.too_small = 1;
         return g;
     }
-    g.label = w / 5 < 14 ? 14 : w / 5 > 26 ? 26 : w / 5;
+    int longest = 17 + (m->files == 2); /* "inter_reduce", indented, behind the file's letter */
+    g.label = w < 60 ? 14 : w / 5 < longest ? longest : w / 5 > 26 ? 26 : w / 5;
     g.columns = w - g.label;
     g.ruler = 1;
     g.ruler_rows = h >= 16 ? 2 : 1;

@@ -44,8 +44,9 @@ static void detail_group(struct panel_text *t, struct model *m, const struct row
         snprintf(name, sizeof name, "rank %d", row->rank);
     else
         snprintf(name, sizeof name, "rank %d %s", row->rank, source_role_name(row->role));
-    panel_add(t, STRONG "%s" PLAIN ", %d CTAs, in the %s under the cursor", name, row->ctas,
+    panel_add(t, STRONG "%s" PLAIN ", %d CTA%s, in the %s under the cursor", name, row->ctas, row->ctas > 1 ? "s" : "",
               words_length(length, column));
+    int shown = 0;
     if (row->kind == ROW_RANK) {
         float overlap[OVERLAP_CLASSES];
         if (source_overlap(s, row->rank, model_file_time(m, row->file, m->cursor), column, 1, overlap))
@@ -70,10 +71,14 @@ static void detail_group(struct panel_text *t, struct model *m, const struct row
                 n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.0f %%", span_look[i].name,
                                       100 * share[i]);
         }
-        if (wide[0] < 0.9999 || row->kind == ROW_ROLE)
-            panel_add(t, "%-13s%s%s", source_role_name(role),
-                      panel_bar(bar, sizeof bar, width / 2, span_look, wide, SPAN_CLASSES), parts);
+        if (wide[0] >= 0.9999 && row->kind != ROW_ROLE)
+            continue;
+        panel_add(t, "%-13s%s%s", source_role_name(role),
+                  panel_bar(bar, sizeof bar, width / 2, span_look, wide, SPAN_CLASSES), parts);
+        shown++;
     }
+    if (!shown)
+        panel_add(t, "all of its CTAs are idle here");
     panel_add(t, FAINT "Enter: to the longest wait of this row in view.  Space: %s",
               row->open ? "fold" : "unfold");
 }
