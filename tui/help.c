@@ -17,7 +17,7 @@ static const struct {
     {"Z", "fold or unfold everything"},
     {"Tab S-Tab", "next, previous event of the row"},
     {"w W", "through the longest waits of the run"},
-    {"Enter", "follow the cause; on a folded row: its longest wait in view"},
+    {"Enter", "follow the cause; on a folded row to its longest wait"},
     {"Backspace", "back to where one was"},
     {"/ n N", "search: wait network rank 2 cta 7 tile 12 >10us"},
     {"\\", "filter: rank 0-3 role compute wait; empty clears"},

@@ -73,8 +73,8 @@ static void draw_legend_spans(struct cells *c, int y, int width)
         x = legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
                         brief ? span_look[state].brief : span_look[state].name);
     }
-    x = legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, "some");
-    legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY, "some");
+    x = legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, width < 140 ? "some" : "some compute");
+    legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY, width < 140 ? "some" : "some copy");
 }
 
 static void draw_legend_links(struct cells *c, const struct model *m, const struct picture *p, int y,

@@ -25,7 +25,7 @@ struct geometry model_geometry(const struct model *m)
         return g;
     }
     int longest = 17 + (m->files == 2); /* "inter_reduce", indented, behind the file's letter */
-    g.label = w < 60 ? 14 : w / 5 < longest ? longest : w / 5 > 26 ? 26 : w / 5;
+    g.label = w < 60 ? 15 : w / 5 < longest ? longest : w / 5 > 26 ? 26 : w / 5;
     g.columns = w - g.label;
     g.ruler = 1;
     g.ruler_rows = h >= 16 ? 2 : 1;

@@ -172,7 +172,7 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
     panel_add(t, FAINT
-              "rank  role          cause              waits       total     longest   of the role's time");
+              "rank  role          cause              waits       total     longest  of its time");
     before = t->count;
     sqlite3_stmt *q =
         source_prepare(s, "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "

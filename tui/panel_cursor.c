@@ -63,6 +63,8 @@ static void detail_group(struct panel_text *t, struct model *m, const struct row
         char parts[256] = "";
         size_t n = 0;
         struct source_group g = {row->rank, role, -1};
+        if (m->filtering && m->filter.roles && !(m->filter.roles >> role & 1))
+            continue;
         if (source_occupancy(s, g, model_file_time(m, row->file, m->cursor), column, 1, share))
             return;
         for (int i = 0; i < SPAN_CLASSES; i++) {
@@ -174,7 +176,7 @@ void panel_range(struct panel_text *t, struct model *m)
     char text[3][32];
     if (isnan(m->range[0]) || isnan(m->range[1])) {
         panel_add(t,
-                  FAINT "[ at the cursor sets where a range starts, ] where it ends; its figures come here");
+                  FAINT "[ sets where a range starts, ] where it ends; its figures come here");
         return;
     }
     double a = model_file_time(m, file, m->range[0]), b = model_file_time(m, file, m->range[1]);
