@@ -32,6 +32,10 @@ struct bootstrap_config {
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
                    size_t error_size);
 
+/* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to come: at port *port, or at any
+ * where that is 0; *port is then its port. The socket, the caller's, or -errno. */
+int bootstrap_listen(const char *host, uint16_t *port);
+
 /* Gathers `bytes` from every rank, in rank order, into all (world * bytes, at most 4 GiB, else -EMSGSIZE).
  * Also a barrier. 0, or -errno of the job's failure: -ECONNRESET (a rank is lost or has left), -ETIMEDOUT,
  * -EPROTO (ranks made different calls), -EIO (others). The same holds for the calls below. */

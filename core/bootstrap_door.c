@@ -53,6 +53,24 @@ static int bind_port(const struct bootstrap_config *c)
     return fd;
 }
 
+int bootstrap_listen(const char *host, uint16_t *port)
+{
+    struct bootstrap_config c = {.port = *port};
+    struct sockaddr_storage a;
+    socklen_t size = sizeof a;
+    snprintf(c.host, sizeof c.host, "%s", host);
+    int fd = bind_port(&c);
+    if (fd < 0)
+        return fd;
+    if (getsockname(fd, (struct sockaddr *)&a, &size)) {
+        int result = -errno;
+        close(fd);
+        return result;
+    }
+    *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+    return fd;
+}
+
 int door_open(struct door *d, const struct bootstrap_config *config, char *error, size_t error_size)
 {
     memset(d, 0, sizeof *d);

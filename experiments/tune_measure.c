@@ -3,13 +3,10 @@
 #include "core/agree.h"
 #include "core/comm.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define TOGETHER 48u /* plans of a communicator, which takes 64 */
 #define TURNS 4u
@@ -136,24 +133,6 @@ static int agree_on_table(struct tune *t, struct mk_comm *comm)
     return agree(comm->bootstrap, topo->rank, mk_world(topo), "has", fields, 1, 0, t->error, t->error_size);
 }
 
-/* A socket of rank 0 at any port, as open to others as the job's own. */
-static int listen_anew(const struct run_identity *me, uint16_t *port)
-{
-    int here = !strncmp(me->host, "127.", 4) || !strcmp(me->host, "localhost");
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(here ? INADDR_LOOPBACK : INADDR_ANY)}};
-    socklen_t size = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&a, &size)) {
-        int error = errno;
-        close(fd);
-        return -error;
-    }
-    *port = ntohs(a.sin_port);
-    return fd;
-}
-
 /* Before the ranks part: where they meet again. The door of the communicator that they leave turns away who knocks too early. */
 static int arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
@@ -162,7 +141,7 @@ static int arrange_meeting(struct tune *t, struct mk_comm *comm)
         uint16_t port;
         int16_t error;
     } mine = {0, 0}, *all = calloc(me->world, sizeof mine);
-    t->listen_fd = me->rank ? -1 : listen_anew(me, &mine.port);
+    t->listen_fd = me->rank ? -1 : bootstrap_listen(me->host, &mine.port);
     if (!me->rank && t->listen_fd < 0)
         mine.error = (int16_t)t->listen_fd;
     int result = all ? bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
