@@ -1,4 +1,5 @@
 /* What a search found: a table for people, CSV for programs. */
+#define _GNU_SOURCE /* qsort_r */
 #include "experiments/tune.h"
 
 #include <errno.h>
@@ -6,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOWN 16u /* plans of a table */
+
 /* Against the best found; of a plan that was not in the last comparison, by way of the formula's plan, which was in all. */
 static double of_best(const struct tune *t, const struct tune_plan *p, uint32_t best)
 {
     return p->ratio / t->plans[best].ratio;
 }
 
-static const struct tune *sorting;
-
 /* The last comparison first, then the rest; wrong ones at the end. */
-static int by_rank(const void *x, const void *y)
+static int by_rank(const void *x, const void *y, void *plans)
 {
-    const struct tune_plan *a = &sorting->plans[*(const uint32_t *)x], *b = &sorting->plans[*(const uint32_t *)y];
+    const struct tune_plan *a = (struct tune_plan *)plans + *(const uint32_t *)x, *b = (struct tune_plan *)plans + *(const uint32_t *)y;
     if (a->wrong != b->wrong)
         return a->wrong - b->wrong;
     if (a->last != b->last)
@@ -65,20 +66,25 @@ static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best,
 int tune_report(const struct tune *t, uint32_t best, int first)
 {
     const struct mk_problem *q = &t->shape.problem;
-    uint32_t order[TUNE_PLANS];
+    uint32_t order[TUNE_PLANS], slower = 0;
     for (uint32_t i = 0; i < t->count; i++)
         order[i] = i;
-    sorting = t;
-    qsort(order, t->count, sizeof *order, by_rank);
+    qsort_r(order, t->count, sizeof *order, by_rank, t->plans);
     printf("%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op), (unsigned long long)q->m,
            (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, t->job->device, t->count);
     if (t->unfit)
         printf("; %u more do not fit (%s)", t->unfit, t->unfit_why);
     printf("\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
     for (uint32_t i = 0; i < t->count; i++)
-        print_plan(t, order[i], best);
-    printf("ms: a launch, median of the slowest rank; of best: * as compared in the last turns, twice as many launches; else by "
-           "way of the\nformula's plan, which was beside each\n");
+        if (i < SHOWN || t->plans[order[i]].wrong)
+            print_plan(t, order[i], best);
+        else
+            slower++;
+    if (slower)
+        printf("... and %u slower plans, which --csv FILE lists\n", slower);
+    if (first)
+        printf("ms: a launch, median of the slowest rank; of best: * as compared in the last turns, twice as many launches; else by "
+               "way of the\nformula's plan, which was beside each\n");
     int result = fflush(stdout) || ferror(stdout) ? -EIO : 0;
     if (!result && t->job->options.csv)
         result = write_csv(t, order, best, first);
