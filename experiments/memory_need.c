@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-uint64_t memory_need(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
+/* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
+static uint64_t bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
 {
     uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
     run_data_extents(&plan->problem, bytes);
@@ -18,7 +19,7 @@ uint64_t memory_need(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
 int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error, size_t error_size)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t need = memory_need(plan, ranks, sets), have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    uint64_t need = bytes_needed(plan, ranks, sets), have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
     if (need <= have)
         return 0;
     snprintf(error, error_size,

@@ -5,10 +5,8 @@
 
 #include "core/plan.h"
 
-/* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
-uint64_t memory_need(const struct mk_plan *plan, uint64_t ranks, uint64_t sets);
-
-/* 0, or -EINVAL with a sentence where that is more than the machine has. */
+/* 0, or -EINVAL with a sentence where the heaps of `ranks` ranks, and the operands of `sets` launches of each, are more than
+ * the machine has. */
 int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error, size_t error_size);
 
 #endif

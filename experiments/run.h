@@ -143,9 +143,8 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has 
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                     uint64_t first, uint64_t count, uint16_t *out);
 
-/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2; and what each counts for: moe_ffn's argument 3. */
+/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
-void run_data_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights);
 
 /* run_check.c: judges the outputs among `arguments`, in host memory, and adds to *result. */
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
@@ -193,7 +192,6 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
  * the communicator is closed. */
 struct live;
 struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, const struct mk_plan *plan);
-int run_live_folder(const struct run_job *job, int job_pid, char *path, size_t size);
 
 /* Around all ranks of a job that this process starts: with --live begins the viewer and holds the ranks' words back until it
  * ends; afterwards takes away what ranks left that were killed. 0, or -EINVAL with a sentence. */

@@ -153,7 +153,7 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
     }
 }
 
-void run_data_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
+static void make_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
 {
     const struct mk_moe *m = &d->job->problem.moe;
     for (uint64_t token = 0; token < m->tokens; token++) {
@@ -173,7 +173,7 @@ static void make_input(const struct run_data *d, uint32_t argument, uint64_t lau
     if (argument == 2 && (op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN))
         run_data_ids(d, rank, launch, to);
     else if (argument == 3 && op == MK_OP_MOE_FFN)
-        run_data_weights(d, rank, launch, to);
+        make_weights(d, rank, launch, to);
     else
         run_data_input(d, argument, rank, launch, 0, d->bytes[argument] / 2, to);
 }

@@ -19,7 +19,7 @@
 
 #define VIEWER_END_MS 3000 /* for it to see that the job has ended */
 
-int run_live_folder(const struct run_job *job, int job_pid, char *path, size_t size)
+static int run_live_folder(const struct run_job *job, int job_pid, char *path, size_t size)
 {
     return live_folder(path, size, job_pid, job->identity.launcher, job->identity.token);
 }

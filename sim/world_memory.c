@@ -151,7 +151,8 @@ uint64_t sim_outbox_due(const struct sim_outbox *o)
     return due;
 }
 
-uint64_t sim_world_part(struct sim_world *w, uint64_t left)
+/* How much of what is left moves in this step: all, or a multiple of 16 bytes. */
+static uint64_t part_of(struct sim_world *w, uint64_t left)
 {
     if (!w->config.costs && left > 16 && sim_random_below(&w->random, 2))
         return 16 * (1 + sim_random(&w->random) % (left / 16));
@@ -161,7 +162,7 @@ uint64_t sim_world_part(struct sim_world *w, uint64_t left)
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
                    uint64_t *moved)
 {
-    uint64_t part = sim_world_part(w, bytes - *moved);
+    uint64_t part = part_of(w, bytes - *moved);
     memcpy(destination + *moved, source + *moved, part);
     *moved += part;
     return *moved == bytes;
@@ -172,7 +173,7 @@ static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_fligh
     const struct sim_transfer *t = &f->transfer;
     struct sim_world *w = r->world;
     if (SIM_IS_DATA(t->kind)) {
-        uint64_t part = sim_world_part(w, t->bytes - f->moved);
+        uint64_t part = part_of(w, t->bytes - f->moved);
         sim_transfer_part(&r->rank, t, f->moved, part);
         f->moved += part;
         if (f->moved < t->bytes)

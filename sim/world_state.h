@@ -91,9 +91,6 @@ uint64_t sim_outbox_due(const struct sim_outbox *o); /* the earliest; SIM_NEVER:
 void sim_outbox_step(struct sim_world_rank *r, uint32_t cta);
 void sim_outbox_free(struct sim_outbox *o);
 
-/* How much of what is left moves in this step: all, or a multiple of 16 bytes. */
-uint64_t sim_world_part(struct sim_world *w, uint64_t left);
-
 /* Moves some or all of what is left of `bytes` (landed so far: *moved) to `destination`. 1 once all has
  * landed. */
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,

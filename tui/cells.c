@@ -103,18 +103,6 @@ int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, co
     return cells_text(c, x, y, end, colour, attr, text);
 }
 
-void cells_paint(struct cells *c, int x, int y, int end, int colour, int attr)
-{
-    if (y < 0 || y >= c->height)
-        return;
-    for (x = x < 0 ? 0 : x; x < end && x < c->width; x++) {
-        struct cell *cell = &c->cell[(size_t)y * c->width + x];
-        if (colour >= 0)
-            cell->colour = (uint8_t)colour;
-        cell->attr |= (uint8_t)attr;
-    }
-}
-
 int cells_columns(const char *text)
 {
     int n = 0;

@@ -62,9 +62,6 @@ int cells_text(struct cells *c, int x, int y, int end, int colour, int attr, con
 int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
 
-/* Changes how cells x .. end - 1 of a row look, without their glyphs; colour -1 keeps the colour. */
-void cells_paint(struct cells *c, int x, int y, int end, int colour, int attr);
-
 /* Columns that text takes. */
 int cells_columns(const char *text);
 

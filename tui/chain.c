@@ -196,7 +196,8 @@ static int read_message(struct source *s, const char *condition, int64_t a, int6
     return found;
 }
 
-void chain_describe(struct source *s, const struct source_event *e, char *out, int size)
+/* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
+static void describe(struct source *s, const struct source_event *e, char *out, int size)
 {
     char text[96];
     int producer;
@@ -221,7 +222,7 @@ void chain_describe(struct source *s, const struct source_event *e, char *out, i
         flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank, text,
                   sizeof text, &producer);
         if (e->peer >= 0)
-            snprintf(out, (size_t)size, "signal to rank %d: %s", e->peer, text);
+            snprintf(out, (size_t)size, "signal to rank %d: %.84s", e->peer, text);
         else
             snprintf(out, (size_t)size, "signal: %s", text);
         break;
@@ -255,7 +256,7 @@ static struct chain_step *add_event(struct source *s, struct chain *c, const cha
     char place[64], text[112];
     struct chain_step *step = add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
     who(s, e->track, place);
-    chain_describe(s, e, text, sizeof text);
+    describe(s, e, text, sizeof text);
     step->rank = s->tracks[e->track].rank;
     step->track = e->track;
     step->event = *e;

@@ -33,7 +33,4 @@ void chain_follow(struct source *s, const struct source_event *event, struct cha
 /* The same from the message that a rank had on its NIC at `time`, or the last one before it. */
 void chain_follow_message(struct source *s, int rank, double time, struct chain *out);
 
-/* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
-void chain_describe(struct source *s, const struct source_event *event, char *out, int size);
-
 #endif

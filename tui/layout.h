@@ -17,7 +17,4 @@ int layout_help(struct cells *c, const struct model *m, int top,
 /* The column of the screen at which a time lies; -1 where that is out of view. */
 int layout_column(const struct model *m, const struct geometry *g, double time);
 
-/* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle counts. */
-int layout_most(const float *share, int classes, uint32_t shown, float *most);
-
 #endif

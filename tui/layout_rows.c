@@ -101,7 +101,8 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
         cells_put(c, x, y, 0x25b2, COLOUR_TEXT, ATTR_BOLD);
 }
 
-int layout_most(const float *share, int classes, uint32_t shown, float *most)
+/* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle counts. */
+static int most_of(const float *share, int classes, uint32_t shown, float *most)
 {
     int best = 0;
     float hidden = 0, seen = 0;
@@ -179,7 +180,7 @@ static void draw_cell(struct cells *c, const struct model *m, const struct pictu
     uint32_t shown = !rank && m->filtering && m->filter.classes ? m->filter.classes : ~0u;
     const struct class_look *look = rank ? overlap_look : span_look;
     const float *share = row->value + (size_t)i * (size_t)classes;
-    int state = layout_most(share, classes, shown, &most);
+    int state = most_of(share, classes, shown, &most);
     cells_put(c, x, y, look[state].glyph, look[state].colour, attr | (most < 0.5f && state ? ATTR_DIM : 0));
     if (state || rank)
         return;

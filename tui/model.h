@@ -89,7 +89,6 @@ struct model {
 
     enum panel panel;
     int scroll, large, help;
-    int last_panel_rows; /* what the last panel had, so that scrolling ends */
 
     enum prompt prompt;
     char text[MODEL_TEXT];
@@ -142,7 +141,6 @@ void model_next_event(struct model *m, int direction);
 void model_align(struct model *m, int launch);
 void model_push(struct model *m);
 void model_pop(struct model *m);
-void model_return(struct model *m, const struct place *p);
 void model_bookmark(struct model *m, int letter, int set);
 void model_enter(struct model *m);
 void model_worst(struct model *m, int direction);   /* through the longest waits of the run */

@@ -142,7 +142,7 @@ void model_push(struct model *m)
     m->back[m->back_count++] = here(m);
 }
 
-void model_return(struct model *m, const struct place *p)
+static void return_to(struct model *m, const struct place *p)
 {
     m->t0 = p->t0;
     m->t1 = p->t1;
@@ -160,7 +160,7 @@ void model_pop(struct model *m)
     }
     struct place p = m->back[--m->back_count];
     if (p.set)
-        model_return(m, &p);
+        return_to(m, &p);
 }
 
 void model_bookmark(struct model *m, int letter, int set)
@@ -171,7 +171,7 @@ void model_bookmark(struct model *m, int letter, int set)
         model_say(m, 0, "bookmark %c set; ' %c comes back", letter, letter);
     } else if (p->set) {
         model_push(m);
-        model_return(m, p);
+        return_to(m, p);
         m->on_chain = 0;
     } else {
         model_say(m, 1, "there is no bookmark %c; m %c sets it here", letter, letter);

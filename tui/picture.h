@@ -45,7 +45,6 @@ void panel_range(struct panel_text *t, struct model *m);
 void panel_add(struct panel_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Marks for panel_add's text. */
-#define INK(colour) (char)1, (char)('A' + (colour))
 #define FAINT "\001B"
 #define PLAIN "\001A\002A"
 #define STRONG "\002B"

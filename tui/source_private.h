@@ -35,14 +35,8 @@ struct source {
 /* Prepares a statement; NULL where the file cannot be asked. */
 sqlite3_stmt *source_prepare(struct source *s, const char *sql);
 
-/* The index of the leaf with this id, or -1. */
-int source_track_index(const struct source *s, int64_t id);
-
 /* Reads an event off columns id, track, start, ns, kind, cause, argument, launch, peer of a row. */
 #define EVENT_COLUMNS "id, track, start, ns, kind, cause, argument, launch, peer"
 void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *out);
-
-/* First and one past the last leaf of a group. */
-void source_leaves(const struct source *s, struct source_group g, int *first, int *end);
 
 #endif

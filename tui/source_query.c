@@ -12,7 +12,7 @@
     3000 /* per row: up to here a window finer than the levels is counted from single events */
 #define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
 
-int source_track_index(const struct source *s, int64_t id)
+static int track_index(const struct source *s, int64_t id)
 {
     /* Files number tracks in display order, so that ids rise with the index; where they do not, look
      * everywhere. */
@@ -32,7 +32,7 @@ int source_track_index(const struct source *s, int64_t id)
     return -1;
 }
 
-void source_leaves(const struct source *s, struct source_group g, int *first, int *end)
+static void leaves_of(const struct source *s, struct source_group g, int *first, int *end)
 {
     *first = *end = 0;
     if (g.track >= 0) {
@@ -53,7 +53,7 @@ void source_leaves(const struct source *s, struct source_group g, int *first, in
 void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *e)
 {
     *e = (struct source_event){.id = sqlite3_column_int64(q, 0),
-                               .track = source_track_index(s, sqlite3_column_int64(q, 1)),
+                               .track = track_index(s, sqlite3_column_int64(q, 1)),
                                .start = (double)sqlite3_column_int64(q, 2),
                                .kind = sqlite3_column_int(q, 4),
                                .cause = sqlite3_column_int(q, 5),
@@ -183,7 +183,7 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
 {
     int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = level_for(s, step, finest);
     memset(out, 0, sizeof *out * (size_t)columns * SPAN_CLASSES);
-    source_leaves(s, g, &first, &end);
+    leaves_of(s, g, &first, &end);
     double expected = 0;
     int exact = finest >= s->levels || s->level_ns[finest] > step;
     for (int i = first; exact && i < end; i++)
@@ -322,7 +322,7 @@ struct search {
 static int find_in(struct source *s, struct search *w, struct source_event *best)
 {
     int first, end, found = 0, forward = w->direction > 0;
-    source_leaves(s, w->group, &first, &end);
+    leaves_of(s, w->group, &first, &end);
     for (int n = 0; n < end - first; n++) {
         int i = forward ? first + n : end - 1 - n;
         const struct source_track *t = &s->tracks[i];
@@ -444,7 +444,7 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
                           " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
     int first, end;
     int64_t deadline = now_ns() + SEARCH_NS;
-    source_leaves(s, g, &first, &end);
+    leaves_of(s, g, &first, &end);
     for (int i = first; q && i < end && now_ns() < deadline; i++) {
         sqlite3_reset(q);
         sqlite3_bind_int64(q, 1, s->tracks[i].id);

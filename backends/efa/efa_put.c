@@ -255,7 +255,7 @@ void efa_send_credits(struct efa *e)
 
 /* ---- what is over ---- */
 
-void efa_break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
+static void break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
 {
     if (peer->broken)
         return;
@@ -268,7 +268,7 @@ void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char 
 {
     if (peer->broken)
         return;
-    efa_break_peer(e, peer, status, detail);
+    break_peer(e, peer, status, detail);
     if (e->alarm != EFA_NO_PEER)
         return; /* one is enough to end a job */
     e->alarm = peer->rank;
@@ -314,7 +314,7 @@ static void completed(struct efa *e, struct efa_device *d, const struct ibv_wc *
     if (wc->status != IBV_WC_SUCCESS) {
         if (!f->status)
             f->status = wc->status;
-        efa_break_peer(e, peer, wc->status, detail);
+        break_peer(e, peer, wc->status, detail);
     }
     if (f->left && !--f->left)
         peer->sent[f->flag] &= ~1ull; /* the next put to that flag may go */

@@ -150,8 +150,7 @@ int efa_put(struct fabric *fabric, const struct fabric_put *put);
 int efa_flush(struct fabric *fabric);
 void efa_send_credits(struct efa *e);
 void efa_collect(struct efa *e, struct efa_device *d);
-void efa_break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail);
-/* The same where no put of this rank says it: a completion of no put does. */
+/* Ends a peer where no put of this rank says that it failed: a completion of no put does. */
 void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail);
 void efa_break_all(struct efa *e, const char *detail);
 

@@ -410,7 +410,6 @@ void softnic_requester_timer(struct softnic_qp *qp, uint64_t now);
 void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message);
 void softnic_requester_link_lost(struct softnic_context *ctx, struct softnic_link *link);
 void softnic_requester_link_ready(struct softnic_context *ctx, struct softnic_link *link);
-void softnic_requester_retire(struct softnic_qp *qp);
 
 /* responder.c: the other side */
 void softnic_responder_request(struct softnic_link *link, const struct softnic_message *message);
@@ -423,9 +422,7 @@ void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp 
 int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
 int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
                             struct ibv_device_attr_ex *attr, size_t size);
-uint64_t softnic_device_guid(int index); /* host byte order */
 void softnic_device_gid(int device, union ibv_gid *gid); /* the link-local one */
-void softnic_gid(const struct softnic_context *ctx, int index, union ibv_gid *gid);
 int softnic_gid_device(const union ibv_gid *gid); /* -1: not one of ours */
 
 #endif

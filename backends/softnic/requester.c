@@ -87,7 +87,7 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
 }
 
 /* Completes what has been answered and is due; then, if its turn has come, what cannot be sent. */
-void softnic_requester_retire(struct softnic_qp *qp)
+static void retire(struct softnic_qp *qp)
 {
     uint64_t now = 0;
     while (qp->sq_completed < qp->sq_acked) {
@@ -165,7 +165,7 @@ void softnic_requester_pump(struct softnic_qp *qp)
         qp->sq_cursor++;
         qp->tx_offset = 0;
     }
-    softnic_requester_retire(qp);
+    retire(qp);
 }
 
 void softnic_requester_timer(struct softnic_qp *qp, uint64_t now)
