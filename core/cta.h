@@ -37,7 +37,8 @@ enum mk_space {
     MK_SPACES
 };
 
-/* What one transfer moves: contiguous bytes, a multiple of 16, both ends aligned to 16 (to 128 for a put). */
+/* What one transfer moves: contiguous bytes, a multiple of 16, both ends aligned to 16 (to 128 for a put). A copy out of an
+ * argument may be a multiple of 4 only: nobody may read past its end. */
 struct mk_chunk {
     uint32_t id;          /* the plan's number of it, for traces and messages */
     uint32_t space;       /* of the source */

@@ -1,7 +1,58 @@
 /* What the plans of both MoE operators share: which shapes they take, where tokens lie until they are with their experts. */
+#include "core/mkernel.h"
 #include "core/plan_ops.h"
 
 #include <stdio.h>
+
+void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
+{
+    struct mk_tuning *t = &q->tuning;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    if (!t->cluster)
+        t->cluster = 1;
+    if (!t->tile_m)
+        t->tile_m = cuda ? 128 : 32;
+    if (!t->tile_n)
+        t->tile_n = cuda ? tile_n : 64;
+    if (!t->chunk_rows)
+        t->chunk_rows = cuda ? 64 : 16;
+    if (!t->pieces)
+        t->pieces = 1;
+    uint32_t *ctas = t->split.ctas;
+    if (mk_total_ctas(&t->split))
+        return;
+    ctas[MK_INTRA_COMM] = cuda ? 12 : 1;
+    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? 4 : 1) : 0;
+    ctas[MK_INTER_REDUCE] = cuda || !reducers ? reducers : 1;
+    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
+    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
+}
+
+int plan_check_moe_tuning(struct mk_problem *q, int reduces, char *error, size_t size)
+{
+    const uint32_t *ctas = q->tuning.split.ctas;
+    const char *name = plan_op_name(q->op);
+    if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
+        reduces != (ctas[MK_INTER_REDUCE] > 0))
+        return plan_refuse(
+            error, size,
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes %s takes "
+            "at least 1 compute, at least 1 intra_comm, %s inter_send and %s inter_reduce CTAs",
+            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, name, q->topo.nodes > 1 ? "at least 1" : "no",
+            reduces ? "at least 1" : "no");
+    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
+        return plan_refuse(error, size,
+                           "%s moves whole chunks and computes tiles of one CTA: pieces and cluster are 1",
+                           name);
+    uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
+    if (chunk_rows % 8)
+        return plan_refuse(error, size, "chunks of %u tokens: a multiple of 8; the next that works is %llu",
+                           chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
+    q->tuning.chunk_rows = q->tuning.tile_m;
+    int result = plan_check_tuning(q, error, size);
+    q->tuning.chunk_rows = chunk_rows;
+    return result;
+}
 
 int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
 {
@@ -9,20 +60,20 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
     uint64_t world = mk_world(&q->topo);
     const uint64_t most = 1 << 24; /* of tokens and of I; 1 << 20 of experts and of a token's elements */
     if (m->tokens > most || m->inner > most || m->hidden > 1 << 20 || m->experts > 1 << 20)
-        return plan_refuse(error, size,
-                           "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H and the experts at most %d",
-                           (unsigned long long)m->tokens, (unsigned long long)m->hidden, (unsigned long long)m->inner,
-                           (unsigned long long)m->experts, (unsigned long long)most, 1 << 20);
-    if (!m->tokens || m->tokens % 8)
         return plan_refuse(
             error, size,
-            "room for %llu tokens a rank: a multiple of 8; the next that works is %llu "
-            "(leave places out by ids that are no expert's)",
-            (unsigned long long)m->tokens, (unsigned long long)(m->tokens ? mk_round_up(m->tokens, 8) : 8));
-    if (!m->hidden || m->hidden % 64)
+            "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H and the experts at most %d",
+            (unsigned long long)m->tokens, (unsigned long long)m->hidden, (unsigned long long)m->inner,
+            (unsigned long long)m->experts, (unsigned long long)most, 1 << 20);
+    if (!m->tokens)
+        return plan_refuse(error, size,
+                           "room for no tokens: at least 1 (a rank that has none leaves its places out, by "
+                           "ids that are no expert's)");
+    if (!m->hidden || m->hidden % 8)
         return plan_refuse(
-            error, size, "tokens of %llu elements: a multiple of 64; the next that works is %llu",
-            (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 64) : 64));
+            error, size,
+            "tokens of %llu elements: rows must be 16-byte multiples; the next that works is %llu",
+            (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 8) : 8));
     if (!m->inner || m->inner % 8)
         return plan_refuse(
             error, size,
@@ -52,6 +103,7 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     uint64_t world = mk_world(&q->topo);
     m->topo = q->topo;
     m->tokens = (uint32_t)q->moe.tokens;
+    m->room = (uint32_t)mk_round_up(m->tokens, 8);
     m->experts = (uint32_t)q->moe.experts;
     m->k = (uint32_t)q->moe.k;
     m->rank_experts = (uint32_t)(m->experts / world);
@@ -61,6 +113,7 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     m->chunks = (uint32_t)mk_ceil_div(m->tokens, m->chunk_rows);
     m->row_bytes = q->moe.hidden * 2;
     m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
+    m->ids_moved = mk_round_up(m->ids_bytes, 16);
     /* The most: every place of every token names an expert of this rank. (The same expert may be named twice.) */
     *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
     return world + 1 + (uint64_t)q->topo.nodes * m->chunks + *row_tiles;
@@ -69,8 +122,8 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
 void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next)
 {
     uint64_t world = mk_world(&m->topo), nodes = m->topo.nodes;
-    m->weights = weights ? m->ids_bytes : 0;
-    m->ids_pitch = mk_round_up(m->ids_bytes + m->weights, MK_HEAP_UNIT);
+    m->weights = weights ? m->ids_moved : 0;
+    m->ids_pitch = mk_round_up(m->ids_moved + m->weights, MK_HEAP_UNIT);
     m->flag_ids = flag_base;
     m->flag_routed = m->flag_ids + (uint32_t)world;
     m->flag_relay = m->flag_routed + 1;
@@ -93,14 +146,14 @@ void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weigh
     r->came = plan_take_moe(next, nodes * m->tokens * 4);
     r->came_count = plan_take_moe(next, nodes * 4);
     r->node_rows = plan_take_moe(next, m->rank_experts * (nodes + 1) * 4);
-    m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
-    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->tokens * m->row_bytes : 0);
+    m->packed = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
+    m->relay = plan_take_moe(next, nodes > 1 ? nodes * m->room * m->row_bytes : 0);
     m->gathered = plan_take_moe(next, (uint64_t)m->row_tiles * m->tile_m * m->row_bytes);
 }
 
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
 {
-    uint64_t chunk = m->chunk_rows * m->row_bytes, ids = m->ids_bytes + m->weights;
+    uint64_t chunk = m->chunk_rows * m->row_bytes, ids = m->ids_moved + m->weights;
     return chunk > ids ? chunk : ids;
 }
 
@@ -130,8 +183,8 @@ void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_
                             uint64_t *network_bytes)
 {
     uint64_t others = m->topo.nodes - 1, crossings = m->tokens * (others < m->k ? others : m->k);
-    *network_bytes = others * (m->ids_bytes + m->weights) + crossings * m->row_bytes;
-    *nvlink_bytes = m->topo.gpus > 1 ? (m->topo.gpus - 1) * m->topo.nodes * m->ids_bytes +
+    *network_bytes = others * (m->ids_moved + m->weights) + crossings * m->row_bytes;
+    *nvlink_bytes = m->topo.gpus > 1 ? (m->topo.gpus - 1) * (m->ids_bytes + others * m->ids_moved) +
                                            (uint64_t)m->tokens * m->k * m->row_bytes
                                      : 0;
 }

@@ -2,52 +2,6 @@
 #include "core/mkernel.h"
 #include "core/plan_ops.h"
 
-static void choose(struct mk_problem *q)
-{
-    struct mk_tuning *t = &q->tuning;
-    int cuda = q->exec == MK_EXEC_CUDA;
-    if (!t->cluster)
-        t->cluster = 1;
-    if (!t->tile_m)
-        t->tile_m = cuda ? 128 : 32;
-    if (!t->tile_n)
-        t->tile_n = cuda ? 128 : 64;
-    if (!t->chunk_rows)
-        t->chunk_rows = cuda ? 64 : 16;
-    if (!t->pieces)
-        t->pieces = 1;
-    uint32_t *ctas = t->split.ctas;
-    if (mk_total_ctas(&t->split))
-        return;
-    ctas[MK_INTRA_COMM] = cuda ? 12 : 1;
-    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? 4 : 1) : 0;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND];
-    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
-}
-
-static int check_tuning(struct mk_problem *q, char *error, size_t size)
-{
-    const uint32_t *ctas = q->tuning.split.ctas;
-    if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
-        ctas[MK_INTER_REDUCE])
-        return plan_refuse(
-            error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes moe_dispatch_gemm "
-            "takes "
-            "at least 1 compute, at least 1 intra_comm, %s inter_send and no inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.nodes > 1 ? "at least 1" : "no");
-    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
-        return plan_refuse(
-            error, size,
-            "moe_dispatch_gemm moves whole chunks and computes tiles of one CTA: pieces and cluster "
-            "are 1");
-    uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
-    q->tuning.chunk_rows = q->tuning.tile_m;
-    int result = plan_check_tuning(q, error, size);
-    q->tuning.chunk_rows = chunk_rows;
-    return result;
-}
-
 static int build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
@@ -55,8 +9,8 @@ static int build(struct mk_plan *p, char *error, size_t size)
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
-    choose(q);
-    result = check_tuning(q, error, size);
+    plan_choose_moe(q, 128, 0);
+    result = plan_check_moe_tuning(q, 0, error, size);
     if (result)
         return result;
     uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;

@@ -3,55 +3,15 @@
 
 #include <stdio.h>
 
-static void choose(struct mk_problem *q)
-{
-    struct mk_tuning *t = &q->tuning;
-    int cuda = q->exec == MK_EXEC_CUDA;
-    if (!t->cluster)
-        t->cluster = 1;
-    if (!t->tile_m)
-        t->tile_m = cuda ? 128 : 32;
-    if (!t->tile_n)
-        t->tile_n = cuda ? 256 : 64;
-    if (!t->chunk_rows)
-        t->chunk_rows = cuda ? 64 : 16;
-    if (!t->pieces)
-        t->pieces = 1;
-    uint32_t *ctas = t->split.ctas;
-    if (mk_total_ctas(&t->split))
-        return;
-    ctas[MK_INTRA_COMM] = cuda ? 12 : 1;
-    ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? (cuda ? 4 : 1) : 0;
-    ctas[MK_INTER_REDUCE] = cuda ? 8 : 1;
-    uint32_t others = ctas[MK_INTRA_COMM] + ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE];
-    ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
-}
-
 static int check_tuning(struct mk_problem *q, char *error, size_t size)
 {
-    const uint32_t *ctas = q->tuning.split.ctas;
-    if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
-        !ctas[MK_INTER_REDUCE])
-        return plan_refuse(
-            error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes moe_ffn takes "
-            "at least 1 compute, at least 1 intra_comm, %s inter_send and at least 1 inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.nodes > 1 ? "at least 1" : "no");
-    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
-        return plan_refuse(
-            error, size,
-            "moe_ffn moves whole chunks and computes tiles of one CTA: pieces and cluster are 1");
     if (q->tuning.tile_n % 16)
         return plan_refuse(
             error, size,
             "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
             "works is %llu",
             q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
-    uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
-    q->tuning.chunk_rows = q->tuning.tile_m;
-    int result = plan_check_tuning(q, error, size);
-    q->tuning.chunk_rows = chunk_rows;
-    return result;
+    return plan_check_moe_tuning(q, 1, error, size);
 }
 
 /* In the heap from *next on; what must begin as 0 comes first. */
@@ -59,7 +19,7 @@ static void lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
 {
     struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t nodes = d->topo.nodes, rows = (uint64_t)d->row_tiles * d->tile_m, begin = *next;
-    uint64_t away = nodes > 1 ? nodes * d->tokens * m->result_bytes : 0;
+    uint64_t away = nodes > 1 ? nodes * d->room * m->result_bytes : 0;
     struct mk_route *r = &d->route;
     r->wanted = plan_take_moe(next, d->row_tiles * 8ull);
     r->due = plan_take_moe(next, nodes * d->chunks * 8);
@@ -84,7 +44,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
-    choose(q);
+    plan_choose_moe(q, 256, 8);
     result = check_tuning(q, error, size);
     if (result)
         return result;

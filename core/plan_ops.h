@@ -35,10 +35,13 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
 int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
 
-/* What the MoE operators share (plan_moe.c). plan_check_moe: 0, or -EINVAL. plan_size_moe, once tuning is chosen: numbers of
+/* What the MoE operators share (plan_moe.c). plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs
+ * (inter_reduce) on a GPU. plan_check_moe, plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is chosen: numbers of
  * tokens, rows and chunks; returns the flags that dispatch takes, and how many tiles of rows there must be room for; the
  * caller refuses what does not fit and sets row_tiles and route.wanted, then plan_lay_out_moe sets the rest, in the heap from
  * *next on. plan_take_moe: `bytes` more there. */
+void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
+int plan_check_moe_tuning(struct mk_problem *q, int reduces, char *error, size_t size);
 int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
 uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *row_tiles);
 uint64_t plan_take_moe(uint64_t *next, uint64_t bytes);

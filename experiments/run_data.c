@@ -120,7 +120,7 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
     const struct mk_moe *m = &d->job->problem.moe;
     uint32_t k = (uint32_t)m->k, experts = (uint32_t)m->experts, world = mk_world(&d->job->problem.topo);
     int routing = d->job->options.routing, few = routing == RUN_ROUTING_FEW && experts / 2 >= k;
-    uint64_t tokens = routing == RUN_ROUTING_NONE ? (rank == world - 1 ? 0 : m->tokens - 3) : m->tokens;
+    uint64_t tokens = routing == RUN_ROUTING_NONE ? (rank == world - 1 ? 0 : m->tokens - m->tokens / 8) : m->tokens;
     for (uint64_t token = 0; token < m->tokens; token++) {
         uint64_t bits = inputs_mix(key(d, 1000 + rank, launch) ^ token), step = 1 + (bits >> 32) % 7;
         uint32_t used = few ? experts / 2 : experts;

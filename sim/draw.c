@@ -51,8 +51,8 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
                                          .head_dim = one_in(r, 4) ? 128 : 64,
                                          .causal = (int)causal};
     uint32_t experts = world * some(r, 4);
-    q->moe = (struct mk_moe){.tokens = 8ull * some(r, 5),
-                             .hidden = 64ull * some(r, 3),
+    q->moe = (struct mk_moe){.tokens = some(r, 40),
+                             .hidden = 8ull * (3 + some(r, 21)),
                              .inner = 8ull * some(r, 12),
                              .experts = experts,
                              .k = some(r, experts < 8 ? experts : 8)};

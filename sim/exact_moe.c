@@ -43,7 +43,7 @@ static void fill_ones(struct sim_random *r, uint16_t *to, uint64_t count, uint64
         to[i] = i % stride ? 0 : sim_random(r) >> 63 ? 0x3f80 : 0xbf80;
 }
 
-/* H divides by 64: positions that are not 0 are the same in every row. */
+/* Positions that are not 0 are the same in every row. */
 static uint64_t stride_of(const struct mk_moe *m)
 {
     uint64_t stride = 1;

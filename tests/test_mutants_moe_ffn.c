@@ -186,7 +186,7 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     if (mutation == SUM_SHORT && flag >= p->flag_sum)
         c.bytes -= 16;
     if (mutation == WEIGHTS_NOT_SENT && flag < p->dispatch.flag_routed)
-        c.bytes = p->dispatch.ids_bytes;
+        c.bytes = p->dispatch.ids_moved;
     int result = mk_cta_put(cta, rank, &c, flag);
     release(cta);
     return result;

@@ -275,8 +275,11 @@ static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32
     const struct moe_dispatch_plan *p = &f->dispatch;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes;
     for (uint32_t other = 0; other < mk_world(&p->topo); other++) {
-        expected->nvlink[other] += other % gpus != rank % gpus ? p->ids_bytes : 0;
-        expected->network[other] += other % gpus == rank % gpus && other != rank ? 2 * p->ids_bytes : 0;
+        uint64_t moved = mk_round_up((uint64_t)p->tokens * p->k * 4, 16);
+        if (other % gpus != rank % gpus)
+            expected->nvlink[other] += other / gpus == rank / gpus ? p->ids_bytes : moved;
+        else if (other != rank)
+            expected->network[other] += 2 * moved;
     }
     for (uint32_t token = 0; token < p->tokens; token++)
         for (uint32_t node = 0; node < nodes; node++) {
@@ -396,8 +399,8 @@ static const char *refusal(struct mk_moe moe, struct mk_tuning tuning)
 static void test_refusals(void **state)
 {
     const struct mk_tuning none = {.tile_m = 0};
-    assert_non_null(strstr(refusal((struct mk_moe){13, 64, 8, 4, 1}, none), "the next that works is 16"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 100, 8, 4, 1}, none), "the next that works is 128"));
+    assert_non_null(strstr(refusal((struct mk_moe){0, 64, 8, 4, 1}, none), "at least 1"));
+    assert_non_null(strstr(refusal((struct mk_moe){13, 100, 8, 4, 1}, none), "the next that works is 104"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}, none), "the next I that works is 16"));
     assert_non_null(
         strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}, none), "the next number that does is 8"));
@@ -405,6 +408,7 @@ static void test_refusals(void **state)
     const struct mk_moe ok = {16, 64, 8, 4, 1}, huge = {1 << 24, 1 << 20, 8, 4, 4},
                         wide = {1 << 24, 64, 1 << 24, 4, 4};
     assert_non_null(strstr(refusal(ok, (struct mk_tuning){.tile_n = 40}), "the next that works is 48"));
+    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.chunk_rows = 20}), "the next that works is 24"));
     assert_non_null(strstr(refusal(ok, (struct mk_tuning){.pieces = 2}), "pieces and cluster are 1"));
     assert_non_null(
         strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 1, 0}}}), "at least 1 inter_reduce CTAs"));

@@ -10,9 +10,10 @@
  *                however many experts it has there
  *
  * Minimum bytes, which depend on the ids: a token crosses once to each other node where it has an expert (on its own rail),
- * and moves over NVLink once for each expert on another rank of the node where it is. To those come ids: each rank receives
- * (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. Weights, where an operator has them, go with the ids
- * along the rail and not over NVLink: whoever adds a token's rows on another node is the one who got it from there.
+ * and moves over NVLink once for each expert on another rank of the node where it is. To those come ids, rounded up to 16
+ * bytes a rank: each rank receives (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. Weights, where an operator
+ * has them, go with the ids along the rail and not over NVLink: whoever adds a token's rows on another node is the one who got
+ * it from there.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch before every rank's ids
  * are here, and who has sent its ids of a launch has ended the one before, in which it read, forwarded and received
@@ -125,7 +126,7 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
         c.space = distance ? MK_SPACE_HEAP : MK_SPACE_ARG2;
         c.destination = p->ids[cta->epoch & 1] + rank * p->ids_pitch;
         c.source = distance ? c.destination : 0;
-        c.bytes = p->ids_bytes;
+        c.bytes = distance ? p->ids_moved : p->ids_bytes;
         if (distance && mk_cta_wait(cta, moe_ids_flag(p, rank), cta->epoch, MK_CAUSE_NETWORK))
             return 1;
         for (uint32_t step = distance ? 1 : 0; step < t->gpus; step++) {
@@ -193,7 +194,7 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 for (uint32_t i = first; i < end; i++) {
                     uint32_t token =
                         distance ? mk_cta_load(cta, r.came + ((uint64_t)from * p->tokens + i) * 4) : i;
-                    uint64_t source = distance ? p->relay + ((uint64_t)from * p->tokens + i) * p->row_bytes
+                    uint64_t source = distance ? p->relay + ((uint64_t)from * p->room + i) * p->row_bytes
                                                : i * p->row_bytes;
                     moe_scatter_token(p, cta, &r, rank, token, distance ? MK_SPACE_HEAP : MK_SPACE_ARG0,
                                       source, tell);
@@ -211,7 +212,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
     c.id = t->rank * p->chunks;
     c.space = MK_SPACE_HEAP;
     c.source = c.destination = p->ids[cta->epoch & 1] + t->rank * p->ids_pitch;
-    c.bytes = p->ids_bytes + p->weights;
+    c.bytes = p->ids_moved + p->weights;
     if (cta->index == 0) {
         if (mk_cta_wait(cta, moe_ids_flag(p, t->rank), cta->epoch, MK_CAUSE_DATA))
             return 1;
@@ -231,7 +232,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
                 continue;
             uint32_t first = chunk * p->chunk_rows,
                      rows = count - first < p->chunk_rows ? count - first : p->chunk_rows;
-            uint64_t packed = p->packed + ((uint64_t)to * p->tokens + first) * p->row_bytes;
+            uint64_t packed = p->packed + ((uint64_t)to * p->room + first) * p->row_bytes;
             c.id = t->rank * p->chunks + chunk;
             for (uint32_t i = 0; i < rows; i++) {
                 c.space = MK_SPACE_ARG0;
@@ -243,7 +244,7 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
             }
             c.space = MK_SPACE_HEAP;
             c.source = packed;
-            c.destination = p->relay + ((uint64_t)node * p->tokens + first) * p->row_bytes;
+            c.destination = p->relay + ((uint64_t)node * p->room + first) * p->row_bytes;
             c.bytes = rows * p->row_bytes;
             if (mk_cta_put(cta, mk_rank_at(t, to, local), &c, moe_relay_flag(p, node, chunk)))
                 return 1;

@@ -8,6 +8,7 @@
 struct moe_dispatch_plan {
     struct mk_topo topo;
     uint32_t tokens, k, experts; /* tokens: room for as many per rank; experts: of all ranks */
+    uint32_t room;               /* tokens, rounded up to 8: rows from node to node, so that puts begin at 128 bytes */
     uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
     uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
     uint32_t row_tiles;          /* room for rows of A, in tiles */
@@ -18,14 +19,15 @@ struct moe_dispatch_plan {
     uint32_t flag_ids, flag_routed, flag_relay, flag_rows;
     uint64_t row_bytes; /* of a token */
     uint64_t ids_bytes; /* of a rank's ids */
+    uint64_t ids_moved; /* the same, rounded up to 16 */
     uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
-    uint64_t weights;   /* from a rank's ids to its weights, as large; 0: it has none */
+    uint64_t weights;   /* from a rank's ids to its weights, as large (ids_moved); 0: it has none */
     /* Offsets in the heap. */
     uint64_t ids[2];   /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers, others for none; where
                           the operator has weights, behind those of this rank and its rail, float [tokens, k] */
     uint64_t gathered; /* A: [row_tiles * tile_m] of row_bytes, bf16 */
-    uint64_t packed;   /* [nodes][tokens] of row_bytes: tokens that leave for another node, each once */
-    uint64_t relay;    /* [nodes][tokens] of row_bytes: tokens that have come from this rail's rank of a node */
+    uint64_t packed;   /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
+    uint64_t relay;    /* [nodes][room] of row_bytes: tokens that have come from this rail's rank of a node */
     struct mk_route route; /* but for `ids` */
 };
 

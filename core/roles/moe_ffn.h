@@ -250,13 +250,13 @@ MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, 
     for (uint32_t i = from; i < to; i++) {
         uint32_t token = mk_cta_load(cta, r->came + ((uint64_t)node * d->tokens + i) * 4);
         s.count = 0;
-        s.destination = p->sums + ((uint64_t)node * d->tokens + i) * p->result_bytes;
+        s.destination = p->sums + ((uint64_t)node * d->room + first + (i - from)) * p->result_bytes;
         moe_ffn_add_rows(p, cta, rank, token, &s);
         mk_cta_combine(cta, &s);
     }
-    c.source = p->sums + ((uint64_t)node * d->tokens + from) * p->result_bytes;
+    c.source = p->sums + ((uint64_t)node * d->room + first) * p->result_bytes;
     c.destination =
-        p->whole + ((uint64_t)mk_node_of(&d->topo, d->topo.rank) * d->tokens + from) * p->result_bytes;
+        p->whole + ((uint64_t)mk_node_of(&d->topo, d->topo.rank) * d->room + first) * p->result_bytes;
     c.bytes = (to - from) * p->result_bytes;
     return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, mk_node_of(&d->topo, d->topo.rank), chunk));
 }
@@ -284,6 +284,7 @@ MK_ROLE void moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uin
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     struct mk_combine s;
+    uint32_t first = token / d->chunk_rows * d->chunk_rows; /* of its chunk */
     s.id = moe_ffn_back_id(p, d->topo.rank, token / d->chunk_rows);
     s.count = 0;
     for (uint32_t node = 0; node < d->topo.nodes; node++) {
@@ -294,7 +295,9 @@ MK_ROLE void moe_ffn_total(const struct moe_ffn_plan *p, struct mk_cta *cta, uin
         uint32_t i = moe_ffn_before_token(p, cta, d->route.sent_before, node, token);
         if (moe_ffn_before_token(p, cta, d->route.sent_before, node, token + 1) == i)
             continue;
-        s.terms[s.count].source = p->whole + ((uint64_t)node * d->tokens + i) * p->result_bytes;
+        uint32_t before = moe_ffn_before_token(p, cta, d->route.sent_before, node, first);
+        s.terms[s.count].source =
+            p->whole + ((uint64_t)node * d->room + first + (i - before)) * p->result_bytes;
         s.terms[s.count++].weight = 1;
     }
     s.from = p->number;

@@ -29,9 +29,10 @@ struct moe_ffn_plan {
         back; /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for the tokens of this rail's
                        ranks */
     uint64_t
-        sums; /* [nodes][tokens] of result_bytes: what this node has for tokens of another, in the order of `came` */
+        sums; /* [nodes][room] of result_bytes: what this node has for tokens of another, each chunk's from its first token's
+                 place on, in the order of `came` */
     uint64_t
-        whole; /* [nodes][tokens] of result_bytes: what other nodes have for this rank's, in the order of `sent` */
+        whole; /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the order of `sent` */
 };
 
 MK_PURE uint32_t moe_ffn_acted_flag(const struct moe_ffn_plan *p, uint32_t row)

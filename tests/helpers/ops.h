@@ -45,8 +45,8 @@ static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2],
                                                 .heads = 2 + 2 * (shape[2] > 70),
                                                 .kv_heads = 2,
                                                 .head_dim = rows > 20 ? 128 : 64};
-    c.problem.moe = (struct mk_moe){.tokens = 8 * (1 + shape[0] % 3),
-                                    .hidden = 64 * (1 + shape[0] % 2),
+    c.problem.moe = (struct mk_moe){.tokens = 8 * (1 + shape[0] % 3) - shape[0] % 5,
+                                    .hidden = 64 * (1 + shape[0] % 2) + shape[2] % 64,
                                     .inner = shape[1],
                                     .experts = form[0] * form[1] * (1 + shape[2] / 8 % 3),
                                     .k = 1};
