@@ -221,6 +221,11 @@ static int check_tune(const struct run_job *job, const char *path, char *error, 
 {
     struct tune_space space;
     int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
+    for (uint32_t i = 0; i < TUNE_OPTIONS && !result && job->options.space && job->problem.exec == MK_EXEC_HOST; i++)
+        if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
+            snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
+            result = -EINVAL;
+        }
     if (result || job->options.verify || job->identity.rank)
         return result;
     if (!*path) {

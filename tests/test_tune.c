@@ -153,6 +153,7 @@ static void test_refusals(void **state)
     expect("tune ag_gemm --exec host --tuning /proc/plans", 2, "/proc/plans cannot be written");
     expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256x128");
     expect("tune ag_gemm --exec host --space slice", 2, "'slice' is no option of a plan (did you mean slices?)");
+    expect("tune gemm_rs --exec host --space tile:pace=3", 2, "pace is for --exec cuda");
     expect("tune gemm_rs --exec host --space width=2", 2, "gemm_rs has no width");
     expect("tune ag_gemm --exec host --shapes 8,8,8:9,8,8", 2, "M = 9 does not divide by 2 ranks");
     expect("tune ag_gemm --exec host --shapes 8,8", 2, "--shapes 8,8: not M,N,K:M,N,K");
