@@ -182,6 +182,15 @@ static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     return result;
 }
 
+/* Graphs of several plans may be under way, and which was launched last nobody tells: a flag belongs to one plan. */
+static const struct mk_plan *plan_of_flag(const struct mk_comm *comm, const struct cuda_executor *x, uint32_t flag)
+{
+    for (uint32_t i = 0; i < comm->plan_count; i++)
+        if (flag - comm->plans[i]->flag_base < comm->plans[i]->flags)
+            return comm->plans[i];
+    return x->last_plan;
+}
+
 /* What a CTA reported, in the words of struct mk_failure. */
 static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
 {
@@ -200,7 +209,7 @@ static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x
                            .waited_ns = r->waited_ns};
     if (r->flag != UINT32_MAX) {
         struct mk_flag_meaning meaning;
-        plan_describe_flag(x->last_plan, r->flag, &meaning);
+        plan_describe_flag(plan_of_flag(comm, x, r->flag), r->flag, &meaning);
         f.chunk = meaning.chunk;
         f.producer = meaning.producer;
         memcpy(f.what, meaning.text, sizeof f.what);
