@@ -1,9 +1,12 @@
-/* `mkernel sim`: an op's schedule on a machine that is not there. --explore draws random orders of every step
- * until one of them breaks the schedule, and prints the command that replays it. */
+/* `mkernel sim`: an op's schedule on a machine that is not there. By itself it says how long that takes (sim_predict.c);
+ * --explore draws random orders of every step until one of them breaks the schedule, and prints the command that replays
+ * it. */
 #include "experiments/commands.h"
 #include "experiments/memory_need.h"
 #include "experiments/nearest.h"
 #include "experiments/options.h"
+#include "experiments/output_file.h"
+#include "experiments/sim_predict.h"
 #include "sim/world.h"
 
 #include <errno.h>
@@ -29,24 +32,26 @@ struct arguments {
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces;
     struct mk_role_split roles;
+    const char *cluster, *trace;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 
 static const struct option_spec specs[] = {
     {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result"},
+    {"cluster", OPTION_TEXT, AT(cluster), "FILE",
+     "rates of the machine, such as 'network = 50 GB/s' (docs/GUIDE.md). Default: H200s, a 400 Gb/s NIC each", .max = 4095},
+    {"trace", OPTION_TEXT, AT(trace), "FILE", "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095},
     {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
-     "the global problem, in elements. Default: 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3, .contexts = GEMMS},
+     "the global problem, in elements. Default: as `mkernel run --exec host`; with --explore 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3, .contexts = GEMMS},
     {"attention", OPTION_NUMBERS, AT(attention), "B,S,H,G,D",
      "ring_attention's global problem: batch, sequence, heads, heads of K and V, their dimension. Default: "
-     "18 rows a rank, "
-     "2,.,2,1,64",
+     "as `mkernel run --exec host`; with --explore 18 rows a rank, 2,.,2,1,64",
      1, UINT32_MAX, 5, .contexts = ATTENTION},
     {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one", .contexts = ATTENTION},
     {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
      "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
-     "16,64,40, two experts a "
-     "rank, 2",
+     "as `mkernel run --exec host`; with --explore 16,64,40, two experts a rank, 2",
      1, UINT32_MAX, 5, .contexts = MOE},
     {"deterministic", OPTION_FLAG, AT(deterministic), NULL, "sums in rank order, the same bits in every order of events"},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
@@ -69,17 +74,17 @@ static const struct option_spec specs[] = {
      .words = faults, .word_count = 5},
     {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0, MK_MAX_RANKS - 1},
     {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER", "of the fault: a step, a put, or ns. Default 1", 0, UINT64_MAX / 2},
-    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS", "capacity of a command ring, a power of two. Default 64",
+    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS", "capacity of a command ring, a power of two. Default 1024; with --explore 64",
      1, 1 << 20},
     {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1, 1 << 20},
-    {"depth", OPTION_NUMBERS, AT(depth), "PUTS", "that a fabric takes before it says no. Default 16", 1,
+    {"depth", OPTION_NUMBERS, AT(depth), "PUTS", "that a fabric takes before it says no. Default 256; with --explore 16", 1,
      1 << 20},
     {"delay", OPTION_SECONDS, AT(delay_ns), "SECONDS", "every delivery takes up to this much longer", 0,
      1000000000},
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "bound of every wait, in virtual time. Default 10",
      1000000, 3600000000000ull},
     {"roles", OPTION_ROLES, AT(roles), "compute=..,...", "CTAs of each role"},
-    {"tile", OPTION_NUMBERS, AT(tile), "M,N", "rows and columns of a tile. Default 16,64", 8, 65536, 2},
+    {"tile", OPTION_NUMBERS, AT(tile), "M,N", "rows and columns of a tile. Default: the plan's; with --explore 16,64", 8, 65536, 2},
     {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS", "rows of a chunk. Default: the tile's", 8,
      1 << 24},
     {"pieces", OPTION_NUMBERS, AT(pieces), "N", "parts of a chunk that different CTAs push. Default 1", 1,
@@ -87,12 +92,13 @@ static const struct option_spec specs[] = {
 };
 
 static const struct option_table table = {
-    "sim OP --explore [OPTIONS]",
-    "Runs all ranks, their proxies and a model of the network in one thread, in orders drawn from a seed, "
-    "and checks every\n"
-    "result byte by byte. A failing order is printed with the command that replays it. OP: ag_gemm gemm_ar "
-    "gemm_rs ring_attention moe_dispatch_gemm moe_ffn",
+    "sim OP [OPTIONS]",
+    "Runs all ranks of an op, their proxies and a model of the network in one thread, and checks every result. By itself: on a\n"
+    "virtual clock, where tiles, copies and puts take what a cluster's rates say, so it tells how long launches would take.\n"
+    "With --explore: in orders drawn from a seed; a failing order is printed with the command that replays it.\n"
+    "OP: ag_gemm gemm_ar gemm_rs ring_attention moe_dispatch_gemm moe_ffn",
     specs, sizeof specs / sizeof *specs,
+    "  mkernel sim ag_gemm --nodes 2 --gpus 4 --shape 4096,1024,2048 --trace sim.db\n"
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
@@ -219,6 +225,41 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     return status;
 }
 
+/* What `mkernel run --exec host` takes where nothing is said, so that the two compare. */
+static void choose_shape(struct arguments *a)
+{
+    uint64_t world = a->nodes * a->gpus;
+    const uint64_t shape[3] = {256 * world, 512, 512}, attention[5] = {1, 128 * world, 4, 2, 64},
+                   moe[5] = {128, 256, 128, 4 * world, 2};
+    if (!a->shape[0])
+        memcpy(a->shape, shape, sizeof shape);
+    if (!a->attention[0])
+        memcpy(a->attention, attention, sizeof attention);
+    if (!a->moe[0])
+        memcpy(a->moe, moe, sizeof moe);
+}
+
+static int predict(struct arguments *a, enum mk_op op, int argc, char **argv)
+{
+    char error[512] = "", command[512] = "mkernel";
+    choose_shape(a);
+    if (!a->ring)
+        a->ring = 1024; /* as the host executor */
+    if (!a->depth)
+        a->depth = 256; /* as deep as the verbs fabric's queues */
+    struct sim_world_config c = configure(a, op, a->seed);
+    for (int i = 0; i < argc; i++) {
+        size_t used = strlen(command);
+        snprintf(command + used, sizeof command - used, " %s", argv[i]);
+    }
+    int status = sim_predict(&c, a->cluster, a->trace, command, error, sizeof error);
+    if (status == STATUS_USAGE)
+        return usage(error);
+    if (status)
+        fprintf(stderr, "mkernel sim: %s\n", error);
+    return status;
+}
+
 /* What the plan says of a shape that was given; with --random shapes are small. */
 static int check_memory(const struct arguments *a, enum mk_op op, char *error, size_t size)
 {
@@ -234,6 +275,13 @@ static int check_seeded(const struct arguments *a, const struct options_found *f
     static const char *const drawn[] = {"shape", "attention", "causal", "moe", "deterministic", "nodes", "gpus", "launches", NULL};
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
                                          NULL};
+    static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
+    static const char *const predicting[] = {"cluster", "trace", NULL};
+    for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
+        if (options_given(&table, found, *name)) {
+            snprintf(error, size, a->explore ? "--%s is not for --explore" : "--%s is for --explore", *name);
+            return -EINVAL;
+        }
     if (a->random && (a->vary || a->fault)) {
         snprintf(error, size, "--random chooses what --vary and --fault do");
         return -EINVAL;
@@ -278,8 +326,6 @@ int command_sim(int argc, char **argv)
     struct arguments a = {.nodes = 2, .gpus = 2, .launches = 4, .seed = 1, .runs = 100, .fault_number = 1};
     struct options_found found;
     char error[512];
-    a.tile[0] = 16;
-    a.tile[1] = 64;
     if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
         return usage(error);
     if (found.help) {
@@ -289,19 +335,22 @@ int command_sim(int argc, char **argv)
     int op = find_op(&found, error, sizeof error);
     if (op < 0 || options_check(&table, &found, 1u << op, plan_op_name(op), error, sizeof error))
         return usage(error);
-    if (!a.explore)
-        return usage("--explore is missing: it is what this build can do");
     if (check_seeded(&a, &found, error, sizeof error))
         return usage(error);
     if (a.ring & (a.ring - 1))
         return usage("--ring is not a power of two");
     if (a.nodes * a.gpus > MOST_RANKS) {
-        snprintf(error, sizeof error, "%llu nodes of %llu ranks: at most %d are explored", (unsigned long long)a.nodes,
+        snprintf(error, sizeof error, "%llu nodes of %llu ranks: at most %d are simulated", (unsigned long long)a.nodes,
                  (unsigned long long)a.gpus, MOST_RANKS);
         return usage(error);
     }
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
         return usage("--fault-rank is no rank of this cluster");
+    if (!a.explore)
+        return output_check("--trace", a.trace, OUTPUT_REPLACED, error, sizeof error) ? usage(error)
+                                                                                       : predict(&a, (enum mk_op)op, argc, argv);
+    if (!a.tile[0])
+        a.tile[0] = 16, a.tile[1] = 64;
     if (check_memory(&a, (enum mk_op)op, error, sizeof error))
         return usage(error);
     return explore(&a, (enum mk_op)op, argc, argv);

@@ -141,6 +141,7 @@ static int make_network(struct sim_world *w, struct sim_world_rank *r)
                                         .in_flight = w->config.in_flight,
                                         .timeout_ns = r->plan.problem.timeout_ns,
                                         .topo = r->plan.problem.topo,
+                                        .messages = r->messages.messages ? &r->messages : NULL,
                                         .heap_bytes = r->heap_bytes,
                                         .heap_flags = r->plan.flag_base + r->plan.flags,
                                         .now = now,
@@ -221,6 +222,8 @@ static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t siz
     result = make_memory(w, r);
     if (!result)
         result = make_ctas(w, r);
+    if (!result && w->config.trace_events)
+        result = sim_world_trace(w, r);
     if (!result)
         result = make_network(w, r);
     r->rank.plan = &r->plan;
@@ -249,6 +252,7 @@ static void free_rank(struct sim_world *w, struct sim_world_rank *r)
         coroutine_destroy(r->rank.ctas[i].coroutine);
         sim_outbox_free(&r->outboxes[i]);
     }
+    sim_world_untrace(w, r);
     free(r->rank.ctas);
     free(r->outboxes);
     compute_destroy(r->compute);
@@ -337,6 +341,8 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     result->steps = w.steps;
     result->ns = w.now;
     result->hash = w.hash;
+    if (!w.error && w.config.finished)
+        w.error = sim_world_finish(&w);
     for (uint32_t rank = 0; w.ranks && rank < w.world; rank++)
         free_rank(&w, &w.ranks[rank]);
     free(w.ranks);

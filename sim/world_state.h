@@ -42,6 +42,7 @@ struct sim_world_rank {
     uint32_t ring_count;
     struct fabric *fabric;
     struct proxy *proxy;
+    struct mk_message_log messages; /* where it is traced */
     int proxy_touched; /* something happened that its proxy could see */
     uint64_t proxy_ready;
     uint64_t launch;  /* the last one begun */
@@ -82,6 +83,11 @@ void sim_world_error(struct sim_world *w, int error, const char *format, ...)
 int sim_world_dropped(const struct sim_world *w, uint32_t rank);
 void sim_world_begin_launch(struct sim_world_rank *r);
 void sim_world_end_launch(struct sim_world_rank *r);
+
+/* world_trace.c: tracks and messages of a rank, 0 or -ENOMEM; and what config->finished gets, and says. */
+int sim_world_trace(struct sim_world *w, struct sim_world_rank *r);
+void sim_world_untrace(struct sim_world *w, struct sim_world_rank *r);
+int sim_world_finish(struct sim_world *w);
 
 /* world_memory.c */
 void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t); /* struct sim_rank's transfer */

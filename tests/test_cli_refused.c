@@ -55,7 +55,7 @@ static void test_memory(void **state)
     refuses("run gemm_ar --exec host --shape 8388608,8388608,8", "needs");
     refuses("run ring_attention --exec host --attention 1,268435456,64,64,128", "needs");
     refuses("sim ag_gemm --explore --shape 262144,4194304,65536", "a smaller problem fits");
-    refuses("sim ag_gemm --explore --nodes 256 --gpus 16", "at most 256 are explored");
+    refuses("sim ag_gemm --explore --nodes 256 --gpus 16", "at most 256 are simulated");
 }
 
 static void test_sim(void **state)

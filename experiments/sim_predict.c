@@ -1,0 +1,120 @@
+#include "experiments/sim_predict.h"
+#include "experiments/commands.h"
+#include "experiments/memory_need.h"
+#include "experiments/run.h"
+#include "sim/cluster.h"
+#include "tracer/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TRACE_EVENTS (1u << 17) /* records of a track: 2 MB, which are touched as they are written */
+
+/* What is stored when the last launch is over. */
+struct storing {
+    const struct sim_cluster *cluster;
+    const char *path, *command, *shape;
+    const int64_t *seed;
+    char *error;
+    size_t error_size;
+};
+
+static int store(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result)
+{
+    const struct storing *s = context;
+    const struct trace_run run = {.source = "simulated",
+                                  .executor = "sim",
+                                  .command = s->command,
+                                  .shape = s->shape,
+                                  .version = MK_VERSION,
+                                  .device = "simulated",
+                                  .fabric = "model",
+                                  .seed = s->seed,
+                                  .peak_flops = s->cluster->flop * 1e9,
+                                  .nvlink_bytes_per_s = s->cluster->nvlink * 1e9,
+                                  .network_bytes_per_s = s->cluster->network * 1e9};
+    return trace_collect_local(comms, count, &run, s->path, s->error, s->error_size);
+}
+
+static void print_time(const char *name, double ns)
+{
+    printf("%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
+}
+
+/* Mean of the ranks, in each launch. */
+static double mean_bytes(const struct sim_link *links, uint32_t ranks, uint32_t launches)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        sum += (double)links[i].bytes_in;
+    return sum / ranks / launches;
+}
+
+static void print_table(const struct sim_world_config *c, const struct mk_plan *plan, const struct sim_machine *m,
+                        const struct sim_world_result *r, const char *shape)
+{
+    const struct sim_cluster *k = &m->cluster;
+    const struct mk_tuning *t = &plan->problem.tuning;
+    const uint32_t *ctas = t->split.ctas;
+    uint32_t ranks = mk_world(&m->topo);
+    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    printf("op        %s  %s\n", plan_op_name(plan->problem.op), shape);
+    printf("cluster   %u node%s of %u, simulated: %.0f TFLOP/s, NVLink %.0f GB/s and %.1f us, network %.0f GB/s and %.1f us\n",
+           m->topo.nodes, m->topo.nodes > 1 ? "s" : "", m->topo.gpus, k->flop / 1e3, k->nvlink, (double)k->nvlink_latency / 1e3,
+           k->network, (double)k->network_latency / 1e3);
+    printf("plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; tiles %u x %u; chunks of %u rows\n",
+           ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE], t->tile_m, t->tile_n, t->chunk_rows);
+    print_time("time", launch);
+    printf(" a launch, mean of %u back to back\n", c->launches);
+    print_time("ideal", ideal);
+    printf(": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n", flop / k->flop / 1e3,
+           (double)nvlink / k->nvlink / 1e3, (double)network / k->network / 1e3, ideal / launch);
+    printf("moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each launch%s\n",
+           mean_bytes(m->links, ranks, c->launches), mean_bytes(m->nics, ranks, c->launches), ranks > 1 ? " (mean)" : "");
+}
+
+int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *command, char *error,
+                size_t size)
+{
+    struct sim_cluster cluster;
+    struct sim_machine machine;
+    struct sim_world_result result;
+    struct mk_plan plan = {0};
+    char shape[RUN_SHAPE_TEXT];
+    int64_t seed = (int64_t)config->seed;
+    sim_cluster_default(&cluster);
+    if (file && sim_cluster_read(&cluster, file, error, size))
+        return STATUS_USAGE;
+    if (plan_build(&plan, &config->problem, 0, 0, error, size) ||
+        memory_check(&plan, mk_world(&config->problem.topo), 1, error, size))
+        return STATUS_USAGE;
+    struct storing storing = {.cluster = &cluster,
+                              .path = trace,
+                              .command = command,
+                              .shape = run_shape(&plan.problem, shape),
+                              .seed = &seed,
+                              .error = error,
+                              .error_size = size};
+    if (sim_machine_open(&machine, &cluster, &config->problem.topo)) {
+        snprintf(error, size, "no memory for a cluster of %u ranks", mk_world(&config->problem.topo));
+        return STATUS_FAILED;
+    }
+    config->costs = &machine.costs;
+    config->context = &storing;
+    config->trace_events = trace ? TRACE_EVENTS : 0;
+    config->finished = trace ? store : NULL;
+    error[0] = '\0';
+    int rc = sim_world_run(config, &result);
+    if (!rc) {
+        print_table(config, &plan, &machine, &result, shape);
+        if (trace)
+            printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", trace, trace);
+    } else if (!*error) {
+        snprintf(error, size, "%s", *result.sentence ? result.sentence : strerror(-rc));
+    }
+    sim_machine_close(&machine);
+    return !rc ? STATUS_DONE : rc == -EBADMSG ? STATUS_WRONG : STATUS_FAILED;
+}
