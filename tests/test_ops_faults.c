@@ -126,10 +126,11 @@ static void test_rank_dies(void **state)
         int before;
         const char *more;
     } deaths[] = {{1, ""}, {3, ""}, {4, "--burst 1"}, {7, ""}};
-    for (int i = 0; i < 4; i++) {
+    for (int each = 0; each < 4 * (int)FABRICS; each++) {
+        int i = each / (int)FABRICS;
         char own[64];
         snprintf(own, sizeof own, "MKERNEL_TEST_DIE=2,%d", deaths[i].before);
-        run_all((size_t)i % FABRICS, 6, deaths[i].more, own);
+        run_all((size_t)each % FABRICS, 6, deaths[i].more, own);
         for (size_t op = 0; op < OPS; op++) {
             if (deaths[i].before <= 6) {
                 expect_failure(op, own);
@@ -177,7 +178,7 @@ static void sleep_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-static void test_late_rank(void **state)
+static void late_rank(size_t fabric)
 {
     for (int late = 0; late < 2; late++) {
         sleep_ms(late ? 700 : 0);
@@ -185,7 +186,7 @@ static void test_late_rank(void **state)
             if (!late)
                 launch_open(&jobs[op], WORLD);
             for (int rank = late ? WORLD - 1 : 0; rank < (late ? WORLD : WORLD - 1); rank++)
-                launch_rank(&jobs[op], rank, line_of(op, op % FABRICS, 3, ""), NULL);
+                launch_rank(&jobs[op], rank, line_of(op, fabric, 3, ""), NULL);
         }
     }
     for (size_t op = 0; op < OPS; op++) {
@@ -194,13 +195,19 @@ static void test_late_rank(void **state)
     }
 }
 
+static void test_late_rank(void **state)
+{
+    for (size_t fabric = 0; fabric < FABRICS; fabric++)
+        late_rank(fabric);
+}
+
 /* A rank that stands still for a while, but less than the timeout, in the middle of its launches. */
-static void test_rank_that_pauses(void **state)
+static void rank_that_pauses(size_t fabric)
 {
     for (size_t op = 0; op < OPS; op++) {
         launch_open(&jobs[op], WORLD);
         for (int rank = 0; rank < WORLD; rank++)
-            launch_rank(&jobs[op], rank, line_of(op, op % FABRICS, 100, ""), NULL);
+            launch_rank(&jobs[op], rank, line_of(op, fabric, 100, ""), NULL);
     }
     sleep_ms(150);
     for (size_t op = 0; op < OPS; op++)
@@ -212,6 +219,12 @@ static void test_rank_that_pauses(void **state)
         finish_right(&jobs[op], ops[op].name);
         assert_true(jobs[op].ranks[0].seconds > 0.5);
     }
+}
+
+static void test_rank_that_pauses(void **state)
+{
+    for (size_t fabric = 0; fabric < FABRICS; fabric++)
+        rank_that_pauses(fabric);
 }
 
 /* One that never comes is named, and those that came end. */
