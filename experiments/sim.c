@@ -21,12 +21,13 @@
 #define ATTENTION (1u << MK_OP_RING_ATTENTION)
 #define MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
 
+static const char *const layouts[] = {"kn", "nk"};
 static const char *const orders[] = {"rc", "srd"};
 static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
 
 struct arguments {
     int explore, vary, random, order, fault;
-    int causal, deterministic;
+    int causal, deterministic, layout;
     uint64_t attention[5], moe[5];
     uint64_t shape[3], nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
@@ -53,6 +54,8 @@ static const struct option_spec specs[] = {
      "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
      "as `mkernel run --exec host`; with --explore 16,64,40, two experts a rank, 2",
      1, UINT32_MAX, 5, .contexts = MOE},
+    {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
+     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE},
     {"deterministic", OPTION_FLAG, AT(deterministic), NULL, "sums in rank order, the same bits in every order of events"},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL},
@@ -133,6 +136,7 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
                                     .experts = e[3] ? e[3] : 2 * a->nodes * a->gpus,
                                     .k = e[4] ? e[4] : 2};
     c.problem.deterministic = a->deterministic;
+    c.problem.b_transposed = a->layout;
     c.problem.timeout_ns = a->timeout_ns;
     c.problem.tuning.split = a->roles;
     c.problem.tuning.tile_m = (uint32_t)a->tile[0];
@@ -272,7 +276,7 @@ static int check_memory(const struct arguments *a, enum mk_op op, char *error, s
 /* What the seed chooses cannot be given, too. */
 static int check_seeded(const struct arguments *a, const struct options_found *found, char *error, size_t size)
 {
-    static const char *const drawn[] = {"shape", "attention", "causal", "moe", "deterministic", "nodes", "gpus", "launches", NULL};
+    static const char *const drawn[] = {"shape", "attention", "causal", "moe", "b-layout", "deterministic", "nodes", "gpus", "launches", NULL};
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
                                          NULL};
     static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};

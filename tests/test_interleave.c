@@ -1,7 +1,7 @@
 /* Every operator keeps its promise in ten thousand random cases: cluster, shape, plan, network and order of every step drawn
  * from a seed, with slow peers, lost peers and failing puts. A failure is printed as the command that replays it. */
 #include "tests/helpers/command.h"
-#include "tests/helpers/world.h"
+#include "tests/helpers/ops.h"
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -26,12 +26,8 @@ static const struct {
     enum mk_op op;
     uint32_t cases;
 } ops[] = {
-    {MK_OP_AG_GEMM, 2400},
-    {MK_OP_GEMM_RS, 1400},
-    {MK_OP_GEMM_AR, 1300},
-    {MK_OP_RING_ATTENTION, 1500},
-    {MK_OP_MOE_DISPATCH_GEMM, 2200},
-    {MK_OP_MOE_FFN, 1400},
+    {MK_OP_AG_GEMM, 2400},        {MK_OP_GEMM_RS, 1400},           {MK_OP_GEMM_AR, 1300},
+    {MK_OP_RING_ATTENTION, 1500}, {MK_OP_MOE_DISPATCH_GEMM, 2200}, {MK_OP_MOE_FFN, 1400},
 };
 
 /* What the processes that share the work have found. */
@@ -106,23 +102,33 @@ static void test_cases(void **state)
     assert_true(cases >= 10000 / PART && found->srd > cases / 3 && found->faults > cases / 25);
 }
 
-/* The command that a failure prints runs the very case: it ends in the same order of events. */
-static void test_replay(void **state)
+static void expect_replays(const char *line, struct sim_world_config c)
 {
     static struct command_run r;
+    struct sim_world_result result;
+    char events[64];
+    sim_world_run(&c, &result);
+    snprintf(events, sizeof events, "events %016llx", (unsigned long long)result.hash);
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    if (r.status || !strstr(r.out_text, events))
+        fail_msg("mkernel %s: status %d, %s is not in \"%s\" \"%s\"", line, r.status, events, r.out_text,
+                 r.err_text);
+}
+
+/* The command that a failure prints runs the very case: it ends in the same order of events. So does what the tests of the
+ * operators print. */
+static void test_replay(void **state)
+{
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        struct sim_world_result result;
-        struct sim_world_config c = drawn(ops[i].op, 4321);
-        char line[128], events[64];
-        sim_world_run(&c, &result);
+        char line[128];
         snprintf(line, sizeof line, "sim %s --explore --random --seed 4321 --runs 1",
                  plan_op_name(ops[i].op));
-        snprintf(events, sizeof events, "events %016llx", (unsigned long long)result.hash);
-        command_start(&r, line, NULL);
-        command_finish(&r, 60);
-        assert_int_equal(r.status, 0);
-        if (!strstr(r.out_text, events))
-            fail_msg("%s is not in \"%s\"", events, r.out_text);
+        expect_replays(line, drawn(ops[i].op, 4321));
+        for (size_t form = 0; form < OPS_FORMS; form++) {
+            struct sim_world_config c = ops_varied(ops[i].op, form, form % OPS_SHAPES, 3 + form);
+            expect_replays(ops_replay(&c), c);
+        }
     }
 }
 

@@ -56,8 +56,40 @@ static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2],
     return c;
 }
 
-/* `seeds` orders, each with a plan and a machine of its own, of every form and shape, judged bit by bit.
- * Returns how many. */
+/* Order number `seed` of a form and a shape, with a plan and a machine of its own. */
+static struct sim_world_config ops_varied(enum mk_op op, size_t form, size_t shape, uint64_t seed)
+{
+    struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
+    c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
+    c.problem.b_transposed = op != MK_OP_RING_ATTENTION && seed & 1;
+    c.problem.attention.causal = (int)(seed >> 1 & 1);
+    sim_world_vary(&c);
+    return c;
+}
+
+/* The arguments of the command that runs it again: test_interleave has them do so. */
+static const char *ops_replay(const struct sim_world_config *c)
+{
+    static char text[256];
+    const struct mk_problem *q = &c->problem;
+    const struct mk_attention *t = &q->attention;
+    const struct mk_moe *m = &q->moe;
+    char shape[128];
+    if (q->op == MK_OP_RING_ATTENTION)
+        snprintf(shape, sizeof shape, "--attention %d,%d,%d,%d,%d%s", (int)t->batch, (int)t->sequence,
+                 (int)t->heads, (int)t->kv_heads, (int)t->head_dim, t->causal ? " --causal" : "");
+    else if (q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN)
+        snprintf(shape, sizeof shape, "--moe %d,%d,%d,%d,%d", (int)m->tokens, (int)m->hidden, (int)m->inner,
+                 (int)m->experts, (int)m->k);
+    else
+        snprintf(shape, sizeof shape, "--shape %d,%d,%d", (int)q->m, (int)q->n, (int)q->k);
+    snprintf(text, sizeof text, "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s",
+             plan_op_name(q->op), q->topo.nodes, q->topo.gpus, (int)c->seed, shape,
+             q->b_transposed ? " --b-layout nk" : "");
+    return text;
+}
+
+/* `seeds` orders of every form and shape, judged bit by bit. Returns how many. */
 __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seeds)
 {
     struct coroutine_pool *pool;
@@ -67,25 +99,11 @@ __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seed
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (size_t shape = 0; shape < OPS_SHAPES; shape++)
             for (uint64_t seed = 0; seed < (seeds + OPS_PART - 1) / OPS_PART; seed++, explored++) {
-                struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[shape]);
-                c.seed = seed * 7919 + shape; /* the bits that vary turns are low */
-                c.problem.b_transposed = (int)(seed & 1);
-                c.problem.attention.causal = (int)(seed >> 1 & 1);
-                sim_world_vary(&c);
+                struct sim_world_config c = ops_varied(op, form, shape, seed);
                 c.pool = pool;
                 int rc = sim_world_run(&c, &result);
                 if (rc)
-                    print_error(
-                        "replay: mkernel sim %s --explore --nodes %u --gpus %u --shape %d,%d,%d "
-                        "--attention %d,%d,%d,%d,%d --moe %d,%d,%d,%d,%d --vary --runs 1 --seed %d%s%s: %s\n",
-                        plan_op_name(op), c.problem.topo.nodes, c.problem.topo.gpus, (int)c.problem.m,
-                        (int)c.problem.n, (int)c.problem.k, (int)c.problem.attention.batch,
-                        (int)c.problem.attention.sequence, (int)c.problem.attention.heads,
-                        (int)c.problem.attention.kv_heads, (int)c.problem.attention.head_dim,
-                        (int)c.problem.moe.tokens, (int)c.problem.moe.hidden, (int)c.problem.moe.inner,
-                        (int)c.problem.moe.experts, (int)c.problem.moe.k, (int)c.seed,
-                        c.problem.attention.causal ? " --causal" : "",
-                        c.problem.b_transposed ? " with B [N, K]" : "", result.sentence);
+                    print_error("%s\n  replay: build/mkernel %s\n", result.sentence, ops_replay(&c));
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);
