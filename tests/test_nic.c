@@ -111,8 +111,12 @@ static void test_several(void **state)
         if (rank == 2)
             assert_true(loads[0] == 2 && loads[1] == 2 && loads[2] == 2);
     }
-    assert_int_equal(ask(&c, "soft", 0, 1, 9, error), 0);
+    assert_int_equal(ask(&c, "soft", 0, 1, 3, error), 0);
     assert_int_equal(c.count, 3);
+    assert_int_equal(ask(&c, "soft", 0, 1, 4, error), -EINVAL); /* fewer than asked for is not what was asked for */
+    assert_non_null(strstr(error, "there are 3 that may be used"));
+    assert_int_equal(ask(&c, "soft0,soft", 0, 1, 0, error), -ENODEV);
+    assert_non_null(strstr(error, "all of softnic's devices"));
     /* Names allow, and the rest of the rule chooses among them. */
     assert_int_equal(ask(&c, "soft2,soft0", 1, 2, 0, error), 0);
     assert_int_equal(c.count, 1);
