@@ -2,41 +2,9 @@
 #include "core/command.h"
 #include "core/plan_ops.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
-
-static int refuse(char *error, size_t size, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
-
-static int check_shape(const struct mk_problem *q, char *error, size_t size)
-{
-    uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
-    if (!q->m || !q->n || !q->k || q->m > limit || q->n > limit || q->k > limit)
-        return refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu", (unsigned long long)q->m,
-                      (unsigned long long)q->n, (unsigned long long)q->k, (unsigned long long)limit);
-    if (q->m % world)
-        return refuse(error, size, "M = %llu does not divide by %llu ranks; the next that does is %llu",
-                      (unsigned long long)q->m, (unsigned long long)world,
-                      (unsigned long long)mk_round_up(q->m, world));
-    if (q->k % 8)
-        return refuse(error, size,
-                      "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
-                      (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
-    if (q->n % 8)
-        return refuse(error, size,
-                      "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
-                      (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
-    return 0;
-}
 
 /* How long an H200 multiplies, and how long its peers' shards take to come over NVLink, in ns. That they are about right is
  * enough (docs/FIGURES.md). */
@@ -60,11 +28,15 @@ static int communication_bound(const struct mk_problem *q)
 static uint32_t choose_pace(const struct mk_problem *q)
 {
     uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
-    double rate = communication_bound(q) ? 375 : 338, enough = pushed_bytes(q) / (0.65 * multiply_ns(q)); /* bytes per ns */
+    double rate = communication_bound(q) ? 375 : 338,
+           enough = pushed_bytes(q) / (0.65 * multiply_ns(q)); /* bytes per ns */
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * pushers / rate;
-    return !mk_role_rides(&q->tuning.split, MK_INTRA_COMM) ? 1 : pace > 100000 ? 100000 : pace < 1 ? 1 : (uint32_t)pace;
+    return !mk_role_rides(&q->tuning.split, MK_INTRA_COMM) ? 1
+           : pace > 100000                                 ? 100000
+           : pace < 1                                      ? 1
+                                                           : (uint32_t)pace;
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were chosen by measurement
@@ -118,42 +90,27 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     const uint32_t *ctas = t->split.ctas;
     if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
         (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
-        return refuse(
+        return plan_refuse(
             error, size,
             "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks ag_gemm "
             "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
             ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
             q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
-    if (ctas[MK_INTER_SEND] > MK_MAX_RINGS)
-        return refuse(error, size, "inter_send=%u: a rank has %u command rings", ctas[MK_INTER_SEND],
-                      MK_MAX_RINGS);
-    if (q->exec == MK_EXEC_CUDA && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
-        return refuse(error, size,
-                      "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
-                      mk_total_blocks(&t->split), t->cluster, q->sms);
-    if (t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
-        return refuse(error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
-                      t->cluster);
-    if (t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
-        return refuse(error, size,
-                      "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
-                      t->tile_m, t->tile_n, t->chunk_rows);
     if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
-        return refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width,
-                      q->topo.gpus - 1);
-    if (t->pieces > 64)
-        return refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
+        return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width,
+                           q->topo.gpus - 1);
     if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
-        return refuse(error, size, "%u slices of a chunk on %u nodes: 1 to 16 in one node, 1 between nodes", t->slices,
-                      q->topo.nodes);
-    return 0;
+        return plan_refuse(error, size,
+                           "%u slices of a chunk on %u nodes: 1 to 16 in one node, 1 between nodes",
+                           t->slices, q->topo.nodes);
+    return plan_check_tuning(q, error, size);
 }
 
 static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = &p->u.ag_gemm;
-    int result = check_shape(q, error, size);
+    int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
     choose(q);
@@ -181,8 +138,9 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->chunk_tiles = a->chunk_rows / a->tile_m * a->col_tiles;
     uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * 2;
-    a->slice_bytes = q->tuning.slices == 1 ? a->row_bytes
-                                           : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
+    a->slice_bytes = q->tuning.slices == 1
+                         ? a->row_bytes
+                         : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
     a->slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
     /* As many tiles as run at once end together. */
     uint32_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->width * a->chunk_tiles);
@@ -190,16 +148,10 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
     uint64_t flags = (uint64_t)world * a->chunks * a->slices;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
-    if (shard_tiles * world > UINT32_MAX / 2 || p->flag_base + flags > MK_CMD_MAX_FLAG ||
-        p->heap_base > MK_CMD_MAX_OFFSET || p->heap_base + 2 * gathered > MK_CMD_MAX_OFFSET ||
-        a->chunk_rows * a->row_bytes > MK_CMD_MAX_BYTES)
-        return refuse(error, size,
-                      "M,N,K = %u,%u,%u in tiles of %u x %u and chunks of %u rows needs %llu tiles, %llu "
-                      "flags, %llu heap "
-                      "bytes and chunks of %llu bytes: more than a command can name",
-                      a->m, a->n, a->k, a->tile_m, a->tile_n, a->chunk_rows,
-                      (unsigned long long)shard_tiles * world, (unsigned long long)flags,
-                      (unsigned long long)(2 * gathered), (unsigned long long)(a->chunk_rows * a->row_bytes));
+    result =
+        plan_take(p, shard_tiles * world, flags, 2 * gathered, a->chunk_rows * a->row_bytes, error, size);
+    if (result)
+        return result;
     a->shard_tiles = (uint32_t)shard_tiles;
     a->tiles = a->shard_tiles * world;
     a->staged = !q->a_in_heap;
@@ -207,9 +159,6 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->flag_arrival = p->flag_base;
     a->gathered[0] = p->heap_base;
     a->gathered[1] = p->heap_base + gathered;
-    p->flags = (uint32_t)flags;
-    p->heap_bytes = 2 * gathered;
-    p->tiles = a->tiles;
     p->chunks = world * a->chunks;
     return 0;
 }

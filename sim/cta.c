@@ -237,26 +237,22 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
     c->landed++;
 }
 
+static void raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local, uint32_t flag,
+                       uint64_t value)
+{
+    struct sim_transfer t = {
+        .kind = kind, .local = local, .id = flag, .offset = (uint64_t)flag * 8, .bytes = 8, .value = value};
+    issue(of(cta), &t, MK_EV_SIGNAL);
+}
+
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
-    struct sim_transfer t = {.kind = SIM_SET,
-                             .local = local,
-                             .id = flag,
-                             .offset = (uint64_t)flag * 8,
-                             .bytes = 8,
-                             .value = value};
-    issue(of(cta), &t, MK_EV_SIGNAL);
+    raise_flag(cta, SIM_SET, local, flag, value);
 }
 
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    struct sim_transfer t = {.kind = SIM_ADD,
-                             .local = local,
-                             .id = flag,
-                             .offset = (uint64_t)flag * 8,
-                             .bytes = 8,
-                             .value = count};
-    issue(of(cta), &t, MK_EV_SIGNAL);
+    raise_flag(cta, SIM_ADD, local, flag, count);
 }
 
 static int wait_landed(struct sim_cta *c)

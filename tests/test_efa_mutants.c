@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "tests/helpers/shell.h"
+
 #define CASES "400"
 
 static const char *const sources[] = {"tests/test_efa_orders.c",
@@ -26,6 +28,7 @@ static const char *const sources[] = {"tests/test_efa_orders.c",
                                       "backends/verbs/mr.c",
                                       "backends/verbs/verbs_device.c",
                                       "backends/verbs/verbs_options.c",
+                                      "backends/option_keys.c",
                                       "backends/memory.c"};
 
 enum { SOURCES = sizeof sources / sizeof *sources };
@@ -76,18 +79,6 @@ static const struct mutant {
 enum { MUTANTS = sizeof mutants / sizeof *mutants };
 
 static char directory[64];
-
-static int shell(const char *command, char *out, size_t size)
-{
-    char rest[4096];
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    out[fread(out, 1, size - 1, p)] = '\0';
-    while (fread(rest, 1, sizeof rest, p) > 0)
-        ;
-    int status = pclose(p);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 static void must(const char *command)
 {

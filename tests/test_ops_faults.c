@@ -1,6 +1,7 @@
 /* Whatever fails under an operator's run over real processes ends in time, in no wrong result that is called right, and in a
  * sentence that names the operator, who misses what and from whom; what is only slow or late ends right. */
 #include "tests/helpers/launch.h"
+#include "tests/helpers/sanitized.h"
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -62,7 +63,7 @@ static void expect_failure(size_t op, const char *what)
     const struct command_run *r = &runs[op];
     int owed = 0;
     if (r->status != 3 || strstr(r->out_text, "right") || command_lines(r->err_text) != 1 ||
-        r->seconds > 2 * TIMEOUT + 6)
+        r->seconds > 2 * TIMEOUT + 6 * SLOWDOWN)
         fail_msg("%s of %s: status %d after %.1f s, \"%s\", \"%s\"", what, ops[op].name, r->status,
                  r->seconds, r->out_text, r->err_text);
     expect_says(r, what, ops[op].name);
@@ -240,7 +241,7 @@ static void test_rank_missing(void **state)
             continue;
         command_finish(&job->ranks[rank], 60);
         assert_int_equal(job->ranks[rank].status, 3);
-        assert_true(job->ranks[rank].seconds < 2 * TIMEOUT + 6);
+        assert_true(job->ranks[rank].seconds < 2 * TIMEOUT + 6 * SLOWDOWN);
         if (rank == 0)
             expect_says(&job->ranks[0], "a missing rank", "rank 2");
     }

@@ -189,25 +189,14 @@ static void test_mutants(void **state)
     MUTANT(PUT_BEFORE_SUM, -EBADMSG);
 }
 
+static void expect_mute(const struct sim_world_result *r)
+{
+    assert_true(r->failure.chunk != UINT32_MAX); /* it names a chunk, and who owes it */
+}
+
 static void test_faults(void **state)
 {
-    static const uint32_t form[2] = {3, 2};
-    struct sim_world_result result;
-    for (uint64_t seed = 0; seed < 12; seed++) {
-        struct sim_world_config c = ops_config(MK_OP_GEMM_AR, form, ops_shapes[0]);
-        c.seed = seed;
-        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
-        assert_int_equal(result.failure.op, MK_OP_GEMM_AR);
-        assert_true(result.failure.chunk != UINT32_MAX); /* it names a chunk, and who owes it */
-        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 6};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
-        assert_int_equal(result.failure.rank, 2);
-        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
-        assert_int_equal(sim_world_run(&c, &result), 0);
-    }
+    ops_faults(MK_OP_GEMM_AR, ops_shapes[0], 6, expect_mute);
 }
 
 int main(void)

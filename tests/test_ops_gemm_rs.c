@@ -277,29 +277,15 @@ static void test_mutants(void **state)
     MUTANT(SUM_OVER_FLAGS, -EIO);
 }
 
-/* A rank whose communication never runs, and one that stops: the sentence says who owes what. */
+static void expect_mute(const struct sim_world_result *r)
+{
+    assert_int_equal(r->failure.producer, 3);
+    assert_non_null(strstr(r->sentence, "rank 3 should have produced it"));
+}
+
 static void test_faults(void **state)
 {
-    static const uint32_t form[2] = {3, 2};
-    struct sim_world_result result;
-    for (uint64_t seed = 0; seed < 12; seed++) {
-        struct sim_world_config c = ops_config(MK_OP_GEMM_RS, form, ops_shapes[0]);
-        c.seed = seed;
-        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
-        assert_int_equal(result.failure.producer, 3);
-        assert_non_null(strstr(result.sentence, "rank 3 should have produced it"));
-        c.fault = (struct sim_fault){SIM_FAULT_DROP, 1, 200 + 30 * seed};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_not_equal(result.failure.rank, 1);
-        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 4};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
-        assert_int_equal(result.failure.rank, 2);
-        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
-        assert_int_equal(sim_world_run(&c, &result), 0);
-    }
+    ops_faults(MK_OP_GEMM_RS, ops_shapes[0], 4, expect_mute);
 }
 
 int main(void)

@@ -277,25 +277,15 @@ static void test_mutants(void **state)
     ops_hunt(srd_config, "NO_DRAIN", -EBADMSG);
 }
 
+static void expect_mute(const struct sim_world_result *r)
+{
+    assert_int_equal(r->failure.producer, 3);
+    assert_non_null(strstr(r->sentence, "of rank 3's "));
+}
+
 static void test_faults(void **state)
 {
-    static const uint32_t form[2] = {3, 2};
-    struct sim_world_result result;
-    for (uint64_t seed = 0; seed < 8; seed++) {
-        struct sim_world_config c = ops_config(MK_OP_RING_ATTENTION, form, ops_shapes[3]);
-        c.seed = seed;
-        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
-        assert_int_equal(result.failure.producer, 3);
-        assert_non_null(strstr(result.sentence, "of rank 3's "));
-        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % 4};
-        assert_int_equal(sim_world_run(&c, &result), -EIO);
-        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
-        assert_int_equal(result.failure.rank, 2);
-        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
-        assert_int_equal(sim_world_run(&c, &result), 0);
-    }
+    ops_faults(MK_OP_RING_ATTENTION, ops_shapes[3], 4, expect_mute);
 }
 
 int main(void)

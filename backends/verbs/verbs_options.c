@@ -1,16 +1,11 @@
 #include "backends/verbs/verbs_options.h"
+#include "backends/option_keys.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-static const struct key {
-    const char *name;
-    size_t offset;
-    int64_t standard, min, max;
-} keys[] = {
+static const struct option_key keys[] = {
     {"port", offsetof(struct verbs_options, port), 0, 0, 255},
     {"gid_index", offsetof(struct verbs_options, gid_index), -1, -1, 255},
     {"qps", offsetof(struct verbs_options, qps), 2, 1, 16},
@@ -29,53 +24,17 @@ static const struct key {
 
 enum { KEYS = sizeof keys / sizeof *keys };
 
-static int64_t *field(struct verbs_options *o, const struct key *k)
-{
-    return (int64_t *)(void *)((char *)o + k->offset);
-}
-
 void verbs_options_default(struct verbs_options *o)
 {
-    for (int i = 0; i < KEYS; i++)
-        *field(o, &keys[i]) = keys[i].standard;
-}
-
-static int parse_one(struct verbs_options *o, const char *text, size_t length, char *error, size_t error_size)
-{
-    size_t name = 0;
-    while (name < length && text[name] != '=')
-        name++;
-    const struct key *k = NULL;
-    for (int i = 0; i < KEYS && !k; i++)
-        if (strlen(keys[i].name) == name && !memcmp(keys[i].name, text, name))
-            k = &keys[i];
-    if (!k) {
-        snprintf(error, error_size, "the verbs options have no '%.*s'", (int)name, text);
-        return -EINVAL;
-    }
-    const char *value = text + name + (name < length);
-    char *end;
-    errno = 0;
-    long long v = strtoll(value, &end, 10);
-    if (errno || end == value || end != text + length || v < k->min || v > k->max) {
-        snprintf(error, error_size, "the verbs option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'",
-                 k->name, k->min, k->max, (int)(text + length - value), value);
-        return -EINVAL;
-    }
-    *field(o, k) = v;
-    return 0;
+    option_keys_default(o, keys, KEYS);
 }
 
 int verbs_options_parse(struct verbs_options *o, const char *text, char *error, size_t error_size)
 {
     struct verbs_options parsed = *o;
-    while (text && *text) {
-        size_t length = strcspn(text, ",");
-        int rc = length ? parse_one(&parsed, text, length, error, error_size) : 0;
-        if (rc)
-            return rc;
-        text += length + (text[length] == ',');
-    }
+    int rc = option_keys_parse(&parsed, keys, KEYS, "verbs", text, error, error_size);
+    if (rc)
+        return rc;
     if (parsed.mtu && (parsed.mtu < 256 || parsed.mtu & (parsed.mtu - 1))) {
         snprintf(error, error_size, "the verbs option mtu takes 256, 512, 1024, 2048 or 4096, not %" PRId64,
                  parsed.mtu);

@@ -231,6 +231,35 @@ __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
     }
 }
 
+/* ---- faults ---- */
+
+/* On 3 x 2: rank 3's communication never runs, rank 1 is lost, one of the first `puts` puts of rank 2 fails, rank 4's network is
+ * slow. `mute` judges what is said of the first. */
+__attribute__((unused)) static void ops_faults(enum mk_op op, const uint64_t shape[3], uint32_t puts,
+                                               void (*mute)(const struct sim_world_result *result))
+{
+    static const uint32_t form[2] = {3, 2};
+    struct sim_world_result result;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct sim_world_config c = ops_config(op, form, shape);
+        c.seed = seed;
+        c.fault = (struct sim_fault){SIM_FAULT_MUTE, 3, 0};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_TIMEOUT);
+        assert_int_equal(result.failure.op, op);
+        mute(&result);
+        c.fault = (struct sim_fault){SIM_FAULT_DROP, 1, 200 + 30 * seed};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_not_equal(result.failure.rank, 1);
+        c.fault = (struct sim_fault){SIM_FAULT_FAIL_PUT, 2, 1 + seed % puts};
+        assert_int_equal(sim_world_run(&c, &result), -EIO);
+        assert_int_equal(result.failure.kind, MK_FAIL_NETWORK);
+        assert_int_equal(result.failure.rank, 2);
+        c.fault = (struct sim_fault){SIM_FAULT_SLOW, 4, 100000};
+        assert_int_equal(sim_world_run(&c, &result), 0);
+    }
+}
+
 /* ---- bytes per link ---- */
 
 struct ops_bytes {

@@ -1,0 +1,21 @@
+/* Options of a fabric as "key=value,...": whole numbers with names, standards and bounds, kept in a struct of int64_t. */
+#ifndef MK_OPTION_KEYS_H
+#define MK_OPTION_KEYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct option_key {
+    const char *name;
+    size_t offset; /* of an int64_t in the struct of options */
+    int64_t standard, min, max;
+};
+
+void option_keys_default(void *options, const struct option_key *keys, size_t count);
+
+/* Sets what `text` (NULL: nothing) says; `fabric` names whose options they are. 0, or -EINVAL with a sentence in `error`, and then
+ * some of them may be set. */
+int option_keys_parse(void *options, const struct option_key *keys, size_t count, const char *fabric,
+                      const char *text, char *error, size_t error_size);
+
+#endif

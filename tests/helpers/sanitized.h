@@ -1,0 +1,13 @@
+/* How many times as slow a build with a sanitizer may be, for limits of time in tests: 1 in a build without. */
+#ifndef TESTS_SANITIZED_H
+#define TESTS_SANITIZED_H
+
+#if defined __SANITIZE_THREAD__
+#define SLOWDOWN 10
+#elif defined __SANITIZE_ADDRESS__
+#define SLOWDOWN 4
+#else
+#define SLOWDOWN 1
+#endif
+
+#endif
