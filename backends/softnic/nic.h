@@ -221,6 +221,7 @@ struct softnic_qp {
     uint64_t rq_head, rq_tail;
     uint32_t rx_psn, rx_offset, rx_nak_psn;
     uint32_t rx_done; /* messages executed, up to half of the PSN space */
+    uint32_t rx_packets; /* that a wire would have needed for what was executed: softnic itself numbers messages */
     bool rx_nak_sent, rx_established;
     struct {
         uint32_t psn;

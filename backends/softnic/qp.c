@@ -40,7 +40,7 @@ static void clear(struct softnic_qp *qp)
     qp->waiting = qp->drained_told = false;
     qp->timer_ns = 0;
     qp->rq_head = qp->rq_tail = 0;
-    qp->rx_psn = qp->rx_offset = qp->rx_done = 0;
+    qp->rx_psn = qp->rx_offset = qp->rx_done = qp->rx_packets = 0;
     qp->rx_nak_sent = qp->rx_established = false;
     memset(qp->atomics, 0, sizeof(qp->atomics));
     qp->batch_wqe = NULL;
@@ -306,6 +306,7 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct 
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = ibv->state;
     attr->cap = qp->init.cap;
+    attr->rq_psn = (qp->attr.rq_psn + qp->rx_packets) & SOFTNIC_MESSAGE_MASK; /* the one that it waits for, as devices say it */
     attr->sq_draining = ibv->state == IBV_QPS_SQD && qp->sq_completed < qp->sq_cursor;
     *init = qp->init;
     pthread_mutex_unlock(&ctx->lock);

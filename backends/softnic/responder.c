@@ -186,8 +186,10 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
     return true;
 }
 
-static void next_message(struct softnic_qp *qp)
+static void next_message(struct softnic_qp *qp, uint32_t bytes)
 {
+    uint32_t mtu = 128u << qp->attr.path_mtu;
+    qp->rx_packets += bytes ? (bytes - 1) / mtu + 1 : 1;
     qp->rx_psn = (qp->rx_psn + 1) & SOFTNIC_MESSAGE_MASK;
     if (qp->rx_done < SOFTNIC_MESSAGE_MASK / 2)
         qp->rx_done++;
@@ -210,7 +212,7 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         return;
     qp->counters.received_messages++;
     qp->rx_offset = 0;
-    next_message(qp);
+    next_message(qp, request->length);
     if (receives)
         settle(link, qp);
     if (qp->copies)
@@ -255,7 +257,7 @@ static void take_read(struct softnic_link *link, struct softnic_qp *qp, const st
     qp->rx_offset = end;
     if (end == request->length) {
         qp->rx_offset = 0;
-        next_message(qp);
+        next_message(qp, request->length);
     }
 }
 
@@ -293,7 +295,7 @@ static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const 
     qp->atomics[slot].psn = request->psn;
     qp->atomics[slot].valid = true;
     qp->atomics[slot].value = result.operand[0];
-    next_message(qp);
+    next_message(qp, 0);
     qp->counters.received_messages++;
     qp->counters.received_bytes += 8;
     reply(link, &result);
