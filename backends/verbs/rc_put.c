@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POLL_BATCH = 32, EVENTS_EVERY = 1024 /* idle polls */ };
+enum { POLL_BATCH = 32, EVENTS_EVERY = 1024 /* idle polls */, MEND_EVERY = 64 /* polls */ };
 
 static struct rc *rc_of(struct fabric *fabric)
 {
@@ -24,8 +24,7 @@ static void make_ready(struct rc *rc, struct rc_peer *peer)
     rc->ready[rc->ready_tail++ % rc->peer_count] = (uint32_t)(peer - rc->peers);
 }
 
-/* The QP's puts before number `until` are over, with `status`. */
-static void retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
+void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
     for (; q->put_retired != until; q->put_retired++) {
@@ -40,28 +39,34 @@ static void retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
 
 /* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the
  * peer are left to say their own. */
-static void break_qp(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
+void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
     if (q->broken)
         return;
     q->broken = 1;
+    q->mend = RC_WELL;
     if (!peer->broken) {
         peer->broken = 1;
         peer->status = status;
         snprintf(peer->detail, sizeof peer->detail, "%s", detail);
     }
-    retire(rc, q, number, 0);
+    rc_retire(rc, q, number, 0);
     if (q->put_retired != q->put_queued)
-        retire(rc, q, number + 1, status);
-    retire(rc, q, q->put_queued, IBV_WC_WR_FLUSH_ERR);
+        rc_retire(rc, q, number + 1, status);
+    rc_retire(rc, q, q->put_queued, IBV_WC_WR_FLUSH_ERR);
     q->wr_posted = q->wr_queued; /* what was not handed over never will be */
 }
 
 static void break_all(struct rc *rc, const char *detail)
 {
     for (uint32_t i = 0; i < rc->peer_count * rc->qps_per_peer; i++)
-        break_qp(rc, &rc->qps[i], rc->qps[i].put_retired, IBV_WC_FATAL_ERR, detail);
+        rc_break(rc, &rc->qps[i], rc->qps[i].put_retired, IBV_WC_FATAL_ERR, detail);
+}
+
+uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number)
+{
+    return (uint64_t)(q->generation & 0xff) << 56 | (uint64_t)q->index << 32 | (uint32_t)number;
 }
 
 /* The low half of a wr_id is the put's number on its QP, which is less than 2^31 behind. */
@@ -72,16 +77,21 @@ static uint64_t put_number(const struct rc_qp *q, uint64_t wr_id)
 
 static void completed(struct rc *rc, const struct ibv_wc *wc)
 {
-    if (wc->wr_id >> 32 >= (uint64_t)rc->peer_count * rc->qps_per_peer)
+    uint64_t index = wc->wr_id >> 32 & RC_MAIL;
+    if (index == RC_MAIL && (uint32_t)wc->wr_id < rc->peer_count)
+        rc->peers[(uint32_t)wc->wr_id].mail_broken |= wc->status != IBV_WC_SUCCESS;
+    if (index >= (uint64_t)rc->peer_count * rc->qps_per_peer)
         return;
-    struct rc_qp *q = &rc->qps[wc->wr_id >> 32];
+    struct rc_qp *q = &rc->qps[index];
     uint64_t number = put_number(q, wc->wr_id);
-    if (q->broken || number >= q->put_queued)
-        return; /* the flushed rest of a broken QP: already told */
+    if (q->broken || number >= q->put_queued || wc->wr_id >> 56 != (q->generation & 0xff))
+        return; /* the flushed rest of a broken QP, or of a mended one: already told */
     if (wc->status == IBV_WC_SUCCESS) {
-        retire(rc, q, number + 1, 0);
+        rc_retire(rc, q, number + 1, 0);
         return;
     }
+    if (rc_mend_begin(rc, q, wc->status))
+        return;
     char detail[160];
     const char *event = q->rail->device.event;
     verbs_device_events(&q->rail->device);
@@ -91,7 +101,7 @@ static void completed(struct rc *rc, const struct ibv_wc *wc)
         snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
     else if (wc->vendor_err)
         snprintf(detail + n, sizeof detail - (size_t)n, " (vendor 0x%x)", wc->vendor_err);
-    break_qp(rc, q, number, wc->status, detail);
+    rc_break(rc, q, number, wc->status, detail);
 }
 
 static int report(struct rc *rc, struct fabric_completion *out, int max)
@@ -139,17 +149,19 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
         for (uint32_t rail = 0; rail < rc->rail_count; rail++)
             if (verbs_device_events(&rc->rails[rail].device))
                 break_all(rc, rc->rails[rail].device.event);
+    if (++rc->polls % MEND_EVERY == 0)
+        rc_mend_step(rc);
     return report(rc, out, max);
 }
 
 /* ---- what is started ---- */
 
-static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q)
+static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q, uint64_t bytes)
 {
     struct rc_slot *slot = &q->slots[q->wr_queued % rc->depth];
-    uint64_t id = (uint64_t)q->index << 32 | (uint32_t)q->put_queued;
     memset(&slot->wr, 0, sizeof slot->wr);
-    slot->wr.wr_id = id;
+    slot->wr.wr_id = rc_wr_id(q, q->put_queued);
+    slot->packets = q->packets += mk_ceil_div(bytes, q->mtu);
     slot->wr.opcode = IBV_WR_RDMA_WRITE;
     slot->wr.sg_list = &slot->sge;
     slot->wr.num_sge = 1;
@@ -164,25 +176,25 @@ static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
 {
     for (uint64_t at = 0; at < put->bytes; at += rc->max_message) {
         uint64_t bytes = put->bytes - at < rc->max_message ? put->bytes - at : rc->max_message;
-        struct rc_slot *slot = next_slot(rc, q);
+        struct rc_slot *slot = next_slot(rc, q, bytes);
         slot->sge.addr = (uintptr_t)rc->heap.base + put->source + at;
         slot->sge.length = (uint32_t)bytes;
         slot->sge.lkey = q->rail->mr.data->lkey;
         slot->wr.wr.rdma.remote_addr = peer->heap_base + put->destination + at;
-        slot->wr.wr.rdma.rkey = q->data_rkey;
+        slot->wr.wr.rdma.rkey = q->port.data_rkey;
     }
 }
 
 static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
                        const struct fabric_put *put)
 {
-    struct rc_slot *slot = next_slot(rc, q);
+    struct rc_slot *slot = next_slot(rc, q, sizeof slot->value);
     slot->value = put->value;
     slot->sge.addr = (uintptr_t)&slot->value;
     slot->sge.length = sizeof slot->value;
     slot->sge.lkey = q->values ? q->values->lkey : 0;
     slot->wr.wr.rdma.remote_addr = peer->heap_base + 8ull * put->flag;
-    slot->wr.wr.rdma.rkey = q->flag_rkey;
+    slot->wr.wr.rdma.rkey = q->port.flag_rkey;
     slot->wr.send_flags = q->values ? 0 : IBV_SEND_INLINE;
     if (++q->unsignaled >= (uint32_t)rc->options.signal_every) {
         slot->wr.send_flags |= IBV_SEND_SIGNALED;
@@ -199,10 +211,10 @@ static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
 
 /* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to
  * come. */
-static void flush_qp(struct rc *rc, struct rc_qp *q)
+void rc_post(struct rc *rc, struct rc_qp *q)
 {
     q->dirty = 0;
-    if (q->wr_posted == q->wr_queued)
+    if (q->wr_posted == q->wr_queued || q->mend != RC_WELL)
         return;
     struct ibv_send_wr *bad = NULL;
     q->slots[(q->wr_queued - 1) % rc->depth].wr.send_flags |= IBV_SEND_SIGNALED;
@@ -214,7 +226,7 @@ static void flush_qp(struct rc *rc, struct rc_qp *q)
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
         rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
-        break_qp(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
+        rc_break(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
     }
 }
 
@@ -222,7 +234,7 @@ int rc_flush(struct fabric *fabric)
 {
     struct rc *rc = rc_of(fabric);
     for (uint32_t i = 0; i < rc->dirty_count; i++)
-        flush_qp(rc, &rc->qps[rc->dirty[i]]);
+        rc_post(rc, &rc->qps[rc->dirty[i]]);
     rc->dirty_count = 0;
     return 0;
 }

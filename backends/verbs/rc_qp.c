@@ -11,6 +11,11 @@ static uint32_t qps_of_rail(const struct rc *rc)
     return rc->peer_count * (rc->qps_per_peer / rc->rail_count);
 }
 
+static uint32_t mail_entries(const struct rc *rc, const struct rc_rail *rail)
+{
+    return rail == &rc->rails[0] ? RC_MAIL_DEPTH * rc->peer_count : 0;
+}
+
 /* How deep the queues can be on one device: each work request may end in a completion (a QP in error flushes
  * them all, signaled or not), and one CQ takes them all. */
 static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t error_size)
@@ -19,8 +24,9 @@ static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, siz
     uint64_t qps = qps_of_rail(rc), depth = rc->depth;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
         depth = (uint64_t)a->max_qp_wr;
-    if (a->max_cqe > 0 && depth * qps > (uint64_t)a->max_cqe)
-        depth = (uint64_t)a->max_cqe / qps;
+    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, mail = mail_entries(rc, rail);
+    if (depth * qps + mail > cqes)
+        depth = cqes > mail ? (cqes - mail) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
         snprintf(error, error_size, "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
                  rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
@@ -45,7 +51,7 @@ static int choose_depth(struct rc *rc, char *error, size_t error_size)
 
 /* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered
  * memory. */
-static struct ibv_qp *create(const struct rc *rc, struct rc_rail *rail)
+struct ibv_qp *rc_qp_make(const struct rc *rc, struct rc_rail *rail, uint32_t depth)
 {
     const uint32_t wanted[] = {sizeof(uint64_t), 0};
     struct ibv_qp *qp = NULL;
@@ -53,7 +59,7 @@ static struct ibv_qp *create(const struct rc *rc, struct rc_rail *rail)
         struct ibv_qp_init_attr attr = {.send_cq = rail->cq,
                                         .recv_cq = rail->cq,
                                         .qp_type = IBV_QPT_RC,
-                                        .cap = {.max_send_wr = rc->depth,
+                                        .cap = {.max_send_wr = depth,
                                                 .max_recv_wr = 1,
                                                 .max_send_sge = 1,
                                                 .max_recv_sge = 1,
@@ -65,7 +71,7 @@ static struct ibv_qp *create(const struct rc *rc, struct rc_rail *rail)
     return qp;
 }
 
-static int to_init(const struct verbs_device *d, struct ibv_qp *qp)
+int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT, .port_num = d->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -79,7 +85,7 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
     q->puts = calloc(rc->depth, sizeof *q->puts);
     if (!q->slots || !q->puts)
         return -ENOMEM;
-    q->qp = create(rc, q->rail);
+    q->qp = rc_qp_make(rc, q->rail, rc->depth);
     if (!q->qp) {
         int rc_ = errno ? -errno : -ENOMEM;
         snprintf(error, error_size, "%s cannot make a QP of %u entries: %s", d->name, rc->depth,
@@ -93,7 +99,7 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
             return errno ? -errno : -ENOMEM;
         }
     }
-    int failed = to_init(d, q->qp);
+    int failed = rc_qp_to_init(d, q->qp);
     if (failed)
         snprintf(error, error_size, "%s: a QP does not get to INIT: %s", d->name, strerror(failed));
     return -abs(failed);
@@ -101,7 +107,7 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
 
 static int make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
 {
-    uint32_t entries = rc->depth * qps_of_rail(rc);
+    uint32_t entries = rc->depth * qps_of_rail(rc) + mail_entries(rc, rail);
     errno = 0;
     rail->cq = rc->api->create_cq(rail->device.context, (int)entries, NULL, NULL, 0);
     if (rail->cq)
@@ -170,34 +176,41 @@ static uint32_t agree_mtu(const struct rc *rc, const struct verbs_device *d, con
     return rc->options.mtu && (uint64_t)rc->options.mtu < mtu ? (uint32_t)rc->options.mtu : mtu;
 }
 
-int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, const struct rc_port *port,
-                  uint32_t qp_number, char *error, size_t error_size)
+uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d)
+{
+    return rc->options.timeout ? (uint8_t)rc->options.timeout : verbs_device_timeout(d);
+}
+
+/* A quarter of all numbers further each time: what is left on the way of an earlier generation is taken for nothing new. */
+uint32_t rc_first_psn(uint32_t psn, uint32_t generation)
+{
+    return (psn + (generation << 22)) & 0xffffff;
+}
+
+int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t error_size)
 {
     const struct verbs_options *o = &rc->options;
     const struct verbs_device *d = &q->rail->device;
-    uint32_t mtu = agree_mtu(rc, d, port);
-    rc->mtu = !rc->mtu || mtu < rc->mtu ? mtu : rc->mtu;
-    q->data_rkey = port->data_rkey;
-    q->flag_rkey = port->flag_rkey;
+    uint32_t rank = rc->peers[q->peer].rank;
     /* Nobody reads or does atomics here, but some drivers refuse 0. */
     uint8_t reads = d->attr.max_qp_rd_atom > 0 ? 1 : 0;
     struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
-                                  .path_mtu = verbs_mtu_of(mtu),
-                                  .dest_qp_num = qp_number,
-                                  .rq_psn = peer->psn,
+                                  .path_mtu = verbs_mtu_of(q->mtu),
+                                  .dest_qp_num = q->remote_number,
+                                  .rq_psn = rc_first_psn(q->remote_psn, q->generation),
                                   .max_dest_rd_atomic = reads,
                                   .min_rnr_timer = 12,
-                                  .ah_attr = route(o, d, port)};
+                                  .ah_attr = route(o, d, &q->port)};
     int failed = d->api->modify_qp(q->qp, &receive,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (failed) {
-        snprintf(error, error_size, "%s: no way to rank %u (RTR): %s", d->name, peer->rank, strerror(failed));
+        snprintf(error, error_size, "%s: no way to rank %u (RTR): %s", d->name, rank, strerror(abs(failed)));
         return -abs(failed);
     }
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
-                               .sq_psn = rc->psn,
-                               .timeout = o->timeout ? (uint8_t)o->timeout : verbs_device_timeout(d),
+                               .sq_psn = rc_first_psn(rc->psn, q->generation),
+                               .timeout = rc_timeout(rc, d),
                                .retry_cnt = (uint8_t)o->retry,
                                .rnr_retry = (uint8_t)o->rnr_retry,
                                .max_rd_atomic = reads};
@@ -205,8 +218,19 @@ int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (failed)
-        snprintf(error, error_size, "%s: no way to rank %u (RTS): %s", d->name, peer->rank, strerror(failed));
+        snprintf(error, error_size, "%s: no way to rank %u (RTS): %s", d->name, rank, strerror(abs(failed)));
     return -abs(failed);
+}
+
+int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, const struct rc_port *port,
+                  uint32_t qp_number, char *error, size_t error_size)
+{
+    q->port = *port;
+    q->remote_number = qp_number;
+    q->remote_psn = peer->psn;
+    q->mtu = agree_mtu(rc, &q->rail->device, port);
+    rc->mtu = !rc->mtu || q->mtu < rc->mtu ? q->mtu : rc->mtu;
+    return rc_qp_start(rc, q, error, error_size);
 }
 
 void rc_qps_destroy(struct rc *rc)

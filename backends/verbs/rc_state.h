@@ -5,10 +5,13 @@
 #include "backends/verbs/verbs_device.h"
 #include "backends/verbs/verbs_rc.h"
 
-#define RC_MAGIC 0x314352524b4d0002ull /* and version; also shows a peer of other byte order */
+#define RC_MAGIC 0x314352524b4d0003ull /* and version; also shows a peer of other byte order */
 #define RC_NO_PEER UINT32_MAX
 #define RC_ADDRESS_MAX 4096u
 #define RC_MAX_QPS 64u /* to one peer, on all devices */
+#define RC_MAIL UINT32_C(0xffffff) /* the QP in a wr_id, where it is a mail QP; the low half is the peer's index */
+
+enum { RC_LETTERS = 2 /* words of a QP */, RC_MAIL_DEPTH = 2 * RC_MAX_QPS };
 
 /* How one device of a rank is reached. */
 struct rc_port {
@@ -27,8 +30,10 @@ struct rc_address {
     uint32_t psn;
     uint32_t provider; /* enum verbs_provider */
     uint32_t rails;    /* devices */
+    uint64_t mail_base; /* rc_mend.c: what others write here, on the first device; 0: nothing is mended */
+    uint32_t mail_rkey, unused;
     struct rc_port ports[VERBS_RAILS_MAX];
-    uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order */
+    uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order; then [peer_count], the mail QPs */
 };
 
 /* A put on its way, in its peer's order. */
@@ -43,6 +48,7 @@ struct rc_slot {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
     uint64_t value; /* what a flag's write carries */
+    uint64_t packets; /* of this QP's generation, to its end */
 };
 
 struct rc_put {
@@ -50,12 +56,30 @@ struct rc_put {
     uint32_t wrs;
 };
 
+/* How far a QP is that is being mended (rc_mend.c). */
+enum rc_mend {
+    RC_WELL,
+    RC_WAITING, /* for the port */
+    RC_STOPPED, /* the peer has been told what came; to be told the same */
+    RC_STARTED, /* the peer has been told that it may send; to be told the same */
+};
+
 struct rc_qp {
     struct ibv_qp *qp;
     struct rc_rail *rail;
     uint32_t peer;  /* index */
     uint32_t index; /* in rc->qps */
-    uint32_t data_rkey, flag_rkey; /* of the peer's device at the other end */
+    /* The other end. */
+    struct rc_port port;
+    uint32_t remote_number, remote_psn;
+    uint32_t mtu;
+    /* Mending. */
+    enum rc_mend mend;
+    uint32_t generation; /* times mended */
+    uint64_t packets;    /* of what has been queued in this generation */
+    uint64_t deadline;   /* ns: mended until then, or broken */
+    uint64_t looked;     /* ns: when the port was last asked for */
+    uint32_t seen_active; /* looks in a row that found it active */
     struct rc_slot *slots;
     struct ibv_mr *values;         /* the slots, registered, where the device has no inline data; else NULL */
     uint64_t wr_queued, wr_posted; /* work requests made; handed to the device */
@@ -76,6 +100,10 @@ struct rc_peer {
     uint64_t started, reported;
     char detail[64]; /* why it broke */
     int32_t status;  /* the completion status that `detail` belongs to */
+    struct rc_qp mail; /* only its QP and its path; qp NULL: there is none */
+    uint64_t mail_to;  /* address of this rank's words at the peer; 0: it mends nothing */
+    uint32_t mail_rkey;
+    int mail_broken;
 };
 
 /* A device, with the heap registered, and one CQ for all QPs on it. */
@@ -106,18 +134,36 @@ struct rc {
     uint64_t ready_head, ready_tail;
     uint32_t *dirty; /* QPs with work requests to hand over */
     uint32_t dirty_count;
-    uint32_t idle_polls;
+    uint32_t idle_polls, polls;
+    struct ibv_mr *mail_mr;
+    uint64_t *mail; /* [2][peer_count * qps_per_peer][2]: what peers write here; what is written there */
+    uint64_t mended;  /* QPs */
 };
 
 /* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
 int rc_qps_create(struct rc *rc, char *error, size_t error_size);
+struct ibv_qp *rc_qp_make(const struct rc *rc, struct rc_rail *rail, uint32_t depth);
+int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp);
 int rc_qp_connect(struct rc *rc, struct rc_qp *qp, const struct rc_address *peer, const struct rc_port *port,
                   uint32_t qp_number, char *error, size_t error_size);
+int rc_qp_start(const struct rc *rc, const struct rc_qp *qp, char *error, size_t error_size); /* from INIT to RTS */
+uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d);
+uint32_t rc_first_psn(uint32_t psn, uint32_t generation);
 void rc_qps_destroy(struct rc *rc);
 
 /* rc_put.c: the data path. */
 int rc_put(struct fabric *fabric, const struct fabric_put *put);
 int rc_flush(struct fabric *fabric);
 int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max);
+void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status); /* the QP's puts before number `until` are over */
+void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail);
+uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number);
+void rc_post(struct rc *rc, struct rc_qp *q); /* what the QP has collected */
+
+/* rc_mend.c: QPs that a device has let down. */
+int rc_mend_create(struct rc *rc, char *error, size_t error_size);
+void rc_mend_destroy(struct rc *rc);
+int rc_mend_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why); /* 1: it is going to be mended */
+void rc_mend_step(struct rc *rc);
 
 #endif

@@ -76,6 +76,7 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
         {"ibv_destroy_cq", &api->destroy_cq, 0},
         {"ibv_create_qp", &api->create_qp, 0},
         {"ibv_modify_qp", &api->modify_qp, 0},
+        {"ibv_query_qp", &api->query_qp, 0},
         {"ibv_destroy_qp", &api->destroy_qp, 0},
         {"ibv_wc_status_str", &api->wc_status_str, 0},
         {"ibv_event_type_str", &api->event_type_str, 0},

@@ -34,6 +34,7 @@ struct verbs_api {
     __typeof__(ibv_destroy_cq) *destroy_cq;
     __typeof__(ibv_create_qp) *create_qp;
     __typeof__(ibv_modify_qp) *modify_qp;
+    __typeof__(ibv_query_qp) *query_qp;
     __typeof__(ibv_destroy_qp) *destroy_qp;
     __typeof__(ibv_wc_status_str) *wc_status_str;
     __typeof__(ibv_event_type_str) *event_type_str;

@@ -13,7 +13,7 @@ static struct rc *rc_of(struct fabric *fabric)
 
 static size_t numbers_bytes(uint32_t peers, uint32_t qps)
 {
-    return sizeof(struct rc_address) + (size_t)peers * qps * sizeof(uint32_t);
+    return sizeof(struct rc_address) + (size_t)peers * (qps + 1) * sizeof(uint32_t);
 }
 
 /* The same on every rank, however many QPs its options or its device gave it. */
@@ -47,14 +47,17 @@ static void rc_address(struct fabric *fabric, void *out)
                            .qps = rc->qps_per_peer,
                            .psn = rc->psn,
                            .provider = rc->api->provider,
-                           .rails = rc->rail_count};
+                           .rails = rc->rail_count,
+                           .mail_base = rc->options.mend ? (uintptr_t)rc->mail : 0,
+                           .mail_rkey = rc->mail_mr ? rc->mail_mr->rkey : 0};
     for (uint32_t i = 0; i < rc->rail_count; i++)
         a.ports[i] = describe_port(&rc->rails[i]);
     memset(out, 0, rc_address_bytes(fabric));
     memcpy(out, &a, sizeof a);
     char *numbers = (char *)out + sizeof a;
-    for (uint32_t i = 0; i < rc->peer_count * rc->qps_per_peer; i++) {
-        uint32_t number = rc->qps[i].qp->qp_num;
+    uint32_t qps = rc->peer_count * rc->qps_per_peer;
+    for (uint32_t i = 0; i < qps + rc->peer_count; i++) {
+        uint32_t number = (i < qps ? rc->qps[i].qp : rc->peers[i - qps].mail.qp)->qp_num;
         memcpy(numbers + i * sizeof number, &number, sizeof number);
     }
 }
@@ -88,6 +91,13 @@ static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_add
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
     peer->flag_bytes = a->flag_bytes;
+    peer->mail_to = a->mail_base ? a->mail_base + (uint64_t)at * a->qps * RC_LETTERS * sizeof(uint64_t) : 0;
+    peer->mail_rkey = a->mail_rkey;
+    uint32_t mail;
+    memcpy(&mail, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof mail, sizeof mail);
+    int mail_failed = rc_qp_connect(rc, &peer->mail, a, &a->ports[0], mail, error, error_size);
+    if (mail_failed)
+        return mail_failed;
     for (uint32_t i = 0; i < peer->qps_in_use; i++) {
         uint32_t number;
         memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
@@ -140,6 +150,7 @@ static void rc_close(struct fabric *fabric)
     struct rc *rc = rc_of(fabric);
     for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
         free(rc->peers[i].flights);
+    rc_mend_destroy(rc);
     rc_qps_destroy(rc);
     for (uint32_t i = 0; i < rc->rail_count; i++) {
         mr_deregister(rc->api, &rc->rails[i].mr);
@@ -235,6 +246,8 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         rc->psn = random & 0xffffff; /* a QP of an earlier job at the same number is not taken for this one */
         if (rc->peer_count)
             failed = rc_qps_create(rc, error, error_size);
+        if (rc->peer_count && !failed)
+            failed = rc_mend_create(rc, error, error_size);
     }
     if (!failed) {
         *out = &rc->fabric;
@@ -254,7 +267,7 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     const struct rc_rail *first = &rc->rails[0];
     const struct verbs_device *d = &first->device;
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-    uint8_t timeout = rc->options.timeout ? (uint8_t)rc->options.timeout : verbs_device_timeout(d);
+    uint8_t timeout = rc_timeout(rc, d);
     size_t used = 0;
     for (uint32_t i = 0; i < rc->rail_count && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);

@@ -1,0 +1,239 @@
+/* QPs that their own device has let down, as rxe does where its link goes down under what it sends: there is no route, and Linux 6.1's
+ * fails the QP for that, by its first retry at the latest, where a NIC would go on sending. Nothing has been lost: whoever sent keeps
+ * its requests until they are over, and each end knows which packet it waits for. So both ends start the QP anew and send what the
+ * other has not had, which keeps each put's "once" and each flag's order.
+ *
+ * How the ends meet: a mail QP to each peer, which is silent otherwise, and two words for each QP that the other end writes.
+ *
+ *     the end that fails                                             the other end
+ *     WAITING  until the port has been active for a while
+ *     STOPPED  QP in INIT, deaf; letter 0: "generation g+1, I wait for packet p"  -->  WAITING, then STOPPED, the same letter back
+ *     STARTED  puts before p' are over; RTR, RTS; letter 1: "send"  <-->  the same
+ *     WELL     once the other's letter 1 is there: sends the rest
+ *
+ * Both may fail at once: the letters say the same. Neither sends before the other listens. Packet numbers begin elsewhere in
+ * each generation. All of it ends within the time that the QP's own retries would take, or a second, or the QP is broken as it was. */
+#include "backends/verbs/rc_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LOOK_NS = 100000000, LEAST_NS = 1000000000 };
+enum { PSN_MASK = 0xffffff };
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+int rc_mend_create(struct rc *rc, char *error, size_t error_size)
+{
+    const struct verbs_device *d = &rc->rails[0].device;
+    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_LETTERS;
+    rc->mail = calloc(2 * words, sizeof *rc->mail);
+    if (!rc->mail)
+        return -ENOMEM;
+    errno = 0;
+    rc->mail_mr = rc->api->reg_mr(d->pd, rc->mail, 2 * words * sizeof *rc->mail,
+                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    int failed = rc->mail_mr ? 0 : errno ? errno : ENOMEM;
+    for (uint32_t i = 0; i < rc->peer_count && !failed; i++) {
+        struct rc_qp *mail = &rc->peers[i].mail;
+        mail->rail = &rc->rails[0];
+        mail->peer = i;
+        mail->qp = rc_qp_make(rc, mail->rail, RC_MAIL_DEPTH);
+        failed = mail->qp ? rc_qp_to_init(d, mail->qp) : errno ? errno : ENOMEM;
+    }
+    if (failed)
+        snprintf(error, error_size, "%s cannot make mail QPs: %s", d->name, strerror(abs(failed)));
+    return -abs(failed);
+}
+
+void rc_mend_destroy(struct rc *rc)
+{
+    for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
+        if (rc->peers[i].mail.qp)
+            rc->api->destroy_qp(rc->peers[i].mail.qp);
+    if (rc->mail_mr)
+        rc->api->dereg_mr(rc->mail_mr);
+    free(rc->mail);
+}
+
+/* How long the QP's retries would have gone on, or what the looks and the letters take. */
+static uint64_t patience(const struct rc *rc, const struct rc_rail *rail)
+{
+    uint64_t retries = (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
+    return retries > LEAST_NS ? retries : LEAST_NS;
+}
+
+static void give_up(struct rc *rc, struct rc_qp *q, const char *why)
+{
+    char detail[160];
+    const char *event = q->rail->device.event;
+    snprintf(detail, sizeof detail, "%s; %s", rc->api->wc_status_str(IBV_WC_LOC_QP_OP_ERR), event[0] ? event : why);
+    rc_break(rc, q, q->put_retired, IBV_WC_LOC_QP_OP_ERR, detail);
+}
+
+static void begin(const struct rc *rc, struct rc_qp *q)
+{
+    q->mend = RC_WAITING;
+    q->looked = now_ns();
+    q->deadline = q->looked + patience(rc, q->rail);
+    q->seen_active = 0;
+}
+
+int rc_mend_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
+{
+    const struct rc_peer *peer = &rc->peers[q->peer];
+    if (q->mend != RC_WELL)
+        return 1;
+    if (why != IBV_WC_LOC_QP_OP_ERR || q->rail->device.port_attr.link_layer != IBV_LINK_LAYER_ETHERNET ||
+        !rc->options.mend || !peer->mail_to || peer->broken)
+        return 0;
+    begin(rc, q);
+    return 1;
+}
+
+static int active(const struct rc *rc, const struct rc_rail *rail)
+{
+    struct ibv_port_attr port;
+    return !verbs_query_port(rc->api, rail->device.context, rail->device.port, &port) && port.state == IBV_PORT_ACTIVE;
+}
+
+/* At two looks, the first a while after the failure: the port goes down after the route and comes up before it. */
+static int steady(const struct rc *rc, struct rc_qp *q)
+{
+    uint64_t now = now_ns();
+    if (now - q->looked < LOOK_NS)
+        return 0;
+    q->looked = now;
+    q->seen_active = active(rc, q->rail) && active(rc, &rc->rails[0]) ? q->seen_active + 1 : 0;
+    return q->seen_active > 1;
+}
+
+/* ---- a letter each way ---- */
+
+static int send_letter(struct rc *rc, struct rc_qp *q, int letter, uint32_t psn)
+{
+    struct rc_peer *peer = &rc->peers[q->peer];
+    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_LETTERS;
+    uint64_t *word = &rc->mail[words + (size_t)q->index * RC_LETTERS + (size_t)letter];
+    *word = (uint64_t)q->generation << 32 | psn;
+    struct ibv_sge sge = {.addr = (uintptr_t)word, .length = sizeof *word, .lkey = rc->mail_mr->lkey};
+    uint64_t at = (q->index % rc->qps_per_peer) * RC_LETTERS + (uint32_t)letter;
+    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)RC_MAIL << 32 | q->peer,
+                                   .sg_list = &sge,
+                                   .num_sge = 1,
+                                   .opcode = IBV_WR_RDMA_WRITE,
+                                   .send_flags = IBV_SEND_SIGNALED,
+                                   .wr.rdma = {peer->mail_to + at * sizeof *word, peer->mail_rkey}};
+    return ibv_post_send(peer->mail.qp, &wr, &bad);
+}
+
+/* ---- the steps of a QP ---- */
+
+static void stop(struct rc *rc, struct rc_qp *q)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    struct ibv_qp_init_attr made;
+    rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE); /* it may be there */
+    int failed = rc->api->query_qp(q->qp, &attr, IBV_QP_RQ_PSN, &made);
+    uint32_t waits_for = attr.rq_psn & PSN_MASK;
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RESET};
+    if (!failed)
+        failed = rc->api->modify_qp(q->qp, &attr, IBV_QP_STATE);
+    if (!failed)
+        failed = rc_qp_to_init(&q->rail->device, q->qp);
+    q->generation++;
+    q->mend = RC_STOPPED;
+    if (failed || send_letter(rc, q, 0, waits_for))
+        give_up(rc, q, "it cannot be started anew");
+}
+
+/* Packets of this generation before the oldest write that is not over. */
+static uint64_t packets_over(const struct rc *rc, const struct rc_qp *q)
+{
+    if (q->wr_retired == q->wr_queued)
+        return q->packets;
+    const struct rc_slot *slot = &q->slots[q->wr_retired % rc->depth];
+    return slot->packets - mk_ceil_div(slot->sge.length, q->mtu);
+}
+
+/* The puts of which the peer has had every packet are over. 0, or -EPROTO where it says what cannot be. */
+static int settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
+{
+    uint64_t over = packets_over(rc, q), span = q->packets - over, wr = q->wr_retired, number = q->put_retired;
+    uint32_t came = (peer_waits_for - rc_first_psn(rc->psn, q->generation - 1) - (uint32_t)over) & PSN_MASK;
+    if (span > PSN_MASK / 2 || came > span)
+        return -EPROTO;
+    for (; number != q->put_queued; number++) {
+        wr += q->puts[number % rc->depth].wrs;
+        if (q->slots[(wr - 1) % rc->depth].packets - over > came)
+            break;
+    }
+    rc_retire(rc, q, number, 0);
+    return 0;
+}
+
+static void start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
+{
+    char error[160];
+    int failed = settle(rc, q, peer_waits_for);
+    if (!failed)
+        failed = rc_qp_start(rc, q, error, sizeof error);
+    q->mend = RC_STARTED;
+    if (failed || send_letter(rc, q, 1, 0))
+        give_up(rc, q, "it cannot be started anew");
+}
+
+/* What is not over is sent again, under the new generation's numbers. */
+static void resume(struct rc *rc, struct rc_qp *q)
+{
+    uint64_t number = q->put_retired, left = 0;
+    q->packets = 0;
+    for (uint64_t wr = q->wr_retired; wr != q->wr_queued; wr++, left--) {
+        struct rc_slot *slot = &q->slots[wr % rc->depth];
+        if (!left)
+            left = q->puts[number++ % rc->depth].wrs;
+        slot->wr.wr_id = rc_wr_id(q, number - 1);
+        slot->packets = q->packets += mk_ceil_div(slot->sge.length, q->mtu);
+        slot->wr.next = wr + 1 == q->wr_queued ? NULL : &q->slots[(wr + 1) % rc->depth].wr;
+    }
+    q->wr_posted = q->wr_retired;
+    q->mend = RC_WELL;
+    rc->mended++;
+    rc_post(rc, q);
+}
+
+static void step(struct rc *rc, struct rc_qp *q)
+{
+    const uint64_t *letters = &rc->mail[(size_t)q->index * RC_LETTERS];
+    uint64_t waits_for = __atomic_load_n(&letters[0], __ATOMIC_ACQUIRE), send = __atomic_load_n(&letters[1], __ATOMIC_ACQUIRE);
+    int told = waits_for >> 32 == q->generation + 1;
+    if (q->broken || (q->mend == RC_WELL && !told))
+        return;
+    if (q->mend == RC_WELL)
+        begin(rc, q);
+    if (q->mend == RC_WAITING && (told || steady(rc, q)))
+        stop(rc, q);
+    if (q->mend == RC_STOPPED && waits_for >> 32 == q->generation)
+        start(rc, q, (uint32_t)waits_for);
+    if (q->mend == RC_STARTED && send >> 32 == q->generation)
+        resume(rc, q);
+    if (q->mend != RC_WELL && rc->peers[q->peer].mail_broken)
+        give_up(rc, q, "the peer cannot be told");
+    else if (q->mend != RC_WELL && now_ns() > q->deadline)
+        give_up(rc, q, "it was not mended in time");
+}
+
+void rc_mend_step(struct rc *rc)
+{
+    for (uint32_t i = 0; i < rc->peer_count; i++)
+        for (uint32_t j = 0; j < rc->peers[i].qps_in_use; j++)
+            step(rc, &rc->peers[i].qps[j]);
+}

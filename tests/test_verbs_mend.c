@@ -1,0 +1,220 @@
+/* A QP that its own device lets down is mended by both ends, wherever in its work that happens and though both may be let down at
+ * once: each put comes once, its bytes before its flag, and completes in order; one that cannot be mended fails in time. */
+#include "backends/verbs/rc_state.h"
+#include "tests/helpers/verbs_pair.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+enum { DATA = 16 << 20, FLAGS = PAIR_FLAG_BYTES / 8, PLACE = DATA / 2 / FLAGS };
+
+static int softnic_set(const char *options)
+{
+    char error[256];
+    struct verbs_api api;
+    if (verbs_api_open(&api, VERBS_SOFT, error, sizeof error))
+        return -1;
+    void *library = dlopen(api.path, RTLD_NOW | RTLD_NOLOAD);
+    int (*configure)(const char *) = NULL;
+    void *symbol = library ? dlsym(library, "softnic_configure") : NULL;
+    memcpy(&configure, &symbol, sizeof symbol);
+    return configure ? configure(options) : -1;
+}
+
+static int setup(void **state)
+{
+    return softnic_set("link=roce,fail-wr=none");
+}
+
+static uint64_t mended(const struct pair_rank *r)
+{
+    return ((const struct rc *)(const void *)r->fabric)->mended;
+}
+
+static int mending(const struct pair_rank *r)
+{
+    const struct rc *rc = (const struct rc *)(const void *)r->fabric;
+    int found = 0;
+    for (uint32_t i = 0; i < rc->qps_per_peer; i++)
+        found |= rc->qps[i].mend != RC_WELL;
+    return found;
+}
+
+/* A stream of puts one way. Put n has flag and place n modulo FLAGS; the receiver takes a flag by setting it to 0, so one that
+ * comes twice is seen again. */
+struct stream {
+    struct pair_rank *from, *to;
+    uint32_t peer;
+    uint64_t next, over, taken;
+    unsigned seed;
+};
+
+static uint64_t bytes_of(uint64_t n)
+{
+    static const uint64_t sizes[] = {0, 16, 4096, 4112, 16, 8192, PLACE};
+    return sizes[n * 7 / 5 % 7];
+}
+
+static void send_some(struct stream *s, uint64_t puts)
+{
+    for (int burst = rand_r(&s->seed) % 24; burst >= 0 && s->next < puts && s->next - s->taken < FLAGS - 1; burst--) {
+        uint64_t n = s->next, bytes = bytes_of(n), at = n % FLAGS;
+        struct fabric_put put = {.peer = s->peer,
+                                 .flag = (uint32_t)at,
+                                 .value = n + 1,
+                                 .cookie = n,
+                                 .bytes = bytes,
+                                 .source = PAIR_FLAG_BYTES + at * PLACE,
+                                 .destination = PAIR_FLAG_BYTES + DATA / 2 + at * PLACE};
+        uint64_t *source = (uint64_t *)(void *)(s->from->heap + put.source);
+        if (s->next - s->over >= FLAGS - 1)
+            break; /* its source is still being read */
+        if (bytes)
+            source[0] = n, source[bytes / 8 - 1] = ~n;
+        int rc = s->from->fabric->ops->put(s->from->fabric, &put);
+        if (rc == -EAGAIN)
+            break;
+        assert_int_equal(rc, 0);
+        s->next++;
+    }
+    assert_int_equal(s->from->fabric->ops->flush(s->from->fabric), 0);
+}
+
+static void collect(struct stream *s)
+{
+    struct fabric_completion c[16];
+    int got = s->from->fabric->ops->poll(s->from->fabric, c, 16);
+    for (int i = 0; i < got; i++) {
+        if (c[i].status)
+            fail_msg("put %d: %s", (int)c[i].cookie, c[i].detail);
+        assert_int_equal(c[i].cookie, s->over++);
+    }
+}
+
+/* Flags may come in any order; within one cell in their own. */
+static void take(struct stream *s, uint64_t *cells)
+{
+    for (uint64_t i = 0; i < FLAGS; i++) {
+        uint64_t value = __atomic_exchange_n(pair_flag(s->to, (uint32_t)i), 0, __ATOMIC_ACQUIRE);
+        if (!value)
+            continue;
+        uint64_t n = value - 1, bytes = bytes_of(n);
+        const uint64_t *data = (const uint64_t *)(const void *)(s->to->heap + PAIR_FLAG_BYTES + DATA / 2 + i * PLACE);
+        if (n != cells[i] * FLAGS + i)
+            fail_msg("flag %d says put %d, not %d: it came again, or was passed", (int)i, (int)n, (int)(cells[i] * FLAGS + i));
+        if (bytes && (data[bytes / 8 - 1] != ~n || (bytes > 8 && data[0] != n)))
+            fail_msg("put %d: its flag came before its bytes", (int)n);
+        cells[i]++;
+    }
+    for (; cells[s->taken % FLAGS] > s->taken / FLAGS; s->taken++)
+        ;
+}
+
+static void run(const char *options, uint64_t puts, int failures)
+{
+    struct pair_rank r[2];
+    assert_int_equal(pair_open(r, DATA, options), 0);
+    struct stream s[2] = {{.from = &r[0], .to = &r[1], .peer = 1, .seed = 1}, {.from = &r[1], .to = &r[0], .peer = 0, .seed = 2}};
+    uint64_t cells[2][FLAGS] = {{0}}, end = pair_now() + 60000000000ull;
+    unsigned seed = 5;
+    int made = 0;
+    while (s[0].taken < puts || s[1].taken < puts || s[0].over < puts || s[1].over < puts || mending(&r[0]) || mending(&r[1])) {
+        if (pair_now() > end)
+            fail_msg("puts %d and %d of %d came, %d and %d are over", (int)s[0].taken, (int)s[1].taken, (int)puts, (int)s[0].over,
+                     (int)s[1].over);
+        int fail = made < failures && s[0].taken > puts * (uint64_t)made / (uint64_t)failures && !mending(&r[0]) && !mending(&r[1]);
+        if (fail) { /* one of the next requests of one rank, or of both; not of those by which the ends tell each other */
+            char text[64];
+            snprintf(text, sizeof text, "fail-wr=%d:LOC_QP_OP_ERR,only=%s", 1 + rand_r(&seed) % 8,
+                     made % 3 == 2 ? "all" : made % 3 ? "soft1" : "soft0");
+            assert_int_equal(softnic_set(text), 0);
+            made++;
+        }
+        for (int i = 0; i < 2; i++)
+            send_some(&s[i], puts);
+        if (fail)
+            assert_int_equal(softnic_set("fail-wr=none"), 0);
+        for (int i = 0; i < 2; i++) {
+            collect(&s[i]);
+            take(&s[i], cells[i]);
+        }
+    }
+    print_message("%s: %d failures, %d and %d QPs mended\n", options, made, (int)mended(&r[0]), (int)mended(&r[1]));
+    assert_int_equal(mended(&r[0]), mended(&r[1]));
+    assert_true(mended(&r[0]) >= (uint64_t)failures / 4); /* not each finds a request */
+    for (int i = 0; i < 2; i++)
+        pair_rank_close(&r[i]);
+}
+
+static void test_mended(void **state)
+{
+    run("qps=1,timeout=17", 3000, 12);
+    run("qps=2,timeout=17,max_message=4096,mtu=256,depth=64", 3000, 12);
+}
+
+static void test_one_of_two_devices(void **state)
+{
+    pair_devices = 2;
+    run("qps=1,timeout=17", 3000, 12);
+    pair_devices = 1;
+}
+
+/* The first put that fails, of those of rank 0 while `polled` ranks work; NULL: none in a second, in four where rank 1 does not. */
+static const char *first_failure(const char *options, int polled, uint64_t *ms)
+{
+    static struct fabric_completion c;
+    struct pair_rank r[2];
+    assert_int_equal(pair_open(r, DATA, options), 0);
+    assert_int_equal(softnic_set("fail-wr=3:LOC_QP_OP_ERR"), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        struct fabric_put put = {.peer = 1, .flag = (uint32_t)i, .value = 1, .source = 4096, .destination = 4096, .bytes = 64};
+        assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), 0);
+    }
+    r[0].fabric->ops->flush(r[0].fabric);
+    uint64_t begin = pair_now();
+    int got = 0;
+    c.status = 0;
+    while (!c.status && pair_now() < begin + (polled > 1 ? 1 : 4) * 1000000000ull) {
+        got += r[0].fabric->ops->poll(r[0].fabric, &c, 1);
+        if (polled > 1)
+            got += r[1].fabric->ops->poll(r[1].fabric, &c, 0);
+    }
+    *ms = (pair_now() - begin) / 1000000;
+    assert_int_equal(softnic_set("fail-wr=none"), 0);
+    for (int i = 0; i < 2; i++)
+        pair_rank_close(&r[i]);
+    return c.status ? c.detail : NULL;
+}
+
+static void test_what_stays_broken(void **state)
+{
+    uint64_t ms;
+    const char *detail = first_failure("qps=1,timeout=17", 2, &ms);
+    if (detail)
+        fail_msg("%s", detail);
+    detail = first_failure("qps=1,mend=0", 2, &ms);
+    assert_string_equal(detail, "local QP operation error");
+    assert_true(ms < 500);
+    /* The other end does not answer: as long as four tries of 268 ms. */
+    detail = first_failure("qps=1,timeout=16,retry=3", 1, &ms);
+    assert_non_null(detail);
+    assert_non_null(strstr(detail, "local QP operation error"));
+    assert_in_range(ms, 1073, 3000);
+    /* InfiniBand's devices keep their QPs when a link goes down: there the error is another one. */
+    assert_int_equal(softnic_set("link=ib"), 0);
+    assert_string_equal(first_failure("qps=1", 2, &ms), "local QP operation error");
+    assert_int_equal(softnic_set("link=roce"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mended),
+        cmocka_unit_test(test_one_of_two_devices),
+        cmocka_unit_test(test_what_stays_broken),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
