@@ -9,7 +9,7 @@ build=$(cd "${BUILD:-build}" && pwd)
 mkernel=$build/mkernel
 life=${LIMIT:-560} # seconds, of the machines: nothing outlives a test that is killed
 operators="ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention"
-checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up cable_out_and_in retries_as_asked link_stays_down"
+checks="boot control_write_bw $(printf 'operator_%s ' $operators) puts_reach_write_bw traces_merge mtu_1024 lossy_link receiver_down_and_up sender_down_and_up link_down_and_up cable_out_and_in retries_as_asked link_stays_down"
 
 [ -z "${NATIVE:-}" ] || {
     check_skip_all "NATIVE=1: this machine's own device is tested by test_rxe_one.sh; two nodes take virtual machines" $checks
@@ -166,16 +166,56 @@ check_lossy_link() {
 packets='packets() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }; more() { local begin=$(packets); until [ $(($(packets) - begin)) -ge $1 ]; do sleep 0.1; done; }'
 flowing="$packets; more 60"
 flowed="sleep 0.5; $packets; more 50"
+listens="until ss -Hltn | grep -q :18600; do sleep 0.1; done"
 
-# The receiver's link goes down for a second under puts; their bytes are checked at the end.
+# The link of a node goes down for a second under puts from node 0 to node 1, whose bytes are checked at the end. NODE
+puts_with_link_down() {
+    local fault server client status
+    vm_start 1 90 "$mkernel bench fabric --server --nic rxe0 --port 18600 --timeout 60"
+    server=$vm_job
+    vm_run 1 20 "$listens" || { echo "no server"; return 1; }
+    vm_start "$1" 90 "$flowing; ip link set eth0 down; sleep 1; ip link set eth0 up; $flowed"
+    fault=$vm_job
+    vm_start 0 90 "$mkernel bench fabric --client 10.77.0.2 --nic rxe0 --port 18600 --timeout 60 --test bw --size 262144 --iters 400"
+    client=$vm_job
+    vm_wait "$client"
+    status=$?
+    vm_wait "$server"
+    echo "-- client: status $status, server: $?"
+    cat "$vm_work/$client.out" "$vm_work/$server.out"
+    vm_wait "$fault" || { echo "the link was not down while puts were under way"; return 1; }
+    return "$status"
+}
+
+# A receiver whose link is down only falls silent.
 check_receiver_down_and_up() {
-    local job
-    vm_start 1 90 "$flowing; ip link set eth0 down; sleep 1; ip link set eth0 up; $flowed"
+    puts_with_link_down 1
+}
+
+# A sender's driver (Linux 6.1's rxe) fails its QPs, or stops them without a word: both ends mend them.
+check_sender_down_and_up() {
+    puts_with_link_down 0
+}
+
+# The link of node 1 goes down for a second, three times, while all ranks work, until that has let a QP of theirs down: a mended QP's packet
+# numbers begin a quarter of all further on.
+check_link_down_and_up() {
+    local job status
+    vm_start 1 120 "$flowing
+        numbers() { rdma res show qp | sed -n 's/.* lqpn \([0-9]*\) .*type RC .* rq-psn \([0-9]*\) .*/\1 \2/p' | sort; }
+        for i in 1 2 3 4 5 6; do
+            numbers >/dev/shm/before
+            ip link set eth0 down
+            sleep 1
+            ip link set eth0 up
+            $flowed
+            numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"are mended\"; exit !n}' && exit
+        done"
     job=$vm_job
-    both 90 "$patience; retry $mkernel bench fabric --client 10.77.0.2 --nic rxe0 --timeout 60 --test bw --size 262144 --iters 400" \
-        "$mkernel bench fabric --server --nic rxe0 --timeout 60"
-    local status=$?
-    vm_wait "$job" || { echo "the link was not down while puts were under way"; return 1; }
+    ranks "${run/512,16,128 --iters 3/512,16,512 --iters 60}" 150
+    status=$?
+    vm_wait "$job" || { cat "$vm_work/$job.out"; echo "no QP was let down while ranks worked: this proved nothing"; return 1; }
+    cat "$vm_work/$job.out"
     return $status
 }
 
@@ -212,7 +252,7 @@ check_retries_as_asked() {
     for retry in 1 6; do
         vm_start 1 60 "$mkernel bench fabric --server --nic rxe0 --port 18600 --timeout 20"
         job=$vm_job
-        vm_run 1 20 "until ss -Hltn | grep -q :18600; do sleep 0.1; done" || { echo "no server"; return 1; }
+        vm_run 1 20 "$listens" || { echo "no server"; return 1; }
         vm_start 0 60 "$mkernel bench fabric --client 10.77.0.2 --nic rxe0 --port 18600 --timeout 20 --verbs timeout=17,retry=$retry --test bw --size 262144 --iters 100000"
         client=$vm_job
         vm_run 1 60 "$flowing" || { echo "no packets came"; return 1; }
