@@ -165,7 +165,7 @@ $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 # run.sh keeps a log beside each program, so these stand in the build folder too.
 $(BUILD)/tests/%.sh: tests/%.sh
 	@mkdir -p $(@D)
-	@printf '#!/bin/sh\n# LIMIT=600\n# ALONE\nBUILD=$(BUILD) LIMIT=590 exec bash $< "$$@"\n' >$@ && chmod +x $@
+	@printf '#!/bin/sh\n# LIMIT=900\n# ALONE\nBUILD=$(BUILD) LIMIT=890 exec bash $< "$$@"\n' >$@ && chmod +x $@
 
 # ---- what a person runs ----
 

@@ -73,7 +73,7 @@ check_boot() {
     vm_boot 0 $life "stream,id=net,server=on,addr.type=unix,addr.path=$wire"
     for _ in $(seq 100); do [ -S "$wire" ] && break; sleep 0.1; done
     vm_boot 1 $life "stream,id=net,server=off,addr.type=unix,addr.path=$wire"
-    vm_ready 0 100 && vm_ready 1 60 && both 20 "ip -br addr show eth0; rdma link show rxe0/1 | grep ACTIVE" "rdma link show rxe0/1 | grep ACTIVE"
+    vm_ready 0 200 && vm_ready 1 100 && both 20 "ip -br addr show eth0; rdma link show rxe0/1 | grep ACTIVE" "rdma link show rxe0/1 | grep ACTIVE"
 }
 
 # Its own timeout of 67 ms is shorter than an acknowledgement takes here, and rxe of Linux 6.1 breaks a QP that resends early.
@@ -197,26 +197,26 @@ check_sender_down_and_up() {
     puts_with_link_down 0
 }
 
-# The link of node 1 goes down for a second, three times, while all ranks work, until that has let a QP of theirs down: a mended QP's packet
-# numbers begin a quarter of all further on.
+# The link of node 1 goes down for two seconds under all ranks. Its own are held up first until all has come that they wait for, so that what they
+# do next is to send; a burst of launches waits for nobody between them. That their QPs were let down and mended shows in the packet numbers, which begin a quarter of all further on.
 check_link_down_and_up() {
     local job status
-    vm_start 1 120 "$flowing
+    vm_start 1 90 "$packets; more 400
         numbers() { rdma res show qp | sed -n 's/.* lqpn \([0-9]*\) .*type RC .* rq-psn \([0-9]*\) .*/\1 \2/p' | sort; }
-        for i in 1 2 3 4 5 6; do
-            numbers >/dev/shm/before
-            ip link set eth0 down
-            sleep 1
-            ip link set eth0 up
-            $flowed
-            numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"are mended\"; exit !n}' && exit
-        done"
+        busybox killall -STOP mkernel && sleep 1
+        numbers >/dev/shm/before
+        ip link set eth0 down
+        busybox killall -CONT mkernel && sleep 2
+        ip link set eth0 up
+        $flowed
+        numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"were mended\"; exit !n}'"
     job=$vm_job
-    ranks "${run/512,16,128 --iters 3/512,16,512 --iters 60}" 150
+    ranks "${run/512,16,128 --iters 3/512,16,512 --iters 12 --burst 12}" 150
     status=$?
-    vm_wait "$job" || { cat "$vm_work/$job.out"; echo "no QP was let down while ranks worked: this proved nothing"; return 1; }
+    vm_wait "$job"
+    echo "-- the link: status $?"
     cat "$vm_work/$job.out"
-    return $status
+    grep -q '^[1-9].* were mended$' "$vm_work/$job.out" && return $status
 }
 
 # The cable of one node is out for a second while all ranks work; both of its ways are cut.

@@ -46,7 +46,7 @@ node() {
 
 check_boot() {
     vm_boot 0 "${LIMIT:-560}" hubport,id=net,hubid=0
-    vm_ready 0 100 && node 20 "rdma link show rxe0/1 | grep ACTIVE"
+    vm_ready 0 200 && node 20 "rdma link show rxe0/1 | grep ACTIVE"
 }
 
 # A laptop after its start: the module is on its disk and no more. What is advised is done as it stands there, line by line. The machine's root
