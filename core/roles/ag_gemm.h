@@ -12,7 +12,11 @@
  *   compute      takes its own shard first, then shards in the order in which they arrive
  * A rank pushes to `width` peers at once, chunk by chunk, so that many shards arrive side by side, and compute takes chunk 0
  * of each, then chunk 1. The last chunks come in slices of their columns: a tile needs no slice before it has multiplied
- * those before. Bytes: every rank receives (W - 1) / W of A once; over the network it receives (nodes - 1) shards.
+ * those before.
+ *
+ * Minimum bytes: every rank multiplies W shards of A and has one, so W - 1 come to it. The (nodes - 1) gpus shards of other
+ * nodes must each enter this node once, and rails share them evenly: (nodes - 1) into a rank over the network; what its rail does
+ * not bring comes over NVLink, nodes (gpus - 1) shards. The schedule moves exactly these.
  *
  * Flags of a rank: arrival[shard][chunk][slice]. */
 #ifndef MK_ROLES_AG_GEMM_H

@@ -9,11 +9,13 @@
  *   inter_send   packs the tokens that have an expert on another node and puts them along the rail: each once per node,
  *                however many experts it has there
  *
- * Minimum bytes, which depend on the ids: a token crosses once to each other node where it has an expert (on its own rail),
- * and moves over NVLink once for each expert on another rank of the node where it is. To those come ids, rounded up to 16
- * bytes a rank: each rank receives (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. Weights, where an operator
- * has them, go with the ids along the rail and not over NVLink: whoever adds a token's rows on another node is the one who got
- * it from there.
+ * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an expert, and does so once, on
+ * its own rail. To those come ids, rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the network,
+ * (gpus - 1) nodes over NVLink. That is what having no host step and no second exchange costs: 2 k / H of what tokens take.
+ * Weights, where an operator has them, go with the ids along the rail and not over NVLink: whoever adds a token's rows on
+ * another node is the one who got it from there. Over NVLink a token moves once for each expert on another rank of the node
+ * where it is. The least would be once for each such rank; that would take another step, on the expert's rank, for the tokens
+ * that have two experts there (8 of 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch before every rank's ids
  * are here, and who has sent its ids of a launch has ended the one before, in which it read, forwarded and received
