@@ -76,6 +76,19 @@ static void test_directory_in_the_way(void **state)
     assert_int_equal(partials(), 0);
 }
 
+/* As root the rename would put a file in a device's place. */
+static void test_pipe_in_the_way(void **state)
+{
+    char error[512];
+    struct stat st;
+    assert_int_equal(mkfifo(parts_path("pipe.db"), 0600), 0);
+    assert_int_equal(store(parts_path("pipe.db"), error, sizeof error), -EEXIST);
+    assert_sentence(error, "pipe");
+    assert_int_equal(partials(), 0);
+    assert_true(stat(parts_path("pipe.db"), &st) == 0 && S_ISFIFO(st.st_mode));
+    assert_int_equal(unlink(parts_path("pipe.db")), 0);
+}
+
 /* A size limit stands for a full disk at every size, from the first page on. */
 static void test_file_limit(void **state)
 {
@@ -240,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_no_directory),
         cmocka_unit_test(test_read_only_directory),
         cmocka_unit_test(test_directory_in_the_way),
+        cmocka_unit_test(test_pipe_in_the_way),
         cmocka_unit_test(test_file_limit),
         cmocka_unit_test(test_dev_full),
         cmocka_unit_test(test_every_write),

@@ -97,8 +97,8 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
 {
     size_t length = strlen(path) + 32;
     struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) { /* the rename would put a file in a device's place */
-        snprintf(error, size, "the trace could not be written to '%s': that is no regular file", path);
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) { /* a rename would take its place */
+        snprintf(error, size, "the trace could not be written to '%s': that is a device, pipe or socket", path);
         return -EEXIST;
     }
     char *temporary = malloc(length);
