@@ -27,39 +27,44 @@ struct arguments {
     uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
 };
 
+/* Headings of the help. */
+#define ENDS "the two ends"
+#define PUTS "what is measured"
+#define RESULTS "results"
+
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",
-     "NICs that may be used. Default: real ones that are up, else soft", .max = 255},
+     "NICs that may be used. Default: real ones that are up, else soft", .max = 255, .group = ENDS},
     {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME,...",
-     "the other process's NICs on this machine. Default: as --nic", .max = 255},
+     "the other process's NICs on this machine. Default: as --nic", .max = 255, .group = ENDS},
     {"rails", OPTION_NUMBERS, AT(rails), "N", "NICs of each end, over which puts are spread. Default 1", 1,
-     NIC_RAILS_MAX},
+     NIC_RAILS_MAX, .group = ENDS},
     {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words,
-     .word_count = 3},
+     .word_count = 3, .group = PUTS},
     {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16,
-     256 << 20},
-    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20},
-    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20},
+     256 << 20, .group = PUTS},
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20, .group = PUTS},
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20, .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
      "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
      "latency 20 to 1000",
-     1, 10000000},
-    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096},
+     1, 10000000, .group = PUTS},
+    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096, .group = PUTS},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs", .words = fabric_words,
-     .word_count = 2},
+     .word_count = 2, .group = ENDS},
     {"efa", OPTION_TEXT, AT(efa), "K=V,...", "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...",
-     .max = 255},
+     .max = 255, .group = ENDS},
     {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
-     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255},
+     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255, .group = ENDS},
     {"server", OPTION_FLAG, AT(server), NULL,
-     "wait for a client on --port instead of starting both ends here"},
-    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255},
-    {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535},
+     "wait for a client on --port instead of starting both ends here", .group = ENDS},
+    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255, .group = ENDS},
+    {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535, .group = ENDS},
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
-     86400000000000ull},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095},
-    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
+     86400000000000ull, .group = ENDS},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095, .group = RESULTS},
+    {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
 };
 
 static const struct option_table table = {

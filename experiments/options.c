@@ -310,18 +310,36 @@ static void print_wrapped(FILE *out, const char *text, int indent, int width)
     fputc('\n', out);
 }
 
+static void print_option(FILE *out, const struct option_spec *s)
+{
+    char head[64];
+    snprintf(head, sizeof head, "--%s%s%s", s->name, s->value ? " " : "", s->value ? s->value : "");
+    int wide = strlen(head) > 22;
+    fprintf(out, "  %-22s%s%*s", head, wide ? "\n" : "  ", wide ? 26 : 0, "");
+    print_wrapped(out, s->help, 26, 104);
+}
+
+static int same_group(const struct option_spec *a, const struct option_spec *b)
+{
+    return a->group && b->group ? !strcmp(a->group, b->group) : a->group == b->group;
+}
+
 void options_help(const struct option_table *table, FILE *out)
 {
+    uint64_t printed = 0;
     fprintf(out, "usage: mkernel %s\n\n%s\n\n", table->usage, table->about);
-    for (size_t i = 0; i < table->count; i++) {
-        const struct option_spec *s = &table->specs[i];
-        char head[64];
-        snprintf(head, sizeof head, "--%s%s%s", s->name, s->value ? " " : "", s->value ? s->value : "");
-        int wide = strlen(head) > 22;
-        fprintf(out, "  %-22s%s%*s", head, wide ? "\n" : "  ", wide ? 26 : 0, "");
-        print_wrapped(out, s->help, 26, 104);
+    for (size_t i = 0; i < table->count; i++) { /* groups in the order in which they first appear */
+        if (printed >> i & 1)
+            continue;
+        if (table->specs[i].group)
+            fprintf(out, "%s%s\n", i ? "\n" : "", table->specs[i].group);
+        for (size_t j = i; j < table->count; j++)
+            if (same_group(&table->specs[i], &table->specs[j])) {
+                print_option(out, &table->specs[j]);
+                printed |= (uint64_t)1 << j;
+            }
     }
-    fprintf(out, "  %-22s  this text\n", "--help");
+    fprintf(out, "%s  %-22s  this text\n", table->count && table->specs[0].group ? "\n" : "", "--help");
     if (table->examples)
         fprintf(out, "\nexamples:\n%s", table->examples);
 }

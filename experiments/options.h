@@ -31,6 +31,7 @@ struct option_spec {
     const char *const *words; /* OPTION_WORD */
     unsigned word_count;
     uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */
+    const char *group; /* the heading in the help under which it stands with others; NULL: none */
 };
 
 struct option_table {

@@ -12,6 +12,14 @@
 #define ATTENTION RUN_ATTENTION
 #define MOE RUN_MOE
 
+/* Headings of the help. */
+#define PROBLEM "the problem"
+#define MACHINE "ranks and network"
+#define PLAN "the plan (what is not given it chooses; run and bench print it)"
+#define SEARCH "the search"
+#define LAUNCHES "launches"
+#define RESULTS "results"
+
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
 static const char *const layouts[] = {"kn", "nk"};
@@ -31,78 +39,78 @@ struct parsed {
 #define JOB_SPECS                                                                                                    \
     {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                  \
      "elements. ag_gemm: A [M,K] is sharded by rows, each rank's B is [K,N]; gemm_rs, gemm_ar: each rank's A is "    \
-     "[M,K] and B [K,N]. Default: what suits the executor",                                                          \
-     1, UINT32_MAX, 3, .contexts = GEMMS},                                                                           \
-    {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS}, \
+     "[M,K] and B [K,N]. Default: 256 a rank,512,512 on the host; 8192,8192,8192 on GPUs, what ranks share in parts",                                                          \
+     1, UINT32_MAX, 3, .contexts = GEMMS, .group = PROBLEM},                                                                           \
+    {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS, .group = MACHINE}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
-     1, MK_MAX_LOCAL},                                                                                               \
+     1, MK_MAX_LOCAL, .group = MACHINE},                                                                                               \
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",    \
-     .words = execs, .word_count = 2},                                                                               \
+     .words = execs, .word_count = 2, .group = MACHINE},                                                                               \
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD (host). Default verbs",        \
-     .words = fabrics, .word_count = 2},                                                                             \
+     .words = fabrics, .word_count = 2, .group = MACHINE},                                                                             \
     {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME,...",                                                                 \
      "NICs that may be used: ranks take the nearest of them. Default: all real devices that are up, else soft (no "  \
-     "RDMA hardware needed)", .max = 255},                                                                           \
+     "RDMA hardware needed)", .max = 255, .group = MACHINE},                                                                           \
     {"rails", OPTION_NUMBERS, AT(o.rails), "N",                                                                      \
      "NICs of each rank, over which its chunks are spread. Default: as many as each GPU has for itself", 1,          \
-     NIC_RAILS_MAX},                                                                                                 \
+     NIC_RAILS_MAX, .group = MACHINE},                                                                                                 \
     {"verbs", OPTION_TEXT, AT(o.verbs), "KEY=VALUE,...",                                                             \
-     "of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... Default: MK_VERBS (docs/NETWORK.md)", .max = 255}, \
+     "of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... Default: MK_VERBS (docs/NETWORK.md)", .max = 255, .group = MACHINE}, \
     {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
-     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE},                                                    \
+     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE, .group = PROBLEM},                                                    \
     {"tuning", OPTION_TEXT, AT(o.tuning), "FILE|none",                                                               \
      "the file of tuned plans, which the plan takes its defaults from where none of its options is given; none: its " \
-     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .contexts = GEMMS},                           \
+     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .contexts = GEMMS, .group = PLAN},                           \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench), 20 of each plan (tune)", 1, \
-     1000000},                                                                                                       \
-    {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX},                     \
-    {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run"},                         \
+     1000000, .group = LAUNCHES},                                                                                                       \
+    {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX, .group = PROBLEM},                     \
+    {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run", .group = PROBLEM},                         \
     {"timeout", OPTION_SECONDS, AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10", 10000000,            \
-     3600000000000ull}
+     3600000000000ull, .group = MACHINE}
 #define OTHER_SPECS                                                                                                  \
     {"attention", OPTION_NUMBERS, AT(o.attention), "B,S,H,G,D",                                                      \
-     "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128). Default: what "     \
-     "suits the executor",                                                                                           \
-     1, UINT32_MAX, 5, .contexts = ATTENTION},                                                                       \
-    {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION},                   \
+     "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128). Default: "          \
+     "1,128 a rank,4,2,64 on the host; 1,4096 a rank,16,16,128 on GPUs",                                                                                           \
+     1, UINT32_MAX, 5, .contexts = ATTENTION, .group = PROBLEM},                                                                       \
+    {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION, .group = PROBLEM},                   \
     {"moe", OPTION_NUMBERS, AT(o.moe), "T,H,I,E,K",                                                                  \
      "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), experts of all ranks, "  \
      "experts of a token. "                                                                                          \
-     "Default: what suits the executor",                                                                             \
-     1, UINT32_MAX, 5, .contexts = MOE},                                                                             \
+     "Default: 128,256,128,4 a rank,2 on the host; 4096,7168,2048,256,8 on GPUs",                                                                             \
+     1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},                                                                             \
     {"routing", OPTION_WORD, AT(o.routing), "even|one|few|none",                                                     \
      "tokens go to all experts alike, all to one, to every other one, or the last rank has none. Default even",      \
-     .words = routings, .word_count = 4, .contexts = MOE}
+     .words = routings, .word_count = 4, .contexts = MOE, .group = PROBLEM}
 #define PLAN_SPECS                                                                                                   \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
-     "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},                                            \
-    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE}, \
+     "CTAs of each role: compute, intra_comm, inter_send, inter_reduce", .group = PLAN},                                            \
+    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE, .group = PLAN}, \
     {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
-     1 << 24, .contexts = GEMMS | ATTENTION | MOE},                                                                  \
+     1 << 24, .contexts = GEMMS | ATTENTION | MOE, .group = PLAN},                                                                  \
     {"slices", OPTION_NUMBERS, AT(o.slices), "N", "runs of columns of a chunk that arrive one after the other (ag_gemm, one node)", 1, 16, \
-     .contexts = AG_GEMM},                                                                                             \
+     .contexts = AG_GEMM, .group = PLAN},                                                                                             \
     {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk or slice that different CTAs push over NVLink", 1, 64, \
-     .contexts = GEMMS},                                                                                             \
+     .contexts = GEMMS, .group = PLAN},                                                                                             \
     {"pace", OPTION_NUMBERS, AT(o.pace), "NS", "time that a warp beside the engine takes to push 512 bytes at least; 1: none (cuda)", 1, 100000, \
-     .contexts = GEMMS},                                                                                             \
+     .contexts = GEMMS, .group = PLAN},                                                                                             \
     {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once (ag_gemm)", 1, MK_MAX_LOCAL,  \
-     .contexts = AG_GEMM}
+     .contexts = AG_GEMM, .group = PLAN}
 #define LAUNCH_SPECS                                                                                                 \
     {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                      \
-     "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096},      \
+     "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096, .group = LAUNCHES},      \
     {"warmup", OPTION_NUMBERS, AT(o.warmup), "N", "launches before those that are timed. Default 1 (run), 5 "        \
-     "(bench)", 0, 1000000},                                                                                         \
-    {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095}
+     "(bench)", 0, 1000000, .group = LAUNCHES},                                                                                         \
+    {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS}
 
 static const struct option_spec run_specs[] = {
     JOB_SPECS,
     OTHER_SPECS,
     PLAN_SPECS,
     LAUNCH_SPECS,
-    {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1"},
-    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095},
+    {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1", .group = LAUNCHES},
+    {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095, .group = RESULTS},
     {"live", OPTION_FLAG, AT(o.live), NULL,
-     "watch it while it runs: what every CTA does, who waits for whom (also, from elsewhere: `mkernel tui --attach`)"},
+     "watch it while it runs: what every CTA does, who waits for whom (also, from elsewhere: `mkernel tui --attach`)", .group = RESULTS},
 };
 
 static const struct option_spec bench_specs[] = {
@@ -113,24 +121,24 @@ static const struct option_spec bench_specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
      "has it. cuBLAS and NCCL are always beside a cuda bench",
-     .words = peers, .word_count = 2, .contexts = GEMMS},
-    {"traced", OPTION_FLAG, AT(o.traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)"},
+     .words = peers, .word_count = 2, .contexts = GEMMS, .group = LAUNCHES},
+    {"traced", OPTION_FLAG, AT(o.traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
     {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
-     .max = 1023, .contexts = GEMMS},
-    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095},
+     .max = 1023, .contexts = GEMMS, .group = PROBLEM},
+    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095, .group = RESULTS},
 };
 
 static const struct option_spec tune_specs[] = {
     JOB_SPECS,
-    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job", .max = 1023},
+    {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job", .max = 1023, .group = PROBLEM},
     {"space", OPTION_TEXT, AT(o.space), "NAME=V,V:NAME=V,V",
      "the options of the plan that are tried, and values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0; a name alone takes "
      "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, width. Default: all of them",
-     .max = 1023},
-    {"rounds", OPTION_NUMBERS, AT(o.rounds), "N", "rounds of changing the best plan in one option. Default 3", 1, 100},
+     .max = 1023, .group = SEARCH},
+    {"rounds", OPTION_NUMBERS, AT(o.rounds), "N", "rounds of changing the best plan in one option. Default 3", 1, 100, .group = SEARCH},
     {"verify", OPTION_FLAG, AT(o.verify), NULL,
-     "keep nothing: only say whether the plan's default is within 1.05 of the best found; exit status 1 if it is not"},
-    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write all plans that were measured as CSV", .max = 4095},
+     "keep nothing: only say whether the plan's default is within 1.05 of the best found; exit status 1 if it is not", .group = SEARCH},
+    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write all plans that were measured as CSV", .max = 4095, .group = RESULTS},
 };
 
 /* clang-format on */
