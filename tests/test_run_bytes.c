@@ -152,7 +152,7 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
     expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2); /* K and V of a shard enter each other node once */
 }
 
-/* Ids to every rank of the rail, and each token once to each other node where it has an expert. moe_ffn: weights beside the
+/* Ids, in 16 bytes, to every rank of the rail, and each token once to each other node where it has an expert. moe_ffn: weights beside the
  * ids, and from there one row of results of `back` bytes. */
 static void moe_minimum(const struct run_job *j, uint64_t back, uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
@@ -167,7 +167,7 @@ static void moe_minimum(const struct run_job *j, uint64_t back, uint64_t expecte
             for (uint32_t to = 0; to < mk_world(t); to++) {
                 if (!on_one_rail(t, from, to))
                     continue;
-                expected[from][to] += m->tokens * m->k * (back ? 8 : 4);
+                expected[from][to] += mk_round_up(m->tokens * m->k * 4, 16) * (back ? 2 : 1);
                 for (uint64_t token = 0; token < m->tokens; token++) {
                     int there = 0;
                     for (uint64_t place = 0; place < m->k; place++) {
@@ -188,13 +188,13 @@ static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int r
                         .problem = {.op = op, .topo = {form[0], form[1], 0}}};
     uint64_t expected[LAUNCH_MOST][LAUNCH_MOST] = {{0}};
     char options[256];
-    j.problem.moe = (struct mk_moe){24, 64, 40, 2 * mk_world(&j.problem.topo), 2};
+    j.problem.moe = (struct mk_moe){21, 72, 40, 2 * mk_world(&j.problem.topo), 2};
     snprintf(options, sizeof options,
-             "%s --fabric %s --nodes %u --gpus %u --moe 24,64,40,%d,2 --routing %s%s", plan_op_name(op),
+             "%s --fabric %s --nodes %u --gpus %u --moe 21,72,40,%d,2 --routing %s%s", plan_op_name(op),
              fabric, form[0], form[1], (int)j.problem.moe.experts, names[routing],
              deterministic ? " --deterministic" : "");
     run(options, (int)mk_world(&j.problem.topo));
-    moe_minimum(&j, op != MK_OP_MOE_FFN ? 0 : 64 * (deterministic ? 4 : 2), expected);
+    moe_minimum(&j, op != MK_OP_MOE_FFN ? 0 : 72 * (deterministic ? 4 : 2), expected);
     expect_links(&j.problem.topo, expected, options);
 }
 
