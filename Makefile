@@ -207,9 +207,10 @@ figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 format: ## clang-format over the tree
 	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-install: all ## PREFIX=/usr/local
+install: all ## the command, the libraries and the headers: PREFIX=/usr/local; programs say -I$(PREFIX)/include/mkernel
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
-	install -D -t $(DESTDIR)$(PREFIX)/lib $(BUILD)/libmkernel.so $(BUILD)/libsoftnic.so
+	install -D -t $(DESTDIR)$(PREFIX)/lib $(BUILD)/libmkernel.so $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so)
+	for h in $$($(CC) -I. -MM core/mkernel.h | tr ' \\' '\n\n' | grep '\.h$$'); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/mkernel/$$h; done
 
 clean: ## remove build/
 	rm -rf $(BUILD)
