@@ -18,8 +18,8 @@ static int check_golden(const char *name, int width, int height, int ascii, cons
     live_stage_open(&s, width, height, ascii);
     live_stage_play(&s, keys);
     snprintf(path, sizeof path, "tests/golden/live-%s-%dx%d-%s.txt", name, width, height, ascii ? "ascii" : "utf8");
-    char *text = live_stage_text(&s, !ascii);
-    int same = live_stage_golden(path, text);
+    char *text = screen_text(&s.cells, !ascii);
+    int same = screen_golden(path, text);
     for (const char *c = text; ascii && *c; c++)
         assert_true((unsigned char)*c < 0x80);
     free(text);

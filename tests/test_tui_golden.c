@@ -30,38 +30,6 @@ static const struct scene once[] = {
     {"compare-roles", "3\nDown*2\nSpace\n", 0, 1},
 };
 
-static char *read_all(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 18);
-    assert_non_null(text);
-    if (f) {
-        size_t n = fread(text, 1, (1 << 18) - 1, f);
-        text[n] = 0;
-        fclose(f);
-    }
-    return text;
-}
-
-/* Compares with the golden file, or writes it where that is asked for. Returns whether they are the same. */
-static int same_as_golden(const char *path, const char *text)
-{
-    char *golden = read_all(path);
-    int same = !strcmp(text, golden);
-    const char *mode = getenv("MK_GOLDEN");
-    if (mode && !strcmp(mode, "write")) {
-        FILE *f = fopen(path, "w");
-        assert_non_null(f);
-        fputs(text, f);
-        fclose(f);
-        same = 1;
-    } else if (!same) {
-        fprintf(stderr, "%s differs; the screen is now:\n%s", path, text);
-    }
-    free(golden);
-    return same;
-}
-
 static int check(const struct scene *scene, int width, int height, int ascii)
 {
     char path[160];
@@ -70,8 +38,8 @@ static int check(const struct scene *scene, int width, int height, int ascii)
              ascii ? "ascii" : "utf8");
     stage_open(&s, scene->first, scene->second, width, height, ascii);
     stage_play(&s, scene->keys);
-    char *text = stage_text(&s, !ascii);
-    int same = same_as_golden(path, text);
+    char *text = screen_text(&s.cells, !ascii);
+    int same = screen_golden(path, text);
     for (const char *c = text; ascii && *c; c++)
         assert_true((unsigned char)*c < 0x80);
     free(text);
@@ -114,7 +82,7 @@ static int check_monochrome(const struct scene *scene, int width, int height)
     cells_dump_monochrome(&s.cells, f);
     fclose(f);
     snprintf(path, sizeof path, "tests/golden/tui-%s-%dx%d-mono.txt", scene->name, width, height);
-    int same = same_as_golden(path, text);
+    int same = screen_golden(path, text);
     free(text);
     stage_close(&s);
     return same;

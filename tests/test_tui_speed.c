@@ -36,13 +36,8 @@ struct times {
 
 static void play(struct stage *s, const char *text, struct times *t)
 {
-    char path[] = "/tmp/mk_tui_speed_XXXXXX", error[256];
     struct script script;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
-    close(fd);
-    assert_int_equal(script_read(&script, path, error, sizeof error), 0);
-    unlink(path);
+    screen_script(&script, text);
     for (int i = 0; i < script.count; i++) {
         double cpu = clock_ms(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ms(CLOCK_MONOTONIC);
         model_key(&s->m, script.keys[i]);

@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/helpers/screen.h"
 #include "tui/live.h"
-#include "tui/script.h"
 
 struct live_stage {
     struct live_job job;
@@ -81,54 +81,13 @@ static inline void live_stage_close(struct live_stage *s)
 
 static inline void live_stage_play(struct live_stage *s, const char *text)
 {
-    char path[] = "/tmp/mk_live_script_XXXXXX", error[256];
     struct script script;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
-    int rc = script_read(&script, path, error, sizeof error);
-    unlink(path);
-    assert_int_equal(rc, 0);
+    screen_script(&script, text);
     for (int i = 0; i < script.count; i++) {
         live_model_key(&s->m, script.keys[i]);
         assert_int_equal(live_draw(&s->cells, &s->m), 0);
     }
     script_free(&script);
-}
-
-static inline char *live_stage_text(const struct live_stage *s, int attributes)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    cells_dump_text(&s->cells, f);
-    if (attributes)
-        cells_dump_attributes(&s->cells, f);
-    fclose(f);
-    return text;
-}
-
-/* Whether the golden file says the same; MK_GOLDEN=write makes it anew. */
-static inline int live_stage_golden(const char *path, const char *text)
-{
-    static char golden[1 << 17];
-    const char *mode = getenv("MK_GOLDEN");
-    int write_it = mode && !strcmp(mode, "write");
-    FILE *f = fopen(path, write_it ? "w" : "r");
-    if (write_it) {
-        assert_non_null(f);
-        fputs(text, f);
-        fclose(f);
-        return 1;
-    }
-    golden[f ? fread(golden, 1, sizeof golden - 1, f) : 0] = 0;
-    if (f)
-        fclose(f);
-    if (strcmp(golden, text))
-        fprintf(stderr, "%s differs; the screen is now:\n%s", path, text ? text : "");
-    return !strcmp(golden, text);
 }
 
 #endif

@@ -12,9 +12,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/helpers/screen.h"
 #include "tests/helpers/tui_trace.h"
 #include "tui/layout.h"
-#include "tui/script.h"
 
 struct stage {
     struct source *source[2];
@@ -85,15 +85,8 @@ static inline void stage_close(struct stage *s)
 /* Plays a script (tui/script.h), drawing after every key as the viewer does. */
 static inline void stage_play(struct stage *s, const char *text)
 {
-    char path[] = "/tmp/mk_tui_script_XXXXXX", error[256];
     struct script script;
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-    close(fd);
-    int rc = script_read(&script, path, error, sizeof error);
-    unlink(path);
-    assert_int_equal(rc, 0);
+    screen_script(&script, text);
     for (int i = 0; i < script.count; i++) {
         model_key(&s->m, script.keys[i]);
         stage_draw(s);
@@ -101,24 +94,10 @@ static inline void stage_play(struct stage *s, const char *text)
     script_free(&script);
 }
 
-/* The screen as text. The caller frees it. */
-static inline char *stage_text(const struct stage *s, int attributes)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    assert_non_null(f);
-    cells_dump_text(&s->cells, f);
-    if (attributes)
-        cells_dump_attributes(&s->cells, f);
-    fclose(f);
-    return text;
-}
-
 /* Whether the screen has `what` somewhere. */
 static inline int stage_shows(const struct stage *s, const char *what)
 {
-    char *text = stage_text(s, 0);
+    char *text = screen_text(&s->cells, 0);
     int found = strstr(text, what) != NULL;
     if (!found)
         fprintf(stderr, "\"%s\" is not on this screen:\n%s", what, text);
