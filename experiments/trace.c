@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 /* Everything that any subcommand takes. */
 struct asked {
@@ -215,8 +216,9 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
         rc = -EIO;
     }
-    if (rc && a->out)
-        remove(a->out); /* half a JSON helps nobody */
+    struct stat written;
+    if (rc && a->out && stat(a->out, &written) == 0 && S_ISREG(written.st_mode)) /* a device stays */
+        remove(a->out);                                                          /* half a JSON helps nobody */
     sqlite3_close(db);
     return rc ? fail("export", error) : STATUS_DONE;
 }

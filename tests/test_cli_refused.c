@@ -142,6 +142,12 @@ static void test_trace(void **state)
     refuses(at("trace plot %s/t.db --out /nonexistent/x.png"), "cannot be written");
     refuses(at("trace sql %s/t.db ''"), "the query is empty");
     refuses(at("tui %s/t.db --dump-screen --script %s"), "Is a directory");
+    refuses(at("trace summary %s/fifo"), "is not a file"); /* at once: nobody writes to it */
+    refuses(at("tui %s/fifo"), "is not a file");
+    struct stat there; /* what cannot be written in full is taken away, but for a device */
+    in_shell(at("trace export %s/t.db --out /dev/full"));
+    judge("trace export", 3, "No space left");
+    assert_true(stat("/dev/full", &there) == 0 && S_ISCHR(there.st_mode));
 }
 
 /* A full disk behind standard output. */
