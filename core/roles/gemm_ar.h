@@ -52,9 +52,14 @@ MK_ROLE int gemm_ar_await(const struct gemm_ar_plan *p, struct mk_cta *cta, uint
                        gemm_ar_by_network(p, owner) ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
 }
 
+/* Turns between summing a unit and delivering it, between nodes: a unit comes a network latency after its owner has summed it,
+ * and who waits for it sums nothing meanwhile. Simulated on 2 x 4 H200s (`mkernel sim gemm_ar --shape 4096,1024,512 --gpus 4
+ * --roles compute=4,intra_comm=2,inter_reduce=4`): 98.8 us at 1, 60.8 at 4, 54.6 at 16, 54.0 at 64. */
+#define GEMM_AR_LAG 16
+
 /* Step `step` of an inter_reduce CTA. First its units of other nodes' blocks; then in turn one unit of its own block, and of
- * all blocks (this node's first, this rank's foremost) the unit that the turn before has summed here. Owners keep about the
- * same pace, so what is delivered is there or nearly. Returns 1 where the launch is ending, -1 behind the last step. */
+ * all blocks (this node's first, this rank's foremost) the unit that the turn before (between nodes: some turns before) has
+ * summed here. Owners keep about the same pace, so what is delivered is there or nearly. Returns 1 where the launch is ending, -1 behind the last step. */
 MK_ROLE int gemm_ar_reduce_step(const struct gemm_ar_plan *p, struct mk_cta *cta, uint32_t step)
 {
     const struct mk_topo *t = &p->rs.topo;
@@ -66,11 +71,12 @@ MK_ROLE int gemm_ar_reduce_step(const struct gemm_ar_plan *p, struct mk_cta *cta
     if (step >= sends) {
         uint32_t turn = (step - sends) / (1 + world), place = (step - sends) % (1 + world);
         delivers = place > 0;
-        if (turn && (turn - 1) * cta->count + cta->index >= p->rs.units)
+        uint32_t lag = t->nodes > 1 ? GEMM_AR_LAG : 1;
+        if (turn >= lag && (turn - lag) * cta->count + cta->index >= p->rs.units)
             return -1;
-        if (delivers && !turn)
+        if (delivers && turn < lag)
             return 0;
-        unit = (turn - delivers) * cta->count + cta->index;
+        unit = (delivers ? turn - lag : turn) * cta->count + cta->index;
         if (unit >= p->rs.units)
             return 0;
         owner_node = node;
