@@ -21,10 +21,12 @@
  * GPU a role shares its registers with the GEMM engine, and nvcc would keep all that it derives from the plan in them. */
 #ifdef __CUDACC__
 #define MK_FRESH(p) mk_fresh(p)
+extern "C++" { /* though a C++ file may include this as C */
 template <class plan> static __device__ __forceinline__ const plan *mk_fresh(const plan *p)
 {
     asm volatile("" : "+l"(p));
     return p;
+}
 }
 #else
 #define MK_FRESH(p) (p)

@@ -94,7 +94,6 @@ MK_PURE size_t mk_ring_bytes(uint64_t capacity)
     return sizeof(struct mk_ring) + capacity * sizeof(struct mk_command);
 }
 
-#ifndef __CUDACC__
 /* The host's producer: posts one command (its parity set for sequence `posted`). Returns 0, or -1 where the ring is
  * full. Never blocks. */
 static inline int mk_ring_post(struct mk_ring *r, struct mk_command c)
@@ -120,6 +119,5 @@ static inline int mk_ring_peek(const struct mk_ring *r, uint64_t sequence, struc
     c->hi = __atomic_load_n(&slot->hi, __ATOMIC_RELAXED);
     return 1;
 }
-#endif
 
 #endif

@@ -356,7 +356,7 @@ PTX_FN int cta_ring_room(struct mk_cta *cta, struct mk_ring *ring)
 {
     if (cta->posted < cta->room)
         return 0;
-    uint64_t capacity = ring->capacity;
+    uint64_t capacity = cta->launch->ring_capacity;
     int ending = cta_poll(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX, MK_CAUSE_BACKPRESSURE);
     cta->room = *(volatile uint64_t *)&ring->seen + capacity;
     return ending;
@@ -367,7 +367,7 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
     struct mk_ring *ring = cta->launch->rings[cta->index];
     if (cta_ring_room(cta, ring))
         return 1;
-    uint64_t capacity = ring->capacity;
+    uint64_t capacity = cta->launch->ring_capacity;
     command.lo = (command.lo & ~(uint64_t)1) | mk_ring_parity(capacity, cta->posted);
     uint64_t now = cta_time(cta);
     cta_store_command(&ring->slots[cta->posted & (capacity - 1)], command);
@@ -379,8 +379,8 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
 PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
     int ending = 0;
-    /* What this CTA has staged or acquired must be in memory before the NIC is told to read it. */
-    __threadfence_system();
+    /* What this CTA's lanes have staged or acquired must be in memory before the NIC is told to read it: the barrier orders it
+     * before the leader's fence, and fences are cumulative (PTX ISA, memory consistency model: causality order). */
     cta_settle(cta);
     if (cta_leads(cta)) {
         __threadfence_system();
@@ -443,7 +443,7 @@ PTX_FN int cta_begin_commands(struct mk_cta *cta)
     int ending = 0;
     if (cta_leads(cta)) {
         cta->posted = cta->launch->posted[cta->index];
-        cta->room = *(volatile uint64_t *)&ring->seen + ring->capacity;
+        cta->room = *(volatile uint64_t *)&ring->seen + cta->launch->ring_capacity;
         ending = cta_post(cta, mk_command_begin(cta->launch->plan, cta->epoch, 0));
     }
     return cta_agree(cta, ending);

@@ -148,6 +148,7 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     l->heap = comm->heap.base;
     for (uint32_t i = 0; i < comm->topo.gpus; i++)
         l->peers[i] = comm->heap.peers[i];
+    l->ring_capacity = RING_CAPACITY;
     for (uint32_t i = 0; i < comm->ring_count; i++)
         l->rings[i] = comm->rings[i];
     l->epoch = words;

@@ -30,6 +30,7 @@ struct gpu_launch {
     char *peers[MK_MAX_LOCAL];
     const char *arguments[MK_SPACES];    /* by enum mk_space; the heap at MK_SPACE_HEAP */
     struct mk_ring *rings[MK_MAX_RINGS]; /* pinned host memory, as the GPU addresses it */
+    uint32_t ring_capacity;              /* of each, so that no kernel reads it from the host */
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
     uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
     uint64_t *left;                      /* of the plan: CTAs that have left, all launches together */

@@ -9,11 +9,12 @@ failed=0
 # No NVLink multicast in the baselines either.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
-check() { # NAME COMMAND...: right where it exits with 0
-    local name=$1
+check() { # NAME COMMAND...: right where it exits with 0; a function of this file bounds its own time
+    local name=$1 bound=(timeout -k 5 120)
     shift
+    declare -F "$1" >/dev/null && bound=()
     echo "[ RUN      ] $name"
-    if timeout -k 5 120 "$@" >"$build/gpu.log" 2>&1; then
+    if "${bound[@]}" "$@" >"$build/gpu.log" 2>&1; then
         echo "[       OK ] $name"
     else
         echo "exit status $?: $*"
@@ -29,18 +30,19 @@ skip() { # NAME WHY
 
 # Starts an endless run, sends SIGNAL to one of its ranks, and wants status 3 within timeout + 2 s and a sentence about it.
 disturbed() { # SIGNAL
-    local begin end status
-    "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
-    local parent=$!
-    for _ in $(seq 100); do
+    local bound launcher begin end status waited
+    timeout -k 5 60 "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
+    bound=$!
+    for waited in $(seq 100); do # until the ranks compute, as far as that can be seen here; 8 s where it cannot
         sleep 0.2
+        launcher=$(pgrep -P "$bound" | head -n 1)
         [ "$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | wc -l)" -ge "$gpus" ] && break
-        [ "$(pgrep -P "$parent" | wc -l)" -ge "$gpus" ] && [ "$_" -ge 40 ] && break
+        [ -n "$launcher" ] && [ "$(pgrep -P "$launcher" | wc -l)" -ge "$gpus" ] && [ "$waited" -ge 40 ] && break
     done
     sleep 1
     begin=$(date +%s%N)
-    kill "-$1" "$(pgrep -P "$parent" | sed -n 2p)"
-    wait "$parent"
+    kill "-$1" "$(pgrep -P "$launcher" | sed -n 2p)"
+    wait "$bound"
     status=$?
     end=$(date +%s%N)
     pkill -CONT -f "$mkernel run ag_gemm" 2>/dev/null
@@ -53,6 +55,7 @@ if [ "$gpus" = 0 ]; then
     exit 0
 fi
 run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
+check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check engine_any_shape "$build/tests/gpu_gemm" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
@@ -105,6 +108,7 @@ if [ "${2:-}" = bench ]; then
     square=4096,512,4096:8192,1024,8192:16384,2048,16384:32768,4096,32768
     wide=2048,4096,8192:4096,3584,8192:8192,3584,8192:8192,8192,8192:16384,3584,8192:32768,4096,8192
     "$build/tests/gpu_gemm" bench 4 30
+    timeout 60 "$build/tests/gpu_ring" bench
     timeout 400 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes $square:$wide --iters 40 --timeout 10 --vs torch --csv "$build/ag_gemm.csv"
     timeout 120 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10 --traced
     sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096
