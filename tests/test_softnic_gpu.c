@@ -156,6 +156,56 @@ static void test_one_gpu(void **state)
     assert_int_equal(nic.ibv_dereg_mr(beside), 0);
 }
 
+/* While the engine is busy copies are gathered, and then come in an order of their own: yet a flag comes after what was before it,
+ * and what was written last to a place stays. */
+static void gathered(void)
+{
+    enum { ROUNDS = 100 };
+    fill(fake_gpu.engine[0], 2 * MIB);
+    memset(fake_gpu.engine[1], 0, 2 * MIB);
+    fake_gpu_hold(1);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        post_write(1, 64 * i, 4096 + 5000 * (i % 37), 6000); /* overlaps its neighbours */
+        post_flag(2, i % 5 * 8, i + 1);
+        if (i % 7 == 0)
+            post_write(1, 8 * i, 8, 8); /* over a flag */
+    }
+    fake_gpu_hold(0);
+    uint8_t *wanted = calloc(1, 2 * MIB);
+    assert_non_null(wanted);
+    for (uint64_t i = 0, flag; i < ROUNDS; i++) {
+        memcpy(wanted + 4096 + 5000 * (i % 37), fake_gpu.engine[0] + 64 * i, 6000);
+        flag = i + 1;
+        memcpy(wanted + i % 5 * 8, &flag, 8);
+        if (i % 7 == 0)
+            memcpy(wanted + 8, fake_gpu.engine[0] + 8 * i, 8);
+    }
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+        cq_expect(a.send_cq, 2, IBV_WC_SUCCESS);
+        if (i % 7 == 0)
+            cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
+    }
+    assert_memory_equal(fake_gpu.engine[1], wanted, 2 * MIB);
+    free(wanted);
+}
+
+static void test_gathered(void **state)
+{
+    fake_gpu.batches = 0;
+    gathered();
+    assert_true(fake_gpu.batches > 0);
+}
+
+/* A driver before 12.8. */
+static void test_gathered_one_by_one(void **state)
+{
+    __typeof__(fake_cuda.copy_batch) call = fake_cuda.copy_batch;
+    fake_cuda.copy_batch = NULL;
+    gathered();
+    fake_cuda.copy_batch = call;
+}
+
 /* A flag in host memory behind data in GPU memory, and a receive. */
 static void test_host_after_gpu(void **state)
 {
@@ -312,7 +362,7 @@ static void test_two_processes(void **state)
     fill(fake_gpu.engine[0], 4 * MIB);
     memset(fake_gpu.engine[1], 0, FAKE_ALLOCATION_BYTES);
     fake_gpu.slow_ns = 200000;
-    fake_gpu.opens = fake_gpu.closes = 0;
+    fake_gpu.opens = fake_gpu.closes = fake_gpu.copies_device = 0;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     fake_gpu_engine_stop(); /* a fork takes no thread along */
     pid_t pid = fork();
@@ -350,7 +400,8 @@ static void test_two_processes(void **state)
     assert_int_equal(nic.ibv_dereg_mr(to), 0);
     end_close(&b);
     assert_int_equal(nic.ibv_close_device(context), 0);
-    assert_int_equal(fake_gpu.opens, 1); /* once, not once per message */
+    assert_true(fake_gpu.copies_device >= CHUNKS); /* from GPU to GPU, though a mapping has the ordinal of who opened it */
+    assert_int_equal(fake_gpu.opens, 1);           /* once, not once per message */
     assert_int_equal(fake_gpu.closes, 1);
     assert_int_equal(fake_gpu.contexts, 0);
 }
@@ -377,6 +428,8 @@ int main(void)
         TEST(test_completes_when_there),
         TEST(test_mixed),
         TEST(test_one_gpu),
+        TEST(test_gathered),
+        TEST(test_gathered_one_by_one),
         TEST(test_host_after_gpu),
         TEST(test_bounds),
         TEST(test_registration),

@@ -23,14 +23,18 @@ static bool find(void)
     const struct {
         const char *symbol;
         void *place;
+        bool needed;
     } calls[] = {
-#define X(field, symbol, arguments) {#symbol, &driver.field},
+#define X(field, symbol, arguments) {#symbol, &driver.field, true},
         SOFTNIC_CUDA_CALLS(X)
+#undef X
+#define X(field, symbol, arguments) {#symbol, &driver.field, false},
+            SOFTNIC_CUDA_CALLS_MAYBE(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         void *function = dlsym(library, calls[i].symbol);
-        if (!function)
+        if (!function && calls[i].needed)
             return false;
         memcpy(calls[i].place, &function, sizeof(function));
     }

@@ -18,10 +18,24 @@ enum {
     SOFTNIC_CUDA_STREAM_NON_BLOCKING = 1,
     SOFTNIC_CUDA_EVENT_DISABLE_TIMING = 2,
     SOFTNIC_CUDA_IPC_LAZY_PEER_ACCESS = 1,
+    SOFTNIC_CUDA_STREAM_ORDER = 1,   /* CU_MEMCPY_SRC_ACCESS_ORDER_STREAM */
+    SOFTNIC_CUDA_BESIDE_KERNELS = 1, /* CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE */
 };
 
 struct softnic_cuda_handle {
     char bytes[64];
+};
+
+/* Which GPU, the same in every process (ordinals are not, and an opened handle's memory has the ordinal of the GPU that opened it). */
+struct softnic_cuda_uuid {
+    char bytes[16];
+};
+
+/* CUmemcpyAttributes. */
+struct softnic_cuda_attributes {
+    int order; /* of access to the source */
+    int source_hint[2], target_hint[2];
+    unsigned flags;
 };
 
 /* X(field, symbol, arguments): every call returns a CUresult. CUdeviceptr is uint64_t; contexts, streams and
@@ -34,6 +48,7 @@ struct softnic_cuda_handle {
       (uint64_t * pointer, struct softnic_cuda_handle handle, unsigned flags))                               \
     X(ipc_close, cuIpcCloseMemHandle, (uint64_t pointer))                                                    \
     X(device_get, cuDeviceGet, (int *device, int ordinal))                                                   \
+    X(device_uuid, cuDeviceGetUuid, (struct softnic_cuda_uuid * uuid, int device))                           \
     X(primary_retain, cuDevicePrimaryCtxRetain, (void **context, int device))                                \
     X(primary_release, cuDevicePrimaryCtxRelease_v2, (int device))                                           \
     X(context_push, cuCtxPushCurrent_v2, (void *context))                                                    \
@@ -50,9 +65,16 @@ struct softnic_cuda_handle {
     X(copy_to_device, cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream))     \
     X(copy_to_host, cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream))
 
+/* Calls that older drivers (before 12.8) lack: NULL there. */
+#define SOFTNIC_CUDA_CALLS_MAYBE(X)                                                                          \
+    X(copy_batch, cuMemcpyBatchAsync,                                                                        \
+      (uint64_t * to, uint64_t *from, size_t *bytes, size_t count, struct softnic_cuda_attributes *attributes, \
+       size_t *first, size_t attribute_count, size_t *failed, void *stream))
+
 struct softnic_cuda {
 #define X(field, symbol, arguments) int(*field) arguments;
     SOFTNIC_CUDA_CALLS(X)
+    SOFTNIC_CUDA_CALLS_MAYBE(X)
 #undef X
 };
 

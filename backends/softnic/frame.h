@@ -15,7 +15,7 @@ enum {
     SOFTNIC_MAX_SEGMENTS = 16,
     SOFTNIC_MAX_PAYLOAD = 32 << 10, /* bytes of message in one frame */
     SOFTNIC_MAX_MESSAGE = 1 << 30,
-    SOFTNIC_HANDLE_BYTES = 64, /* of a cudaIpc handle */
+    SOFTNIC_HANDLE_BYTES = 64 + 16, /* of a cudaIpc handle and a UUID */
 };
 
 enum softnic_kind {
@@ -31,7 +31,7 @@ enum softnic_kind {
     SOFTNIC_COMPARE_SWAP,
     SOFTNIC_FETCH_ADD,
     SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the
-                    * payload is its cudaIpc handle. Segments may lie in it from now on */
+                    * payload is its cudaIpc handle and its GPU's UUID. Segments may lie in it from now on */
     /* responses */
     SOFTNIC_ACK, /* everything up to psn is done */
     SOFTNIC_NAK, /* operand[0]: enum softnic_nak; operand[1]: the responder's RNR timer code */

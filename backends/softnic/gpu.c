@@ -1,11 +1,12 @@
 /* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in which its
- * progress thread places messages. So what is placed later lands later (data before flag); an answer waits in
- * `entries` until the event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy
+ * progress thread places messages, but for what gather.h says of runs between GPUs. So a flag lands behind its data; an answer
+ * waits in `entries` until the event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy
  * waiting for these very bytes.
  *
  * Only the progress thread touches the stream, the staging ring and the batches; entries and counts on QPs
  * and regions are under context->lock. */
 #include "gpu.h"
+#include "gather.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -13,8 +14,8 @@
 #include <string.h>
 
 enum {
-    BATCHES = 64,
-    BATCH_ENTRIES = 16, /* an event costs as much as a small copy: one for several */
+    IN_FLIGHT = 2,           /* batches of copies that have started; what comes meanwhile is gathered */
+    BATCHES = IN_FLIGHT + 1, /* and an event to spare */
     ENTRIES = 1024,     /* answers and pins that wait */
     STAGING = 8 << 20,  /* pinned bytes: what passes between host memory and the GPU */
     PIECE = 1 << 20,
@@ -34,6 +35,7 @@ struct softnic_gpu {
     const struct softnic_cuda *cuda;
     int device;
     void *primary, *stream;
+    struct softnic_gather gather; /* on the stream next */
     bool current; /* the progress thread has the device's context */
     bool broken;  /* the driver reported an error: every further copy fails */
     uint8_t *staging;
@@ -90,6 +92,8 @@ static struct softnic_gpu *make(const struct softnic_cuda *cuda, int ordinal)
             error = cuda->event_create(&gpu->batches[i].event, SOFTNIC_CUDA_EVENT_DISABLE_TIMING);
         cuda->context_pop(&ignored);
     }
+    gpu->gather.cuda = cuda;
+    gpu->gather.stream = gpu->stream;
     if (!error)
         return gpu;
     release(gpu);
@@ -115,16 +119,21 @@ int softnic_gpu_open(struct softnic_context *ctx, int ordinal)
     return error;
 }
 
-int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, uint64_t *base, size_t *size,
-                         struct softnic_cuda_handle *handle)
+int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base, size_t *size,
+                         struct softnic_cuda_handle *handle, struct softnic_cuda_uuid *which)
 {
     struct softnic_gpu *gpu = ctx->gpu;
     void *ignored;
+    int device;
     if (gpu->cuda->context_push(gpu->primary))
         return -EOPNOTSUPP;
     int error = gpu->cuda->address_range(base, size, pointer);
     if (!error)
         error = gpu->cuda->ipc_get(handle, *base);
+    if (!error)
+        error = gpu->cuda->device_get(&device, ordinal);
+    if (!error)
+        error = gpu->cuda->device_uuid(which, device);
     gpu->cuda->context_pop(&ignored);
     return error ? -EOPNOTSUPP : 0;
 }
@@ -154,12 +163,21 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx)
 
 /* ---- what waits for copies ---- */
 
+static void begin_gathered(struct softnic_gpu *gpu)
+{
+    if (softnic_gather_start(&gpu->gather))
+        gpu->broken = true;
+}
+
 static void close_batch(struct softnic_gpu *gpu)
 {
+    if (gpu->batch_head - gpu->batch_tail >= IN_FLIGHT)
+        return;
+    begin_gathered(gpu);
     uint64_t last = gpu->batch_head == gpu->batch_tail
                         ? gpu->entry_tail
                         : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
-    if (gpu->entry_head == last || gpu->batch_head - gpu->batch_tail == BATCHES)
+    if (gpu->entry_head == last)
         return;
     if (!gpu->broken && gpu->cuda->event_record(gpu->batches[gpu->batch_head % BATCHES].event, gpu->stream))
         gpu->broken = true;
@@ -179,6 +197,16 @@ static void retire(struct softnic_context *ctx, struct entry *e, bool broken)
         softnic_responder_copy_failed(e->link, e->qp, &e->request);
     else
         softnic_responder_acknowledge(e->link, &e->request);
+}
+
+void softnic_gpu_start(struct softnic_context *ctx)
+{
+    struct softnic_gpu *gpu = ctx->gpu;
+    if (!gpu || gpu->batch_head - gpu->batch_tail >= IN_FLIGHT || !softnic_gpu_calls(ctx))
+        return;
+    pthread_mutex_unlock(&ctx->lock);
+    begin_gathered(gpu);
+    pthread_mutex_lock(&ctx->lock);
 }
 
 bool softnic_gpu_poll(struct softnic_context *ctx)
@@ -248,8 +276,6 @@ void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
     struct entry *e = add_entry(link->context, qp);
     e->link = link;
     e->request = *request;
-    if (link->context->gpu->entry_head % BATCH_ENTRIES < 2) /* two entries a message, mostly */
-        softnic_gpu_poll(link->context);
 }
 
 /* ---- copies: context->lock is not held ---- */
@@ -271,6 +297,7 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
         pthread_mutex_lock(&ctx->lock);
         softnic_gpu_settle(ctx);
         pthread_mutex_unlock(&ctx->lock);
+        begin_gathered(gpu);
         if (gpu->cuda->event_record(event, gpu->stream))
             gpu->broken = true;
         while (!gpu->broken && gpu->cuda->event_query(event) == SOFTNIC_CUDA_NOT_READY &&
@@ -285,6 +312,7 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
 /* Until everything on the stream has ended. */
 static int drain(struct softnic_gpu *gpu, void *event)
 {
+    begin_gathered(gpu);
     int state = gpu->cuda->event_record(event, gpu->stream);
     uint64_t begun = softnic_now();
     while (!state && (state = gpu->cuda->event_query(event)) == SOFTNIC_CUDA_NOT_READY &&
@@ -354,17 +382,22 @@ static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from
     return 0;
 }
 
-/* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. */
+/* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. What is not gathered goes onto the
+ * stream at once, after what has been. */
 static int copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr, const uint8_t *payload,
                     uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
-    int device = -1;
-    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes, &device);
-    if (mr->gpu && mapped && device == mr->share->device)
+    struct softnic_cuda_uuid where;
+    uint64_t mapped = payload ? 0 : softnic_share_address(link, from, bytes, &where);
+    bool inside = mr->gpu && mapped && !memcmp(&where, &mr->share->gpu, sizeof(where));
+    if (mr->gpu && mapped && !inside)
+        return softnic_gather_run(&gpu->gather, (uintptr_t)to, mapped, bytes);
+    if (mr->gpu && payload && bytes == 8 && !((uintptr_t)to & 7))
+        return softnic_gather_word(&gpu->gather, (uintptr_t)to, memcpy(stage(link->context, 8), payload, 8));
+    begin_gathered(gpu);
+    if (inside)
         return gpu_to_itself(link->context, (uintptr_t)to, mapped, bytes);
-    if (mr->gpu && mapped)
-        return gpu->cuda->copy_device((uintptr_t)to, mapped, bytes, gpu->stream) ? -EIO : 0;
     if (mr->gpu)
         return host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
     if (mapped)

@@ -14,7 +14,7 @@ void softnic_gpu_close(struct softnic_context *ctx); /* the progress thread has 
 const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx);
 
 /* Progress thread, under context->lock, which it lets go of while it starts copies: puts a message's bytes
- * where they belong where either side is GPU memory. The copies have only been started on return; what must
+ * where they belong where either side is GPU memory. The copies have at most been started on return; what must
  * follow them goes through softnic_gpu_answer_later, or behind softnic_gpu_settle. 0, -EFAULT (what is named
  * is not there), or another error after which nothing is to be done about this request. */
 int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
@@ -24,8 +24,10 @@ int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const st
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
                               const struct softnic_frame *request);
 
-/* Progress thread, under context->lock. poll: answers what has ended; is anything left? settle: until nothing
+/* Progress thread, under context->lock. start: starts what has been gathered, and lets go of the lock for that. poll: the same
+ * with the lock held, and answers what has ended; is anything left? settle: until nothing
  * is left, at most 2 s, and what is left then has failed. */
+void softnic_gpu_start(struct softnic_context *ctx);
 bool softnic_gpu_poll(struct softnic_context *ctx);
 void softnic_gpu_settle(struct softnic_context *ctx);
 bool softnic_gpu_busy(const struct softnic_context *ctx);
@@ -35,10 +37,10 @@ void softnic_gpu_forget_link(struct softnic_context *ctx, const struct softnic_l
  * held. */
 int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address);
 
-/* The allocation that `pointer` lies in, and its handle. 0, or -EOPNOTSUPP: not one of cuMemAlloc. Any
+/* The allocation that `pointer` on device `ordinal` lies in, its handle and its GPU. 0, or -EOPNOTSUPP: not one of cuMemAlloc. Any
  * thread. */
-int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, uint64_t *base, size_t *size,
-                         struct softnic_cuda_handle *handle);
+int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base, size_t *size,
+                         struct softnic_cuda_handle *handle, struct softnic_cuda_uuid *gpu);
 
 /* share.c. Is [address, address + length) GPU memory? 1: yes, and it may be registered: *share (counted) goes
  * into the region. 0: host memory. -errno: it cannot be registered. Context->lock is not held. */
@@ -50,8 +52,9 @@ void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp);    
 void softnic_share_take(struct softnic_link *link,
                         const struct softnic_message *message); /* a peer's: maps it */
 void softnic_share_answered(struct softnic_link *link, const struct softnic_message *message);
-/* Where a peer's bytes are in this process, and on which device; 0: not in memory that it shares. */
-uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length, int *device);
+/* Where a peer's bytes are in this process, and in which GPU (where asked for); 0: not in memory that it shares. */
+uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
+                               struct softnic_cuda_uuid *gpu);
 void softnic_share_unmap_all(struct softnic_link *link);
 
 #endif

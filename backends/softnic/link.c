@@ -341,6 +341,7 @@ void softnic_link_readable(struct softnic_link *link)
     }
     link->in_have -= at;
     memmove(link->in, link->in + at, link->in_have);
+    softnic_gpu_start(link->context);
     softnic_gpu_poll(link->context);
     if (!link->requester && !link->dead)
         softnic_responder_flush_acks(link);

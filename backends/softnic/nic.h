@@ -107,7 +107,7 @@ struct softnic_share {
     struct softnic_share *next; /* in context->shares */
     uint64_t base, size;
     struct softnic_cuda_handle handle;
-    int device; /* ordinal */
+    struct softnic_cuda_uuid gpu;
     uint64_t serial;
     unsigned users; /* regions */
 };
@@ -116,7 +116,7 @@ struct softnic_share {
 struct softnic_mapping {
     struct softnic_mapping *next; /* in link->mappings */
     uint64_t base, size, local;
-    int device;  /* ordinal in this process; -1: not known */
+    struct softnic_cuda_uuid gpu;
     bool opened; /* by its handle: to be closed */
 };
 

@@ -165,11 +165,10 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
         }
     }
     bool gpu_target = false, gpu = false;
-    int device;
     for (int i = 0; i < count; i++)
         gpu_target |= mr[i]->gpu;
     for (int i = 0; i < request->segments && link->mappings; i++)
-        gpu |= softnic_share_address(link, message->segment[i].address, 1, &device) != 0;
+        gpu |= softnic_share_address(link, message->segment[i].address, 1, NULL) != 0;
     if (!gpu_target)
         settle(link, qp); /* these bytes come after those on their way to the GPU */
     if (request->segments || gpu_target) {

@@ -14,8 +14,16 @@ enum {
     WAIT_SECONDS = 5, /* for a peer to map what is shared with it: the driver takes milliseconds */
 };
 
-static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size, int device,
-                       const struct softnic_cuda_handle *handle, struct softnic_share **out)
+/* A SHARE frame's payload. */
+struct shared {
+    struct softnic_cuda_handle handle;
+    struct softnic_cuda_uuid gpu;
+};
+_Static_assert(sizeof(struct shared) == SOFTNIC_HANDLE_BYTES, "as parsed");
+
+static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size,
+                       const struct softnic_cuda_uuid *gpu, const struct softnic_cuda_handle *handle,
+                       struct softnic_share **out)
 {
     for (struct softnic_share *s = ctx->shares; s; s = s->next)
         if (s->base == base && s->size == size && !memcmp(&s->handle, handle, sizeof(*handle))) {
@@ -30,7 +38,7 @@ static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size
                                 .base = base,
                                 .size = size,
                                 .handle = *handle,
-                                .device = device,
+                                .gpu = *gpu,
                                 .serial = ++ctx->share_serial,
                                 .users = 1};
     *out = ctx->shares = s;
@@ -46,6 +54,7 @@ int softnic_share_make(struct softnic_context *ctx, void *address, size_t length
 {
     const struct softnic_cuda *cuda = softnic_cuda();
     struct softnic_cuda_handle handle;
+    struct softnic_cuda_uuid gpu;
     unsigned type = 0, managed = 0;
     int ordinal = 0;
     uint64_t pointer = (uintptr_t)address, base = 0;
@@ -62,13 +71,13 @@ int softnic_share_make(struct softnic_context *ctx, void *address, size_t length
         return -EOPNOTSUPP;
     int result = softnic_gpu_open(ctx, ordinal);
     if (!result)
-        result = softnic_gpu_describe(ctx, pointer, &base, &size, &handle);
+        result = softnic_gpu_describe(ctx, pointer, ordinal, &base, &size, &handle, &gpu);
     if (!result && (length > size || pointer - base > size - length))
         result = -EFAULT;
     if (result)
         return result;
     pthread_mutex_lock(&ctx->lock);
-    result = make_locked(ctx, base, size, ordinal, &handle, share);
+    result = make_locked(ctx, base, size, &gpu, &handle, share);
     pthread_mutex_unlock(&ctx->lock);
     return result;
 }
@@ -91,12 +100,13 @@ void softnic_share_announce(struct softnic_link *link)
     for (struct softnic_share *s = ctx->shares; s; s = s->next) {
         if (s->serial <= link->shares_sent)
             continue;
+        const struct shared shared = {s->handle, s->gpu};
         struct softnic_frame head = {.kind = SOFTNIC_SHARE,
-                                     .length = sizeof(s->handle),
-                                     .payload = sizeof(s->handle),
+                                     .length = sizeof(shared),
+                                     .payload = sizeof(shared),
                                      .address = s->base,
                                      .operand = {s->size, s->serial}};
-        if (softnic_link_append(link, &head, &s->handle, sizeof(s->handle)))
+        if (softnic_link_append(link, &head, &shared, sizeof(shared)))
             softnic_link_kill(link);
     }
     link->shares_sent = ctx->share_serial;
@@ -152,8 +162,6 @@ static bool open_mapping(struct softnic_link *link, struct softnic_mapping *m,
     m->local = m->base;
     if (link->peer_pid != getpid()) /* the driver does not open a process's own handles */
         m->opened = !cuda->ipc_open(&m->local, *handle, SOFTNIC_CUDA_IPC_LAZY_PEER_ACCESS);
-    if (cuda->pointer_attribute(&m->device, SOFTNIC_CUDA_DEVICE_ORDINAL, m->local))
-        m->device = -1;
     return link->peer_pid == getpid() || (m->opened && !softnic_gpu_probe(link->context, m->local));
 }
 
@@ -162,7 +170,7 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
     const struct softnic_frame *head = &message->head;
     struct softnic_context *ctx = link->context;
     struct softnic_frame answer = {.kind = SOFTNIC_SHARED, .operand = {head->operand[1]}};
-    struct softnic_cuda_handle handle;
+    struct shared shared;
     uint64_t base = head->address, size = head->operand[0];
     struct softnic_mapping *m = calloc(1, sizeof(*m));
     if (!m) {
@@ -170,15 +178,16 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
         softnic_link_kill(link);
         return;
     }
-    memcpy(&handle, message->payload, sizeof(handle));
+    memcpy(&shared, message->payload, sizeof(shared));
     for (struct softnic_mapping *old; (old = overlapping(link, base, size));) {
         softnic_gpu_settle(ctx); /* nothing copies out of it any more */
         unmap(link, old);
     }
     m->base = base;
     m->size = size;
+    m->gpu = shared.gpu;
     pthread_mutex_unlock(&ctx->lock);
-    bool mapped = !softnic_gpu_open(ctx, 0) && open_mapping(link, m, &handle);
+    bool mapped = !softnic_gpu_open(ctx, 0) && open_mapping(link, m, &shared.handle);
     pthread_mutex_lock(&ctx->lock);
     m->next = link->mappings;
     link->mappings = m;
@@ -189,12 +198,14 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
     softnic_link_flush(link);
 }
 
-uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length, int *device)
+uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
+                               struct softnic_cuda_uuid *gpu)
 {
     struct softnic_mapping *m = overlapping(link, address, 1);
     if (!m || length > m->size || address - m->base > m->size - length)
         return 0;
-    *device = m->device;
+    if (gpu)
+        *gpu = m->gpu;
     return m->local + (address - m->base);
 }
 

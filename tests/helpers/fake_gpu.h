@@ -34,7 +34,7 @@ static struct {
     uint64_t head, tail;
     long slow_ns;    /* a copy takes so long */
     int fail_copies; /* the next copies are refused */
-    int opens, closes, copies_device, contexts;
+    int opens, closes, copies_device, batches, contexts;
     int held; /* the engine stands still */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -134,8 +134,9 @@ static int fake_attribute(void *value, int attribute, uint64_t pointer)
     int which = fake_which(pointer);
     if (which < 0)
         return 1; /* CUDA_ERROR_INVALID_VALUE: host memory that CUDA does not know */
+    int opened = pointer - (uintptr_t)fake_gpu.mapped[which] < FAKE_ALLOCATION_BYTES; /* has the opener's ordinal */
     *(int *)value = attribute == SOFTNIC_CUDA_MEMORY_TYPE      ? SOFTNIC_CUDA_DEVICE_MEMORY
-                    : attribute == SOFTNIC_CUDA_DEVICE_ORDINAL ? which % 2
+                    : attribute == SOFTNIC_CUDA_DEVICE_ORDINAL ? (opened ? 1 : which % 2)
                                                                : 0;
     return 0;
 }
@@ -173,6 +174,13 @@ static int fake_ipc_close(uint64_t pointer)
 static int fake_device_get(int *device, int ordinal)
 {
     *device = ordinal;
+    return 0;
+}
+
+static int fake_uuid(struct softnic_cuda_uuid *uuid, int device)
+{
+    memset(uuid, 0x55, sizeof(*uuid));
+    uuid->bytes[15] = (char)device;
     return 0;
 }
 
@@ -239,12 +247,29 @@ static int fake_copy_to_host(void *to, uint64_t from, size_t bytes, void *stream
     return fake_submit((struct fake_op){to, fake_reach(from), bytes, NULL});
 }
 
-static const struct softnic_cuda fake_cuda = {.pointer_attribute = fake_attribute,
+/* Copies of a batch come in any order: here, backwards. */
+static int fake_copy_batch(uint64_t *to, uint64_t *from, size_t *bytes, size_t count,
+                           struct softnic_cuda_attributes *attributes, size_t *first, size_t attribute_count,
+                           size_t *failed, void *stream)
+{
+    int error = attributes->order != SOFTNIC_CUDA_STREAM_ORDER || *first || attribute_count != 1;
+    __atomic_add_fetch(&fake_gpu.batches, 1, __ATOMIC_RELEASE);
+    for (size_t i = count; i-- > 0 && !error;) {
+        if (fake_which(from[i]) >= 0)
+            error = fake_copy_device(to[i], from[i], bytes[i], stream);
+        else
+            error = fake_copy_to_device(to[i], (const void *)(uintptr_t)from[i], bytes[i], stream);
+    }
+    return error;
+}
+
+static struct softnic_cuda fake_cuda = {.pointer_attribute = fake_attribute,
                                               .address_range = fake_range,
                                               .ipc_get = fake_ipc_get,
                                               .ipc_open = fake_ipc_open,
                                               .ipc_close = fake_ipc_close,
                                               .device_get = fake_device_get,
+                                              .device_uuid = fake_uuid,
                                               .primary_retain = fake_retain,
                                               .primary_release = fake_release,
                                               .context_push = fake_push,
@@ -259,7 +284,8 @@ static const struct softnic_cuda fake_cuda = {.pointer_attribute = fake_attribut
                                               .host_free = fake_host_free,
                                               .copy_device = fake_copy_device,
                                               .copy_to_device = fake_copy_to_device,
-                                              .copy_to_host = fake_copy_to_host};
+                                              .copy_to_host = fake_copy_to_host,
+                                              .copy_batch = fake_copy_batch};
 
 /* Allocates the memory. 0, or -1 where the system gives none. */
 static int fake_gpu_start(void)
