@@ -23,6 +23,12 @@ static int communication_bound(const struct mk_problem *q)
     return pushed_bytes(q) / 315 > 1.2 * multiply_ns(q);
 }
 
+/* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller, the sooner all is done. */
+static int network_bound(const struct mk_problem *q)
+{
+    return 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo) / 50 > 1.2 * multiply_ns(q);
+}
+
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
  * that push together stay just below what it takes; and where multiplying is the longer part, they take two thirds of it. */
 static uint32_t choose_pace(const struct mk_problem *q)
@@ -47,7 +53,7 @@ static void choose(struct mk_problem *q)
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
     if (!t->cluster)
-        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
+        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128 && !network_bound(q)) ? 2 : 1;
     if (!t->tile_m)
         t->tile_m = cuda ? 128 * t->cluster : 64;
     if (!t->tile_n)
@@ -62,7 +68,7 @@ static void choose(struct mk_problem *q)
         t->width = q->topo.gpus <= 2 ? 1 : cuda && shard_rows <= 2 * t->chunk_rows ? 2 : q->topo.gpus - 1;
     uint32_t *ctas = t->split.ctas;
     if (!mk_total_ctas(&t->split)) {
-        ctas[MK_INTER_SEND] = q->topo.nodes > 1 ? 1 : 0;
+        ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda ? 2 : 1; /* a CTA stages 40 GB/s: one is less than a NIC */
         ctas[MK_COMPUTE] = 2;
         if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster) {
             uint32_t rest = q->sms - ctas[MK_INTER_SEND];

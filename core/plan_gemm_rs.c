@@ -8,6 +8,26 @@
 
 #define MOST_ADDERS 8 /* ranks that may add to one slot in bf16: see core/roles/gemm_rs.h */
 
+/* On a GPU: the multiplying, ns, and what leaves this rank's GPU for its node's others and for other nodes, bytes. The rates here
+ * and below are an H200's and a 400 Gb/s NIC's (docs/FIGURES.md); that they are about right is enough. */
+#define NETWORK_RATE 50.0 /* bytes a ns */
+#define NVLINK_RATE 355.0
+
+static double multiply_ns(const struct mk_problem *q)
+{
+    return 2.0 * q->m * q->n * q->k / 750e3;
+}
+
+static double pushed_bytes(const struct mk_problem *q)
+{
+    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.gpus - 1.0) / q->topo.gpus;
+}
+
+static double sent_bytes(const struct mk_problem *q)
+{
+    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.nodes - 1.0) / mk_world(&q->topo);
+}
+
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
 static void choose(struct mk_problem *q)
 {
@@ -25,35 +45,34 @@ static void choose(struct mk_problem *q)
     uint64_t most = t->tile_m ? mk_round_up(shard_rows, t->tile_m) : 0;
     if (t->tile_m && t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    if (!t->pieces) { /* on a GPU 64 KB from all ranks: a warp is through with it in some microseconds; puts are larger */
-        uint64_t pieces = cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 65536 : 1;
+    if (!t->pieces) { /* on a GPU 128 KB from all ranks: a warp is through with it in some microseconds; puts are larger */
+        uint64_t pieces = cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;
         t->pieces = !pieces ? 1 : pieces > t->tile_m / 8 ? t->tile_m / 8 : (uint32_t)pieces;
         t->pieces = t->pieces > 64 ? 64 : t->pieces;
     }
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. */
-    uint32_t others = cuda && q->topo.nodes > 1 ? 4 : 0;
+    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. Two
+     * reducers ride, and leave one warp to send tiles, where there is time enough for that. */
+    uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : sent_bytes(q) / NETWORK_RATE > multiply_ns(q) ? MK_MAX_RINGS : 12;
+    uint32_t reducers = !gathers && multiply_ns(q) > 1.4 * pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
     if (cuda && q->sms > others + t->cluster)
         ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
     ctas[MK_INTRA_COMM] = !gathers ? 0 : cuda ? ctas[MK_COMPUTE] : 1;
-    ctas[MK_INTER_REDUCE] = others ? others : cuda ? ctas[MK_COMPUTE] : 1;
+    ctas[MK_INTER_REDUCE] = others ? others : cuda ? reducers * ctas[MK_COMPUTE] : 1;
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So the warps that
- * push stay together just below what it takes; and where multiplying is the longer part, they take three quarters of its time.
- * The rates are an H200's (docs/FIGURES.md); that they are about right is enough. Tiles that stay on their rank are not paced. */
+ * push stay together just below what it takes. Tiles that stay on their rank are not paced. */
 static uint32_t choose_pace(const struct mk_problem *q)
 {
-    double away = (q->topo.gpus - 1.0) / q->topo.gpus, multiply = 2.0 * q->m * q->n * q->k / 750e3; /* ns */
-    double each = (double)q->m * q->n * (q->deterministic ? 4 : 2) * away; /* bytes that one of the pushing warps' kinds moves */
-    double most = q->op == MK_OP_GEMM_AR ? 355 / 2.0 : 355, enough = each / (0.75 * multiply); /* bytes a ns */
-    double pace = 512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / (enough < most ? enough : most);
-    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1 || pace < 1)
+    double away = (q->topo.gpus - 1.0) / q->topo.gpus;
+    double rate = q->op == MK_OP_GEMM_AR ? NVLINK_RATE / 2 : NVLINK_RATE; /* of one of the pushing warps' kinds */
+    if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1)
         return 1;
-    return pace > 100000 ? 100000 : (uint32_t)pace;
+    return (uint32_t)(512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / rate);
 }
 
 /* One warp of three beside the engine takes tiles to their reducers. */

@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
  * SMs away from them; what rides goes along. */
 static void offer_roles(struct tune_option *o, const struct mk_problem *q, const struct mk_tuning *made)
 {
-    static const uint32_t blocks[] = {1, 2, 4, 8, 16, 32};
+    static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
     const uint32_t *now = made->split.ctas;
     for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
         for (uint32_t way = 0; now[role] && way < MK_RIDERS + sizeof blocks / sizeof *blocks; way++) {

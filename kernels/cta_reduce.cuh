@@ -38,7 +38,7 @@ PTX_FN void cta_walk_step(struct cta_walk *w)
     }
 }
 
-/* Lanes copy `rows` rows of `pieces` x 16 bytes; pitches in bytes. Loads run sixteen steps of 16 bytes a lane ahead of the
+/* Lanes copy `rows` rows of `pieces` x 16 bytes; pitches in bytes. Loads run twelve steps of 16 bytes a lane ahead of the
  * stores; a step takes `pace` ns at least: what NVLink does not take yet would stand in the SM's way to memory before the loads
  * of the GEMM. 0: as fast as it goes. */
 PTX_FN void cta_copy_rows(const struct mk_cta *cta, const char *source, uint64_t source_pitch,
@@ -111,10 +111,11 @@ PTX_FN void cta_store_8(char *destination, const float (&sum)[8], uint32_t numbe
     }
 }
 
-/* Eight numbers of a lane at a time, at `places` places, `ahead` sources of each under way: eight loads. */
-template <int number> PTX_FN void cta_reduce_lanes(const struct mk_cta *cta, const struct mk_sum *s)
+/* Eight numbers of a lane at a time, at `places` places, `ahead` sources of each under way: what a reducer gets done is what it has
+ * under way, and that is what registers there are for it. */
+template <int number, uint32_t places> PTX_FN void cta_reduce_lanes(const struct mk_cta *cta, const struct mk_sum *s)
 {
-    constexpr uint32_t loads = number == MK_FP32 ? 2 : 1, places = 2, ahead = 4 / loads;
+    constexpr uint32_t loads = number == MK_FP32 ? 2 : 1, ahead = 4 / loads;
     constexpr uint32_t size = number == MK_FP32 ? 4 : 2;
     const uint32_t elements = (uint32_t)s->elements, step = cta->lanes * 8;
     char *destination = (char *)cta->launch->arguments[s->space] + s->destination;
@@ -152,9 +153,11 @@ MK_ROLE_CALL void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *s)
                       (char *)cta->launch->arguments[s->space] + s->destination, s->row_pitch,
                       (uint32_t)s->elements / s->columns, (uint32_t)(s->columns * size / 16), 0);
     else if (cta->number == MK_FP32)
-        cta_reduce_lanes<MK_FP32>(cta, s);
+        cta_reduce_lanes<MK_FP32, 2>(cta, s);
+    else if (cta->lanes == 32) /* beside the engine */
+        cta_reduce_lanes<MK_BF16, 2>(cta, s);
     else
-        cta_reduce_lanes<MK_BF16>(cta, s);
+        cta_reduce_lanes<MK_BF16, 3>(cta, s);
     cta_record(cta, MK_EV_REDUCE, MK_CAUSE_NONE, s->id, start, cta_time(cta));
 }
 

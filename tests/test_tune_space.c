@@ -73,8 +73,8 @@ static void test_all_options(void **state)
         const char *some[8];
     } cases[] = {
         {MK_OP_AG_GEMM, 1, 8, {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "width=1", "chunk_rows=512"}},
-        {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=130+260+2+0", "width=1"}},
-        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "roles=132+0+0+264", "roles=124+0+0+8", "pieces=1", "pace=1", "chunk_rows=512"}},
+        {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "width=1"}},
+        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "roles=132+0+0+132", "roles=124+0+0+8", "pieces=1", "pace=1", "chunk_rows=512"}},
         {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+0+8", "roles=130+0+0+2"}},
         {MK_OP_GEMM_AR, 1, 4, {"tile=256x128", "roles=124+8+0+124", "roles=124+124+0+8", "pieces=1", "pace=1"}},
     };
