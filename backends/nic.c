@@ -35,11 +35,10 @@ static const char *state_name(enum ibv_port_state state)
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-/* Gbit/s of the verbs' speed and width codes (InfiniBand specification, PortInfo). */
+/* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), what is coded around it left out. */
 static double port_gbit(const struct ibv_port_attr *p)
 {
-    static const double speeds[] = {2.5,     5,        10,     10,
-                                    14.0625, 25.78125, 53.125, 106.25}; /* by bit: SDR .. NDR */
+    static const double speeds[] = {2, 4, 8, 10, 13.64, 25, 50, 100}; /* by bit: SDR .. NDR */
     int width = p->active_width == 1    ? 1
                 : p->active_width == 2  ? 4
                 : p->active_width == 4  ? 8

@@ -76,6 +76,7 @@ struct nic_choice {
     uint32_t count;
     char devices[NIC_RAILS_MAX][64];
     enum topology_distance distances[NIC_RAILS_MAX]; /* from the rank's GPU, or NUMA node */
+    double gbit;                                     /* of all of them together, as their ports say */
 };
 
 /* Chooses among the devices that `names` allows: "soft" (softnic's), names with commas between (of one library), or ""

@@ -129,6 +129,7 @@ static int choose(struct nic_choice *out, const struct candidates *c, const stru
         const struct nic_info *n = c->nics[own->nics[i]];
         out->soft = n->soft;
         memcpy(out->devices[out->count], n->name, sizeof n->name);
+        out->gbit += n->gbit;
         out->distances[out->count++] = topology_distance(&ranks[r->local_rank], &nics[own->nics[i]].place);
     }
     free(ranks);

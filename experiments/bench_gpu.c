@@ -121,6 +121,10 @@ static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gp
     if (!result && g->job->identity.world > 1)
         result = gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
     if (!result) {
+        double flop;
+        uint64_t nvlink, network;
+        plan_work(u.graphs.plan, &flop, &nvlink, &network);
+        row->network_ms = g->job->nic_gbit > 0 ? (double)network / g->job->nic_gbit * 8e-6 : 0;
         row->tuning = u.graphs.plan->problem.tuning;
         snprintf(row->tuned, sizeof row->tuned, "%s", u.graphs.plan->tuned);
         result = gpu_shape_open(g, &s, m, n, k);

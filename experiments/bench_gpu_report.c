@@ -69,12 +69,20 @@ static double column_link(const struct bench_gpu_row *r)
     return (double)BENCH_LINK_BYTES / time_of(r, BENCH_LINK) / 1e6;
 }
 
-/* The larger of GEMM and communication, the communication by whoever does it faster; an all-reduce at the rate of the links. */
+static double column_network(const struct bench_gpu_row *r)
+{
+    return r->network_ms > 0 ? r->network_ms : NAN;
+}
+
+/* The larger of GEMM and communication. The communication by whoever does it faster, an all-reduce at the rate of the links; between
+ * nodes at the rate of the NICs, which NCCL does not use on one host's emulated ones. */
 static double column_ideal(const struct bench_gpu_row *r)
 {
     double comm = fmin(time_of(r, BENCH_COMM), time_of(r, BENCH_MOVE));
     if (r->op == MK_OP_GEMM_AR)
         comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / column_link(r) / 1e6;
+    if (r->network_ms > 0)
+        comm = r->network_ms;
     return fmax(time_of(r, BENCH_GEMM), comm);
 }
 static double column_efficiency(const struct bench_gpu_row *r)
@@ -118,6 +126,7 @@ static const struct column columns[] = {
     {"comm_nccl_ms", "NCCL", 8, 4, column_comm},
     {"comm_own_ms", "own", 8, 4, column_move},
     {"link_gb_s", "link", 5, 0, column_link},
+    {"network_ms", "NICs", 8, 4, column_network},
     {"ideal_ms", "ideal", 8, 4, column_ideal},
     {"efficiency", "effic.", 7, 3, column_efficiency},
     {"cublas_nccl_ms", "in turn", 8, 4, column_turns},
@@ -163,10 +172,11 @@ static void print_table(const struct bench_gpu_row *rows, uint32_t count)
                    column_k(&rows[r]), rows[r].tuned);
     int gathers = rows->op == MK_OP_AG_GEMM;
     printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this kernel with %c = 8; "
-           "link: GB/s\nto the next rank by copy engine; ideal: the larger of GEMM and %s; effic.: ideal / fused; "
-           "in turn: %s; torch: %s\n",
+           "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of their ports; ideal: the larger of GEMM "
+           "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
            gathers ? "all-gather" : rows->op == MK_OP_GEMM_RS ? "reduce-scatter" : "all-reduce", gathers ? 'N' : 'K',
-           rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate" : "the faster of NCCL and own",
+           rows->network_ms > 0        ? "that"
+           : rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate" : "the faster of NCCL and own",
            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
            gathers                      ? "fused_all_gather_matmul"
            : rows->op == MK_OP_GEMM_RS ? "fused_matmul_reduce_scatter"

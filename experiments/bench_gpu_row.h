@@ -24,6 +24,7 @@ struct bench_gpu_row {
     double flop;                    /* per rank */
     enum mk_op op;
     uint32_t world;
+    double network_ms; /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
     struct mk_tuning tuning;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
     double bound; /* of the relative error */

@@ -77,6 +77,7 @@ struct run_job {
     char device[64];           /* that tuned plans are for: a GPU's name, or "host" */
     uint64_t burst;            /* launches in flight before a wait */
     char command[512];         /* as it was typed */
+    double nic_gbit;           /* of the devices of local rank 0 together; 0 on one node, or unknown */
     char nic[256];             /* the device of local rank 0, or its devices with + between them; empty on one node */
 };
 

@@ -148,6 +148,7 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
     for (uint32_t i = 0; i < o->gpus; i++)
         nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");
     int result = nic_choose(&choice, &request, error, size);
+    job->nic_gbit = result ? 0 : choice.gbit;
     for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
         used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
     return result;

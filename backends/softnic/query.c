@@ -124,7 +124,7 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
         .sm_lid = (uint16_t)(roce || efa ? 0 : 1),
         .max_vl_num = 1,
         .active_width = 2,  /* 4x */
-        .active_speed = 32, /* EDR */
+        .active_speed = 128, /* NDR: 400 Gb/s, the rate that GPU memory moves at by default */
         .phys_state = 5,    /* link up */
         .link_layer = efa    ? IBV_LINK_LAYER_UNSPECIFIED
                       : roce ? IBV_LINK_LAYER_ETHERNET
