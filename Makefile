@@ -180,7 +180,7 @@ test: ## install what is missing, build, run every test that can run on this mac
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 
-check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) ## the tests, without installing anything
+check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
 	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS)
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
