@@ -158,34 +158,48 @@ static void test_one_gpu(void **state)
 
 /* While the engine is busy copies are gathered, and then come in an order of their own: yet a flag comes after what was before it,
  * and what was written last to a place stays. */
+struct gathered_write {
+    size_t from, to;
+    uint64_t flag; /* instead of a copy; 0: a copy */
+    uint32_t bytes;
+};
+
+static struct gathered_write gathered_write(uint64_t i)
+{
+    switch (i % 10) {
+    case 3: /* over the end of the last copy */
+        return (struct gathered_write){64 * i, 4096 + 8192 * ((i - 1) % 37) + 5000, 0, 2000};
+    case 6: /* a flag, twice, */
+    case 7:
+        return (struct gathered_write){0, i / 10 % 5 * 8, i, 8};
+    case 8: /* and a copy over every other */
+        if (i / 10 % 2)
+            return (struct gathered_write){8 * i, i / 10 % 5 * 8, 0, 8};
+        /* fall through */
+    default:
+        return (struct gathered_write){64 * i, 4096 + 8192 * (i % 37), 0, 6000};
+    }
+}
+
 static void gathered(void)
 {
-    enum { ROUNDS = 100 };
+    enum { WRITES = 100 };
+    uint8_t *wanted = calloc(1, 2 * MIB);
+    assert_non_null(wanted);
     fill(fake_gpu.engine[0], 2 * MIB);
     memset(fake_gpu.engine[1], 0, 2 * MIB);
     fake_gpu_hold(1);
-    for (uint64_t i = 0; i < ROUNDS; i++) {
-        post_write(1, 64 * i, 4096 + 5000 * (i % 37), 6000); /* overlaps its neighbours */
-        post_flag(2, i % 5 * 8, i + 1);
-        if (i % 7 == 0)
-            post_write(1, 8 * i, 8, 8); /* over a flag */
+    for (uint64_t i = 0; i < WRITES; i++) {
+        struct gathered_write w = gathered_write(i);
+        if (w.flag)
+            post_flag(i, w.to, w.flag);
+        else
+            post_write(i, w.from, w.to, w.bytes);
+        memcpy(wanted + w.to, w.flag ? (uint8_t *)&w.flag : fake_gpu.engine[0] + w.from, w.bytes);
     }
     fake_gpu_hold(0);
-    uint8_t *wanted = calloc(1, 2 * MIB);
-    assert_non_null(wanted);
-    for (uint64_t i = 0, flag; i < ROUNDS; i++) {
-        memcpy(wanted + 4096 + 5000 * (i % 37), fake_gpu.engine[0] + 64 * i, 6000);
-        flag = i + 1;
-        memcpy(wanted + i % 5 * 8, &flag, 8);
-        if (i % 7 == 0)
-            memcpy(wanted + 8, fake_gpu.engine[0] + 8 * i, 8);
-    }
-    for (uint64_t i = 0; i < ROUNDS; i++) {
-        cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
-        cq_expect(a.send_cq, 2, IBV_WC_SUCCESS);
-        if (i % 7 == 0)
-            cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
-    }
+    for (uint64_t i = 0; i < WRITES; i++)
+        cq_expect(a.send_cq, i, IBV_WC_SUCCESS);
     assert_memory_equal(fake_gpu.engine[1], wanted, 2 * MIB);
     free(wanted);
 }
