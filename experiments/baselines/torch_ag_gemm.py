@@ -2,63 +2,21 @@
 
     python3 -m torch.distributed.run --nproc-per-node 8 torch_ag_gemm.py M,N,K [M,N,K ...]
 
-N is per rank, B is [K, N]. Rank 0 prints one line per shape: M,N,K,ms,min_ms,max_ms,relative_error (median of the slowest
-rank). Exit status 0, or 77 where this PyTorch has no such operator.
+N is per rank, A is [M / ranks, K], B is [K, N]. torch_bench.py says what it prints.
 """
-import os
-import sys
-
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-import torch
-import torch.distributed as dist
-
-try:
-    from torch.distributed._symmetric_memory import enable_symm_mem_for_group
-except ImportError:
-    sys.exit(77)
+import torch_bench
+from torch_bench import dist, torch
 
 
-def main():
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    group = dist.group.WORLD.group_name
-    enable_symm_mem_for_group(group)
-    for text in sys.argv[1:]:
-        m, n, k = map(int, text.split(","))
-        sets = max(2, int(200e6 // (2 * (m // world * k + k * n))) + 1)
-        a = [torch.rand(m // world, k, device="cuda").mul_(2).sub_(1).bfloat16() for _ in range(sets)]
-        b = [torch.rand(k, n, device="cuda").mul_(2).sub_(1).bfloat16() for _ in range(sets)]
-
-        def run(i):
-            return torch.ops.symm_mem.fused_all_gather_matmul(a[i % sets], [b[i % sets]], 0, group)[1][0]
-
-        for i in range(3):
-            c = run(i)
-        gathered = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
-        dist.all_gather_into_tensor(gathered, a[2 % sets])
-        rows = torch.randperm(m, device="cuda")[:256]
-        reference = gathered[rows].double() @ b[2 % sets].double()
-        error = ((c[rows].double() - reference).norm() / reference.norm()).item()
-        del gathered
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
-        dist.barrier()
-        torch.cuda.synchronize()
-        for i, event in enumerate(events):
-            event.record()
-            if i < 20:
-                run(i)
-        torch.cuda.synchronize()
-        times = sorted(events[i].elapsed_time(events[i + 1]) for i in range(20))
-        mine = torch.tensor([(times[9] + times[10]) / 2, times[0], times[-1], error], device="cuda")
-        every = [torch.empty_like(mine) for _ in range(world)]
-        dist.all_gather(every, mine)
-        if rank == 0:
-            slow = max(every, key=lambda t: t[0].item())
-            print(f"{m},{n},{k}," + ",".join(f"{v:.4g}" for v in slow.tolist()[:3])
-                  + f",{max(t[3].item() for t in every):.3g}", flush=True)
-    dist.destroy_process_group()
+def fused(a, b, group):
+    return torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)[1][0]
 
 
-main()
+def some_rows(a, b, m):
+    gathered = torch.empty(m, a.shape[1], device="cuda", dtype=torch.bfloat16)
+    dist.all_gather_into_tensor(gathered, a)
+    rows = torch.randperm(m, device="cuda")[:256]
+    return rows, gathered[rows].double() @ b.double()
+
+
+torch_bench.main(lambda m, world: m // world, fused, some_rows)
