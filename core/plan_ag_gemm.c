@@ -6,13 +6,7 @@
 
 #define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
 
-/* How long an H200 multiplies, and how long its peers' shards take to come over NVLink, in ns. That they are about right is
- * enough (docs/FIGURES.md). */
-static double multiply_ns(const struct mk_problem *q)
-{
-    return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
-}
-
+/* What this rank pushes to its node's others over NVLink, bytes. */
 static double pushed_bytes(const struct mk_problem *q)
 {
     return 2.0 * (double)q->m * (double)q->k * (q->topo.gpus - 1) / q->topo.gpus;
@@ -20,13 +14,14 @@ static double pushed_bytes(const struct mk_problem *q)
 
 static int communication_bound(const struct mk_problem *q)
 {
-    return pushed_bytes(q) / 315 > 1.2 * multiply_ns(q);
+    return pushed_bytes(q) / 315 > 1.2 * plan_multiply_ns(q);
 }
 
 /* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller, the sooner all is done. */
 static int network_bound(const struct mk_problem *q)
 {
-    return 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo) / 50 > 1.2 * multiply_ns(q);
+    double arrives = 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo);
+    return arrives / PLAN_NETWORK_RATE > 1.2 * plan_multiply_ns(q);
 }
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
@@ -35,7 +30,7 @@ static uint32_t choose_pace(const struct mk_problem *q)
 {
     uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
     double rate = communication_bound(q) ? 375 : 338,
-           enough = pushed_bytes(q) / (0.65 * multiply_ns(q)); /* bytes per ns */
+           enough = pushed_bytes(q) / (0.65 * plan_multiply_ns(q)); /* bytes per ns */
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * pushers / rate;

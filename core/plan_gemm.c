@@ -38,6 +38,11 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+double plan_multiply_ns(const struct mk_problem *q)
+{
+    return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
+}
+
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;

@@ -8,16 +8,9 @@
 
 #define MOST_ADDERS 8 /* ranks that may add to one slot in bf16: see core/roles/gemm_rs.h */
 
-/* On a GPU: the multiplying, ns, and what leaves this rank's GPU for its node's others and for other nodes, bytes. The rates here
- * and below are an H200's and a 400 Gb/s NIC's (docs/FIGURES.md); that they are about right is enough. */
-#define NETWORK_RATE 50.0 /* bytes a ns */
-#define NVLINK_RATE 355.0
+#define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
-static double multiply_ns(const struct mk_problem *q)
-{
-    return 2.0 * q->m * q->n * q->k / 750e3;
-}
-
+/* On a GPU: what leaves this rank's for its node's others, and for other nodes, bytes. */
 static double pushed_bytes(const struct mk_problem *q)
 {
     return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.gpus - 1.0) / q->topo.gpus;
@@ -55,8 +48,9 @@ static void choose(struct mk_problem *q)
         return;
     /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. Two
      * reducers ride, and leave one warp to send tiles, where there is time enough for that. */
-    uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : sent_bytes(q) / NETWORK_RATE > multiply_ns(q) ? MK_MAX_RINGS : 12;
-    uint32_t reducers = !gathers && multiply_ns(q) > 1.4 * pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
+    int network_bound = sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
+    uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
+    uint32_t reducers = !gathers && plan_multiply_ns(q) > 1.4 * pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
     if (cuda && q->sms > others + t->cluster)
         ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;

@@ -21,6 +21,11 @@ __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, 
 /* M,N,K that every GEMM takes: M divides by the ranks, rows of A, B and C are 16-byte multiples. 0, or -EINVAL. */
 int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
 
+/* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a ns. Defaults on a GPU weigh them against
+ * what moves; that they are about right is enough (docs/FIGURES.md). */
+double plan_multiply_ns(const struct mk_problem *q);
+#define PLAN_NETWORK_RATE 50.0
+
 /* Tiles, chunks, clusters and numbers of CTAs that any executor can run; the op has checked which roles it has. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
 
