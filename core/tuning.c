@@ -1,24 +1,15 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
+#include "core/plan_ops.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH };
 const char *const tuning_options[] = {"tile", "roles", "chunk_rows", "slices", "pieces", "pace", "width", NULL};
-
-__attribute__((format(printf, 3, 4))) static int refuse(char *error, size_t size, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
-}
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the text). 0 or -EINVAL. */
 static int read_number(const char **c, char end, uint64_t most, uint64_t *out)
@@ -58,10 +49,10 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     while (tuning_options[option] && (strlen(tuning_options[option]) != length || strncmp(word, tuning_options[option], length)))
         option++;
     if (!tuning_options[option] || !word[length])
-        return refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
+        return plan_refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
                       word);
     if ((option == SLICES || option == WIDTH) && op != MK_OP_AG_GEMM)
-        return refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), tuning_options[option]);
+        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), tuning_options[option]);
     const char *value = word + length + 1;
     uint64_t numbers[MK_ROLES];
     uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
@@ -69,7 +60,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     for (uint32_t i = 0; i < count && !result; i++)
         result = numbers[i] || (option == ROLES && i) ? 0 : -EINVAL;
     if (result)
-        return refuse(error, size, "'%s' makes no sense; it should look like %s", word, forms[option]);
+        return plan_refuse(error, size, "'%s' makes no sense; it should look like %s", word, forms[option]);
     for (uint32_t i = 0; i < count; i++)
         (option == TILE && i ? &t->tile_n : field(t, option) + i)[0] = (uint32_t)numbers[i];
     return 0;
@@ -102,33 +93,33 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
     case 0:
         op = plan_op_by_name(word);
         if (op != MK_OP_AG_GEMM && op != MK_OP_GEMM_RS && op != MK_OP_GEMM_AR)
-            return refuse(error, size, "'%s' is not an op with tuned plans: ag_gemm, gemm_rs or gemm_ar", word);
+            return plan_refuse(error, size, "'%s' is not an op with tuned plans: ag_gemm, gemm_rs or gemm_ar", word);
         e->op = (enum mk_op)op;
         return 0;
     case 1:
         if (read_numbers(word, ',', 3, UINT32_MAX, numbers))
-            return refuse(error, size, "'%s' is not a shape: M,N,K", word);
+            return plan_refuse(error, size, "'%s' is not a shape: M,N,K", word);
         e->m = numbers[0];
         e->n = numbers[1];
         e->k = numbers[2];
-        return e->m && e->n && e->k ? 0 : refuse(error, size, "'%s' is not a shape: nothing is 0", word);
+        return e->m && e->n && e->k ? 0 : plan_refuse(error, size, "'%s' is not a shape: nothing is 0", word);
     case 2:
         e->b_transposed = !strcmp(word, "nk");
-        return e->b_transposed || !strcmp(word, "kn") ? 0 : refuse(error, size, "'%s' is not B's layout: kn or nk", word);
+        return e->b_transposed || !strcmp(word, "kn") ? 0 : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
     case 3:
         e->deterministic = !strcmp(word, "deterministic");
         return e->deterministic || !strcmp(word, "fast")
                    ? 0
-                   : refuse(error, size, "'%s' does not say how sums are made: fast or deterministic", word);
+                   : plan_refuse(error, size, "'%s' does not say how sums are made: fast or deterministic", word);
     case 4:
         if (read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
-            return refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
+            return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
         e->nodes = (uint32_t)numbers[0];
         e->gpus = (uint32_t)numbers[1];
         return 0;
     default:
         if (strlen(word) >= sizeof e->device || strchr(word, '='))
-            return refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 letters, no =", word);
+            return plan_refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 letters, no =", word);
         snprintf(e->device, sizeof e->device, "%s", word);
         return 0;
     }
@@ -140,7 +131,7 @@ static int read_measured(const char *word, struct tuning_entry *e, char *error, 
     uint64_t day[3];
     if (value && !strncmp(word, "date=", 5)) {
         if (strlen(value + 1) != 10 || read_numbers(value + 1, '-', 3, 9999, day))
-            return refuse(error, size, "'%s' makes no sense; it should look like date=2026-11-21", word);
+            return plan_refuse(error, size, "'%s' makes no sense; it should look like date=2026-11-21", word);
         memcpy(e->date, value + 1, sizeof e->date);
         return 0;
     }
@@ -151,7 +142,7 @@ static int read_measured(const char *word, struct tuning_entry *e, char *error, 
     *to = strtod(value + 1, &end);
     if (value[1] >= '0' && value[1] <= '9' && !*end && *to > 0 && *to < 1e9)
         return 0;
-    return refuse(error, size, "'%s' is not a time in milliseconds", word);
+    return plan_refuse(error, size, "'%s' is not a time in milliseconds", word);
 }
 
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
@@ -174,7 +165,7 @@ static int read_line(char *line, struct tuning_entry *e, char *error, size_t siz
             return result;
     }
     if (place && place < 6)
-        return refuse(error, size, "%u words where at least 6 say what a plan is for: op M,N,K kn|nk fast|deterministic "
+        return plan_refuse(error, size, "%u words where at least 6 say what a plan is for: op M,N,K kn|nk fast|deterministic "
                                    "NODESxGPUS DEVICE", place);
     return place > 0;
 }
@@ -199,20 +190,20 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
     for (uint32_t number = 1; *text; number++) {
         size_t length = strcspn(text, "\n"), used = strcspn(text, "#\n");
         if (used >= sizeof line)
-            return refuse(error, size, "%s:%u: more than %zu letters in a line", name, number, sizeof line - 1);
+            return plan_refuse(error, size, "%s:%u: more than %zu letters in a line", name, number, sizeof line - 1);
         memcpy(line, text, used);
         line[used] = '\0';
         text += length + (text[length] == '\n');
         int result = read_line(line, &e, why, sizeof why);
         if (result < 0)
-            return refuse(error, size, "%s:%u: %s", name, number, why);
+            return plan_refuse(error, size, "%s:%u: %s", name, number, why);
         if (!result)
             continue;
         e.shipped = shipped;
         e.line = number;
         for (uint32_t i = first; i < t->count; i++)
             if (tuning_same(&t->entries[i], &e))
-                return refuse(error, size, "%s:%u: a second plan for what line %u is for", name, number, t->entries[i].line);
+                return plan_refuse(error, size, "%s:%u: a second plan for what line %u is for", name, number, t->entries[i].line);
         result = add(t, &e);
         if (result) {
             snprintf(error, size, "no memory for the tuned plans of %s", name);
@@ -289,7 +280,7 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
         int result = plan_build(p, problem, flag_base, heap_base, error, size);
         if (result || !exact)
             return result;
-        return refuse(error, size, "%s:%u: its plan does not fit: %s", e->shipped ? "core/tuning.plans" : t->path, e->line, why);
+        return plan_refuse(error, size, "%s:%u: its plan does not fit: %s", e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128];
     snprintf(p->tuned, sizeof p->tuned, "%s as measured at %llu,%llu,%llu%s%s (%s:%u)", tuning_words(&e->tuning, words, sizeof words),
