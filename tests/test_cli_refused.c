@@ -9,8 +9,9 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "tests/helpers/folder.h"
+
 static struct command_run r;
-static char folder[64];
 
 static void judge(const char *what, int status, const char *says)
 {
@@ -184,19 +185,6 @@ static void test_descriptors_closed(void **state)
     judge("stdout closed", 3, "could not be written");
 }
 
-static int make_folder(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/mkernel-refused-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,5 +193,5 @@ int main(void)
         cmocka_unit_test(test_files),           cmocka_unit_test(test_trace),       cmocka_unit_test(test_output_lost),
         cmocka_unit_test(test_descriptors_closed),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

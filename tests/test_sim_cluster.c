@@ -10,7 +10,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-static char folder[64];
+
+#include "tests/helpers/folder.h"
 
 static struct mk_problem problem(enum mk_op op, uint32_t nodes, uint32_t gpus)
 {
@@ -186,24 +187,11 @@ static void test_command(void **state)
     expect("sim ag_gemm --vary", 2, "--vary is for --explore");
 }
 
-static int make_folder(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/mkernel-cluster-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_and_bounds), cmocka_unit_test(test_one_rate_counts), cmocka_unit_test(test_latency_shows),
         cmocka_unit_test(test_cluster_file),     cmocka_unit_test(test_command),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

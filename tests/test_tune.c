@@ -8,11 +8,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "tests/helpers/folder.h"
+
 #define SECONDS 100
 #define SLOW "tile=8x8 roles=1+1+0+0 chunk_rows=8"
 
 static struct command_run r;
-static char folder[] = "/tmp/mkernel_test_tune_XXXXXX", path[256], environment[300], text[4096];
+static char path[256], environment[300], text[4096];
 
 static void judge(const char *line, int status, const char *says)
 {
@@ -168,18 +170,11 @@ static void test_refusals(void **state)
 
 static int set_up(void **state)
 {
-    if (!mkdtemp(folder))
+    if (folder_make(state))
         return -1;
     snprintf(path, sizeof path, "%s/plans", folder);
     snprintf(environment, sizeof environment, "MKERNEL_TUNING=%s", path);
     return 0;
-}
-
-static int take_down(void **state)
-{
-    char line[256];
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    return system(line);
 }
 
 int main(void)
@@ -188,5 +183,5 @@ int main(void)
         cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),     cmocka_unit_test(test_wrong),
         cmocka_unit_test(test_nodes),       cmocka_unit_test(test_rank_dies), cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, set_up, take_down);
+    return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

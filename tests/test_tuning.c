@@ -13,7 +13,9 @@
 
 #include <cmocka.h>
 
-static char error[512], folder[] = "/tmp/mkernel_test_tuning_XXXXXX", path[256];
+#include "tests/helpers/folder.h"
+
+static char error[512], path[256];
 
 static struct mk_problem problem(enum mk_op op, uint64_t m, uint64_t n, uint64_t k)
 {
@@ -292,23 +294,11 @@ static void test_places(void **state)
     tuning_close(&t);
 }
 
-static int set_up(void **state)
-{
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int take_down(void **state)
-{
-    char line[256];
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    return system(line);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),   cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_nearest), cmocka_unit_test(test_store),     cmocka_unit_test(test_places),
     };
-    return cmocka_run_group_tests(tests, set_up, take_down);
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

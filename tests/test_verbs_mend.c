@@ -3,7 +3,6 @@
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -11,22 +10,9 @@
 
 enum { DATA = 16 << 20, FLAGS = PAIR_FLAG_BYTES / 8, PLACE = DATA / 2 / FLAGS };
 
-static int softnic_set(const char *options)
-{
-    char error[256];
-    struct verbs_api api;
-    if (verbs_api_open(&api, VERBS_SOFT, error, sizeof error))
-        return -1;
-    void *library = dlopen(api.path, RTLD_NOW | RTLD_NOLOAD);
-    int (*configure)(const char *) = NULL;
-    void *symbol = library ? dlsym(library, "softnic_configure") : NULL;
-    memcpy(&configure, &symbol, sizeof symbol);
-    return configure ? configure(options) : -1;
-}
-
 static int setup(void **state)
 {
-    return softnic_set("link=roce,fail-wr=none");
+    return pair_softnic("link=roce,fail-wr=none");
 }
 
 static uint64_t mended(const struct pair_rank *r)
@@ -130,13 +116,13 @@ static void run(const char *options, uint64_t puts, int failures)
             char text[64];
             snprintf(text, sizeof text, "fail-wr=%d:LOC_QP_OP_ERR,only=%s", 1 + rand_r(&seed) % 8,
                      made % 3 == 2 ? "all" : made % 3 ? "soft1" : "soft0");
-            assert_int_equal(softnic_set(text), 0);
+            assert_int_equal(pair_softnic(text), 0);
             made++;
         }
         for (int i = 0; i < 2; i++)
             send_some(&s[i], puts);
         if (fail)
-            assert_int_equal(softnic_set("fail-wr=none"), 0);
+            assert_int_equal(pair_softnic("fail-wr=none"), 0);
         for (int i = 0; i < 2; i++) {
             collect(&s[i]);
             take(&s[i], cells[i]);
@@ -168,7 +154,7 @@ static const char *first_failure(const char *options, int polled, uint64_t *ms)
     static struct fabric_completion c;
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, DATA, options), 0);
-    assert_int_equal(softnic_set("fail-wr=3:LOC_QP_OP_ERR"), 0);
+    assert_int_equal(pair_softnic("fail-wr=3:LOC_QP_OP_ERR"), 0);
     for (uint64_t i = 0; i < 4; i++) {
         struct fabric_put put = {.peer = 1, .flag = (uint32_t)i, .value = 1, .source = 4096, .destination = 4096, .bytes = 64};
         assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), 0);
@@ -183,7 +169,7 @@ static const char *first_failure(const char *options, int polled, uint64_t *ms)
             got += r[1].fabric->ops->poll(r[1].fabric, &c, 0);
     }
     *ms = (pair_now() - begin) / 1000000;
-    assert_int_equal(softnic_set("fail-wr=none"), 0);
+    assert_int_equal(pair_softnic("fail-wr=none"), 0);
     for (int i = 0; i < 2; i++)
         pair_rank_close(&r[i]);
     return c.status ? c.detail : NULL;
@@ -204,9 +190,9 @@ static void test_what_stays_broken(void **state)
     assert_non_null(strstr(detail, "local QP operation error"));
     assert_in_range(ms, 1073, 3000);
     /* InfiniBand's devices keep their QPs when a link goes down: there the error is another one. */
-    assert_int_equal(softnic_set("link=ib"), 0);
+    assert_int_equal(pair_softnic("link=ib"), 0);
     assert_string_equal(first_failure("qps=1", 2, &ms), "local QP operation error");
-    assert_int_equal(softnic_set("link=roce"), 0);
+    assert_int_equal(pair_softnic("link=roce"), 0);
 }
 
 int main(void)

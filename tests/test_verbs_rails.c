@@ -4,7 +4,6 @@
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -16,18 +15,6 @@ enum { PLACE = 4096, WATCHED = 1 }; /* every word that is read is a call */
 enum { PLACE = 65536, WATCHED = 0 };
 #endif
 enum { FLAGS = 12, DATA = FLAGS * 2 * PLACE };
-
-static void softnic_set(const char *options)
-{
-    char error[256];
-    struct verbs_api api;
-    int (*configure)(const char *);
-    assert_int_equal(verbs_api_open(&api, VERBS_SOFT, error, sizeof error), 0);
-    void *symbol = dlsym(dlopen(api.path, RTLD_NOW | RTLD_NOLOAD), "softnic_configure");
-    assert_non_null(symbol);
-    memcpy(&configure, &symbol, sizeof configure);
-    assert_int_equal(configure(options), 0);
-}
 
 /* ---- order ---- */
 
@@ -132,7 +119,7 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
     struct fabric_completion c[8];
     uint64_t started = 0, completed = 0, puts = mutation > QPS_IN_TURN ? 2 : 1, end = pair_now() + 20000000000ull;
     assert_int_equal(pair_open(l.ranks, DATA, verbs), 0);
-    softnic_set(softnic);
+    assert_int_equal(pair_softnic(softnic), 0);
     struct fabric *f = l.ranks[0].fabric;
     while (!l.broken[0] && (l.arrived < launches * FLAGS || completed < started * puts)) {
         assert_true(pair_now() < end);
@@ -149,7 +136,7 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
             assert_true(c[i].cookie == completed++ / puts && !c[i].status);
         look(&l);
     }
-    softnic_set("bw=unlimited,latency=0ns,delay=0ns,only=all");
+    assert_int_equal(pair_softnic("bw=unlimited,latency=0ns,delay=0ns,only=all"), 0);
     for (int i = 0; i < 2; i++)
         pair_rank_close(&l.ranks[i]);
     print_message("qps %s, softnic %s: %s\n", verbs, softnic, l.broken[0] ? l.broken : "in order");
@@ -205,7 +192,7 @@ static void test_shares(void **state)
     verbs_rc_describe(r[0].fabric, text, sizeof text);
     assert_non_null(strstr(text, "soft0+soft1 port 1"));
     assert_non_null(strstr(text, "4 QPs"));
-    softnic_set("bw=10MB/s"); /* each: twelve chunks of 50 KB take as long as six, 30 ms; best of some on a busy machine */
+    assert_int_equal(pair_softnic("bw=10MB/s"), 0); /* each: twelve chunks of 50 KB take as long as six, 30 ms; best of some on a busy machine */
     double best = 1e9;
     for (int round = 0; round < 5 && best > 0.04; round++) {
         uint64_t from = pair_now();
@@ -219,7 +206,7 @@ static void test_shares(void **state)
         assert_true(seconds > 0.0299);
         best = seconds < best ? seconds : best;
     }
-    softnic_set("bw=unlimited");
+    assert_int_equal(pair_softnic("bw=unlimited"), 0);
     assert_int_equal(status, 0);
     assert_true(best < 0.055);
     for (int i = 0; i < 2; i++)
@@ -270,7 +257,7 @@ static void test_broken_device(void **state)
     struct fabric_completion c;
     pair_devices = 2;
     assert_int_equal(pair_open(r, DATA, "qps=1"), 0);
-    softnic_set("fail-wr=3:REM_ACCESS_ERR,only=soft1"); /* the data of its second put */
+    assert_int_equal(pair_softnic("fail-wr=3:REM_ACCESS_ERR,only=soft1"), 0); /* the data of its second put */
     for (uint32_t i = 0; i < 6; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = i,
@@ -297,7 +284,7 @@ static void test_broken_device(void **state)
     assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), -EPIPE); /* on the other device too */
     put.flag = 1;
     assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), -EPIPE);
-    softnic_set("fail-wr=none,only=all");
+    assert_int_equal(pair_softnic("fail-wr=none,only=all"), 0);
     for (int i = 0; i < 2; i++)
         pair_rank_close(&r[i]);
 }

@@ -4,7 +4,6 @@
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -256,26 +255,13 @@ static int first_failure(struct fabric *f, struct fabric_completion *failure, ui
     return -1;
 }
 
-static int softnic_set(const char *options)
-{
-    char error[256];
-    struct verbs_api api;
-    if (verbs_api_open(&api, VERBS_SOFT, error, sizeof error))
-        return -1;
-    void *library = dlopen(api.path, RTLD_NOW | RTLD_NOLOAD);
-    int (*configure)(const char *) = NULL;
-    void *symbol = library ? dlsym(library, "softnic_configure") : NULL;
-    memcpy(&configure, &symbol, sizeof symbol);
-    return configure ? configure(options) : -1;
-}
-
 static void test_failed_work_request(void **state)
 {
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, DATA, "qps=1,depth=64"), 0);
     struct fabric *f = r[0].fabric;
     /* Every put is two work requests: the seventh is the data of the fourth put. */
-    assert_int_equal(softnic_set("fail-wr=7:REM_ACCESS_ERR"), 0);
+    assert_int_equal(pair_softnic("fail-wr=7:REM_ACCESS_ERR"), 0);
     for (uint64_t i = 0; i < 8; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = (uint32_t)i,
@@ -290,7 +276,7 @@ static void test_failed_work_request(void **state)
     struct fabric_completion c;
     uint64_t good = 0;
     assert_int_equal(first_failure(f, &c, &good, 10), 0);
-    assert_int_equal(softnic_set("fail-wr=none"), 0);
+    assert_int_equal(pair_softnic("fail-wr=none"), 0);
     assert_int_equal(good, 3);
     assert_int_equal(c.cookie, 103);
     assert_int_equal(c.status, IBV_WC_REM_ACCESS_ERR);

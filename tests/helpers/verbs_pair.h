@@ -4,6 +4,7 @@
 
 #include "backends/verbs/verbs_rc.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -28,6 +29,20 @@ struct pair_rank {
     uint64_t heap_bytes;
     char error[256];
 };
+
+/* Options of softnic, from now on (docs/SOFTNIC.md). 0: it takes them. */
+static inline int pair_softnic(const char *options)
+{
+    char error[256];
+    struct verbs_api api;
+    if (verbs_api_open(&api, VERBS_SOFT, error, sizeof error))
+        return -1;
+    void *library = dlopen(api.path, RTLD_NOW | RTLD_NOLOAD);
+    int (*configure)(const char *) = NULL;
+    void *symbol = library ? dlsym(library, "softnic_configure") : NULL;
+    memcpy(&configure, &symbol, sizeof symbol);
+    return configure ? configure(options) : -1;
+}
 
 static inline uint64_t pair_now(void)
 {
