@@ -9,7 +9,7 @@ export MKERNEL_TUNING=none # what somebody tuned here is no part of what is test
 jobs=${JOBS:-$(nproc)}
 [ "$jobs" -le 4 ] || [ -n "${JOBS:-}" ] || jobs=4
 passed=0 failed=0 skipped=0 cpu_ms=0
-failures=() skips=()
+failures=() failed_programs=() skips=()
 begin=${EPOCHREALTIME/[.,]/}
 declare -A running # program by process
 trap 'kill "${!running[@]}" 2>/dev/null; wait; exit 130' INT TERM
@@ -58,7 +58,7 @@ finished() { # PROGRAM
     grep -h '^figure: ' "$log" | sed 's/^figure: /    /'
     for x in "${s[@]}"; do skips+=("$name $x"); done
     for x in "${f[@]}"; do failures+=("$name $x"); done
-    [ "${#f[@]}" = 0 ] || about_failures "$log"
+    [ "${#f[@]}" = 0 ] || failed_programs+=("$1")
 }
 
 wait_one() {
@@ -81,6 +81,11 @@ done
 while [ "${#running[@]}" -gt 0 ]; do wait_one; done
 for program in "${alone[@]}"; do start "$program" 1; done
 
+# Last, where whoever sees only the end of a log finds it.
+for program in "${failed_programs[@]}"; do
+    echo "what failed in ${program##*/}:"
+    about_failures "$program.log"
+done
 for x in "${skips[@]}"; do echo "skipped: $x"; done
 for x in "${failures[@]}"; do echo "FAILED: $x"; done
 echo "$passed passed, $failed failed, $skipped skipped in $(((${EPOCHREALTIME/[.,]/} - begin) / 1000000)) s, $((cpu_ms / 1000)) s of CPU"

@@ -2,8 +2,12 @@
  * passing. */
 #include "softnic_load.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 
 static char library[640];
 
@@ -84,9 +88,27 @@ static void ends_well(const char *options, const char *command, const char *cons
 static bool listens(int port)
 {
     char command[96];
-    snprintf(command, sizeof(command), "grep -q ':%04X 0' /proc/net/tcp /proc/net/tcp6 2>/dev/null",
+    snprintf(command, sizeof(command), "grep -q ':%04X 00000000' /proc/net/tcp /proc/net/tcp6 2>/dev/null",
              (unsigned)port);
     return system(command) == 0;
+}
+
+/* A port that nobody has now, and that the kernel gives to no connection: those come from 32768 on. */
+static int free_port(void)
+{
+    static int next;
+    if (!next)
+        next = (int)getpid();
+    for (;;) {
+        int port = 20000 + next++ % 12000, fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+        assert_true(fd >= 0);
+        int taken = bind(fd, (struct sockaddr *)&address, sizeof(address));
+        close(fd);
+        if (!taken)
+            return port;
+        assert_int_equal(errno, EADDRINUSE);
+    }
 }
 
 /* A server and a client of the same program, on one port. Both must exit with 0, and the client must print
@@ -94,17 +116,19 @@ static bool listens(int port)
 static void pair_ends_well(const char *options, const char *program, const char *arguments,
                            const char *wanted)
 {
-    static int port_offset;
-    int port = 20000 + (int)getpid() % 20000 + port_offset++;
     char command[256], path[2][64], text[2][16384];
     pid_t pid[2];
     need(program);
+    int port = free_port();
     for (int i = 0; i < 2; i++) {
         snprintf(path[i], sizeof(path[i]), "/tmp/softnic-stock.%d.%d", (int)getpid(), i);
         snprintf(command, sizeof(command), "%s %s -p %d%s", program, arguments, port, i ? " localhost" : "");
         pid[i] = start(options, command, path[i]);
-        for (int wait = 0; !i && wait < 200 && !listens(port); wait++)
+        siginfo_t ended = {0};
+        for (int wait = 0; !i && wait < 1500 && !ended.si_pid && !listens(port); wait++) {
             usleep(20000);
+            waitid(P_PID, (id_t)pid[i], &ended, WEXITED | WNOHANG | WNOWAIT);
+        }
     }
     int client = finish(pid[1]);
     if (client)
