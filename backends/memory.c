@@ -1,5 +1,8 @@
 #include "backends/memory.h"
 
+#include <sched.h>
+#include <time.h>
+
 enum { MEMORIES = 2 };
 
 static const struct mr_memory_ops *providers[MEMORIES];
@@ -13,4 +16,22 @@ void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops)
 const struct mr_memory_ops *mr_provider(enum mk_memory memory)
 {
     return (unsigned)memory < MEMORIES ? providers[memory] : 0;
+}
+
+int mr_copies(const struct mr_memory_ops *ops)
+{
+    return ops && ops->copy && ops->copied && ops->pinned && ops->unpin;
+}
+
+uint64_t mr_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void mr_copy_wait(const struct mr_memory_ops *ops, int64_t ticket, uint64_t deadline)
+{
+    while (!ops->copied(ticket) && mr_now() < deadline)
+        sched_yield();
 }

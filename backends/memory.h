@@ -43,4 +43,11 @@ void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops);
 /* Who answers for it; NULL for nobody. */
 const struct mr_memory_ops *mr_provider(enum mk_memory memory);
 
+/* Can they copy, by way of pinned memory? NULL: no. */
+int mr_copies(const struct mr_memory_ops *ops);
+
+/* Waits until the copy has ended or failed, or mr_now() is at `deadline`. */
+void mr_copy_wait(const struct mr_memory_ops *ops, int64_t ticket, uint64_t deadline);
+uint64_t mr_now(void); /* ns of CLOCK_MONOTONIC */
+
 #endif

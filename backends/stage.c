@@ -2,11 +2,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define STAGE_MAGIC 0x31474154534b4dull
 
@@ -125,19 +123,14 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
 /* Until no copy touches the slots any more, at most a second. */
 static void wait_for_copies(struct stage *s)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t begun = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, now = begun;
+    uint64_t deadline = mr_now() + CLOSE_NS;
     for (uint32_t i = 0; i < s->peer_count; i++)
         for (int slot_number = 0; slot_number < 2 * STAGE_SLOTS; slot_number++) {
             struct stage_peer *p = &s->peers[i];
             int64_t ticket = slot_number < STAGE_SLOTS ? p->out_tickets[slot_number]
                                                        : p->in_tickets[slot_number - STAGE_SLOTS];
-            while (ticket >= 0 && !s->ops->copied(ticket) && now - begun < CLOSE_NS) {
-                sched_yield();
-                clock_gettime(CLOCK_MONOTONIC, &t);
-                now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-            }
+            if (ticket >= 0)
+                mr_copy_wait(s->ops, ticket, deadline);
         }
 }
 
@@ -192,7 +185,7 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     *out = NULL;
     error[0] = '\0';
     const struct mr_memory_ops *ops = config->ops;
-    if (!ops || !ops->copy || !ops->copied || !ops->pinned || !ops->unpin) {
+    if (!mr_copies(ops)) {
         snprintf(error, error_size,
                  "this NIC cannot reach the heap's memory, and nobody here can copy it to where it can");
         return -EOPNOTSUPP;

@@ -2,6 +2,7 @@
  * and capabilities, and turns a failed request, a device that fails and a credit that cannot be sent into one completion
  * that says so, after which nothing is stuck. */
 #include "backends/efa/efa.h"
+#include "tests/helpers/fake_copier.h"
 #include "tests/helpers/fake_efa_network.h"
 
 enum { FLAGS = 512, HEAP = FLAGS * 8 + 65536 };
@@ -128,7 +129,7 @@ static void test_open_refuses(void **state)
 {
     configs[0].heap.memory = MK_MEMORY_CUDA;
     assert_int_equal(open_end(0), -EOPNOTSUPP);
-    expect_error(0, "GPU memory");
+    expect_error(0, "nobody here can copy");
     configs[0].heap.memory = MK_MEMORY_HOST;
     configs[0].heap.flag_bytes = 16 << 20; /* two million */
     assert_int_equal(open_end(0), -ERANGE);
@@ -315,6 +316,25 @@ static void test_queue_fails(void **state)
     assert_int_equal(put(0, 1, 2, 64), -EPIPE);
 }
 
+/* The receiver's copy engine fails: its proxy is told by a completion of no put, and nothing is stuck. */
+static void test_copy_fails(void **state)
+{
+    mr_provide(MK_MEMORY_CUDA, &fake_copier_ops);
+    configs[1].heap.memory = MK_MEMORY_CUDA;
+    join();
+    fake_copier.fails = 1;
+    struct fabric_completion c;
+    assert_int_equal(put(0, 1, 1, 64), 0);
+    while (fake_step())
+        ;
+    assert_true(next(1, &c));
+    assert_true(c.cookie == FABRIC_NO_PUT);
+    assert_string_equal(c.detail, "a flag cannot be copied to where it is polled");
+    assert_int_equal(put(1, 1, 1, 64), -EPIPE);
+    mr_provide(MK_MEMORY_CUDA, NULL);
+    fake_copier.fails = 0;
+}
+
 /* Rank 1 puts nothing itself, so a credit that fails is told by a completion of no put. */
 static void test_credit_fails(void **state)
 {
@@ -367,7 +387,7 @@ int main(void)
         TEST(test_options),     TEST(test_open_refuses),   TEST(test_foreign_addresses),
         TEST(test_unlike_ends), TEST(test_old_library),    TEST(test_system_libraries),
         TEST(test_put_refuses), TEST(test_failed_request), TEST(test_post_fails),
-        TEST(test_queue_fails), TEST(test_credit_fails),
+        TEST(test_queue_fails), TEST(test_copy_fails),      TEST(test_credit_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,6 +158,7 @@ static void efa_close(struct fabric *fabric)
     struct efa *e = efa_of(fabric);
     for (uint32_t i = 0; i < e->device_count; i++)
         efa_device_close(e, &e->devices[i]);
+    efa_raise_close(e);
     for (uint32_t i = 0; e->peers && i < e->peer_count; i++) {
         if (e->peers[i].sent)
             munmap(e->peers[i].sent, e->peers[i].flag_bytes / 8 * 8);
@@ -208,13 +209,6 @@ static int allocate(struct efa *e, const struct efa_config *config)
 /* What can be told before any device is opened. */
 static int check_memory(const struct efa *e, char *error, size_t error_size)
 {
-    if (e->heap.memory != MK_MEMORY_HOST) {
-        snprintf(error, error_size,
-                 "the efa fabric raises flags by the CPU, which cannot write flags in GPU memory yet: --exec "
-                 "host, "
-                 "or --fabric verbs");
-        return -EOPNOTSUPP;
-    }
     if (e->flags > EFA_MAX_FLAGS) {
         snprintf(error, error_size, "%" PRIu64 " flags are more than the %u that the efa fabric can name",
                  e->flags, EFA_MAX_FLAGS);
@@ -266,6 +260,8 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
     }
     if (!rc)
         rc = allocate(e, config);
+    if (!rc)
+        rc = efa_raise_open(e, error, error_size);
     if (!rc && config->api)
         e->api = *config->api;
     else if (!rc)

@@ -3,8 +3,8 @@
  * SRD delivers each message once, in no order, and completes each by itself. So a put becomes k writes with
  * immediate, spread over the devices; the receiving fabric counts immediates in its poll (backends/efa/efa_imm.h
  * says what they carry), and when all k of a put are in, raises the flag itself with a release store: nothing
- * assumes an order, neither of messages, nor of the bytes in one, nor of completions of two devices. Flags must
- * therefore lie in memory that the CPU writes.
+ * assumes an order, neither of messages, nor of the bytes in one, nor of completions of two devices. Where flags lie
+ * in a GPU's memory, the memory's owner copies them there (backends/memory.h).
  *
  * A put to a flag waits (-EAGAIN) until the last one to the same flag of the same peer is acknowledged. No more
  * messages of a peer than `window` are uncounted at the other side: a receiver tells its senders what it has
@@ -38,7 +38,7 @@ struct efa_config {
 /* Opens the devices, registers the heap with each and makes the QPs. Between everybody's connect and the first put
  * of anybody there must be a barrier: both sides make address handles, and a device refuses writes of one that it
  * has none for. Blocks as long as the drivers do. 0 or -errno with one sentence in `error`: see verbs_device_open and
- * mr_register; -EOPNOTSUPP (memory that is not the host's, a device without RDMA write), -ERANGE (more flags than
+ * mr_register; -EOPNOTSUPP (memory that these devices do not reach or nobody copies to, a device without RDMA write), -ERANGE (more flags than
  * an immediate names), -ENOSPC (queues too short for so many peers). The fabric's close frees everything. */
 int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size);
 

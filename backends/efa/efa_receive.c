@@ -43,14 +43,6 @@ static void take_credit(struct efa_peer *peer, uint32_t count)
         peer->outstanding -= peer->flights[peer->counted++ % EFA_WINDOW].parts;
 }
 
-/* Only this thread writes the flags that puts raise; CTAs read them and acquire. */
-static void raise_flag(struct efa *e, const struct efa_raise *r)
-{
-    uint64_t *flag = (uint64_t *)e->heap.base + r->flag;
-    if (__atomic_load_n(flag, __ATOMIC_RELAXED) < r->value)
-        __atomic_store_n(flag, r->value, __ATOMIC_RELEASE);
-}
-
 static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
 {
     uint32_t index = efa_device_source(d, e->peer_count, wc->slid, wc->src_qp);
@@ -65,7 +57,7 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
     }
     int rc = efa_count_take(&peer->arrivals, &imm, &raise);
     if (rc > 0)
-        raise_flag(e, &raise);
+        efa_raise(e, &raise);
     else if (rc < 0)
         efa_alarm(e, peer, IBV_WC_GENERAL_ERR, "what arrived belongs to no put");
 }
@@ -73,9 +65,11 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
 static int receive(struct efa *e, struct efa_device *d)
 {
     struct ibv_wc wc[POLL_BATCH];
-    int n, all = 0;
+    int n, batch, all = 0;
     do {
-        n = ibv_poll_cq(d->recv_cq, POLL_BATCH, wc);
+        uint32_t room = efa_raise_room(e); /* an immediate raises one flag at most */
+        batch = room < POLL_BATCH ? (int)room : POLL_BATCH;
+        n = batch ? ibv_poll_cq(d->recv_cq, batch, wc) : 0;
         for (int i = 0; i < n; i++) {
             d->receives += !e->unsolicited;
             if (wc[i].status == IBV_WC_SUCCESS)
@@ -85,7 +79,7 @@ static int receive(struct efa *e, struct efa_device *d)
         }
         all += n > 0 ? n : 0;
         efa_post_receives(e, d);
-    } while (n == POLL_BATCH);
+    } while (n && n == batch);
     if (n < 0)
         efa_break_all(e, "a completion queue cannot be polled");
     return all;
@@ -125,6 +119,7 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
         came += receive(e, &e->devices[i]);
         efa_collect(e, &e->devices[i]);
     }
+    came += efa_raise_advance(e);
     efa_send_credits(e);
     efa_flush(fabric);
     if (came && n < max)

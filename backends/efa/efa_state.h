@@ -102,6 +102,17 @@ struct efa_peer {
     char detail[64]; /* why it broke */
 };
 
+enum { EFA_RAISES = 32 };
+
+/* Flags on their way into memory that the CPU does not write: made, copies of them started, ended. */
+struct efa_raises {
+    const struct mr_memory_ops *owner; /* NULL: the CPU writes them */
+    uint64_t *words;                   /* [EFA_RAISES], pinned: what is copied, by its number modulo EFA_RAISES */
+    uint32_t flags[EFA_RAISES];
+    int64_t tickets[EFA_RAISES];
+    uint64_t made, started, ended;
+};
+
 struct efa {
     struct fabric fabric; /* first */
     struct efa_api api;
@@ -113,6 +124,7 @@ struct efa {
     struct efa_peer *peers;
     uint32_t *peer_of_rank; /* [world], EFA_NO_PEER */
     uint64_t flags;         /* that this heap has */
+    struct efa_raises raises;
     uint64_t
         *control; /* landing [peer_count][EFA_PLACES], then what is written to the peers' in the same form */
     size_t control_bytes;
@@ -157,5 +169,13 @@ void efa_break_all(struct efa *e, const char *detail);
 /* efa_receive.c: what comes; and the poll of the whole fabric. */
 int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max);
 void efa_post_receives(struct efa *e, struct efa_device *d);
+
+/* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before the next advance, which 
+ * says whether some are still on their way. open: 0, -ENOMEM, or -EOPNOTSUPP with a sentence. */
+int efa_raise_open(struct efa *e, char *error, size_t error_size);
+void efa_raise_close(struct efa *e);
+uint32_t efa_raise_room(const struct efa *e);
+void efa_raise(struct efa *e, const struct efa_raise *r);
+int efa_raise_advance(struct efa *e);
 
 #endif

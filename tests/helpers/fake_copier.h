@@ -52,14 +52,11 @@ static int64_t fake_copier_copy(void *to, const void *from, uint64_t bytes, enum
     return (int64_t)(number * 2 + way);
 }
 
-static int fake_copier_copied(int64_t ticket)
+/* Makes the oldest copy of a way. */
+static void fake_copier_move(int way)
 {
-    int way = (int)(ticket % 2);
-    if (fake_copier.ended[way] > (uint64_t)ticket / 2)
-        return 1;
-    if (++fake_copier.asked[way] < fake_copier.lag)
-        return 0;
-    fake_copier.asked[way] = 0;
+    if (fake_copier.ended[way] == fake_copier.started[way])
+        return;
     struct fake_copy c = fake_copier.queue[way][fake_copier.ended[way]++ % COPIER_ROOM];
     if (c.bytes == 8) {
         uint64_t word;
@@ -69,6 +66,17 @@ static int fake_copier_copied(int64_t ticket)
         memcpy(c.to, c.from, c.bytes);
     }
     fake_copier.made++;
+}
+
+static int fake_copier_copied(int64_t ticket)
+{
+    int way = (int)(ticket % 2);
+    if (fake_copier.ended[way] > (uint64_t)ticket / 2)
+        return 1;
+    if (++fake_copier.asked[way] < fake_copier.lag)
+        return 0;
+    fake_copier.asked[way] = 0;
+    fake_copier_move(way);
     return fake_copier.ended[way] > (uint64_t)ticket / 2;
 }
 
