@@ -73,15 +73,22 @@ static uint32_t rail_peers(const struct mk_topo *t, uint32_t *peers)
 }
 
 #ifdef MK_HAVE_VERBS
+typedef int open_fabric_over(void *config, struct fabric **out, const struct stage_memory *memory, char *error,
+                             size_t size);
+
+static struct mr_heap memory_for(const struct mr_heap *own, const struct stage_memory *memory)
+{
+    return memory ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes} : *own;
+}
+
 /* Over the heap itself, or over the host memory that a staged fabric puts between. */
 static int open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
                       size_t size)
 {
     struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
-    if (memory) {
-        c.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
+    c.heap = memory_for(&c.heap, memory);
+    if (memory)
         c.options.qps = c.device_count = 1; /* puts to one peer land in order */
-    }
     return verbs_rc_open(out, &c, error, size);
 }
 
@@ -100,11 +107,12 @@ static int agree_to_stage(struct mk_comm *comm, int result, int *staged)
     return rc;
 }
 
-static int open_any(struct mk_comm *comm, struct net *net, struct verbs_rc_config *c)
+static int open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config, const uint32_t *peers,
+                    uint32_t count)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
-    int staged = 0, rc = open_verbs(c, &net->fabric, NULL, error, size);
+    int staged = 0, rc = open(config, &net->fabric, NULL, error, size);
     if (comm->heap.memory == MK_MEMORY_HOST)
         return rc;
     int agreed = agree_to_stage(comm, rc, &staged);
@@ -117,12 +125,12 @@ static int open_any(struct mk_comm *comm, struct net *net, struct verbs_rc_confi
     net->fabric = NULL;
     struct stage_config stage = {.ops = mr_provider(comm->heap.memory),
                                  .heap = comm->heap,
-                                 .rank = c->rank,
-                                 .world = c->world,
-                                 .peers = c->peers,
-                                 .peer_count = c->peer_count,
-                                 .open_inner = open_verbs,
-                                 .context = c};
+                                 .rank = comm->topo.rank,
+                                 .world = mk_world(&comm->topo),
+                                 .peers = peers,
+                                 .peer_count = count,
+                                 .open_inner = open,
+                                 .context = config};
     return stage_open(&net->fabric, &stage, error, size);
 }
 #endif
@@ -155,6 +163,13 @@ static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic
 #endif
 
 #ifdef MK_HAVE_EFA
+static int open_srd(void *context, struct fabric **out, const struct stage_memory *memory, char *error, size_t size)
+{
+    struct efa_config c = *(const struct efa_config *)context;
+    c.heap = memory_for(&c.heap, memory);
+    return efa_open(out, &c, error, size);
+}
+
 static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     struct nic_choice nic;
@@ -170,7 +185,7 @@ static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers
     c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;
     c.device_count = nic.count;
     memcpy(c.devices, nic.devices, sizeof nic.devices);
-    return efa_open(&net->fabric, &c, comm->error, sizeof comm->error);
+    return open_any(comm, net, open_srd, &c, peers, count);
 }
 #endif
 
@@ -206,7 +221,7 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     c.device_count = nic.count;
     for (uint32_t i = 0; i < nic.count; i++)
         c.devices[i] = nic.devices[i];
-    return open_any(comm, net, &c);
+    return open_any(comm, net, open_verbs, &c, peers, count);
 #else
     snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");
     return -ENODEV;

@@ -68,7 +68,10 @@ static int stage_poll(struct fabric *fabric, struct fabric_completion *out, int 
     struct fabric_completion inner[BATCH];
     int n = s->inner->ops->poll(s->inner, inner, BATCH), reported = 0;
     for (int i = 0; i < n; i++)
-        stage_completed(s, &inner[i]);
+        if (inner[i].cookie != FABRIC_NO_PUT)
+            stage_completed(s, &inner[i]);
+        else if (inner[i].status)
+            s->alarm = inner[i];
     stage_advance(s);
     for (uint32_t i = 0; i < s->peer_count; i++) {
         struct stage_peer *peer = &s->peers[i];
@@ -80,6 +83,10 @@ static int stage_poll(struct fabric *fabric, struct fabric_completion *out, int 
                 memcpy(out[reported].detail, peer->detail, sizeof peer->detail);
             reported++;
         }
+    }
+    if (s->alarm.status && reported < max) { /* after the puts, which can say what they were good for */
+        out[reported++] = s->alarm;
+        s->alarm.status = 0;
     }
     return reported;
 }

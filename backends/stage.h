@@ -28,8 +28,8 @@ struct stage_config {
     const uint32_t *peers; /* ascending; everybody in this group lists everybody else of it */
     uint32_t peer_count;
 
-    /* Opens the inner fabric, whose puts to one peer must land in the order of their making (one QP). 0 or
-     * -errno with a sentence in `error`. */
+    /* Opens the inner fabric, whose puts of one flag to one peer land in the order of their making, data before flag, as any
+     * fabric's do. 0 or -errno with a sentence in `error`. */
     int (*open_inner)(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
                       size_t error_size);
     void *context;

@@ -39,6 +39,7 @@ struct stage {
     uint32_t rank, world, peer_count, place;
     uint64_t piece_bytes, slot_bytes;
     struct stage_peer *peers;
+    struct fabric_completion alarm; /* of no put, to be handed on; status 0: none */
     int dirty; /* the inner fabric has puts to flush */
 };
 

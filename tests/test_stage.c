@@ -19,6 +19,7 @@ struct wire {
     struct fabric_put queue[WIRE_ROOM];
     uint64_t posted, landed;
     int status;  /* of the completions to come */
+    struct fabric_completion news; /* of no put, told at the next poll; status 0: none */
     int corrupt; /* the next put of bytes says that it is for the flags */
 };
 
@@ -44,6 +45,11 @@ static int wire_flush(struct fabric *f)
 static int wire_poll(struct fabric *f, struct fabric_completion *out, int max)
 {
     struct wire *w = (struct wire *)f;
+    if (w->news.status && max > 0) {
+        *out = w->news;
+        w->news.status = 0;
+        return 1;
+    }
     if (w->posted == w->landed || max < 1)
         return 0;
     struct fabric_put p = w->queue[w->landed++ % WIRE_ROOM];
@@ -309,6 +315,16 @@ static void test_failures(void **state)
     assert_non_null(strstr(c.detail, "copy"));
 }
 
+/* What the inner fabric tells of no put reaches the proxy, once. */
+static void test_alarm(void **state)
+{
+    struct fabric_completion c;
+    wires[0].news = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = 1, .status = 9};
+    assert_int_equal(polled(0, &c), 1);
+    assert_true(c.cookie == FABRIC_NO_PUT && c.peer == 1 && c.status == 9);
+    assert_int_equal(polled(0, &c), 0);
+}
+
 static void test_strangers(void **state)
 {
     uint32_t peer = 1;
@@ -326,6 +342,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_bounded),  TEST(test_refusals),
-                                       TEST(test_foreign_bytes), TEST(test_failures), TEST(test_strangers)};
+                                       TEST(test_foreign_bytes), TEST(test_failures), TEST(test_alarm),
+                                       TEST(test_strangers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
