@@ -123,10 +123,6 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
         return -EINVAL;
     }
 #endif
-    if (o->fabric && o->exec == MK_EXEC_CUDA) {
-        snprintf(error, size, "--fabric efa does not reach GPU memory yet: --exec host, or --fabric verbs");
-        return -EINVAL;
-    }
     if (o->verbs && o->fabric) {
         snprintf(error, size, "--verbs is of --fabric verbs");
         return -EINVAL;

@@ -46,7 +46,7 @@ struct parsed {
      1, MK_MAX_LOCAL, .group = MACHINE},                                                                                               \
     {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",    \
      .words = execs, .word_count = 2, .group = MACHINE},                                                                               \
-    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD (host). Default verbs",        \
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD. Default verbs",               \
      .words = fabrics, .word_count = 2, .group = MACHINE},                                                                             \
     {"nic", OPTION_TEXT, AT(o.nic), "soft|NAME,...",                                                                 \
      "NICs that may be used: ranks take the nearest of them. Default: all real devices that are up, else soft (no "  \
