@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs test programs and adds up what cmocka says. Usage: run.sh PROGRAM...
-# JOBS of them run at a time (default: one a core, 4 at most); a script that says `# ALONE` waits for the others. Each gets LIMIT
+# JOBS of them run at a time (default: one a core, 4 at most); one that says `ALONE` in a comment's line of its own, in the script or in
+# tests/PROGRAM.c, runs after the others with nothing beside it: it holds the product to short times. Each gets LIMIT
 # seconds (default 300), or what a script's `# LIMIT=` says; its whole output is in PROGRAM.log.
 # Ends in "N passed, N failed, N skipped"; exit 1 where anything failed.
 set -u
@@ -14,8 +15,10 @@ begin=${EPOCHREALTIME/[.,]/}
 declare -A running # program by process
 trap 'kill "${!running[@]}" 2>/dev/null; wait; exit 130' INT TERM
 
-says() { # PROGRAM KEY: what a script's comment says
-    [[ $1 != *.sh ]] || sed -n "s/^# $2\$/yes/p; s/^# $2=//p" "$1"
+says() { # PROGRAM KEY: what a comment of its source says
+    local source=$1
+    [[ $1 == *.sh ]] || source=${0%/*}/${1##*/}.c
+    [ ! -r "$source" ] || sed -n "s/^# $2\$/yes/p; s,^/\* $2 \*/\$,yes,p; s/^# $2=//p" "$source"
 }
 
 run() { # PROGRAM: leaves its status, limit and ms in PROGRAM.result, and in the third line its CPU time

@@ -1,5 +1,6 @@
 /* Whatever fails under an operator's run over real processes ends in time, in no wrong result that is called right, and in a
  * sentence that names the operator, who misses what and from whom; what is only slow or late ends right. */
+/* ALONE */
 #include "tests/helpers/launch.h"
 #include "tests/helpers/sanitized.h"
 
@@ -8,8 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define TIMEOUT 2 /* seconds, of the runs */
-#define FORM "--exec host --nic soft --nodes 2 --gpus 2 --warmup 0 --check --timeout 2"
+#define TIMEOUT 5 /* seconds, of the runs */
+#define FORM "--exec host --nic soft --nodes 2 --gpus 2 --warmup 0 --check --timeout 5"
 #define WORLD 4
 
 /* One line each. */

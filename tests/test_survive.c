@@ -1,5 +1,6 @@
 /* Whatever goes wrong under a run, every process ends within the timeout plus 2 s, with status 3 and one
  * sentence that says what and who. */
+/* ALONE */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
 
@@ -47,7 +48,7 @@ static long ticks(pid_t pid)
 static void start_and_wait(const char *line, pid_t *ranks, int world)
 {
     command_start(&r, line, NULL);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 600; i++) {
         sleep_ms(50);
         int busy = 0, count = command_children(r.pid, ranks, world);
         for (int j = 0; j < count; j++)
