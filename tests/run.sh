@@ -12,7 +12,7 @@ jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 cpu_ms=0
 failures=() failed_programs=() skips=()
 begin=${EPOCHREALTIME/[.,]/}
-declare -A running # program by process
+declare -A running=() # program by process
 trap 'kill "${!running[@]}" 2>/dev/null; wait; exit 130' INT TERM
 
 says() { # PROGRAM KEY: what a comment of its source says
