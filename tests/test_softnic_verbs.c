@@ -166,6 +166,12 @@ static void other_objects(struct ibv_cq *cq, struct ibv_qp *qp)
     POINTER(ibv_create_counters, ibv_create_counters(context, &(struct ibv_counters_init_attr){0}));
 }
 
+static struct ibv_cq_ex *make_cq_ex(uint64_t fields)
+{
+    struct ibv_cq_init_attr_ex init = {.cqe = 4, .wc_flags = fields};
+    return ibv_create_cq_ex(context, &init);
+}
+
 static struct ibv_qp *make_qp_ex(struct ibv_cq *cq, uint64_t operations)
 {
     struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC,
@@ -179,13 +185,17 @@ static struct ibv_qp *make_qp_ex(struct ibv_cq *cq, uint64_t operations)
     return ibv_create_qp_ex(context, &init);
 }
 
-/* Operations that a QP is made for or not. */
+/* Operations that a QP is made for or not, and fields that a CQ is. */
 static void refused_operations(struct ibv_cq *cq)
 {
     POINTER(ibv_wr_local_inv, make_qp_ex(cq, IBV_QP_EX_WITH_LOCAL_INV));
     POINTER(ibv_wr_bind_mw, make_qp_ex(cq, IBV_QP_EX_WITH_BIND_MW));
     POINTER(ibv_wr_send_inv, make_qp_ex(cq, IBV_QP_EX_WITH_SEND_WITH_INV));
     POINTER(ibv_wr_send_tso, make_qp_ex(cq, IBV_QP_EX_WITH_TSO));
+    POINTER(ibv_wr_atomic_write, make_qp_ex(cq, 1ull << 12)); /* IBV_QP_EX_WITH_ATOMIC_WRITE of newer headers */
+    POINTER(ibv_wc_read_cvlan, make_cq_ex(IBV_WC_EX_WITH_CVLAN));
+    POINTER(ibv_wc_read_flow_tag, make_cq_ex(IBV_WC_EX_WITH_FLOW_TAG));
+    POINTER(ibv_wc_read_tm_info, make_cq_ex(IBV_WC_EX_WITH_TM_INFO));
 }
 
 static struct ibv_wc take(struct ibv_cq *cq)
@@ -436,6 +446,39 @@ static void table_is_complete(void **state)
     assert_int_equal(missing, 0);
 }
 
+/* What verbs.h has beside verbs: arithmetic and names of types. */
+static int is_no_verb(const char *name)
+{
+    static const char *const others[] = {"ibv_inc_rkey", "ibv_is_qpt_supported", "ibv_flow_label_to_udp_sport", "ibv_static_providers", "ibv_wc_opcode"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        if (!strcmp(name, others[i]))
+            return 1;
+    return 0;
+}
+
+/* Of all that a program can call, inline functions among it; a header newer than Debian 12's knows more. */
+static void table_has_the_header(void **state)
+{
+    static struct row rows[VERBS_MAX];
+    int count = read_table(rows), declared = 0, missing = 0;
+    char name[128];
+    FILE *f = popen("cat /usr/include/infiniband/verbs.h 2>/dev/null | grep -oE '\\bibv_[a-z0-9_]+ *\\(' | tr -d ' (' | sort -u", "r");
+    while (f && fscanf(f, "%127s", name) == 1) {
+        declared++;
+        if (row_of(rows, count, name) || is_no_verb(name))
+            continue;
+        missing++;
+        print_message("verbs.h has %s, and the table lacks it\n", name);
+    }
+    if (f)
+        pclose(f);
+    if (!declared || system("! grep -q IBV_QP_EX_WITH_FLUSH /usr/include/infiniband/verbs.h")) {
+        print_message("skipped: verbs.h is not in /usr/include, or newer than the table\n");
+        skip();
+    }
+    assert_int_equal(missing, 0);
+}
+
 static int setup(void **state)
 {
     char path[512];
@@ -452,6 +495,7 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(does_what_the_table_says), cmocka_unit_test(table_is_complete)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(does_what_the_table_says), cmocka_unit_test(table_is_complete),
+                                       cmocka_unit_test(table_has_the_header)};
     return cmocka_run_group_tests(tests, setup, NULL);
 }
