@@ -25,7 +25,7 @@ command -v ib_write_bw >/dev/null || reason="perftest is not installed"
 rm -rf "$build/rxe/pair"
 vm_open "$build/rxe/pair" "$build/rxe"
 trap vm_close EXIT
-trap 'check_stopped; vm_consoles >&"$check_out"; exit 1' INT TERM
+trap 'trap "" INT TERM; check_stopped; vm_consoles >&"$check_out"; exit 1' INT TERM
 
 # Runs a command on each node at once; status 0 where both end in 0. SECONDS COMMAND0 COMMAND1
 both() {

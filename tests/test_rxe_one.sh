@@ -29,7 +29,7 @@ command -v ib_write_bw >/dev/null || reason="perftest is not installed"
 rm -rf "$build/rxe/one"
 vm_open "$build/rxe/one" "$build/rxe"
 trap vm_close EXIT
-trap 'check_stopped; vm_consoles >&"$check_out"; exit 1' INT TERM
+trap 'trap "" INT TERM; check_stopped; vm_consoles >&"$check_out"; exit 1' INT TERM
 
 # SECONDS COMMAND: on the node, or here; shows what it said.
 node() {
