@@ -19,8 +19,6 @@ static __global__ void gpu_clock_kernel(struct gpu_clock_mailbox *mailbox)
                 return;
         }
         mailbox->gpu = ptx_globaltimer();
-        __threadfence_system();
-        mailbox->answer = i;
     }
 }
 
@@ -33,21 +31,23 @@ static uint64_t host_clock(void)
 
 int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream, struct gpu_clock_sample *out)
 {
-    mailbox->ask = mailbox->answer = 0;
+    mailbox->ask = 0;
     out->bracket = UINT64_MAX;
     gpu_clock_kernel<<<1, 1, 0, stream>>>(mailbox);
     if (cudaGetLastError() != cudaSuccess)
         return -EIO;
     uint64_t begin = host_clock(), before, after = begin;
     for (uint32_t i = 1; i <= SAMPLES && after - begin < LIMIT_NS; i++) {
+        uint64_t answer;
+        mailbox->gpu = 0;
         before = host_clock();
         __atomic_store_n((uint32_t *)&mailbox->ask, i, __ATOMIC_RELEASE);
-        do
+        do {
+            answer = __atomic_load_n((uint64_t *)&mailbox->gpu, __ATOMIC_ACQUIRE);
             after = host_clock();
-        while (__atomic_load_n((uint32_t *)&mailbox->answer, __ATOMIC_ACQUIRE) < i &&
-               after - begin < LIMIT_NS);
-        if (mailbox->answer == i && after - before < out->bracket) {
-            out->gpu = mailbox->gpu;
+        } while (!answer && after - begin < LIMIT_NS);
+        if (answer && after - before < out->bracket) {
+            out->gpu = answer;
             out->host = before + (after - before) / 2;
             out->bracket = after - before;
         }

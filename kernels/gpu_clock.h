@@ -14,10 +14,11 @@ struct gpu_clock_sample {
     uint64_t bracket;   /* ns between the host times that enclose it; the moment is off by at most half */
 };
 
-/* Pinned host memory through which the two sides take turns. */
+/* Pinned host memory through which the two sides take turns, a cache line each. */
 struct gpu_clock_mailbox {
-    volatile uint32_t ask, answer;
-    volatile uint64_t gpu;
+    volatile uint32_t ask; /* the question's number */
+    uint32_t unused[15];
+    volatile uint64_t gpu; /* the answer: one store, so that nothing but its way lies between the reading and the host; 0: none yet */
 };
 
 /* Takes 64 samples with a small kernel on `stream` and keeps the one with the narrowest bracket. `mailbox` is pinned and
