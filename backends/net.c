@@ -12,6 +12,7 @@
 #endif
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,6 +229,25 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
 #endif
 }
 
+/* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So nobody starts one before
+ * everybody has reached everybody. */
+static int greet(struct mk_comm *comm, struct fabric *f)
+{
+    uint64_t deadline = wall_clock(NULL) + comm->config.timeout_ns;
+    int rc;
+    while ((rc = f->ops->greet(f, comm->error, sizeof comm->error)) == -EAGAIN) {
+        if (comm_failed(comm))
+            return -ECANCELED;
+        if (wall_clock(NULL) > deadline) {
+            snprintf(comm->error, sizeof comm->error, "not all ranks of the rail can be reached: no answer in %.1f s",
+                     (double)comm->config.timeout_ns / 1e9);
+            return -ETIMEDOUT;
+        }
+        sched_yield();
+    }
+    return rc ? rc : bootstrap_barrier(comm->bootstrap);
+}
+
 static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     struct fabric *f = net->fabric;
@@ -242,6 +262,8 @@ static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *p
         rc = f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
     if (!rc) /* an EFA device refuses writes of whom it has no address handle for yet */
         rc = bootstrap_barrier(comm->bootstrap);
+    if (!rc && f->ops->greet && comm->heap.memory != MK_MEMORY_HOST)
+        rc = greet(comm, f);
     free(mine);
     free(all);
     return rc;

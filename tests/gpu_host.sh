@@ -67,7 +67,8 @@ check ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),2
 if [ "$gpus" -ge 2 ]; then
     check two_nodes_emulated $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20 --burst 5
     check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20
-    check staged_over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus $((gpus / 2)) --nic soft --fabric efa --shape $((gpus * 390)),200,328 --iters 20
+    check over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus $((gpus / 2)) --nic soft --fabric efa --shape $((gpus * 390)),200,328 --iters 20
+    check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run --nodes 2 --gpus $((gpus / 2)) --nic soft --fabric efa --shape $((gpus * 390)),200,328 --iters 20
     check a_rank_killed disturbed KILL 6
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
     check a_rank_stopped disturbed STOP 11
@@ -75,7 +76,8 @@ else
     skip two_nodes_emulated "one GPU"
     check two_nodes_on_one_gpu $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
     check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
-    check staged_over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus 1 --nic soft --fabric efa --shape 780,200,328 --iters 8
+    check over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus 1 --nic soft --fabric efa --shape 780,200,328 --iters 8
+    check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run --nodes 2 --gpus 1 --nic soft --fabric efa --shape 780,200,328 --iters 8
 fi
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do

@@ -230,6 +230,49 @@ static void test_system_libraries(void **state)
     assert_true(api.create_qp_ex && api.query_device && api.qp_to_qp_ex);
 }
 
+/* ---- greeting ---- */
+
+static int greet(uint32_t rank)
+{
+    return ends[rank].fabric->ops->greet(ends[rank].fabric, ends[rank].error, sizeof ends[rank].error);
+}
+
+/* Everybody is reached over every lane, and nothing but that has happened. */
+static void test_greet(void **state)
+{
+    configure(0, 3);
+    configure(1, 2);
+    join();
+    int done[2] = {-EAGAIN, -EAGAIN}, steps = 0;
+    for (; (done[0] || done[1]) && steps < 1000; steps++)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            if (done[rank] == -EAGAIN)
+                done[rank] = greet(rank);
+            fake_step();
+        }
+    assert_true(!done[0] && !done[1]);
+    assert_int_equal(fake.messages_made, 4);
+    for (uint32_t i = 0; i < FLAGS; i++)
+        assert_true(!flag_of(0, i) && !flag_of(1, i));
+    struct fabric_completion c;
+    for (uint64_t value = 1; value <= 300; value++) { /* and credits still count */
+        assert_int_equal(put(0, 5, value, 64), 0);
+        assert_true(next(0, &c) && c.cookie == 5 && !c.status);
+    }
+}
+
+static void test_greeting_fails(void **state)
+{
+    join();
+    fake.fail_message = 2;
+    fake.fail_status = IBV_WC_REM_OP_ERR;
+    int rc = -EAGAIN;
+    for (int i = 0; i < 1000 && rc == -EAGAIN; i++, fake_step())
+        rc = greet(0);
+    assert_int_equal(rc, -EIO);
+    expect_error(0, "rank 1 cannot be reached: fake1: remote operation error");
+}
+
 /* ---- puts ---- */
 
 static void test_put_refuses(void **state)
@@ -386,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_options),     TEST(test_open_refuses),   TEST(test_foreign_addresses),
         TEST(test_unlike_ends), TEST(test_old_library),    TEST(test_system_libraries),
+        TEST(test_greet),       TEST(test_greeting_fails),
         TEST(test_put_refuses), TEST(test_failed_request), TEST(test_post_fails),
         TEST(test_queue_fails), TEST(test_copy_fails),      TEST(test_credit_fails),
     };

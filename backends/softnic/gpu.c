@@ -7,6 +7,7 @@
  * and regions are under context->lock. */
 #include "gpu.h"
 #include "gather.h"
+#include "srd.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -193,7 +194,9 @@ static void retire(struct softnic_context *ctx, struct entry *e, bool broken)
     e->qp->copies--;
     if (!e->link || e->link->dead || e->qp->generation != e->generation)
         return;
-    if (broken)
+    if (e->qp->srd)
+        softnic_srd_copied(e->link, e->qp, &e->request, broken);
+    else if (broken)
         softnic_responder_copy_failed(e->link, e->qp, &e->request);
     else
         softnic_responder_acknowledge(e->link, &e->request);

@@ -20,7 +20,7 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx);
 int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                       struct softnic_mr **mr, int count, const struct softnic_message *message);
 
-/* Acknowledges the request once everything placed so far is there. */
+/* Acknowledges the request once everything placed so far is there; SRD tells its receiver then, too. */
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
                               const struct softnic_frame *request);
 

@@ -100,8 +100,6 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     int gpu = error ? 0 : softnic_share_make(ctx, address, length, access, &share);
     if (gpu < 0)
         error = -gpu;
-    if (gpu > 0 && ctx->device->efa)
-        error = EOPNOTSUPP; /* srd_*.c know host memory only */
     if (!error && !gpu && !mapped(address, length))
         error = EFAULT;
     struct softnic_mr *mr = error ? NULL : calloc(1, sizeof(*mr));

@@ -355,14 +355,20 @@ enum {
 };
 
 /* payload.c: under context->lock. carry: head->payload bytes, of `wqe` if inline, else `from`, behind the frame; refer: their
- * addresses; ask: a frame alone, or with a tail. False: the link is dead. place: READ data to where `wqe` wants it; how many
- * bytes, or -EACCES (regions are gone), -EFAULT (either side has unmapped them), another where the QP has gone on meanwhile. */
+ * addresses; ask: a frame alone, or with a tail. False: the link is dead. in_gpu: whether any of it is a GPU's. land: a request's
+ * bytes to `to`, in regions `mr`; copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
+ * unmapped them), another where the QP has gone on meanwhile. place: READ data to where `wqe` wants it; how many
+ * bytes, or land's errors, or -EACCES (regions are gone). */
 bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame *head,
                            const struct softnic_wqe *wqe, const struct iovec *from, int count);
 bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head, const struct iovec *from,
                            int count);
 bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
                          size_t tail_bytes);
+bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access);
+bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
+int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
+                         struct softnic_mr **mr, int count, const struct softnic_message *message);
 int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,
                               const struct softnic_message *message);
 

@@ -1,5 +1,5 @@
 /* A message's data: carried behind a frame, referred to by address for the peer to fetch, placed where it belongs. */
-#include "nic.h"
+#include "gpu.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,6 +37,42 @@ bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *
         return true;
     softnic_link_kill(link);
     return false;
+}
+
+bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access)
+{
+    struct iovec at[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    int count = wqe->is_inline ? 0
+                               : softnic_sge_slice(softnic_context_of(qp->ibv.context), qp->ibv.pd, wqe->sge,
+                                                   wqe->num_sge, access, 0, wqe->length, at, mr);
+    return softnic_regions_in_gpu(mr, count);
+}
+
+bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count)
+{
+    bool gpu = false;
+    for (int i = 0; i < count; i++)
+        gpu |= mr[i]->gpu;
+    return gpu;
+}
+
+int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
+                         struct softnic_mr **mr, int count, const struct softnic_message *message)
+{
+    const struct softnic_frame *head = &message->head;
+    bool gpu = softnic_regions_in_gpu(mr, count);
+    for (int i = 0; i < head->segments && link->mappings; i++)
+        gpu |= softnic_share_address(link, message->segment[i].address, 1, NULL) != 0;
+    if (gpu)
+        return softnic_gpu_place(link, qp, to, mr, count, message);
+    if (head->segments)
+        return softnic_pull_pinned(link, qp, to, mr, count, message->segment, head->segments,
+                                   head->length - head->offset);
+    const uint8_t *from = message->payload;
+    for (int i = 0; i < count; from += to[i].iov_len, i++)
+        softnic_copy_in(to[i].iov_base, from, to[i].iov_len);
+    return 0;
 }
 
 int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,

@@ -72,26 +72,13 @@ static enum softnic_sent send_segments(struct softnic_qp *qp, struct softnic_wqe
     return softnic_payload_refer(link, &head, from, count) ? SOFTNIC_SENT : SOFTNIC_BLOCKED;
 }
 
-static bool in_gpu_memory(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access)
-{
-    struct iovec at[SOFTNIC_MAX_SGE];
-    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
-    int count = wqe->is_inline ? 0
-                               : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, access,
-                                                   0, wqe->length, at, mr);
-    bool gpu = false;
-    for (int i = 0; i < count; i++)
-        gpu |= mr[i]->gpu;
-    return gpu;
-}
-
 static enum softnic_sent send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struct softnic_link *link)
 {
     struct softnic_frame head = frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
     if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
                           wqe->length, to, NULL) < 0 ||
-        in_gpu_memory(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
+        softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
     if (!qp->tx_offset)
         qp->reads_open++;
@@ -113,7 +100,7 @@ static enum softnic_sent send_atomic(struct softnic_qp *qp, struct softnic_wqe *
     struct iovec to[SOFTNIC_MAX_SGE];
     if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
                           to, NULL) < 0 ||
-        in_gpu_memory(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
+        softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
     if (!softnic_payload_ask(link, &head, NULL, 0))
         return SOFTNIC_BLOCKED;
@@ -128,7 +115,7 @@ enum softnic_sent softnic_requester_send(struct softnic_qp *qp, struct softnic_w
         return send_read(qp, wqe, link);
     if (softnic_needs_response(wqe))
         return send_atomic(qp, wqe, link);
-    if (context_of(qp)->shares && in_gpu_memory(qp, wqe, 0)) {
+    if (context_of(qp)->shares && softnic_payload_in_gpu(qp, wqe, 0)) {
         softnic_share_announce(link);
         return send_segments(qp, wqe, link);
     }

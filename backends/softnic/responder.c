@@ -141,7 +141,7 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
     const struct softnic_frame *request = &message->head;
     uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
     struct iovec to[SOFTNIC_MAX_SGE];
-    struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
     int count = 0;
     if (request->kind == SOFTNIC_WRITE && request->length) {
         mr[0] = target(link, qp, request, IBV_ACCESS_REMOTE_WRITE);
@@ -164,25 +164,12 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
             return false;
         }
     }
-    bool gpu_target = false, gpu = false;
-    for (int i = 0; i < count; i++)
-        gpu_target |= mr[i]->gpu;
-    for (int i = 0; i < request->segments && link->mappings; i++)
-        gpu |= softnic_share_address(link, message->segment[i].address, 1, NULL) != 0;
-    if (!gpu_target)
+    if (!softnic_regions_in_gpu(mr, count))
         settle(link, qp); /* these bytes come after those on their way to the GPU */
-    if (request->segments || gpu_target) {
-        int error = gpu || gpu_target ? softnic_gpu_place(link, qp, to, mr, count, message)
-                                      : softnic_pull_pinned(link, qp, to, mr, count, message->segment,
-                                                            request->segments, bytes);
-        if (error == -EFAULT) /* either side has unmapped registered memory */
-            refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
-        return !error;
-    }
-    const uint8_t *from = message->payload;
-    for (int i = 0; i < count; from += to[i].iov_len, i++)
-        softnic_copy_in(to[i].iov_base, from, to[i].iov_len);
-    return true;
+    int error = softnic_payload_land(link, qp, to, mr, count, message);
+    if (error == -EFAULT) /* either side has unmapped registered memory */
+        refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
+    return !error;
 }
 
 static void next_message(struct softnic_qp *qp, uint32_t bytes)

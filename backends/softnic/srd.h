@@ -107,6 +107,8 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
 /* srd_receive.c */
 void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_message *message);
+/* All copies of the request's bytes have ended: tells the receiver, and answers. Under context->lock. */
+void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool failed);
 void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link);
 void softnic_srd_forget_partials(struct softnic_qp *qp,
                                  const struct softnic_link *link); /* NULL: of all links */

@@ -1,5 +1,6 @@
 /* The receive side of an SRD QP: fragments come in any order between those of other messages; a message is answered once,
  * when all of it has come, and only then takes its receive. RDMA is for those whom this side has an address handle for. */
+#include "gpu.h"
 #include "srd.h"
 
 #include <errno.h>
@@ -111,15 +112,8 @@ static int place(struct softnic_link *link, struct softnic_qp *qp, const struct 
             return count == -EMSGSIZE ? SOFTNIC_NAK_INVALID : SOFTNIC_NAK_OPERATION;
         }
     }
-    if (message->head.segments) {
-        int error = softnic_pull_pinned(link, qp, to, mr, count, message->segment, message->head.segments,
-                                        request->length);
-        return error == -EFAULT ? SOFTNIC_NAK_OPERATION : error ? -1 : 0;
-    }
-    const uint8_t *from = message->payload;
-    for (int i = 0; i < count; from += to[i].iov_len, i++)
-        softnic_copy_in(to[i].iov_base, from, to[i].iov_len);
-    return 0;
+    int error = softnic_payload_land(link, qp, to, mr, count, message);
+    return error == -EFAULT ? SOFTNIC_NAK_OPERATION : error ? -1 : 0;
 }
 
 /* All of it is here, and nothing stood against it. */
@@ -134,6 +128,18 @@ static enum softnic_nak deliver(struct softnic_link *link, struct softnic_qp *qp
     if (!write || imm)
         complete_receive(link, qp, request, total, IBV_WC_SUCCESS);
     return 0;
+}
+
+void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool failed)
+{
+    answer(link, request, failed ? SOFTNIC_NAK_OPERATION : deliver(link, qp, request, request->operand[1]));
+}
+
+/* A SEND's bytes lie in the receive that is first in the queue: nobody may take that meanwhile. */
+static void settle_for(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+{
+    if (request->kind == SOFTNIC_SEND && qp->copies)
+        softnic_gpu_settle(link->context);
 }
 
 static void take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
@@ -156,6 +162,7 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         softnic_link_kill(link);
         return;
     }
+    settle_for(link, qp, request);
     int why = p && p->refused ? (int)p->refused : (int)objection(link, qp, request);
     if (!why)
         why = place(link, qp, message);
@@ -170,7 +177,13 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         *at = p->next;
         free(p);
     }
-    answer(link, request, why ? (enum softnic_nak)why : deliver(link, qp, request, total));
+    settle_for(link, qp, request);
+    if (why)
+        answer(link, request, (enum softnic_nak)why);
+    else if (qp->copies)
+        softnic_gpu_answer_later(link, qp, request);
+    else
+        softnic_srd_copied(link, qp, request, false);
 }
 
 static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)

@@ -1,4 +1,5 @@
 /* The send side of an SRD QP: requests whose time has come leave in fragments, between those of others. */
+#include "gpu.h"
 #include "srd.h"
 
 #define GIVE_UP_NS 500000000ull /* an unreachable peer is tried for so long */
@@ -79,7 +80,10 @@ static enum sent send_data(struct softnic_qp *qp, struct srd_request *r)
                                                      0, offset, bytes, from, NULL);
     if (count < 0)
         return REFUSED;
-    if (!r->wqe.is_inline && bytes > SOFTNIC_COPY_LIMIT && link->peer_pulls)
+    bool gpu = context_of(qp)->shares && softnic_payload_in_gpu(qp, &r->wqe, 0);
+    if (gpu)
+        softnic_share_announce(link);
+    if (gpu || (!r->wqe.is_inline && bytes > SOFTNIC_COPY_LIMIT && link->peer_pulls))
         return softnic_payload_refer(link, &head, from, count) && !link->dead ? SENT : BLOCKED;
     head.payload = bytes;
     return softnic_payload_carry(link, &head, &r->wqe, from, count) ? SENT : BLOCKED;
@@ -90,7 +94,8 @@ static enum sent send_read(struct softnic_qp *qp, struct srd_request *r)
     struct softnic_frame head = frame_for(qp, r, 0, r->wqe.length);
     struct iovec to[SOFTNIC_MAX_SGE];
     if (softnic_sge_slice(context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
-                          r->wqe.length, to, NULL) < 0)
+                          r->wqe.length, to, NULL) < 0 ||
+        softnic_payload_in_gpu(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
     head.flags |= r->link->pulls ? SOFTNIC_FLAG_PULL : 0;
     return softnic_payload_ask(r->link, &head, NULL, 0) && !r->link->dead ? SENT : BLOCKED;
