@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md.
-# Usage: gpu_host.sh BUILD [bench]. Speaks cmocka's lines, so that tests/run.sh counts it. Every command ends by itself.
+# Usage: [ONLY=REGEX] gpu_host.sh BUILD [bench]; ONLY: the checks whose names it matches. Speaks cmocka's lines, so that tests/run.sh counts it. Every command ends by itself.
 set -u
 build=$1
 mkernel=$build/mkernel
@@ -11,6 +11,7 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVL
 
 check() { # NAME COMMAND...: right where it exits with 0; a function of this file bounds its own time
     local name=$1 bound=(timeout -k 5 120)
+    [[ $name =~ ${ONLY:-.} ]] || return
     shift
     declare -F "$1" >/dev/null && bound=()
     echo "[ RUN      ] $name"
