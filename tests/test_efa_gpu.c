@@ -11,17 +11,6 @@ enum { GPU = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, MIB = 1 << 20 };
 static struct efa_end a, b;
 static struct ibv_mr *from, *to; /* allocation 0, of a; allocation 1, of b */
 
-static void provide(const struct softnic_cuda *table)
-{
-    Dl_info info;
-    assert_true(dladdr((void *)(uintptr_t)nic.ibv_open_device, &info));
-    void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL);
-    assert_non_null(library);
-    __typeof__(&softnic_provide_cuda) call = (__typeof__(&softnic_provide_cuda))dlsym(library, "softnic_provide_cuda");
-    assert_non_null(call);
-    call(table);
-}
-
 static int setup(void **state)
 {
     nic_configure("reorder=1ms,fail-wr=none,copy=auto");
@@ -179,25 +168,11 @@ static void test_read(void **state)
     cq_expect(a.send_cq, 4, IBV_WC_LOC_PROT_ERR);
 }
 
-static int start(void **state)
-{
-    efa_load();
-    if (fake_gpu_start() || fake_gpu_engine_start())
-        return -1;
-    provide(&fake_cuda);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    fake_gpu_engine_stop();
-    return 0;
-}
-
 int main(void)
 {
+    efa_load();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {TEST(test_told_when_there), TEST(test_no_order), TEST(test_mixed),
                                        TEST(test_sends),           TEST(test_read),     TEST(test_copy_fails)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
 }

@@ -7,24 +7,6 @@
 
 enum { GPU = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, MIB = 1 << 20, CHUNKS = 48, SLOT = 300 << 10 };
 
-static void *library(void)
-{
-    char path[512];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 32);
-    path[length > 0 ? length : 0] = 0;
-    strcpy(strrchr(path, '/'), "/../libsoftnic.so");
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
-static void provide(const struct softnic_cuda *table)
-{
-    void *l = library();
-    __typeof__(&softnic_provide_cuda) call =
-        l ? (__typeof__(&softnic_provide_cuda))dlsym(l, "softnic_provide_cuda") : NULL;
-    if (call)
-        call(table);
-}
-
 static struct ibv_context *context;
 static struct end a, b;
 static struct ibv_mr *from, *to; /* allocation 0, of a; allocation 1, of b */
@@ -334,7 +316,7 @@ static void child(int fd)
 {
     struct address far, near;
     fake_gpu_engine_start();
-    provide(&fake_cuda);
+    nic.softnic_provide_cuda(&fake_cuda);
     context = nic_open(1);
     a = end_new(context, 4096);
     from = nic.ibv_reg_mr(a.pd, fake_gpu.device[0], FAKE_ALLOCATION_BYTES, GPU);
@@ -420,23 +402,9 @@ static void test_two_processes(void **state)
     assert_int_equal(fake_gpu.contexts, 0);
 }
 
-static int start(void **state)
-{
-    nic_load();
-    if (fake_gpu_start() || fake_gpu_engine_start())
-        return -1;
-    provide(&fake_cuda);
-    return 0;
-}
-
-static int stop(void **state)
-{
-    fake_gpu_engine_stop();
-    return 0;
-}
-
 int main(void)
 {
+    nic_load();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_completes_when_there),
@@ -452,5 +420,5 @@ int main(void)
         TEST(test_default_speed),
         cmocka_unit_test(test_two_processes),
     };
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
 }

@@ -8,7 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "backends/softnic/cuda.h"
+#include "tests/softnic_load.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -326,6 +326,21 @@ static void fake_gpu_hold(int held)
     pthread_mutex_lock(&fake_gpu.lock);
     fake_gpu.held = held;
     pthread_mutex_unlock(&fake_gpu.lock);
+}
+
+/* For a group's setup and teardown, where softnic has been loaded (tests/softnic_load.h). */
+static int fake_gpu_begin(void **state)
+{
+    if (fake_gpu_start() || fake_gpu_engine_start())
+        return -1;
+    nic.softnic_provide_cuda(&fake_cuda);
+    return 0;
+}
+
+static int fake_gpu_end(void **state)
+{
+    fake_gpu_engine_stop();
+    return 0;
 }
 
 #endif
