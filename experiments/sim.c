@@ -55,7 +55,7 @@ static const struct option_spec specs[] = {
     {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one", .contexts = ATTENTION, .group = PROBLEM},
     {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
      "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
-     "as `mkernel run --exec host`; with --explore 16,64,40, two experts a rank, 2",
+     "as `mkernel run --exec host`, spread evenly; with --explore 16,64,40, two experts a rank, 2, and of tokens and experts any",
      1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},
     {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
      .words = layouts, .word_count = 2, .contexts = GEMMS | MOE, .group = PROBLEM},

@@ -3,6 +3,7 @@
 #include "experiments/memory_need.h"
 #include "experiments/run.h"
 #include "sim/cluster.h"
+#include "sim/exact_moe.h"
 #include "tracer/trace.h"
 
 #include <errno.h>
@@ -103,6 +104,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
         return STATUS_FAILED;
     }
     config->costs = &machine.costs;
+    config->seed |= EXACT_MOE_EVENLY; /* what a MoE's shape says; other operators do not look at it */
     config->context = &storing;
     config->trace_events = trace ? TRACE_EVENTS : 0;
     config->finished = trace ? store : NULL;

@@ -21,15 +21,17 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k, world = mk_world(&plan->problem.topo);
     struct sim_random r = stream(seed, launch, rank, 2);
-    enum routing how = (enum routing)((seed + launch) % ROUTINGS);
+    int evenly = (seed & EXACT_MOE_EVENLY) != 0;
+    enum routing how = evenly ? EVEN : (enum routing)((seed + launch) % ROUTINGS);
     uint32_t used = how == FEW && experts / 2 >= k ? experts / 2 : experts;
-    uint32_t tokens = sim_random_below(&r, (uint32_t)m->tokens + 1);
+    uint32_t tokens = evenly ? (uint32_t)m->tokens : sim_random_below(&r, (uint32_t)m->tokens + 1);
+    uint32_t most = experts / k < 8 ? experts / k : 8; /* of steps that name no expert twice */
     if (how == ONE_RANK_HAS_NONE && rank == (seed + launch) / ROUTINGS % world)
         tokens = 0;
     for (uint32_t token = 0; token < m->tokens; token++) {
-        uint32_t first = sim_random_below(&r, used);
+        uint32_t first = sim_random_below(&r, used), step = evenly ? 1 + sim_random_below(&r, most) : 1;
         for (uint32_t place = 0; place < k; place++) {
-            uint32_t expert = (first + place) % used; /* a token names an expert once */
+            uint32_t expert = (first + place * step) % used; /* a token names an expert once */
             ids[token * k + place] = token >= tokens     ? UINT32_MAX
                                      : how == ALL_TO_ONE ? (place ? experts : 1 % experts)
                                                          : expert;

@@ -187,11 +187,21 @@ static void test_command(void **state)
     expect("sim ag_gemm --vary", 2, "--vary is for --explore");
 }
 
+/* A MoE's launch is one of all the tokens that its shape says: where each has an expert on every rank, those are the bytes. */
+static void test_all_tokens(void **state)
+{
+    expect("sim moe_dispatch_gemm --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3", 0,
+           "moved     28800 bytes over NVLink and 14400 over the network"); /* 2 x (ids of 100 x 16, and rows of 128); once */
+    expect("sim moe_ffn --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3 --seed 5", 0,
+           "moved     54400 bytes over NVLink and 28800 over the network"); /* rows there and back, weights on the rail */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_and_bounds), cmocka_unit_test(test_one_rate_counts), cmocka_unit_test(test_latency_shows),
         cmocka_unit_test(test_cluster_file),     cmocka_unit_test(test_command),
+        cmocka_unit_test(test_all_tokens),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
