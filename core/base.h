@@ -88,6 +88,14 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
     return node * t->gpus + local;
 }
 
+/* Who on this rank's node hands on what `producer` made on another one; UINT32_MAX: nobody, it comes from the producer
+ * itself. Between nodes data goes along rails alone. */
+MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
+{
+    uint32_t relay = mk_rank_at(t, mk_node_of(t, t->rank), mk_local_of(t, producer));
+    return mk_node_of(t, producer) == mk_node_of(t, t->rank) || relay == t->rank ? UINT32_MAX : relay;
+}
+
 /* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
 

@@ -240,10 +240,8 @@ static void describe_wait(const struct live_rank *r, uint32_t argument, struct l
     if (m.producer >= mk_world(t))
         return;
     out->producer = m.producer;
-    /* What crosses nodes comes by the producer's rail; whoever stands on it here hands it on. */
-    uint32_t rail = mk_rank_at(t, mk_node_of(t, t->rank), mk_local_of(t, m.producer));
-    if (mk_node_of(t, m.producer) != mk_node_of(t, t->rank) && rail != t->rank)
-        out->relay = rail;
+    uint32_t relay = mk_relay_of(t, m.producer);
+    out->relay = relay == UINT32_MAX ? -1 : (int64_t)relay;
 }
 
 void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_doing *out)
