@@ -35,10 +35,12 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
         b->peers = calloc(peers + 1, sizeof *b->peers);
         b->slots = calloc(peers + 1, sizeof *b->slots);
     }
-    if (!b || !b->peers || !b->slots) {
+    if (!b || !b->peers || !b->slots || failure_case_open(&b->failure, config->world)) {
         snprintf(error, error_size, "out of memory");
-        if (b)
+        if (b) {
             free(b->peers);
+            free(b->slots);
+        }
         free(b);
         return -ENOMEM;
     }
@@ -80,7 +82,7 @@ int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure)
         return 0;
     if (failure) {
         pthread_mutex_lock(&b->lock);
-        *failure = b->failure;
+        *failure = b->failure.kept;
         pthread_mutex_unlock(&b->lock);
     }
     return 1;
@@ -95,7 +97,7 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure)
     while (!b->final && bootstrap_wait(b, deadline) != ETIMEDOUT)
         ;
     b->final = 1; /* rank 0 is silent: what we know is what we say */
-    *failure = b->failure;
+    *failure = b->failure.kept;
     pthread_mutex_unlock(&b->lock);
     return 1;
 }
@@ -143,5 +145,6 @@ void bootstrap_leave(struct bootstrap *b)
     }
     free(b->peers);
     free(b->slots);
+    failure_case_close(&b->failure);
     free(b);
 }

@@ -54,8 +54,8 @@ int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint
                     uint64_t *bracket);
 
 /* Tells every rank of a failure. The first to reach rank 0 is the job's; later ones are dropped, unless they
- * say more about it (failure_merge): when a rank is lost, whoever waits hands in what it was waiting for, as
- * a TIMEOUT. Any thread. */
+ * say more about it (failure_merge): whoever waits when it comes hands in what it was waiting for, as a TIMEOUT,
+ * so that rank 0 finds the rank that all wait for in the end. Any thread. */
 void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure);
 
 /* Whether the job has failed: 1 and *failure (may be NULL), what is known of it so far. A lost connection is

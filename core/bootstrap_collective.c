@@ -17,7 +17,7 @@ static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", 
 /* What a call returns once the job has failed. With the lock held. */
 static int failed_result(const struct bootstrap *b)
 {
-    switch (b->failure.kind) {
+    switch (b->failure.kept.kind) {
     case MK_FAIL_PEER_LOST:
         return -ECONNRESET;
     case MK_FAIL_TIMEOUT:
@@ -37,16 +37,32 @@ static int fail_memory(struct bootstrap *b)
     return -ENOMEM;
 }
 
-static int fail_late(struct bootstrap *b, enum wire_collective kind, uint32_t producer, uint32_t others)
+static void record_wait(struct bootstrap *b, enum wire_collective kind, uint32_t producer, uint32_t others,
+                        uint64_t waited_ns)
 {
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_TIMEOUT, producer);
-    f.waited_ns = b->timeout_ns;
+    f.waited_ns = waited_ns;
     if (others)
         snprintf(f.what, sizeof f.what, "rank %u (and %u more) to take part in %s", producer, others,
                  collective_names[kind]);
     else
         snprintf(f.what, sizeof f.what, "rank %u to take part in %s", producer, collective_names[kind]);
     bootstrap_record(b, &f);
+}
+
+/* Rank 0 waited for its parts too long, or something else ended that wait: it names each rank that is missing, for
+ * which of them hangs and which waits for another, they say themselves. */
+static int fail_missing(struct bootstrap *b, enum wire_collective kind, uint32_t first, uint32_t last,
+                        uint64_t waited_ns)
+{
+    uint32_t missing = 0;
+    for (uint32_t r = first; r < last; r++)
+        missing += !b->slots[r].full;
+    for (uint32_t r = first, others = missing - 1; r < last; r++)
+        if (!b->slots[r].full) {
+            record_wait(b, kind, r, others, waited_ns);
+            others = 0;
+        }
     return failed_result(b);
 }
 
@@ -81,18 +97,12 @@ static int collect(struct bootstrap *b, enum wire_collective kind, uint32_t sequ
         /* One rank alone: others may be ahead, with their part of the next collective here already. */
         if (last - first == 1 ? b->slots[first].full : b->full_slots == last - first)
             break;
-        if (b->failed)
-            return failed_result(b);
-        uint32_t missing = 0, someone = 0;
-        for (uint32_t r = first; (b->departed || late) && r < last; r++) {
-            if (b->slots[r].full)
-                continue;
-            if (b->peers[r].left)
+        for (uint32_t r = first; b->departed && !b->failed && r < last; r++)
+            if (!b->slots[r].full && b->peers[r].left)
                 return fail_departed(b, kind, r);
-            someone = missing++ ? someone : r;
-        }
-        if (late)
-            return fail_late(b, kind, someone, missing - 1);
+        if (b->failed || late)
+            return fail_missing(b, kind, first, last,
+                                late ? b->timeout_ns : peer_now() + b->timeout_ns - deadline);
     }
     for (uint32_t r = first; r < last; r++) {
         int result = check_part(b, r, kind, sequence);
@@ -128,8 +138,10 @@ static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence
             return failed_result(b);
         if (b->peers[0].left)
             return fail_departed(b, kind, 0);
-        if (late)
-            return fail_late(b, kind, 0, 0);
+        if (late) {
+            record_wait(b, kind, 0, 0, b->timeout_ns);
+            return failed_result(b);
+        }
     }
     if (b->slots[0].sequence == sequence)
         return 0;
@@ -295,8 +307,10 @@ static int sample_clock(struct bootstrap *b, uint32_t i, uint64_t *local, uint64
             return failed_result(b);
         if (b->peers[0].left)
             return fail_departed(b, WIRE_CLOCK, 0);
-        if (late)
-            return fail_late(b, WIRE_CLOCK, 0, 0);
+        if (late) {
+            record_wait(b, WIRE_CLOCK, 0, 0, b->timeout_ns);
+            return failed_result(b);
+        }
     }
     *local = before + (b->pong_at - before) / 2;
     *remote = b->pong_value;

@@ -40,8 +40,8 @@ struct bootstrap {
     uint32_t sequence;            /* of the next collective */
     uint64_t pong_at, pong_value; /* pong_at 0: not here */
 
-    int failed; /* atomic; 1: `failure` holds something */
-    struct mk_failure failure;
+    int failed; /* atomic; 1: the case has a record */
+    struct failure_case failure;
     int final;
     uint64_t settle_at; /* when it becomes final; 0: not by this rank */
 };

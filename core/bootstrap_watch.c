@@ -15,7 +15,7 @@ struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kin
     memset(&f, 0, sizeof f);
     f.kind = kind;
     f.rank = b->rank;
-    f.op = f.cta = f.role = f.flag = f.chunk = UINT32_MAX;
+    f.op = f.cta = f.role = f.flag = f.chunk = f.relay = UINT32_MAX;
     f.producer = producer;
     return f;
 }
@@ -33,10 +33,10 @@ static int decides(const struct bootstrap *b)
     return b->rank == 0 || b->peers[0].fd < 0;
 }
 
-static void tell_failure(struct bootstrap *b)
+static void tell_failure(struct bootstrap *b, const struct mk_failure *f)
 {
     uint8_t payload[WIRE_FAILURE_BYTES];
-    wire_put_failure(payload, &b->failure, b->final);
+    wire_put_failure(payload, f, b->final);
     struct peer_blob *frame = peer_frame(WIRE_FAIL, 0, b->rank, payload, sizeof payload);
     for (uint32_t i = 0; frame && i < b->peer_count; i++)
         if (b->peers[i].fd >= 0 && !b->peers[i].left)
@@ -46,15 +46,18 @@ static void tell_failure(struct bootstrap *b)
 
 void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
 {
-    if (b->final || !failure_merge(&b->failure, f))
+    int news = b->final ? FAILURE_OLD : failure_merge(&b->failure, f);
+    if (news == FAILURE_OLD)
         return;
-    if (decides(b)) {
+    __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
+    if (!decides(b)) {
+        tell_failure(b, f); /* as it is: only who decides knows all the others */
+    } else if (news == FAILURE_CHANGED) {
         if (!b->settle_at)
             b->settle_at = peer_now() + SETTLE_NS;
-        b->final = b->world == 1 || failure_is_final(&b->failure);
+        b->final = b->world == 1 || failure_is_final(&b->failure.kept);
+        tell_failure(b, &b->failure.kept);
     }
-    __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
-    tell_failure(b);
     bootstrap_wake(b);
     pthread_cond_broadcast(&b->changed);
 }
@@ -64,7 +67,7 @@ static void take_verdict(struct bootstrap *b, const struct mk_failure *f, int fi
 {
     if (b->final)
         return;
-    b->failure = *f;
+    b->failure.kept = *f;
     b->final = final;
     __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&b->changed);
@@ -261,7 +264,7 @@ static void *watch_main(void *argument)
         serve_door(b);
         if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
             b->final = 1;
-            tell_failure(b);
+            tell_failure(b, &b->failure.kept);
             pthread_cond_broadcast(&b->changed);
         }
     }

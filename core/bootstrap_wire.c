@@ -203,7 +203,7 @@ int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WI
 /* The fields of a record in their order on the wire. */
 #define FAILURE_U32(f)                                                                                       \
     &(f)->kind, &(f)->op, &(f)->rank, &(f)->cta, &(f)->role, &(f)->flag, &(f)->chunk, &(f)->producer,        \
-        &(f)->evidence
+        &(f)->relay, &(f)->evidence
 #define FAILURE_U64(f) &(f)->seen, &(f)->wanted, &(f)->epoch, &(f)->waited_ns
 
 void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final)

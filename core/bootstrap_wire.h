@@ -12,7 +12,7 @@
 #include "core/failure.h"
 
 #define WIRE_MAGIC 0x424b4d1au /* 0x1a "MKB" */
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 #define WIRE_HEADER_BYTES 24u
 #define WIRE_TOKEN_BYTES 64u
 #define WIRE_HELLO_BYTES (WIRE_TOKEN_BYTES + 8u)
@@ -81,7 +81,7 @@ int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WI
 /* A failure record; `final` says that it will not change any more. wire_get_failure returns 0 or -EPROTO: a
  * record from elsewhere has its strings terminated and printable, and its kind known. */
 #define WIRE_FAILURE_BYTES                                                                                   \
-    (4 + 9 * 4 + 4 * 8 + 4 + sizeof(((struct mk_failure *)0)->what) +                                        \
+    (4 + 10 * 4 + 4 * 8 + 4 + sizeof(((struct mk_failure *)0)->what) +                                       \
      sizeof(((struct mk_failure *)0)->detail))
 void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final);
 int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, int *final);

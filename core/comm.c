@@ -31,7 +31,11 @@ int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
 
 void comm_fail(struct mk_comm *comm, const struct mk_failure *failure)
 {
-    bootstrap_fail(comm->bootstrap, failure);
+    struct mk_failure f = *failure;
+    f.relay = f.kind == MK_FAIL_TIMEOUT && f.op < MK_OPS && f.producer < mk_world(&comm->topo)
+                  ? mk_relay_of(&comm->topo, f.producer)
+                  : UINT32_MAX;
+    bootstrap_fail(comm->bootstrap, &f);
 }
 
 int comm_failed(struct mk_comm *comm)

@@ -80,8 +80,9 @@ extern const struct mk_net_ops net_fabric; /* backends/ */
 int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
                    const struct mk_net_ops *net);
 
-/* Any part: the job has failed. First come, first kept; goes to every rank. Once a rank is lost (comm_failed, though this
- * part saw nothing), whoever waits says for what with a TIMEOUT: the job's sentence takes in the best. Any thread. */
+/* Any part: the job has failed. First come, first kept; goes to every rank. Once it has failed (comm_failed, though
+ * this part saw nothing), whoever waits says for what with a TIMEOUT: the job's sentence takes in the best, and names the rank
+ * that hangs. Any thread. */
 void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */

@@ -1,7 +1,9 @@
 #include "core/failure.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A sentence under construction: what does not fit is cut, the end is always terminated. */
@@ -86,7 +88,9 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say_who(&s, f);
         say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
         say_what(&s, f);
-        if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
+        if (f->op < MK_OPS && f->relay != UINT32_MAX)
+            say(&s, "; rank %u should have handed it on", f->relay);
+        else if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
             say(&s, "; rank %u should have produced it", f->producer);
         break;
     case MK_FAIL_PEER_LOST:
@@ -125,6 +129,20 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
     }
 }
 
+/* ---- what a job keeps ---- */
+
+int failure_case_open(struct failure_case *c, uint32_t world)
+{
+    *c = (struct failure_case){.ranks = calloc(world, sizeof *c->ranks), .world = world};
+    return c->ranks ? 0 : -ENOMEM;
+}
+
+void failure_case_close(struct failure_case *c)
+{
+    free(c->ranks);
+    memset(c, 0, sizeof *c);
+}
+
 /* How well a record says what the job stood still for when rank `lost` went: its own chunk is best. */
 static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
 {
@@ -133,18 +151,72 @@ static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
     return 1 + (f->chunk != UINT32_MAX) + 2 * (f->producer == lost);
 }
 
-/* Whether `later` says why the rank that `kept` blames could not deliver: that rank waited too, about as
- * long, for another. A rank that blames itself (its own puts do not leave) is explained by whoever blames
- * another. */
-static int explains(const struct mk_failure *kept, const struct mk_failure *later)
+static int is_wait(const struct mk_failure *f)
 {
-    if (kept->kind != MK_FAIL_TIMEOUT || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))
+    return f->kind == MK_FAIL_TIMEOUT || f->kind == MK_FAIL_NETWORK;
+}
+
+/* The rank whose next step a wait is for. */
+static uint32_t awaited(const struct mk_failure *f)
+{
+    return f->kind == MK_FAIL_TIMEOUT && f->relay != UINT32_MAX ? f->relay : f->producer;
+}
+
+/* A put that failed proves that its peer is out of reach, whatever that does and however long it took. */
+static int is_proof(const struct mk_failure *f)
+{
+    return f->kind == MK_FAIL_NETWORK && f->status;
+}
+
+static uint64_t weight(const struct mk_failure *f)
+{
+    return is_proof(f) ? UINT64_MAX : f->waited_ns;
+}
+
+/* Whether the rank that a wait names waited itself, and not only briefly when the end cut it short. */
+static int is_explained(const struct failure_case *c, const struct mk_failure *f)
+{
+    uint32_t rank = awaited(f);
+    if (is_proof(f))
         return 0;
-    if (later->producer == UINT32_MAX || later->producer == later->rank || later->producer == kept->producer)
+    return rank == f->rank || (rank < c->world && c->ranks[rank].waited_ns >= f->waited_ns / 2);
+}
+
+/* Who waited, and for whom. Returns whether that is news. */
+static int note_wait(struct failure_case *c, const struct mk_failure *f)
+{
+    uint32_t rank = awaited(f);
+    int news = 0;
+    if (!is_wait(f) || f->rank >= c->world)
         return 0;
-    if (later->rank != kept->producer && kept->producer != kept->rank)
+    if (weight(f) > c->ranks[f->rank].waited_ns) {
+        c->ranks[f->rank].waited_ns = weight(f);
+        news = 1;
+    }
+    if (rank < c->world && rank != f->rank && weight(f) > weight(&c->ranks[rank].missed)) {
+        c->ranks[rank].missed = *f;
+        news = 1;
+    }
+    return news;
+}
+
+/* Where the rank that the kept wait names waited too, puts in its place the longest wait for one that did not, if
+ * there is one as long. Returns whether it did. */
+static int find_cause(struct failure_case *c)
+{
+    const struct mk_failure *cause = NULL;
+    if (c->kept.kind != MK_FAIL_TIMEOUT || !is_explained(c, &c->kept))
         return 0;
-    return (later->kind == MK_FAIL_NETWORK && later->status) || later->waited_ns >= kept->waited_ns / 2;
+    for (uint32_t i = 0; i < c->world; i++) {
+        const struct mk_failure *f = &c->ranks[i].missed;
+        if (f->kind == MK_FAIL_NONE || is_explained(c, f) || weight(f) < c->kept.waited_ns / 2)
+            continue;
+        if (!cause || weight(f) > weight(cause))
+            cause = f;
+    }
+    if (cause)
+        c->kept = *cause;
+    return cause != NULL;
 }
 
 int failure_is_final(const struct mk_failure *f)
@@ -153,42 +225,40 @@ int failure_is_final(const struct mk_failure *f)
                                         : f->kind != MK_FAIL_NETWORK && f->kind != MK_FAIL_TIMEOUT;
 }
 
-int failure_merge(struct mk_failure *kept, const struct mk_failure *later)
+/* Says of a lost rank what another waited for, where that is better than what is said so far. */
+static int enrich(struct mk_failure *lost, const struct mk_failure *wait)
 {
+    uint32_t better = evidence(wait, lost->producer);
+    if (better <= lost->evidence)
+        return 0;
+    struct mk_failure merged = *wait;
+    merged.kind = MK_FAIL_PEER_LOST;
+    merged.producer = lost->producer;
+    merged.evidence = better;
+    merged.status = lost->status;
+    memcpy(merged.detail, lost->detail, sizeof merged.detail);
+    *lost = merged;
+    return 1;
+}
+
+int failure_merge(struct failure_case *c, const struct mk_failure *later)
+{
+    struct mk_failure *kept = &c->kept, put;
+    int news = note_wait(c, later), changed = 0;
     if (kept->kind == MK_FAIL_NONE) {
         *kept = *later;
-        return later->kind != MK_FAIL_NONE;
-    }
-    if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
-        later->producer == kept->producer) {
-        /* The put failed because its peer had gone: that is the news, and the put says what it was good for.
-         */
-        struct mk_failure put = *kept;
+        changed = later->kind != MK_FAIL_NONE;
+    } else if (kept->kind == MK_FAIL_PEER_LOST && is_wait(later)) {
+        changed = enrich(kept, later);
+    } else if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
+               later->producer == kept->producer) {
+        /* The put failed because its peer had gone: that is the news, and the put says what it was good for. */
+        put = *kept;
         *kept = *later;
-        failure_merge(kept, &put);
-        return 1;
+        enrich(kept, &put);
+        changed = 1;
+    } else {
+        changed = find_cause(c);
     }
-    if (kept->kind == MK_FAIL_PEER_LOST && later->kind == MK_FAIL_PEER_LOST &&
-        later->producer == kept->producer && later->evidence > kept->evidence &&
-        later->evidence <= FAILURE_BEST_EVIDENCE) {
-        *kept = *later; /* enriched elsewhere */
-        return 1;
-    }
-    if (explains(kept, later)) {
-        *kept = *later;
-        return 1;
-    }
-    if (kept->kind != MK_FAIL_PEER_LOST || (later->kind != MK_FAIL_TIMEOUT && later->kind != MK_FAIL_NETWORK))
-        return 0;
-    uint32_t better = evidence(later, kept->producer);
-    if (better <= kept->evidence)
-        return 0;
-    struct mk_failure merged = *later;
-    merged.kind = MK_FAIL_PEER_LOST;
-    merged.producer = kept->producer;
-    merged.evidence = better;
-    merged.status = kept->status;
-    memcpy(merged.detail, kept->detail, sizeof merged.detail);
-    *kept = merged;
-    return 1;
+    return changed ? FAILURE_CHANGED : news ? FAILURE_NOTED : FAILURE_OLD;
 }

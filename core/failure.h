@@ -24,6 +24,9 @@ struct mk_failure {
     uint32_t flag;     /* UINT32_MAX: not about a flag */
     uint32_t chunk;    /* UINT32_MAX: not about a chunk */
     uint32_t producer; /* the rank that should have produced it */
+    uint32_t
+        relay; /* a TIMEOUT's: the rank that should have handed it on within the node (comm_fail fills it in);
+                        * UINT32_MAX: none */
     uint32_t evidence; /* 0 but in a PEER_LOST that failure_merge has enriched */
     uint64_t seen, wanted;
     uint64_t epoch;
@@ -39,11 +42,33 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size);
 
 #define FAILURE_BEST_EVIDENCE 4u
 
-/* Takes a later record into the one that a job keeps: the first stays, but the loss of a rank is enriched by what others
- * were waiting for (a TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of
- * its peer when that is known. A wait that timed out gives way to why the rank it blames could not deliver: that rank's own
- * wait for a third one, as long as its own. Returns 1 where *kept changed. */
-int failure_merge(struct mk_failure *kept, const struct mk_failure *later);
+/* What is known of one rank while a job fails. */
+struct failure_rank {
+    uint64_t waited_ns;       /* its own longest wait; UINT64_MAX: one of its puts failed */
+    struct mk_failure missed; /* the longest that another waited for it; kind MK_FAIL_NONE: nobody did */
+};
+
+/* Why a job failed, as far as one process knows: the record that the job keeps, and who waited for whom. */
+struct failure_case {
+    struct mk_failure kept; /* kind MK_FAIL_NONE: nothing failed */
+    struct failure_rank *ranks;
+    uint32_t world; /* of them */
+};
+
+/* An empty case of `world` ranks. 0 or -ENOMEM; failure_case_close frees it, a zeroed one too. */
+int failure_case_open(struct failure_case *c, uint32_t world);
+void failure_case_close(struct failure_case *c);
+
+enum { FAILURE_OLD, FAILURE_NOTED, FAILURE_CHANGED };
+
+/* Takes a record into a case. The first is kept, but the loss of a rank is enriched by what others were waiting for (a
+ * TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of its peer when that is
+ * known. A wait that timed out is kept only while the rank that it names has not waited itself, half as long or longer: who
+ * hangs says nothing. Then the longest wait for a rank that has not takes its place, so a chain of waits ends in the
+ * same rank in whatever order its records come.
+ * FAILURE_CHANGED: c->kept is another; FAILURE_NOTED: it may be by what this record says (who decides must see it);
+ * FAILURE_OLD: it says nothing new. */
+int failure_merge(struct failure_case *c, const struct mk_failure *later);
 
 /* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */
 int failure_is_final(const struct mk_failure *f);

@@ -29,7 +29,7 @@ static struct mk_failure about(const struct sim_cta *c, enum mk_failure_kind kin
     f.rank = f.producer = c->rank->plan->problem.topo.rank;
     f.cta = c->grid;
     f.role = c->cta.role;
-    f.flag = f.chunk = UINT32_MAX;
+    f.flag = f.chunk = f.relay = UINT32_MAX;
     f.epoch = c->rank->epoch;
     return f;
 }

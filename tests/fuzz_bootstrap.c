@@ -39,7 +39,11 @@ static void take_failure(const struct wire_parser *p)
     require(!wire_get_failure(again, sizeof again, &g, &last) && last == final,
             "a failure is written as it was read");
     require(!memcmp(&f, &g, sizeof f), "a failure stays the same");
-    failure_merge(&g, &f);
+    struct failure_case c;
+    require(!failure_case_open(&c, 4), "there is memory");
+    failure_merge(&c, &f);
+    failure_merge(&c, &g);
+    failure_case_close(&c);
 }
 
 static void take_refuse(const struct wire_parser *p)

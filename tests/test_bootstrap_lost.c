@@ -27,6 +27,7 @@ struct act {
         FAIL,
         FAIL_TWICE,
         ENRICH,
+        CHAIN,
         BARRIER_INSTEAD,
         OTHER_SIZE,
         GARBAGE,
@@ -40,6 +41,7 @@ static struct mk_failure timeout_of(uint32_t rank, uint32_t producer)
     struct mk_failure f = {
         .kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = rank, .cta = 1, .flag = 9, .chunk = 4};
     f.producer = producer;
+    f.relay = UINT32_MAX;
     f.seen = 2;
     f.wanted = f.epoch = 3;
     f.waited_ns = 1500000000;
@@ -60,6 +62,28 @@ static void wait_for_news(struct bootstrap *b, double seconds)
     double end = job_now() + seconds;
     while (!bootstrap_failure(b, NULL) && job_now() < end)
         job_sleep(0.002);
+}
+
+/* Rank 1 hangs: rank 3's puts do not leave, rank 2 waits for rank 0, which waits for rank 3, and only when others are
+ * blamed does rank 3 say where its puts should have gone. */
+static void wait_in_a_chain(struct bootstrap *b, uint32_t rank)
+{
+    struct mk_failure self = timeout_of(3, 3), data = timeout_of(rank, 3), other = timeout_of(2, 0),
+                      put = timeout_of(3, 1);
+    put.kind = MK_FAIL_NETWORK;
+    put.status = -110;
+    if (rank == 3) {
+        bootstrap_fail(b, &self);
+        job_sleep(0.3);
+        bootstrap_fail(b, &put);
+    } else if (rank == 2) {
+        wait_for_news(b, TIMEOUT);
+        bootstrap_fail(b, &other);
+    } else if (rank == 0) { /* after rank 2, so that rank 3 has heard rank 0 blamed when it speaks */
+        wait_for_news(b, TIMEOUT);
+        job_sleep(0.6);
+        bootstrap_fail(b, &data);
+    }
 }
 
 static int misbehave(struct bootstrap *b, const struct bootstrap_config *c, const struct act *a)
@@ -86,6 +110,9 @@ static int misbehave(struct bootstrap *b, const struct bootstrap_config *c, cons
         wait_for_news(b, TIMEOUT);
         bootstrap_fail(b, &f);
         break;
+    case CHAIN:
+        wait_in_a_chain(b, c->rank);
+        break;
     case BARRIER_INSTEAD:
         bootstrap_barrier(b);
         break;
@@ -94,7 +121,7 @@ static int misbehave(struct bootstrap *b, const struct bootstrap_config *c, cons
         break;
     case GARBAGE:
         pthread_mutex_lock(&b->lock);
-        send(b->peers[0].fd, "\x1aMKB\1\0\377\377 and so on and so forth", 32, MSG_NOSIGNAL);
+        send(b->peers[0].fd, "\x1aMKB\2\0\377\377 and so on and so forth", 32, MSG_NOSIGNAL);
         pthread_mutex_unlock(&b->lock);
         break;
     case SECOND_PART:
@@ -118,13 +145,13 @@ static int play(const struct bootstrap_config *c, char *text, size_t size, void 
         return result;
     result = bootstrap_barrier(b);
     int idle = a->what == DIE_IDLE || a->what == ENRICH || a->what == GARBAGE || a->what == FAIL ||
-               a->what == FAIL_TWICE;
+               a->what == FAIL_TWICE || a->what == CHAIN;
     idle |= c->rank == a->who && a->what != DIE_IN_ALLGATHER;
     if (a->what == ENRICH && c->rank == 1) {
         struct act die = {1, DIE_IDLE};
         misbehave(b, c, &die);
     }
-    if (c->rank == a->who && misbehave(b, c, a)) {
+    if ((c->rank == a->who || a->what == CHAIN) && misbehave(b, c, a)) {
         bootstrap_leave(b);
         return 0;
     }
@@ -208,6 +235,43 @@ static void a_reported_failure_reaches_everybody(void **state)
     all_end((struct act){2, FAIL_TWICE}, 9, SOON, says);
     says = "ag_gemm: rank 0 CTA 1";
     all_end((struct act){0, FAIL}, 9, SOON, says);
+}
+
+static void a_chain_of_waits_is_followed_to_its_end(void **state)
+{
+    all_end((struct act){0, CHAIN}, 9, SOON,
+            "ag_gemm: rank 3 CTA 1 (compute) could not reach rank 1 with chunk 4");
+}
+
+/* Ranks 1 and 3 are missing in rank 0's barrier, but rank 1 waits itself: for something that names nobody. */
+static int miss_a_barrier(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    struct mk_failure f = timeout_of(1, 1);
+    int result = bootstrap_join(&b, c, text, size);
+    if (result)
+        return result;
+    f.waited_ns = (uint64_t)(HANG_TIMEOUT * 1e9);
+    if (c->rank % 2)
+        wait_for_news(b, TIMEOUT);
+    else
+        bootstrap_barrier(b);
+    if (c->rank == 1)
+        bootstrap_fail(b, &f);
+    if (bootstrap_settle(b, &f))
+        failure_sentence(&f, text, size);
+    bootstrap_leave(b);
+    return -EIO;
+}
+
+static void of_those_missing_in_a_barrier_the_silent_one_is_named(void **state)
+{
+    struct job j;
+    job_init(&j, 4, HANG_TIMEOUT);
+    job_start_all(&j, miss_a_barrier, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_string_equal(j.reports[r].text, "rank 0 waited 3.0 s for rank 3 to take part in a barrier");
 }
 
 static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
@@ -317,6 +381,8 @@ int main(void)
         cmocka_unit_test(rank_0_killed),
         cmocka_unit_test(a_rank_that_hangs),
         cmocka_unit_test(a_reported_failure_reaches_everybody),
+        cmocka_unit_test(a_chain_of_waits_is_followed_to_its_end),
+        cmocka_unit_test(of_those_missing_in_a_barrier_the_silent_one_is_named),
         cmocka_unit_test(a_lost_rank_is_told_with_what_others_waited_for),
         cmocka_unit_test(ranks_that_call_different_things),
         cmocka_unit_test(a_rank_that_sends_garbage),

@@ -60,7 +60,7 @@ static void timeout_in_launch(struct mk_comm *comm)
                            .rank = comm->topo.rank,
                            .cta = 3,
                            .role = MK_INTRA_COMM};
-    f.flag = 1, f.chunk = 0, f.producer = 1, f.wanted = f.epoch = 2, f.seen = 1;
+    f.flag = 1, f.chunk = 0, f.producer = 1, f.relay = UINT32_MAX, f.wanted = f.epoch = 2, f.seen = 1;
     f.waited_ns = 5000000000;
     snprintf(f.what, sizeof f.what, "chunk 0 of rank 1's A");
     if (comm->topo.rank == 2)

@@ -1,5 +1,5 @@
-/* A failure is told in one sentence that names everything known, and a lost rank's sentence says who waited
- * for what. */
+/* A failure is told in one sentence that names everything known: a lost rank's says who waited for what, and of
+ * many waits that one is told which names the rank that hangs. */
 #include "core/failure.h"
 
 #include <stdarg.h>
@@ -18,7 +18,8 @@ static struct mk_failure record(uint32_t kind)
                            .cta = UINT32_MAX,
                            .flag = UINT32_MAX,
                            .chunk = UINT32_MAX,
-                           .producer = UINT32_MAX};
+                           .producer = UINT32_MAX,
+                           .relay = UINT32_MAX};
     return f;
 }
 
@@ -92,85 +93,177 @@ static void other_kinds(void **state)
     says(&f, "rank 2 met something that nobody should have made: command kind 6");
 }
 
-static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
+/* A case of 8 ranks that has heard of `count` records, in that order. */
+static void hear(struct failure_case *c, const struct mk_failure *records, uint32_t count)
 {
-    struct mk_failure kept = lost(5), credit = waiting(0, 1, 0), other = waiting(2, 3, 1),
-                      own = waiting(1, 5, 3);
-    credit.chunk = UINT32_MAX;
-    assert_false(failure_is_final(&kept));
-    assert_int_equal(failure_merge(&kept, &credit), 1);
-    assert_int_equal(failure_merge(&kept, &credit), 0);
-    assert_int_equal(failure_merge(&kept, &other), 1);
-    assert_int_equal(kept.rank, 2);
-    assert_false(failure_is_final(&kept));
-    assert_int_equal(failure_merge(&kept, &own), 1);
-    assert_true(failure_is_final(&kept));
-    assert_int_equal(failure_merge(&kept, &other), 0);
-    says(&kept, "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for "
-                "chunk 3 of rank "
-                "5's A in epoch 7 (flag 12 saw 6, wants 7)");
+    assert_int_equal(failure_case_open(c, 8), 0);
+    for (uint32_t i = 0; i < count; i++)
+        failure_merge(c, &records[i]);
 }
 
-static void what_another_rank_enriched_is_taken(void **state)
+static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
 {
-    struct mk_failure here = lost(5), there = lost(5), own = waiting(1, 5, 3);
-    assert_int_equal(failure_merge(&there, &own), 1);
-    assert_int_equal(failure_merge(&here, &there), 1);
-    assert_true(failure_is_final(&here));
-    assert_int_equal(here.chunk, 3);
-    assert_int_equal(failure_merge(&here, &there), 0);
-    struct mk_failure another = lost(4);
-    assert_int_equal(failure_merge(&another, &there), 0);
+    struct failure_case c;
+    struct mk_failure gone = lost(5), credit = waiting(0, 1, 0), other = waiting(2, 3, 1),
+                      own = waiting(1, 5, 3);
+    credit.chunk = UINT32_MAX;
+    hear(&c, &gone, 1);
+    assert_false(failure_is_final(&c.kept));
+    assert_int_equal(failure_merge(&c, &credit), FAILURE_CHANGED);
+    assert_int_equal(failure_merge(&c, &credit), FAILURE_OLD);
+    assert_int_equal(failure_merge(&c, &other), FAILURE_CHANGED);
+    assert_int_equal(c.kept.rank, 2);
+    assert_false(failure_is_final(&c.kept));
+    assert_int_equal(failure_merge(&c, &own), FAILURE_CHANGED);
+    assert_true(failure_is_final(&c.kept));
+    assert_int_equal(failure_merge(&c, &other), FAILURE_OLD);
+    says(&c.kept, "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for "
+                  "chunk 3 of rank "
+                  "5's A in epoch 7 (flag 12 saw 6, wants 7)");
+    failure_case_close(&c);
 }
 
 static void a_failed_put_becomes_the_loss_of_its_peer(void **state)
 {
+    struct failure_case c;
     struct mk_failure put = waiting(1, 5, 3), gone = lost(5), another = lost(4);
     put.kind = MK_FAIL_NETWORK;
     strcpy(put.detail, "transport retry counter exceeded");
-    struct mk_failure kept = put;
-    assert_int_equal(failure_merge(&kept, &another), 0);
-    assert_int_equal(failure_merge(&kept, &gone), 1);
-    assert_int_equal(kept.kind, MK_FAIL_PEER_LOST);
-    assert_int_equal(kept.producer, 5);
-    assert_int_equal(kept.chunk, 3);
-    assert_true(failure_is_final(&kept));
+    hear(&c, &put, 1);
+    assert_int_equal(failure_merge(&c, &another), FAILURE_OLD);
+    assert_int_equal(failure_merge(&c, &gone), FAILURE_CHANGED);
+    assert_int_equal(c.kept.kind, MK_FAIL_PEER_LOST);
+    assert_int_equal(c.kept.producer, 5);
+    assert_int_equal(c.kept.chunk, 3);
+    assert_true(failure_is_final(&c.kept));
+    failure_case_close(&c);
 }
 
 static void the_first_failure_stays(void **state)
 {
-    struct mk_failure kept = record(MK_FAIL_NONE), first = waiting(1, 5, 3), second = waiting(2, 6, 4);
-    assert_int_equal(failure_merge(&kept, &first), 1);
-    assert_int_equal(failure_merge(&kept, &second), 0);
-    assert_memory_equal(&kept, &first, sizeof kept);
+    struct failure_case c;
+    struct mk_failure first = waiting(1, 5, 3), second = waiting(2, 6, 4);
+    hear(&c, NULL, 0);
+    assert_int_equal(failure_merge(&c, &first), FAILURE_CHANGED);
+    assert_int_equal(failure_merge(&c, &second), FAILURE_NOTED);
+    assert_memory_equal(&c.kept, &first, sizeof first);
+    failure_case_close(&c);
 }
 
 /* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is to blame.
  */
 static void a_timeout_gives_way_to_its_cause(void **state)
 {
-    struct mk_failure first = waiting(1, 5, 3), cause = waiting(5, 6, 4), kept = first;
-    assert_false(failure_is_final(&kept));
-    cause.waited_ns = first.waited_ns / 4;
-    assert_int_equal(failure_merge(&kept, &cause), 0); /* an ordinary wait that the end cut short */
+    struct failure_case c;
+    struct mk_failure first = waiting(1, 5, 3), cause = waiting(5, 6, 4);
+    hear(&c, &first, 1);
+    assert_false(failure_is_final(&c.kept));
+    cause.waited_ns = first.waited_ns / 4; /* an ordinary wait that the end cut short */
+    assert_int_not_equal(failure_merge(&c, &cause), FAILURE_CHANGED);
+    assert_int_equal(c.kept.producer, 5);
     cause.waited_ns = first.waited_ns;
-    assert_int_equal(failure_merge(&kept, &cause), 1);
-    assert_int_equal(kept.rank, 5);
-    assert_int_equal(kept.producer, 6);
+    assert_int_equal(failure_merge(&c, &cause), FAILURE_CHANGED);
+    assert_int_equal(c.kept.rank, 5);
+    assert_int_equal(c.kept.producer, 6);
+    failure_case_close(&c);
+}
+
+/* All orders of `count` records, of at most 6, end in one that says `sentence`'s end. */
+static void all_orders_end(const struct mk_failure *records, uint32_t count, const char *end)
+{
+    uint32_t total = 1;
+    for (uint32_t i = 2; i <= count; i++)
+        total *= i;
+    for (uint32_t order = 0; order < total; order++) {
+        struct mk_failure left[6], heard[6];
+        struct failure_case c;
+        char text[512];
+        memcpy(left, records, count * sizeof *left);
+        for (uint32_t i = count, rest = order; i; rest /= i, i--) {
+            heard[count - i] = left[rest % i];
+            left[rest % i] = left[i - 1];
+        }
+        hear(&c, heard, count);
+        failure_sentence(&c.kept, text, sizeof text);
+        if (strcmp(text + strlen(text) - strlen(end), end))
+            fail_msg("order %u ends with \"%s\"", order, text);
+        failure_case_close(&c);
+    }
+}
+
+static void a_chain_of_waits_ends_in_the_silent_rank(void **state)
+{
+    const struct mk_failure chain[] = {waiting(0, 1, 0), waiting(1, 2, 0), waiting(2, 3, 0)};
+    all_orders_end(chain, 2, "; rank 2 should have produced it");
+    all_orders_end(chain, 3, "; rank 3 should have produced it");
+    /* Two wait for each other, and one of them for rank 3. */
+    const struct mk_failure circle[] = {waiting(0, 1, 0), waiting(1, 0, 0), waiting(1, 3, 0)};
+    all_orders_end(circle, 3, "; rank 3 should have produced it");
+}
+
+/* What four ranks said when rank 1 had been stopped: the puts of rank 3, whose rail it is, did not leave. */
+static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
+{
+    struct mk_failure records[] = {waiting(3, 3, UINT32_MAX), waiting(0, 3, 0), waiting(2, 3, 0),
+                                   waiting(2, 0, 0), waiting(3, 1, 0)};
+    records[1].waited_ns -= 50000000;
+    records[4].kind = MK_FAIL_NETWORK;
+    records[4].status = -110;
+    strcpy(records[4].detail, "the put did not complete");
+    all_orders_end(records, 5, "the put did not complete, status -110");
+}
+
+/* A rank that waits for what another hands on within the node has that one to blame, unless it waits too. */
+static void a_relay_that_says_nothing_is_to_blame(void **state)
+{
+    struct mk_failure records[] = {waiting(0, 3, 0), waiting(2, 0, 0), waiting(1, 3, 0)};
+    records[0].relay = 1;
+    all_orders_end(
+        records, 2,
+        "chunk 0 of rank 3's A in epoch 7 (flag 12 saw 6, wants 7); rank 1 should have handed it on");
+    all_orders_end(records, 3, "; rank 3 should have produced it");
 }
 
 /* A rank whose own puts do not leave knows no more; whoever names another rank does. */
 static void who_blames_itself_gives_way(void **state)
 {
-    struct mk_failure kept = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0),
-                      own = waiting(2, 2, UINT32_MAX);
+    struct failure_case c;
+    struct mk_failure self = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0),
+                      own = waiting(2, 2, UINT32_MAX), same = waiting(0, 3, 0);
     put.kind = MK_FAIL_NETWORK;
-    says(&kept, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 "
+    says(&self, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 "
                 "(flag 12 saw 6, "
                 "wants 7)");
-    assert_int_equal(failure_merge(&kept, &own), 0);
-    assert_int_equal(failure_merge(&kept, &put), 1);
-    assert_int_equal(kept.producer, 1);
+    hear(&c, &self, 1);
+    assert_int_not_equal(failure_merge(&c, &own), FAILURE_CHANGED);
+    assert_int_not_equal(failure_merge(&c, &same), FAILURE_CHANGED);
+    assert_int_equal(failure_merge(&c, &put), FAILURE_CHANGED);
+    assert_int_equal(c.kept.producer, 1);
+    failure_case_close(&c);
+}
+
+/* That its peer waits too, perhaps for what this put brings, is no excuse for a put that failed. */
+static void a_failed_put_needs_no_silent_peer(void **state)
+{
+    struct mk_failure records[] = {waiting(0, 3, 0), waiting(1, 3, 0), waiting(3, 1, 0)};
+    records[2].kind = MK_FAIL_NETWORK;
+    records[2].status = 12;
+    records[2].waited_ns = 0;
+    strcpy(records[2].detail, "transport retry counter exceeded");
+    all_orders_end(records, 3, "transport retry counter exceeded, status 12");
+}
+
+/* Ranks that the job does not have. */
+static void impossible_ranks_are_not_counted(void **state)
+{
+    struct mk_failure records[] = {waiting(0, 3, 0), waiting(UINT32_MAX, 1, 0), waiting(8, 1, 0),
+                                   waiting(3, 8, 0), waiting(2, UINT32_MAX, 0)};
+    records[4].relay = 4096;
+    all_orders_end(records, 1, "; rank 3 should have produced it");
+    struct failure_case c;
+    hear(&c, records, 5);
+    assert_int_equal(c.kept.rank, 0);
+    failure_case_close(&c);
 }
 
 /* A record may come from another process. */
@@ -198,11 +291,15 @@ int main(void)
         cmocka_unit_test(a_timeout_names_everything),
         cmocka_unit_test(other_kinds),
         cmocka_unit_test(a_lost_rank_is_enriched_by_the_best_wait),
-        cmocka_unit_test(what_another_rank_enriched_is_taken),
         cmocka_unit_test(a_failed_put_becomes_the_loss_of_its_peer),
         cmocka_unit_test(the_first_failure_stays),
         cmocka_unit_test(a_timeout_gives_way_to_its_cause),
+        cmocka_unit_test(a_chain_of_waits_ends_in_the_silent_rank),
+        cmocka_unit_test(a_stopped_rank_is_named_by_all_that_it_holds_up),
+        cmocka_unit_test(a_relay_that_says_nothing_is_to_blame),
         cmocka_unit_test(who_blames_itself_gives_way),
+        cmocka_unit_test(a_failed_put_needs_no_silent_peer),
+        cmocka_unit_test(impossible_ranks_are_not_counted),
         cmocka_unit_test(never_overruns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
