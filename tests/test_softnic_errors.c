@@ -268,7 +268,7 @@ static void nobody_answers(void **state)
         assert_int_equal(end_post(&a, &wr), 0);
         cq_expect(a.send_cq, 2, IBV_WC_RETRY_EXC_ERR);
         double took = nic_seconds() - start;
-        assert_true(took > 3 * 0.00419 && took < 1);
+        assert_true(took > 3 * 0.00419 && took < 10);
         expect_untouched();
         close_pair(state);
     }

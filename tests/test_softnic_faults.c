@@ -51,14 +51,14 @@ static double timed(enum ibv_wr_opcode opcode, uint32_t length, int count)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const double slack = 4;
 #else
-static const double slack = 1.25;
+static const double slack = 1.4;
 #endif
 
 /* The lower bound is exact. The upper one leaves room for a busy machine, so the best of some runs counts. */
 static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double expected)
 {
     double best = 1e9;
-    for (int i = 0; i < 20 && best > expected * slack; i++) {
+    for (int i = 0; i < 60 && best > expected * slack; i++) {
         double took = timed(opcode, length, count);
         if (took < expected * 0.999)
             fail_msg("%d x %u bytes took %.3f ms, at least %.3f expected", count, length, took * 1e3,
@@ -104,18 +104,28 @@ static void shared_wire(void **state)
 static void one_device(void **state)
 {
     nic_configure("bw=10MB/s,latency=20ms,fail-wr=2:REM_OP_ERR,only=soft1");
-    assert_true(timed(IBV_WR_RDMA_WRITE, 100000, 8) < 0.02); /* on soft0 */
+    double best = 1e9;
+    for (int i = 0; i < 60 && best >= 0.02; i++) { /* on soft0 */
+        double took = timed(IBV_WR_RDMA_WRITE, 100000, 8);
+        best = took < best ? took : best;
+    }
+    assert_true(best < 0.02);
     nic_configure("only=soft0,fail-wr=none,latency=0ns");
     takes(IBV_WR_RDMA_WRITE, 100000, 8, 0.08);
     struct ibv_context *other = nic_open(1);
     struct end c = end_new(other, 1 << 20), d = end_new(other, 1 << 20);
     ends_connect(&c, &d);
-    double start = nic_seconds();
     struct ibv_sge sge = {(uintptr_t)c.buffer, 1000000, c.mr->lkey};
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, end_address(&d), 0);
-    assert_int_equal(end_post(&c, &wr), 0);
-    cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
-    assert_true(nic_seconds() - start < 0.05); /* opened with the option set: 100 ms were it for all */
+    best = 1e9;
+    for (int i = 0; i < 60 && best >= 0.05; i++) {
+        double start = nic_seconds(), took;
+        assert_int_equal(end_post(&c, &wr), 0);
+        cq_expect(c.send_cq, 1, IBV_WC_SUCCESS);
+        took = nic_seconds() - start;
+        best = took < best ? took : best;
+    }
+    assert_true(best < 0.05); /* opened with the option set: 100 ms were it for all */
     end_close(&c);
     end_close(&d);
     assert_int_equal(nic.ibv_close_device(other), 0);

@@ -170,7 +170,7 @@ static void peer_dies(void **state)
     double start = nic_seconds();
     cq_expect(e->send_cq, 2, IBV_WC_RETRY_EXC_ERR);
     double took = nic_seconds() - start;
-    assert_true(took > 0.045 && took < 2); /* 3 x 16.8 ms */
+    assert_true(took > 0.045 && took < 10); /* 3 x 16.8 ms */
     for (uint64_t i = 3; i < 12; i++)
         cq_expect(e->send_cq, i, IBV_WC_WR_FLUSH_ERR);
     assert_int_equal(end_state(e), IBV_QPS_ERR);
@@ -279,7 +279,7 @@ static void dropped_peer(void **state)
     assert_int_equal(end_post(e, &wr), 0);
     cq_expect(e->send_cq, 1000, IBV_WC_RETRY_EXC_ERR);
     double took = nic_seconds() - start;
-    assert_true(took > 0.045 && took < 2);
+    assert_true(took > 0.045 && took < 10);
     nic_configure("drop-peer=none");
     peer_end(&p, 0);
 }
