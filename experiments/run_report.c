@@ -234,17 +234,21 @@ static void write_csv(FILE *f, const struct run_summary *s)
     uint64_t nvlink, network;
     double flop;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    fprintf(f, "op,m,n,k,nodes,gpus,exec,ms,ms_min,ms_max,gflops_per_rank,blas_ms,relative_error,wrong\n");
-    fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m,
-            (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus,
-            exec_names[q->exec]);
+    char shape[RUN_SHAPE_TEXT];
+    fprintf(f, "op,m,n,k,nodes,gpus,exec,ms,ms_min,ms_max,gflops_per_rank,blas_ms,relative_error,wrong,shape\n");
+    fprintf(f, "%s,", plan_op_name(q->op));
+    if (RUN_GEMMS >> q->op & 1)
+        fprintf(f, "%llu,%llu,%llu,", (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k);
+    else
+        fprintf(f, ",,,"); /* what a plan makes of another shape is no M, N, K of anybody's */
+    fprintf(f, "%u,%u,%s,", q->topo.nodes, q->topo.gpus, exec_names[q->exec]);
     if (s->right)
         fprintf(f, "%.6f,%.6f,%.6f,%.3f,", r->ms_median, r->ms_min, r->ms_max, gflops(s, flop));
     else
         fprintf(f, ",,,,");
     if (s->right && r->blas_ms > 0)
         fprintf(f, "%.6f", r->blas_ms);
-    fprintf(f, ",%.3e,%llu\n", check_error(&s->check), (unsigned long long)s->check.wrong);
+    fprintf(f, ",%.3e,%llu,\"%s\"\n", check_error(&s->check), (unsigned long long)s->check.wrong, run_shape(q, shape));
 }
 
 static int write_file(const char *path, const struct run_summary *s,

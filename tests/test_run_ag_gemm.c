@@ -135,6 +135,12 @@ static void test_bench(void **state)
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out_text, "vs blas"));
     assert_non_null(strstr(r.out_text, "\nag_gemm,256,64,64,1,2,host,"));
+    assert_non_null(strstr(r.out_text, ",0,\"256,64,64\"\n"));
+    command_start(&r, "bench ring_attention --exec host --gpus 2 --attention 1,32,2,1,64 --causal --iters 2 --csv /dev/stdout", NULL);
+    command_finish(&r, SECONDS);
+    assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.out_text, "\nring_attention,,,,1,2,host,"));
+    assert_non_null(strstr(r.out_text, ",0,\"1,32,2,1,64 causal\"\n"));
 }
 
 int main(void)
