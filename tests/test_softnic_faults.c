@@ -65,6 +65,11 @@ static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double 
                      expected * 1e3);
         best = took < best ? took : best;
     }
+    double load[1] = {0};
+    if (best > expected * slack && getloadavg(load, 1) == 1 && load[0] > 2 * (double)sysconf(_SC_NPROCESSORS_ONLN)) {
+        print_message("skipped: the machine is busy (load %.1f)\n", load[0]);
+        skip();
+    }
     if (best > expected * slack)
         fail_msg("%d x %u bytes took %.3f ms, about %.3f expected", count, length, best * 1e3,
                  expected * 1e3);
@@ -185,15 +190,23 @@ static void delay(void **state)
     assert_true(timed(IBV_WR_RDMA_WRITE, 8, 10) > 0.02999);
 }
 
+/* Those that are slow every time: a busy machine makes others slow, but not the same ones. */
+static uint32_t always_slow(const char *options)
+{
+    uint32_t slow = ~0u;
+    for (int i = 0; i < 4; i++)
+        slow &= slow_messages(options, 0.020, 24);
+    return slow;
+}
+
 /* The same seed picks the same messages, another one others. */
 static void seeded_delay(void **state)
 {
-    uint32_t first = 0, second = 1, other = 0;
+    uint32_t first = 0, second = 1, other = always_slow("delay=20ms~0.3,seed=8");
     for (int i = 0; i < 5 && first != second; i++) {
-        first = slow_messages("delay=20ms~0.3,seed=7", 0.020, 24);
-        second = slow_messages("delay=20ms~0.3,seed=7", 0.020, 24);
+        first = always_slow("delay=20ms~0.3,seed=7");
+        second = always_slow("delay=20ms~0.3,seed=7");
     }
-    other = slow_messages("delay=20ms~0.3,seed=8", 0.020, 24);
     assert_int_equal(first, second);
     assert_int_not_equal(first, other);
     assert_in_range(__builtin_popcount(first), 2, 14);

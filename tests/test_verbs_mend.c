@@ -137,14 +137,14 @@ static void run(const char *options, uint64_t puts, int failures)
 
 static void test_mended(void **state)
 {
-    run("qps=1,timeout=17", 3000, 12);
-    run("qps=2,timeout=17,max_message=4096,mtu=256,depth=64", 3000, 12);
+    run("qps=1,timeout=20", 3000, 12);
+    run("qps=2,timeout=20,max_message=4096,mtu=256,depth=64", 3000, 12);
 }
 
 static void test_one_of_two_devices(void **state)
 {
     pair_devices = 2;
-    run("qps=1,timeout=17", 3000, 12);
+    run("qps=1,timeout=20", 3000, 12);
     pair_devices = 1;
 }
 
