@@ -88,8 +88,6 @@ static int open_verbs(void *context, struct fabric **out, const struct stage_mem
 {
     struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
     c.heap = memory_for(&c.heap, memory);
-    if (memory)
-        c.options.qps = c.device_count = 1; /* puts to one peer land in order */
     return verbs_rc_open(out, &c, error, size);
 }
 

@@ -170,7 +170,7 @@ static void lay_out(struct stage *s)
     while (s->slot_bytes * slots > SLOTS_BYTES && s->slot_bytes > PIECE_BYTES_LEAST)
         s->slot_bytes -= 4096;
     s->piece_bytes = s->slot_bytes - STAGE_HEADER_BYTES;
-    s->memory.flag_bytes = mk_round_up(16ull * s->world, 4096);
+    s->memory.flag_bytes = mk_round_up(8ull * STAGE_FLAGS * s->world, 4096);
     s->memory.bytes = s->memory.flag_bytes + slots * s->slot_bytes;
 }
 

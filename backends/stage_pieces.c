@@ -26,15 +26,16 @@ static struct header *slot(struct stage *s, uint32_t place, int in, uint64_t pie
     return (struct header *)((char *)s->memory.base + slot_at(s, place, in, piece));
 }
 
-/* Words that others count up: pieces that `rank` has sent here, pieces of this rank's that it has freed. */
-static uint32_t arrived_flag(uint32_t rank)
+/* What others set: the number, from 1, of the last piece that `rank` has sent to the slot of `piece`; how many of this
+ * rank's pieces it has freed. A flag each for the slots: pieces may arrive in any order. */
+static uint32_t arrived_flag(uint32_t rank, uint64_t piece)
 {
-    return 2 * rank;
+    return rank * STAGE_FLAGS + (uint32_t)(piece % STAGE_SLOTS);
 }
 
 static uint32_t freed_flag(uint32_t rank)
 {
-    return 2 * rank + 1;
+    return rank * STAGE_FLAGS + STAGE_SLOTS;
 }
 
 static uint64_t counted(const struct stage *s, uint32_t flag)
@@ -111,7 +112,7 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
             return;
         }
         struct fabric_put put = {.peer = peer->rank,
-                                 .flag = arrived_flag(s->rank),
+                                 .flag = arrived_flag(s->rank, peer->sent),
                                  .value = peer->sent + 1,
                                  .source = slot_at(s, peer->place, 0, peer->sent),
                                  .destination = slot_at(s, s->place, 1, peer->sent),
@@ -145,8 +146,8 @@ static int header_valid(const struct stage *s, const struct header *h)
 /* Pieces into the heap, and behind the last one of a put its flag, on the same queue. */
 static void land_pieces(struct stage *s, struct stage_peer *peer)
 {
-    uint64_t arrived = counted(s, arrived_flag(peer->rank));
-    while (!peer->broken && peer->landing != arrived && peer->landing - peer->freed < STAGE_SLOTS) {
+    while (!peer->broken && peer->landing - peer->freed < STAGE_SLOTS &&
+           counted(s, arrived_flag(peer->rank, peer->landing)) > peer->landing) {
         struct header *in_slot = slot(s, peer->place, 1, peer->landing), h = *in_slot;
         int64_t ticket = -1;
         if (!header_valid(s, &h)) {

@@ -6,6 +6,7 @@
 
 enum {
     STAGE_SLOTS = 8,         /* per peer and way */
+    STAGE_FLAGS = STAGE_SLOTS + 1, /* per rank of the job */
     STAGE_QUEUE = 64,        /* puts accepted per peer */
     STAGE_HEADER_BYTES = 64, /* before a piece, in its slot */
 };

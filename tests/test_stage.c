@@ -11,13 +11,15 @@
 
 enum { FLAGS = 4096, HEAP = 24004096 + 96 * 4096, PUTS = 300, WIRE_ROOM = 6 };
 
-/* The inner fabric: two ranks of this process; a put arrives when its sender polls. */
+/* The inner fabric: two ranks of this process. A put that is drawn arrives when its sender polls: puts of one flag in order,
+ * others in any; they complete in order. */
 struct wire {
     struct fabric fabric;
     struct stage_memory memory;
     struct wire *far;
     struct fabric_put queue[WIRE_ROOM];
-    uint64_t posted, landed;
+    uint64_t posted, completed, random;
+    int landed[WIRE_ROOM];
     int status;  /* of the completions to come */
     struct fabric_completion news; /* of no put, told at the next poll; status 0: none */
     int corrupt; /* the next put of bytes says that it is for the flags */
@@ -31,10 +33,38 @@ static char error[256];
 static int wire_put(struct fabric *f, const struct fabric_put *put)
 {
     struct wire *w = (struct wire *)f;
-    if (w->posted - w->landed == WIRE_ROOM)
+    if (w->posted - w->completed == WIRE_ROOM)
         return -EAGAIN;
+    w->landed[w->posted % WIRE_ROOM] = 0;
     w->queue[w->posted++ % WIRE_ROOM] = *put;
     return 0;
+}
+
+static void wire_land(struct wire *w, uint64_t number)
+{
+    const struct fabric_put *p = &w->queue[number % WIRE_ROOM];
+    assert_true(p->destination >= w->far->memory.flag_bytes &&
+                p->destination + p->bytes <= w->far->memory.bytes);
+    memcpy((char *)w->far->memory.base + p->destination, (char *)w->memory.base + p->source, p->bytes);
+    if (w->corrupt && p->bytes) {
+        uint64_t nowhere = 8;
+        memcpy((char *)w->far->memory.base + p->destination, &nowhere, 8);
+        w->corrupt = 0;
+    }
+    __atomic_store_n((uint64_t *)w->far->memory.base + p->flag, p->value, __ATOMIC_RELEASE);
+    w->landed[number % WIRE_ROOM] = 1;
+}
+
+/* One that has not landed, if there is any. */
+static void wire_move(struct wire *w)
+{
+    w->random = w->random * 6364136223846793005u + 1442695040888963407u;
+    uint64_t draw = w->completed + (w->random >> 33) % (w->posted - w->completed), first = w->completed;
+    while (first < draw && (w->landed[first % WIRE_ROOM] ||
+                            w->queue[first % WIRE_ROOM].flag != w->queue[draw % WIRE_ROOM].flag))
+        first++;
+    if (!w->landed[first % WIRE_ROOM])
+        wire_land(w, first);
 }
 
 static int wire_flush(struct fabric *f)
@@ -50,23 +80,15 @@ static int wire_poll(struct fabric *f, struct fabric_completion *out, int max)
         w->news.status = 0;
         return 1;
     }
-    if (w->posted == w->landed || max < 1)
+    if (w->posted == w->completed || max < 1)
         return 0;
-    struct fabric_put p = w->queue[w->landed++ % WIRE_ROOM];
-    *out = (struct fabric_completion){.cookie = p.cookie, .status = w->status};
-    if (w->status) {
+    if (!w->status)
+        wire_move(w);
+    if (!w->status && !w->landed[w->completed % WIRE_ROOM])
+        return 0;
+    *out = (struct fabric_completion){.cookie = w->queue[w->completed++ % WIRE_ROOM].cookie, .status = w->status};
+    if (w->status)
         snprintf(out->detail, sizeof out->detail, "transport retry counter exceeded");
-        return 1;
-    }
-    assert_true(p.destination >= w->far->memory.flag_bytes &&
-                p.destination + p.bytes <= w->far->memory.bytes);
-    memcpy((char *)w->far->memory.base + p.destination, (char *)w->memory.base + p.source, p.bytes);
-    if (w->corrupt && p.bytes) {
-        uint64_t nowhere = 8;
-        memcpy((char *)w->far->memory.base + p.destination, &nowhere, 8);
-        w->corrupt = 0;
-    }
-    __atomic_store_n((uint64_t *)w->far->memory.base + p.flag, p.value, __ATOMIC_RELEASE);
     return 1;
 }
 
