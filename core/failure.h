@@ -24,9 +24,7 @@ struct mk_failure {
     uint32_t flag;     /* UINT32_MAX: not about a flag */
     uint32_t chunk;    /* UINT32_MAX: not about a chunk */
     uint32_t producer; /* the rank that should have produced it */
-    uint32_t
-        relay; /* a TIMEOUT's: the rank that should have handed it on within the node (comm_fail fills it in);
-                        * UINT32_MAX: none */
+    uint32_t relay;    /* of a TIMEOUT: the rank of this node that should have handed it on; UINT32_MAX: none. comm_fail's */
     uint32_t evidence; /* 0 but in a PEER_LOST that failure_merge has enriched */
     uint64_t seen, wanted;
     uint64_t epoch;
