@@ -264,6 +264,7 @@ static void *watch_main(void *argument)
         serve_door(b);
         if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
             b->final = 1;
+            failure_settle(&b->failure);
             tell_failure(b, &b->failure.kept);
             pthread_cond_broadcast(&b->changed);
         }

@@ -92,6 +92,8 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
             say(&s, "; rank %u should have handed it on", f->relay);
         else if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
             say(&s, "; rank %u should have produced it", f->producer);
+        if (has(f->detail))
+            say(&s, "; %.*s", FIELD(f->detail));
         break;
     case MK_FAIL_PEER_LOST:
         say(&s, "rank %u is lost", f->producer);
@@ -130,6 +132,8 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
 }
 
 /* ---- what a job keeps ---- */
+
+enum { SILENT_NAMED = 8 /* ranks, at most */ };
 
 int failure_case_open(struct failure_case *c, uint32_t world)
 {
@@ -200,12 +204,18 @@ static int note_wait(struct failure_case *c, const struct mk_failure *f)
     return news;
 }
 
-/* Where the rank that the kept wait names waited too, puts in its place the longest wait for one that did not, if
+/* Does this wait name a rank that hangs, as far as is known? */
+static int names_one(const struct failure_case *c, const struct mk_failure *f)
+{
+    return awaited(f) < c->world && !is_explained(c, f);
+}
+
+/* Where the kept wait names nobody, or a rank that waited too, puts in its place the longest wait for one that did not, if
  * there is one as long. Returns whether it did. */
 static int find_cause(struct failure_case *c)
 {
     const struct mk_failure *cause = NULL;
-    if (c->kept.kind != MK_FAIL_TIMEOUT || !is_explained(c, &c->kept))
+    if (c->kept.kind != MK_FAIL_TIMEOUT || names_one(c, &c->kept))
         return 0;
     for (uint32_t i = 0; i < c->world; i++) {
         const struct mk_failure *f = &c->ranks[i].missed;
@@ -217,6 +227,23 @@ static int find_cause(struct failure_case *c)
     if (cause)
         c->kept = *cause;
     return cause != NULL;
+}
+
+void failure_settle(struct failure_case *c)
+{
+    struct mk_failure *kept = &c->kept;
+    if (kept->kind != MK_FAIL_TIMEOUT || has(kept->detail) || names_one(c, kept))
+        return;
+    uint32_t silent = 0, named = 0;
+    for (uint32_t i = 0; i < c->world; i++)
+        silent += !c->ranks[i].waited_ns;
+    if (!silent || silent > SILENT_NAMED)
+        return;
+    struct sentence s = {kept->detail, sizeof kept->detail, 0};
+    for (uint32_t i = 0; i < c->world; i++)
+        if (!c->ranks[i].waited_ns)
+            say(&s, "%s%u", !named++ ? silent > 1 ? "ranks " : "rank " : named == silent ? " and " : ", ", i);
+    say(&s, silent > 1 ? " have not said what they wait for" : " has not said what it waits for");
 }
 
 int failure_is_final(const struct mk_failure *f)

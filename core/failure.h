@@ -61,12 +61,16 @@ enum { FAILURE_OLD, FAILURE_NOTED, FAILURE_CHANGED };
 
 /* Takes a record into a case. The first is kept, but the loss of a rank is enriched by what others were waiting for (a
  * TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of its peer when that is
- * known. A wait that timed out is kept only while the rank that it names has not waited itself, half as long or longer: who
+ * known. A wait that timed out is kept only while it names a rank, and that has not waited itself, half as long or longer: who
  * hangs says nothing. Then the longest wait for a rank that has not takes its place, so a chain of waits ends in the
  * same rank in whatever order its records come.
  * FAILURE_CHANGED: c->kept is another; FAILURE_NOTED: it may be by what this record says (who decides must see it);
  * FAILURE_OLD: it says nothing new. */
 int failure_merge(struct failure_case *c, const struct mk_failure *later);
+
+/* Before the kept record becomes final. A wait that names nobody, because several ranks make what is waited for, or one who
+ * waits himself, then says which ranks have handed in no wait: who hangs is among them. */
+void failure_settle(struct failure_case *c);
 
 /* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */
 int failure_is_final(const struct mk_failure *f);

@@ -51,7 +51,7 @@ finished() { # PROGRAM
     cpu=$(tr ',' '.' <"$1.result" | awk -F '[ms ]+' 'NR == 3 {printf "%d", ($1 * 60 + $2 + $3 * 60 + $4) * 1000}')
     p=$(grep -c '^\[       OK \]' "$log")
     # A skip's reason is the last line that the test printed before it.
-    mapfile -t s < <(awk '/^\[ RUN      \]/ {why = ""; next} /^\[  SKIPPED \] [^0-9]/ {print $4 ": " (why == "" ? "no reason given" : why); next} !/^\[/ {if ($0 != "") why = $0}' "$log")
+    mapfile -t s < <(awk '/^\[ RUN      \]/ {why = ""; next} /^\[  SKIPPED \] [^0-9]/ && !listed[$4]++ {sub(/^skipped: /, "", why); print $4 ": " (why == "" ? "no reason given" : why); next} !/^\[/ {if ($0 != "") why = $0}' "$log")
     mapfile -t f < <(awk '/^\[  FAILED  \] [a-zA-Z_]/ {print $4}' "$log" | sort -u)
     if [ "$rc" != 0 ] && [ "${#f[@]}" = 0 ]; then # died before cmocka could say so
         f=("exit status $rc$([ "$rc" = 124 ] && echo " (over $own s)")")

@@ -253,6 +253,40 @@ static void a_failed_put_needs_no_silent_peer(void **state)
     all_orders_end(records, 3, "transport retry counter exceeded, status 12");
 }
 
+/* What several ranks make together has no producer. Whoever hands in no wait is told, unless one wait names who hangs. */
+static void who_says_nothing_is_named_at_last(void **state)
+{
+    struct mk_failure records[] = {waiting(3, UINT32_MAX, 0), waiting(0, UINT32_MAX, 1), waiting(1, 3, 0),
+                                   waiting(4, UINT32_MAX, 0), waiting(5, UINT32_MAX, 0), waiting(6, UINT32_MAX, 0),
+                                   waiting(7, UINT32_MAX, 0)};
+    const char *told = "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 0 of rank 4294967295's A in epoch 7 "
+                       "(flag 12 saw 6, wants 7)";
+    char wanted[512];
+    struct failure_case c;
+    hear(&c, records, 7);
+    says(&c.kept, told);
+    failure_settle(&c);
+    snprintf(wanted, sizeof wanted, "%s; rank 2 has not said what it waits for", told);
+    says(&c.kept, wanted);
+    failure_settle(&c); /* once */
+    says(&c.kept, wanted);
+    failure_case_close(&c);
+
+    hear(&c, records, 5);
+    failure_settle(&c);
+    snprintf(wanted, sizeof wanted, "%s; ranks 2, 6 and 7 have not said what they wait for", told);
+    says(&c.kept, wanted);
+    failure_case_close(&c);
+
+    struct mk_failure one = waiting(1, 2, 0);
+    hear(&c, records, 5);
+    assert_int_equal(failure_merge(&c, &one), FAILURE_CHANGED);
+    failure_settle(&c);
+    assert_int_equal(c.kept.producer, 2);
+    assert_string_equal(c.kept.detail, "");
+    failure_case_close(&c);
+}
+
 /* Ranks that the job does not have. */
 static void impossible_ranks_are_not_counted(void **state)
 {
@@ -299,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_relay_that_says_nothing_is_to_blame),
         cmocka_unit_test(who_blames_itself_gives_way),
         cmocka_unit_test(a_failed_put_needs_no_silent_peer),
+        cmocka_unit_test(who_says_nothing_is_named_at_last),
         cmocka_unit_test(impossible_ranks_are_not_counted),
         cmocka_unit_test(never_overruns),
     };
