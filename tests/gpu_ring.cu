@@ -140,7 +140,11 @@ struct stage {
 
 static void stage_open(struct stage *s, uint32_t rings, uint32_t per_ring)
 {
-    static const struct fabric_ops ops = {"counting", NULL, NULL, NULL, counting_put, counting_flush, counting_poll, NULL};
+    static struct fabric_ops ops;
+    ops.name = "counting";
+    ops.put = counting_put;
+    ops.flush = counting_flush;
+    ops.poll = counting_poll;
     uint64_t *words;
     memset(s, 0, sizeof *s);
     s->fabric.fabric.ops = &ops;
