@@ -1,7 +1,7 @@
 #include "backends/memory.h"
+#include "backends/wall_clock.h"
 
 #include <sched.h>
-#include <time.h>
 
 enum { MEMORIES = 2 };
 
@@ -23,15 +23,8 @@ int mr_copies(const struct mr_memory_ops *ops)
     return ops && ops->copy && ops->copied && ops->pinned && ops->unpin;
 }
 
-uint64_t mr_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 void mr_copy_wait(const struct mr_memory_ops *ops, int64_t ticket, uint64_t deadline)
 {
-    while (!ops->copied(ticket) && mr_now() < deadline)
+    while (!ops->copied(ticket) && wall_clock(NULL) < deadline)
         sched_yield();
 }

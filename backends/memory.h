@@ -46,8 +46,7 @@ const struct mr_memory_ops *mr_provider(enum mk_memory memory);
 /* Can they copy, by way of pinned memory? NULL: no. */
 int mr_copies(const struct mr_memory_ops *ops);
 
-/* Waits until the copy has ended or failed, or mr_now() is at `deadline`. */
+/* Waits until the copy has ended or failed, or wall_clock is at `deadline`. */
 void mr_copy_wait(const struct mr_memory_ops *ops, int64_t ticket, uint64_t deadline);
-uint64_t mr_now(void); /* ns of CLOCK_MONOTONIC */
 
 #endif

@@ -3,6 +3,7 @@
 #include "backends/nic.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
+#include "backends/wall_clock.h"
 
 #ifdef MK_HAVE_VERBS
 #include "backends/verbs/verbs_rc.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #ifdef MK_HAVE_VERBS
 _Static_assert((int)VERBS_RAILS_MAX == NIC_RAILS_MAX, "what is chosen can be opened");
@@ -31,13 +31,6 @@ struct net {
     struct verbs_api api;
 #endif
 };
-
-static uint64_t wall_clock(void *context)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static int job_failed(void *context)
 {

@@ -1,6 +1,7 @@
 /* The proxy's thread: how it spends its time between commands. */
 #define _GNU_SOURCE
 #include "backends/proxy_state.h"
+#include "backends/wall_clock.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -13,13 +14,6 @@ enum {
     SLEEP_MAX_NS = 50000,
     DRAIN_NS = 100000000, /* after a failure: how long completions are still collected */
 };
-
-static uint64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static void relax(void)
 {
@@ -69,10 +63,10 @@ static void *run(void *argument)
             back_off(idle++, spin);
         }
         if (stop && p->draining) {
-            if (!p->in_flight || (give_up && clock_ns() > give_up))
+            if (!p->in_flight || (give_up && wall_clock(NULL) > give_up))
                 break;
             if (!give_up)
-                give_up = clock_ns() + DRAIN_NS;
+                give_up = wall_clock(NULL) + DRAIN_NS;
         }
     }
     return NULL;

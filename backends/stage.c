@@ -1,4 +1,5 @@
 #include "backends/stage_state.h"
+#include "backends/wall_clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -130,7 +131,7 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
 /* Until no copy touches the slots any more, at most a second. */
 static void wait_for_copies(struct stage *s)
 {
-    uint64_t deadline = mr_now() + CLOSE_NS;
+    uint64_t deadline = wall_clock(NULL) + CLOSE_NS;
     for (uint32_t i = 0; i < s->peer_count; i++)
         for (int slot_number = 0; slot_number < 2 * STAGE_SLOTS; slot_number++) {
             struct stage_peer *p = &s->peers[i];

@@ -4,6 +4,7 @@
 #include "experiments/options.h"
 #include "experiments/output_file.h"
 #include "backends/proxy.h"
+#include "backends/wall_clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { PENDING = 4096, ROUNDS_MAX = 100, SPINS = 2000 };
 
@@ -50,13 +50,6 @@ static int null_poll(struct fabric *fabric, struct fabric_completion *out, int m
 static const struct fabric_ops null_ops = {
     .name = "null", .put = null_put, .flush = null_flush, .poll = null_poll};
 
-static uint64_t now(void *context)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 static int failed(void *context)
 {
     return __atomic_load_n((int *)context, __ATOMIC_RELAXED);
@@ -76,7 +69,7 @@ static void wait_a_little(uint32_t *spins)
 /* Posts `commands` and waits until the proxy has completed them. Returns ns, 0 where the proxy failed. */
 static uint64_t round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch, int *job_failed)
 {
-    uint64_t start = now(NULL);
+    uint64_t start = wall_clock(NULL);
     uint32_t spins = 0;
     while (mk_ring_post(ring, mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
         wait_a_little(&spins);
@@ -94,7 +87,7 @@ static uint64_t round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch
             return 0;
         wait_a_little(&spins);
     }
-    return now(NULL) - start;
+    return wall_clock(NULL) - start;
 }
 
 static int by_value(const void *a, const void *b)
@@ -130,7 +123,7 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
                                   .topo = {.nodes = 2, .gpus = 1},
                                   .heap_bytes = 1 << 20,
                                   .heap_flags = 512,
-                                  .now = now,
+                                  .now = wall_clock,
                                   .failed = failed,
                                   .fail = fail,
                                   .context = &job_failed};

@@ -15,10 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 extern "C" {
 #include "backends/proxy.h"
+#include "backends/wall_clock.h"
 }
 
 #define CUDA(call)                                                                                                     \
@@ -112,13 +112,6 @@ static int counting_poll(struct fabric *fabric, struct fabric_completion *out, i
     return n;
 }
 
-static uint64_t now(void *)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 static int failed(void *context)
 {
     return __atomic_load_n((int *)context, __ATOMIC_RELAXED);
@@ -178,7 +171,7 @@ static void stage_open(struct stage *s, uint32_t rings, uint32_t per_ring)
     config.topo.gpus = 1;
     config.heap_bytes = 1ull << 40;
     config.heap_flags = 1024;
-    config.now = now;
+    config.now = wall_clock;
     config.failed = failed;
     config.fail = fail;
     config.context = &s->job_failed;
@@ -231,11 +224,11 @@ struct poller {
 static void *answer_all(void *argument)
 {
     struct poller *p = (struct poller *)argument;
-    uint64_t start = now(NULL);
+    uint64_t start = wall_clock(NULL);
     struct mk_command c;
     for (uint64_t i = 0; i < TRIPS; i++) {
         while (!mk_ring_peek(p->ring, i, &c))
-            if (i % 64 == 0 && now(NULL) - start > 20ull * LIMIT_NS)
+            if (i % 64 == 0 && wall_clock(NULL) - start > 20ull * LIMIT_NS)
                 return NULL;
         *p->answer = i + 1;
     }

@@ -4,6 +4,7 @@
  * The NIC has told the host that all data of the put is there before its flag's copy starts, and the owner sees a NIC's
  * writes in order (mr_register has asked): so who polls the flag sees the data. */
 #include "backends/efa/efa_state.h"
+#include "backends/wall_clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ int efa_raise_open(struct efa *e, char *error, size_t error_size)
 void efa_raise_close(struct efa *e)
 {
     struct efa_raises *q = &e->raises;
-    uint64_t deadline = mr_now() + CLOSE_NS;
+    uint64_t deadline = wall_clock(NULL) + CLOSE_NS;
     for (; q->ended != q->started; q->ended++)
         mr_copy_wait(q->owner, q->tickets[q->ended % EFA_RAISES], deadline);
     if (q->words)

@@ -172,7 +172,7 @@ void efa_break_all(struct efa *e, const char *detail);
 int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max);
 void efa_post_receives(struct efa *e, struct efa_device *d);
 
-/* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before the next advance, which 
+/* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before the next advance, which
  * says whether some are still on their way. open: 0, -ENOMEM, or -EOPNOTSUPP with a sentence. */
 int efa_raise_open(struct efa *e, char *error, size_t error_size);
 void efa_raise_close(struct efa *e);

@@ -14,22 +14,15 @@
  * Both may fail at once: the letters say the same. Neither sends before the other listens. Packet numbers begin elsewhere in
  * each generation. All of it ends within the time that the QP's own retries would take, or a second, or the QP is broken as it was. */
 #include "backends/verbs/rc_state.h"
+#include "backends/wall_clock.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LOOK_NS = 100000000, LEAST_NS = 1000000000 };
 enum { PSN_MASK = 0xffffff };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 int rc_mend_create(struct rc *rc, char *error, size_t error_size)
 {
@@ -82,7 +75,7 @@ static void give_up(struct rc *rc, struct rc_qp *q, const char *why)
 static void begin(const struct rc *rc, struct rc_qp *q)
 {
     q->mend = RC_WAITING;
-    q->looked = now_ns();
+    q->looked = wall_clock(NULL);
     q->deadline = q->looked + patience(rc, q->rail);
     q->seen_active = 0;
 }
@@ -108,7 +101,7 @@ static int active(const struct rc *rc, const struct rc_rail *rail)
 /* At two looks, the first a while after the failure: the port goes down after the route and comes up before it. */
 static int steady(const struct rc *rc, struct rc_qp *q)
 {
-    uint64_t now = now_ns();
+    uint64_t now = wall_clock(NULL);
     if (now - q->looked < LOOK_NS)
         return 0;
     q->looked = now;
@@ -227,7 +220,7 @@ static void step(struct rc *rc, struct rc_qp *q)
         resume(rc, q);
     if (q->mend != RC_WELL && rc->peers[q->peer].mail_broken)
         give_up(rc, q, "the peer cannot be told");
-    else if (q->mend != RC_WELL && now_ns() > q->deadline)
+    else if (q->mend != RC_WELL && wall_clock(NULL) > q->deadline)
         give_up(rc, q, "it was not mended in time");
 }
 
