@@ -75,12 +75,13 @@ static enum sent send_data(struct softnic_qp *qp, struct srd_request *r)
     uint32_t bytes = left < r->fragment_bytes ? left : r->fragment_bytes;
     struct softnic_frame head = frame_for(qp, r, offset, bytes);
     struct iovec from[SOFTNIC_MAX_SGE];
+    struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
     int count = r->wqe.is_inline ? 0
                                  : softnic_sge_slice(context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
-                                                     0, offset, bytes, from, NULL);
+                                                     0, offset, bytes, from, mr);
     if (count < 0)
         return REFUSED;
-    bool gpu = context_of(qp)->shares && softnic_payload_in_gpu(qp, &r->wqe, 0);
+    bool gpu = softnic_regions_in_gpu(mr, count);
     if (gpu)
         softnic_share_announce(link);
     if (gpu || (!r->wqe.is_inline && bytes > SOFTNIC_COPY_LIMIT && link->peer_pulls))
