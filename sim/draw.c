@@ -121,6 +121,24 @@ void sim_world_draw(struct sim_world_config *c)
     draw_fault(&r, c);
 }
 
+/* Whether its sentence says something of rank `rank`. */
+static int names(const struct mk_failure *f, uint32_t rank)
+{
+    char text[512], digits[16];
+    failure_sentence(f, text, sizeof text);
+    size_t length = (size_t)snprintf(digits, sizeof digits, "%u", rank);
+    for (const char *c = strstr(text, "rank"); c; c = strstr(c + 1, "rank")) {
+        c += strcspn(c, " ") + 1; /* "rank 3", or "ranks 1, 2 and 3" */
+        for (; *c >= '0' && *c <= '9'; c += strspn(c, ", and")) {
+            size_t n = strspn(c, "0123456789");
+            if (n == length && !strncmp(c, digits, n))
+                return 1;
+            c += n;
+        }
+    }
+    return 0;
+}
+
 /* A launch that fails says why: what is wrong with that, if anything. */
 static const char *failure_fault(const struct sim_world_config *c, const struct mk_failure *f)
 {
@@ -133,6 +151,8 @@ static const char *failure_fault(const struct sim_world_config *c, const struct 
         return "was failed by the rank that is gone";
     if (f->op != (uint32_t)c->problem.op || f->rank >= world || f->producer >= world)
         return "does not say which op failed on which rank for want of which";
+    if (c->fault.kind == SIM_FAULT_DROP && !names(f, faulty))
+        return "does not name the rank that is gone";
     return NULL;
 }
 

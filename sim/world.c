@@ -39,11 +39,15 @@ static int failed(void *context)
     return r->world->result->failure.kind != MK_FAIL_NONE;
 }
 
+/* As comm_fail and the bootstrap do between processes: every record counts, and the one that names who hangs is kept. */
 static void fail(void *context, const struct mk_failure *failure)
 {
     struct sim_world_rank *r = context;
-    if (!failed(context))
-        r->world->result->failure = *failure;
+    const struct mk_topo *topo = &r->plan.problem.topo;
+    struct mk_failure f = *failure;
+    f.relay = f.kind == MK_FAIL_TIMEOUT && f.producer < mk_world(topo) ? mk_relay_of(topo, f.producer) : UINT32_MAX;
+    failure_merge(&r->world->failure, &f);
+    r->world->result->failure = r->world->failure.kept;
 }
 
 static void describe(void *context, uint32_t plan, struct mk_failure *f)
@@ -301,6 +305,8 @@ static int make_world(struct sim_world *w, char *error, size_t size)
     if (result)
         return result;
     w->pool = w->config.pool ? w->config.pool : w->own_pool;
+    if (failure_case_open(&w->failure, w->world))
+        return -ENOMEM;
     w->ranks = calloc(w->world, sizeof *w->ranks);
     w->probe_rows = malloc((w->config.problem.m + 1) * sizeof *w->probe_rows);
     if (!w->ranks || !w->probe_rows)
@@ -336,6 +342,8 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     }
     if (!w.error && result->failure.kind) {
         w.error = -EIO;
+        failure_settle(&w.failure);
+        result->failure = w.failure.kept;
         failure_sentence(&result->failure, result->sentence, sizeof result->sentence);
     }
     result->steps = w.steps;
@@ -348,6 +356,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     free(w.ranks);
     free(w.probe_rows);
     free(w.reference.memory);
+    failure_case_close(&w.failure);
     free(w.priorities);
     coroutine_pool_destroy(w.own_pool);
     return w.error;

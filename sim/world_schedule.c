@@ -209,13 +209,15 @@ void sim_world_schedule(struct sim_world *w)
 {
     uint64_t limit = w->config.max_steps ? w->config.max_steps : 200000000;
     const struct sim_fault *fault = &w->config.fault;
-    while (!w->error && !everything_ended(w)) {
+    while (!w->error) {
+        if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number)
+            w->dropped = 1;
+        if (everything_ended(w))
+            return;
         if (w->steps >= limit) {
             sim_world_error(w, -EDEADLK, "not over after %llu steps", (unsigned long long)limit);
             return;
         }
-        if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number)
-            w->dropped = 1;
         uint32_t id = choose(w);
         if (id < w->actors)
             step(w, id);

@@ -65,6 +65,7 @@ struct sim_world {
     uint64_t *probe_rows; /* what stands for A's rows in launch `probe_launch` */
     uint64_t probe_launch;
     struct sim_reference reference;
+    struct failure_case failure; /* all ranks' records; what it keeps is result->failure */
     int error;   /* 0, or what sim_world_run will return */
     int dropped; /* the fault DROP has struck */
 
