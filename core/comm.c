@@ -96,7 +96,7 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     if (!c->heap_bytes)
         c->heap_bytes = cuda ? (uint64_t)1 << 30 : (uint64_t)256 << 20;
     if (!c->flag_bytes)
-        c->flag_bytes = cuda ? (uint64_t)16 << 20 : (uint64_t)1 << 20;
+        c->flag_bytes = cuda ? (uint64_t)8 << 20 : (uint64_t)1 << 20; /* the efa fabric names no more */
     if (!c->timeout_ns)
         c->timeout_ns = MK_TIMEOUT_NS;
     if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull ||

@@ -25,7 +25,7 @@ struct mk_config {
     char nic[256];               /* "soft", names of devices with commas between, or "" to choose among all */
     uint32_t rails;              /* devices of this rank; 0: as many as it has for itself */
     uint64_t heap_bytes;         /* data part of the symmetric heap; 0: 1 GiB on a GPU, 256 MiB on the host */
-    uint64_t flag_bytes;         /* flag part, 8 bytes a flag; 0: 16 MiB on a GPU, 1 MiB on the host */
+    uint64_t flag_bytes;         /* flag part, 8 bytes a flag; 0: 8 MiB on a GPU, 1 MiB on the host */
     uint64_t timeout_ns;         /* of every wait; 0: 10 s */
     uint32_t trace_events;       /* records kept per track; 0: no tracing */
     char tuning[512];            /* file of tuned plans, or "none"; "": MKERNEL_TUNING, else the user's own (core/tuning.h) */

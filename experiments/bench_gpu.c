@@ -235,6 +235,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
     config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
+    config.flag_bytes = 0; /* as many as there are by default: the plans of a shape may need more than the first shape's */
     if (job->options.traced)
         config.trace_events = 1 << 16;
     b.gpu.launches = b.gpu.launches_most = (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;

@@ -17,7 +17,7 @@ static uint64_t most_heap(const struct tune *t)
     return t->shape.problem.exec == MK_EXEC_CUDA ? (uint64_t)32 << 30 : (uint64_t)1 << 30;
 }
 
-#define MOST_FLAGS ((uint64_t)16 << 20) /* bytes */
+#define MOST_FLAGS ((uint64_t)7 << 20) /* bytes: with what is added to them, all that the efa fabric can name */
 
 /* How many of the plans go beside each other, two at least. *heap, *flags: what they take. */
 static uint32_t fit(const struct tune *t, const uint32_t *which, uint32_t count, uint64_t *heap, uint64_t *flags)

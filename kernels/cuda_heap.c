@@ -67,11 +67,6 @@ struct share {
 static int make_own(struct mk_comm *comm, struct share *mine)
 {
     struct mk_heap *heap = &comm->heap;
-    uint64_t data = comm->config.heap_bytes ? comm->config.heap_bytes : CUDA_HEAP_DATA_BYTES;
-    heap->memory = MK_MEMORY_CUDA;
-    heap->flag_bytes = CUDA_HEAP_FLAG_BYTES;
-    heap->bytes = heap->flag_bytes + mk_round_up(data, 4096);
-    heap->next_data = heap->flag_bytes;
     void *base = NULL;
     if (cudaMalloc(&base, heap->bytes) != cudaSuccess)
         return refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");

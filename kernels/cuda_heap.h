@@ -4,14 +4,11 @@
 
 #include "core/comm.h"
 
-#define CUDA_HEAP_FLAG_BYTES ((uint64_t)16 << 20)
-#define CUDA_HEAP_DATA_BYTES ((uint64_t)1 << 30)
-
 /* Picks this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective (uses the bootstrap). 0, -ENODEV
  * (no GPU, no driver, or not a Hopper), or the bootstrap's error; comm->error says it. */
 int cuda_heap_choose_device(struct mk_comm *comm);
 
-/* Allocates, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot be mapped); comm->error says it. */
+/* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot be mapped); comm->error says it. */
 int cuda_heap_open(struct mk_comm *comm);
 
 /* Unmaps and frees; allowed at any point of opening. */

@@ -1,6 +1,7 @@
 /* AllGather+GEMM over two nodes is right where the heap is memory that the CPU does not write. Where the NIC cannot reach that of
  * one rank, all ranks stage, over either fabric; where it can, verbs needs no copy, and the efa fabric copies flags alone. The
  * heap is the host executor's, said to be a GPU's; its owner copies. */
+#include "backends/efa/efa_imm.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/job.h"
 
@@ -142,8 +143,20 @@ static void test_efa(void **state)
 #endif
 }
 
+/* A GPU's heap has by default no more flags than an immediate names, so that the efa fabric opens over it. */
+static void test_default_flags(void **state)
+{
+    const struct mk_config config = {.exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20};
+    struct mk_comm *comm;
+    assert_int_equal(comm_open_with(&comm, &config, &exec_host, NULL), 0);
+    assert_int_equal(comm->heap.memory, MK_MEMORY_CUDA);
+    assert_in_range(comm->heap.flag_bytes / 8, 1 << 16, EFA_MAX_FLAGS);
+    mk_comm_close(comm);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verbs), cmocka_unit_test(test_efa)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verbs), cmocka_unit_test(test_efa),
+                                       cmocka_unit_test(test_default_flags)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
