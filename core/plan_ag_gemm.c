@@ -50,7 +50,7 @@ static void choose(struct mk_problem *q)
     if (!t->cluster)
         t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128 && !network_bound(q)) ? 2 : 1;
     if (!t->tile_m)
-        t->tile_m = cuda ? 128 * t->cluster : 64;
+        t->tile_m = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
     if (!t->tile_n)
         t->tile_n = !cuda ? 64 : t->cluster == 2 && !communication_bound(q) && shard_rows > 512 ? 256 : 128;
     if (!t->chunk_rows)
@@ -136,16 +136,16 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->width = q->tuning.width;
     a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
-    a->chunk_tiles = a->chunk_rows / a->tile_m * a->col_tiles;
-    uint64_t shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
+    uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,
+             shard_tiles = mk_ceil_div(a->shard_rows, a->tile_m) * a->col_tiles;
     a->row_bytes = (uint64_t)a->k * 2;
     a->slice_bytes = q->tuning.slices == 1
                          ? a->row_bytes
                          : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
     a->slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
     /* As many tiles as run at once end together. */
-    uint32_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->width * a->chunk_tiles);
-    a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : tail;
+    uint64_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->width * chunk_tiles);
+    a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : (uint32_t)tail;
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
     uint64_t flags = (uint64_t)world * a->chunks * a->slices;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
@@ -153,6 +153,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
         plan_take(p, shard_tiles * world, flags, 2 * gathered, a->chunk_rows * a->row_bytes, error, size);
     if (result)
         return result;
+    a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
     a->shard_tiles = (uint32_t)shard_tiles;
     a->tiles = a->shard_tiles * world;
     a->staged = !q->a_in_heap;

@@ -47,6 +47,12 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     const uint32_t *ctas = t->split.ctas;
+    for (int role = 0; role < MK_ROLES; role++)
+        if (ctas[role] > PLAN_MOST_CTAS)
+            return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role], plan_role_name((enum mk_role)role),
+                               PLAN_MOST_CTAS);
+    if (t->tile_m > PLAN_MOST_TILE || t->tile_n > PLAN_MOST_TILE)
+        return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m, t->tile_n, PLAN_MOST_TILE);
     uint32_t posting = q->topo.nodes > 1 ? ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE] : 0;
     if (posting > MK_MAX_RINGS)
         return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings",

@@ -30,13 +30,13 @@ static void choose(struct mk_problem *q)
     if (!t->cluster)
         t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
     if (!t->tile_m)
-        t->tile_m = cuda ? 128 * t->cluster : 64;
+        t->tile_m = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
     if (!t->tile_n)
         t->tile_n = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
-    uint64_t most = t->tile_m ? mk_round_up(shard_rows, t->tile_m) : 0;
-    if (t->tile_m && t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
+    uint64_t most = mk_round_up(shard_rows, t->tile_m);
+    if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
     if (!t->pieces) { /* on a GPU 128 KB from all ranks: a warp is through with it in some microseconds; puts are larger */
         uint64_t pieces = cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;

@@ -26,6 +26,10 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
 double plan_multiply_ns(const struct mk_problem *q);
 #define PLAN_NETWORK_RATE 50.0
 
+/* Far above what anybody runs: sizes that are made of these do not overflow. */
+#define PLAN_MOST_CTAS 65535u /* of a role */
+#define PLAN_MOST_TILE (1u << 24)
+
 /* Tiles, chunks, clusters and numbers of CTAs that any executor can run; the op has checked which roles it has. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
 

@@ -326,6 +326,12 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "1 to 64");
     q = ok, q.tuning.cluster = 3;
     refuses(q, "1 or 2");
+    q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1u << 31, 0}};
+    refuses(q, "2147483648 inter_send CTAs: at most 65535");
+    q = ok, q.op = MK_OP_GEMM_RS, q.tuning.tile_m = 1u << 31, q.tuning.tile_n = 1u << 31;
+    refuses(q, "at most 16777216 each way"); /* 2^64 bytes are not none */
+    q = ok, q.exec = MK_EXEC_CUDA, q.sms = 132, q.tuning.cluster = 1u << 25;
+    refuses(q, "clusters of 33554432");
     q = ok, q.exec = MK_EXEC_CUDA, q.sms = 4;
     q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
     q.tuning.cluster = 1;
@@ -354,6 +360,11 @@ static void encoding_limits(void **state)
     p = built(&wide, 0, 0);
     assert_true((uint64_t)p.u.ag_gemm.chunk_tiles == mk_ceil_div(wide.n, 8));
     assert_int_equal(p.u.ag_gemm.chunks, 1);
+    /* Chunks of 2^32 tiles. */
+    wide = (struct mk_problem){.op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 1u << 20, .n = 1u << 19, .k = 128};
+    wide.tuning.tile_m = wide.tuning.tile_n = 8;
+    wide.tuning.chunk_rows = 1u << 19;
+    refuses(wide, "more than a command can name");
     /* One chunk of 8 rows: 2^24 - 1 units of 16 bytes are the most. */
     q.tuning.tile_m = q.tuning.chunk_rows = 8;
     q.k = MK_CMD_MAX_BYTES / 2 / 8 / 8 * 8;
