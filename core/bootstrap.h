@@ -42,7 +42,8 @@ int bootstrap_listen(const char *host, uint16_t *port);
 int bootstrap_allgather(struct bootstrap *b, const void *mine, void *all, size_t bytes);
 
 /* Gathers byte strings of any length at rank 0: there *all (malloc'd, caller frees) holds them end to end and
- * lengths[world] their sizes; elsewhere both are left alone. At most 4 GiB a rank. */
+ * lengths[world] their sizes; elsewhere both are left alone. A rank that has 4 GiB or more takes part with nothing,
+ * and -EMSGSIZE is its own answer. */
 int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths);
 
 int bootstrap_barrier(struct bootstrap *b);

@@ -252,9 +252,9 @@ static int gather_parts(struct bootstrap *b, const void *mine, size_t bytes, voi
 
 int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths)
 {
-    int result;
-    if (bytes > WIRE_MAX_BYTES - 4)
-        return -EMSGSIZE;
+    int result, too_long = bytes > WIRE_MAX_BYTES - 4;
+    if (too_long)
+        bytes = 0; /* the others would wait for this rank */
     pthread_mutex_lock(&b->lock);
     uint32_t sequence = b->sequence++;
     if (b->rank != 0) {
@@ -271,12 +271,13 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
             answer_all(b, frame);
         else if (!result) {
             free(*all);
+            *all = NULL; /* callers free it whatever came of the call */
             result = fail_memory(b);
         }
         peer_drop(frame);
     }
     pthread_mutex_unlock(&b->lock);
-    return result;
+    return result ? result : too_long ? -EMSGSIZE : 0;
 }
 
 /* Rank 0 lets one rank at a time sample, so that nobody's brackets are widened by the others. */

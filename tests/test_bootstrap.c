@@ -136,6 +136,42 @@ static void every_rank_gets_what_each_gave(void **state)
     }
 }
 
+/* Rank `round` has more than a gather takes. */
+static int gather_too_much(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    int result = bootstrap_join(&b, c, text, size), wrong = 0;
+    for (uint32_t round = 0; round < c->world && !result; round++) {
+        size_t lengths[JOB_MAX] = {0};
+        void *all = NULL;
+        int own = c->rank == round, got = bootstrap_gather(b, "abc", own ? (size_t)5 << 30 : 3, &all, lengths);
+        wrong |= got != (own ? -EMSGSIZE : 0);
+        for (uint32_t r = 0; r < c->world && c->rank == 0; r++)
+            wrong |= lengths[r] != (r == round ? 0 : 3);
+        free(all);
+        result = bootstrap_barrier(b);
+    }
+    if (wrong)
+        snprintf(text, size, "a gather went wrong");
+    if (b)
+        bootstrap_leave(b);
+    return result ? result : -wrong;
+}
+
+static void who_has_too_much_takes_part_with_nothing(void **state)
+{
+    struct job j;
+    job_init(&j, 3, 30);
+    job_start_all(&j, gather_too_much, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 3; r++) {
+        if (j.reports[r].result)
+            print_message("rank %u: %s\n", r, j.reports[r].text);
+        assert_true(j.reports[r].came);
+        assert_int_equal(j.reports[r].result, 0);
+    }
+}
+
 static void one_rank_needs_no_network(void **state)
 {
     struct bootstrap_config c = {.world = 1, .listen_fd = -1, .timeout_ns = 1000000000};
@@ -237,6 +273,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_what_each_gave),
+        cmocka_unit_test(who_has_too_much_takes_part_with_nothing),
         cmocka_unit_test(one_rank_needs_no_network),
         cmocka_unit_test(unusable_arguments_are_refused),
         cmocka_unit_test(rank_0_may_come_last),
