@@ -250,9 +250,12 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     if (mk_plan_create(&p, comm, &q) != -EINVAL ||
         !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
         return -4;
-    void *a = mk_heap_alloc(comm, 4096, &at);
+    uint64_t bytes = q.m / mk_world(&comm->topo) * q.k * 2, rest;
+    uint8_t *a = mk_heap_alloc(comm, bytes - 1024, &at);
     q.a_offset = at;
-    if (mk_plan_create(&p, comm, &q))
+    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
+        return -7; /* it begins there, and does not end there */
+    if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || mk_plan_create(&p, comm, &q))
         return -5;
     if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "symmetric heap"))
         return -6;
