@@ -43,12 +43,17 @@ static uint64_t counted(const struct stage *s, uint32_t flag)
     return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
 }
 
-static void break_peer(struct stage_peer *peer, int status, const char *detail)
+/* Puts on their way say it to the proxy; where there are none, whose flags would be waited for in vain, a completion of no put. */
+static void break_peer(struct stage *s, struct stage_peer *peer, int status, const char *detail)
 {
     if (peer->broken)
         return;
     peer->broken = status;
     snprintf(peer->detail, sizeof peer->detail, "%s", detail);
+    if (peer->finished == peer->accepted && !s->alarm.status) {
+        s->alarm = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = status};
+        memcpy(s->alarm.detail, peer->detail, sizeof peer->detail);
+    }
     for (; peer->finished != peer->accepted; peer->finished++)
         peer->puts[peer->finished % STAGE_QUEUE].status = status;
 }
@@ -77,7 +82,7 @@ static void cut_pieces(struct stage *s, struct stage_peer *peer)
             if (ticket == -EAGAIN)
                 return;
             if (ticket < 0) {
-                break_peer(peer, (int)ticket, "a copy to host memory failed");
+                break_peer(s, peer, (int)ticket, "a copy to host memory failed");
                 return;
             }
         }
@@ -108,7 +113,7 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
         if (!copied)
             return;
         if (copied < 0) {
-            break_peer(peer, copied, "a copy to host memory failed");
+            break_peer(s, peer, copied, "a copy to host memory failed");
             return;
         }
         struct fabric_put put = {.peer = peer->rank,
@@ -122,7 +127,7 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
         if (rc == -EAGAIN)
             return;
         if (rc) {
-            break_peer(peer, rc, strerror(-rc));
+            break_peer(s, peer, rc, strerror(-rc));
             return;
         }
         s->dirty = 1;
@@ -151,7 +156,7 @@ static void land_pieces(struct stage *s, struct stage_peer *peer)
         struct header *in_slot = slot(s, peer->place, 1, peer->landing), h = *in_slot;
         int64_t ticket = -1;
         if (!header_valid(s, &h)) {
-            break_peer(peer, -EPROTO, "it sent a piece for nowhere in the heap");
+            break_peer(s, peer, -EPROTO, "it sent a piece for nowhere in the heap");
             return;
         }
         if (h.bytes)
@@ -166,7 +171,7 @@ static void land_pieces(struct stage *s, struct stage_peer *peer)
         if (ticket == -EAGAIN)
             return;
         if (ticket < 0 && (h.bytes || h.last)) {
-            break_peer(peer, (int)ticket, "a copy from host memory failed");
+            break_peer(s, peer, (int)ticket, "a copy from host memory failed");
             return;
         }
         peer->in_tickets[peer->landing++ % STAGE_SLOTS] = ticket;
@@ -180,7 +185,7 @@ static void give_back(struct stage *s, struct stage_peer *peer)
         int64_t ticket = peer->in_tickets[peer->freed % STAGE_SLOTS];
         int copied = ticket < 0 ? 1 : s->ops->copied(ticket);
         if (copied < 0)
-            break_peer(peer, copied, "a copy from host memory failed");
+            break_peer(s, peer, copied, "a copy from host memory failed");
         if (copied != 1)
             break;
         peer->freed++;
@@ -195,7 +200,7 @@ static void give_back(struct stage *s, struct stage_peer *peer)
                              .cookie = cookie_of(s, peer, CREDIT)};
     int rc = s->inner->ops->put(s->inner, &put);
     if (rc && rc != -EAGAIN)
-        break_peer(peer, rc, strerror(-rc));
+        break_peer(s, peer, rc, strerror(-rc));
     if (rc)
         return;
     s->dirty = peer->telling = 1;
@@ -223,7 +228,7 @@ void stage_completed(struct stage *s, const struct fabric_completion *c)
         return;
     struct stage_peer *peer = &s->peers[c->cookie >> 32];
     if (c->status) {
-        break_peer(peer, c->status, c->detail);
+        break_peer(s, peer, c->status, c->detail);
     } else if ((uint32_t)c->cookie == CREDIT) {
         peer->telling = 0;
     } else if (!peer->broken) {

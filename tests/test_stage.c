@@ -302,10 +302,17 @@ static void test_foreign_bytes(void **state)
     wires[0].corrupt = 1;
     struct fabric_put p = one(1, 1, 4096, 0);
     assert_int_equal(ranks[0]->ops->put(ranks[0], &p), 0);
+    int told = 0;
     for (int i = 0; i < 100; i++) {
         polled(0, &c);
-        polled(1, &c);
+        if (!polled(1, &c))
+            continue;
+        told++; /* it has no put that could say so, and waits for the flag */
+        assert_true(c.cookie == FABRIC_NO_PUT && c.peer == 0);
+        assert_int_equal(c.status, -EPROTO);
+        assert_non_null(strstr(c.detail, "nowhere in the heap"));
     }
+    assert_int_equal(told, 1);
     assert_memory_equal(heaps[1], before, FLAGS);
     p.peer = 0;
     assert_int_equal(ranks[1]->ops->put(ranks[1], &p), -EPIPE);
@@ -337,6 +344,25 @@ static void test_failures(void **state)
     assert_non_null(strstr(c.detail, "copy"));
 }
 
+/* A receiver that cannot give slots back starves its sender: it says so itself. */
+static void test_credit_fails(void **state)
+{
+    struct fabric_completion c;
+    struct fabric_put p = one(1, 1, 4096, 0);
+    int told = 0;
+    wires[1].status = 12;
+    assert_int_equal(ranks[0]->ops->put(ranks[0], &p), 0);
+    for (int i = 0; i < 100; i++) {
+        polled(0, &c);
+        if (!polled(1, &c))
+            continue;
+        told++;
+        assert_true(c.cookie == FABRIC_NO_PUT && c.peer == 0 && c.status == 12);
+        assert_string_equal(c.detail, "transport retry counter exceeded");
+    }
+    assert_int_equal(told, 1);
+}
+
 /* What the inner fabric tells of no put reaches the proxy, once. */
 static void test_alarm(void **state)
 {
@@ -364,7 +390,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_bounded),  TEST(test_refusals),
-                                       TEST(test_foreign_bytes), TEST(test_failures), TEST(test_alarm),
+                                       TEST(test_foreign_bytes), TEST(test_failures), TEST(test_credit_fails),
+                                       TEST(test_alarm),   
                                        TEST(test_strangers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
