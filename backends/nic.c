@@ -150,7 +150,9 @@ static void explain_open(struct nic_info *n, const struct ibv_device *device, in
 {
     char path[IBV_SYSFS_NAME_MAX + 32];
     snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
-    if (access(path, F_OK))
+    if (n->soft) /* no file stands behind it */
+        snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
+    else if (access(path, F_OK))
         snprintf(n->problem, sizeof n->problem,
                  "%s is missing: load ib_uverbs, or pass it into the container", path);
     else if (access(path, R_OK | W_OK))

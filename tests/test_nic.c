@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 
 static struct nic_survey survey;
@@ -138,6 +139,23 @@ static void test_several(void **state)
     assert_non_null(strstr(error, "no EFA device"));
 }
 
+/* Where softnic cannot have its sockets that is what is said: there is no module to load for it. */
+static void test_no_descriptors(void **state)
+{
+    struct rlimit before, none;
+    skip_without_verbs();
+    memset(&survey, 0, sizeof survey);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    nic_survey_add(&survey, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct nic_info *n = find("soft0");
+    assert_non_null(n);
+    assert_string_equal(n->problem, "cannot be opened: Too many open files");
+}
+
 /* softnic's devices, placed by a tree: soft0 far from both GPUs, soft1 and soft2 behind the second GPU's switch. */
 static void test_nearest(void **state)
 {
@@ -188,6 +206,7 @@ int main(void)
         cmocka_unit_test(test_survey),
         cmocka_unit_test(test_choice),
         cmocka_unit_test(test_several),
+        cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_nearest),
     };
     setenv("SOFTNIC", "devices=3,efa=1,link=roce", 1);
