@@ -213,7 +213,6 @@ static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
  * come. */
 void rc_post(struct rc *rc, struct rc_qp *q)
 {
-    q->dirty = 0;
     if (q->wr_posted == q->wr_queued || q->mend != RC_WELL)
         return;
     struct ibv_send_wr *bad = NULL;
@@ -233,8 +232,10 @@ void rc_post(struct rc *rc, struct rc_qp *q)
 int rc_flush(struct fabric *fabric)
 {
     struct rc *rc = rc_of(fabric);
-    for (uint32_t i = 0; i < rc->dirty_count; i++)
+    for (uint32_t i = 0; i < rc->dirty_count; i++) {
+        rc->qps[rc->dirty[i]].dirty = 0;
         rc_post(rc, &rc->qps[rc->dirty[i]]);
+    }
     rc->dirty_count = 0;
     return 0;
 }
