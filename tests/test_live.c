@@ -3,8 +3,12 @@
  * same, and nothing is left behind. */
 #include "tests/helpers/live_stage.h"
 
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "core/comm.h"
 #include "tests/helpers/command.h"
 
 static char folder[] = "/tmp/mk_live_XXXXXX", environment[96];
@@ -200,6 +204,31 @@ static void a_job_that_cannot_publish_runs_all_the_same(void **state)
     }
 }
 
+/* A full disk costs the picture and nothing else. */
+static void where_there_is_no_room_nothing_is_left(void **state)
+{
+    static struct mk_plan plan = {.problem.topo = {1, 1, 0}, .problem.tuning.split.ctas = {1, 0, 0, 0}};
+    static struct mk_comm comm;
+    uint64_t word = 0;
+    struct live *l = NULL;
+    struct rlimit before, none;
+    char path[96];
+    comm.progress = &word;
+    comm.progress_count = 1;
+    snprintf(path, sizeof path, "%s/run-1", folder);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 1;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int result = live_begin(&l, path, &comm, &plan, 0, 1, "a command");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(result, -EFBIG);
+    assert_null(l);
+    assert_true(is_empty(folder));
+}
+
 /* What a killed job left is no job, and the next one takes it away. */
 static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
 {
@@ -279,6 +308,7 @@ int main(void)
         cmocka_unit_test(any_words_make_a_screen),
         cmocka_unit_test(a_stopped_rank_of_a_real_run_is_named),
         cmocka_unit_test(a_job_that_cannot_publish_runs_all_the_same),
+        cmocka_unit_test(where_there_is_no_room_nothing_is_left),
         cmocka_unit_test(what_a_killed_job_left_is_ignored_and_taken_away),
         cmocka_unit_test(a_damaged_file_gets_a_sentence),
     };

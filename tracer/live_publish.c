@@ -271,12 +271,12 @@ int live_begin(struct live **out, const char *folder, struct mk_comm *comm, cons
         result = own_folder(folder);
     if (!result)
         result = map_file(l, &h);
-    if (!result)
-        result = start(l);
+    if (!result && (result = start(l)))
+        unlink(l->path);
     if (result) {
         if (l->header)
             munmap(l->header, l->bytes);
-        unlink(l->path);
+        rmdir(l->folder); /* else an empty one stays for ever: it is nobody's that is known to have gone */
         free(l);
         return result;
     }
