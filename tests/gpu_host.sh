@@ -1,85 +1,140 @@
 #!/usr/bin/env bash
 # Everything on a host with Hopper GPUs, in one call: results, failures, and with `bench` the tables of docs/FIGURES.md.
-# Usage: [ONLY=REGEX] gpu_host.sh BUILD [bench]; ONLY: the checks whose names it matches. Speaks cmocka's lines, so that tests/run.sh counts it. Every command ends by itself.
+# Usage: [ONLY=REGEX] [BUDGET=SECONDS] [GPUS=N] gpu_host.sh BUILD [bench]
+#   ONLY: the checks and tables (bench_...) whose names it matches. BUDGET: ends in time for a host that is lent for so long: what
+#   has not begun or ended by then counts as skipped. GPUS: the first N of those that are there.
+# Speaks cmocka's lines, so that tests/run.sh counts it, and ends in "N passed, N failed, N skipped". Every command ends by itself.
 set -u
 build=$1
 mkernel=$build/mkernel
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c H[12]00)
-failed=0
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c 'H[12]00')
+if [ -n "${GPUS:-}" ] && [ "$GPUS" -lt "$gpus" ]; then
+    gpus=$GPUS
+    CUDA_VISIBLE_DEVICES=$(seq -s , 0 $((gpus - 1)))
+    export CUDA_VISIBLE_DEVICES
+fi
+passed=0 failed=0 skipped=0
 # No NVLink multicast in the baselines either.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
-check() { # NAME COMMAND...: right where it exits with 0; a function of this file bounds its own time
-    local name=$1 bound=(timeout -k 5 120)
-    [[ $name =~ ${ONLY:-.} ]] || return
-    shift
-    declare -F "$1" >/dev/null && bound=()
+skip() { # NAME WHY
+    [[ $1 =~ ${ONLY:-.} ]] || return 0
+    printf '[ RUN      ] %s\n%s\n[  SKIPPED ] %s\n' "$1" "$2" "$1"
+    skipped=$((skipped + 1))
+}
+
+# One line of result for what runs at most LIMIT seconds; a function of this file bounds its own time, which LIMIT says.
+judge() { # NAME LIMIT LOG COMMAND...; LOG '': the output is what is wanted
+    local name=$1 limit=$2 log=$3 left=$((${BUDGET:-1000000} - SECONDS)) bound=() cut=0 status
+    [[ $name =~ ${ONLY:-.} ]] || return 0
+    shift 3
+    if [ "$left" -lt "$limit" ]; then
+        cut=1 limit=$((left - 5))
+        if [ "$limit" -lt 5 ] || declare -F "$1" >/dev/null; then
+            skip "$name" "no time left of $BUDGET s"
+            return 0
+        fi
+    fi
+    declare -F "$1" >/dev/null || bound=(timeout -k 5 "$limit")
     echo "[ RUN      ] $name"
-    if "${bound[@]}" "$@" >"$build/gpu.log" 2>&1; then
+    if [ -n "$log" ]; then "${bound[@]}" "$@" >"$log" 2>&1; else "${bound[@]}" "$@" 2>&1; fi
+    status=$?
+    if [ "$status" = 0 ]; then
+        [ -z "$log" ] || grep -h '^figure: ' "$log"
         echo "[       OK ] $name"
+        passed=$((passed + 1))
+    elif [ "$cut" = 1 ] && { [ "$status" = 124 ] || [ "$status" = 137 ]; }; then
+        printf 'cut off by the budget of %s s\n[  SKIPPED ] %s\n' "$BUDGET" "$name"
+        skipped=$((skipped + 1))
     else
-        echo "exit status $?: $*"
-        tail -n 5 "$build/gpu.log"
+        echo "exit status $status: $*"
+        [ -z "$log" ] || tail -n 5 "$log"
         echo "[  FAILED  ] $name"
         failed=$((failed + 1))
     fi
 }
 
-skip() { # NAME WHY
-    printf '[ RUN      ] %s\n%s\n[  SKIPPED ] %s\n' "$1" "$2" "$1"
+check() { # NAME COMMAND...: right where it exits with 0
+    judge "$1" 120 "$build/gpu.log" "${@:2}"
+}
+
+table() { # NAME LIMIT COMMAND...
+    judge "$1" "$2" '' "${@:3}"
 }
 
 # Starts an endless run with a timeout of 3 s, sends SIGNAL to one of its ranks, and wants status 3 within SECONDS and a sentence about
 # it: a killed rank's peers end within the timeout and 2 s; a stopped one is killed so long after the first of them.
 disturbed() { # SIGNAL SECONDS
-    local bound launcher begin end status waited
+    local bound launcher='' begin end status began=$SECONDS ranks=0 victim
     timeout -k 5 60 "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
     bound=$!
-    for waited in $(seq 100); do # until the ranks compute, as far as that can be seen here; 8 s where it cannot
+    while [ $((SECONDS - began)) -lt 20 ]; do # until the ranks compute, as far as that can be seen here; 8 s where it cannot
         sleep 0.2
-        launcher=$(pgrep -P "$bound" | head -n 1)
-        [ "$(nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | wc -l)" -ge "$gpus" ] && break
-        [ -n "$launcher" ] && [ "$(pgrep -P "$launcher" | wc -l)" -ge "$gpus" ] && [ "$waited" -ge 40 ] && break
+        [ -n "$launcher" ] || launcher=$(pgrep -P "$bound" | head -n 1)
+        [ -n "$launcher" ] || continue
+        ranks=$(pgrep -P "$launcher" | wc -l)
+        [ "$ranks" -ge "$gpus" ] || continue
+        [ $((SECONDS - began)) -lt 8 ] || break
+        [ "$(timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | wc -l)" -lt "$gpus" ] || break
     done
-    sleep 1
+    sleep 2
+    victim=$([ -n "$launcher" ] && pgrep -P "$launcher" | sed -n 2p)
+    if [ "$ranks" -lt "$gpus" ] || [ -z "$victim" ]; then
+        echo "after $((SECONDS - began)) s $ranks of $gpus ranks run: $(tail -n 1 "$build/gpu.out")"
+        kill "$bound" 2>/dev/null
+        wait "$bound"
+        return 1
+    fi
     begin=$(date +%s%N)
-    kill "-$1" "$(pgrep -P "$launcher" | sed -n 2p)"
+    kill "-$1" "$victim"
     wait "$bound"
     status=$?
     end=$(date +%s%N)
-    pkill -CONT -f "$mkernel run ag_gemm" 2>/dev/null
-    echo "status $status after $(((end - begin) / 1000000)) ms: $(tail -n 1 "$build/gpu.out")"
-    [ "$status" = 3 ] && [ $((end - begin)) -lt ${2}000000000 ] && grep -q "rank 1" "$build/gpu.out"
+    kill -CONT "$victim" 2>/dev/null
+    echo "figure: a rank with SIG$1: status $status after $(((end - begin) / 1000000)) ms: $(tail -n 1 "$build/gpu.out")"
+    [ "$status" = 3 ] && [ $((end - begin)) -lt "${2}000000000" ] && grep -q "rank 1" "$build/gpu.out"
+}
+
+traced() { # OP N,K: a run's trace is there, and its summary says how well the clocks are known
+    rm -f "$build/gpu.db"
+    timeout -k 5 80 "$mkernel" run "$1" --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),"$2" --iters 3 --trace "$build/gpu.db" &&
+        timeout -k 5 30 "$mkernel" trace summary "$build/gpu.db" >"$build/gpu.out" &&
+        sed -n 's/^worst clock/figure: &/p' "$build/gpu.out" && cat "$build/gpu.out"
 }
 
 if [ "$gpus" = 0 ]; then
-    skip gpu_host "no Hopper GPU on this machine"
+    ONLY=. skip gpu_host "no Hopper GPU on this machine"
+    echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
+nodes="--nodes 2 --gpus $((gpus / 2)) --nic soft"
+[ "$gpus" -ge 2 ] || nodes="--nodes 2 --gpus 1 --nic soft" # both on the one that there is
+world=$((gpus < 2 ? 2 : gpus / 2 * 2))
 run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
+check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
-check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+if [ "$gpus" -ge 2 ]; then
+    check dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles compute=116,intra_comm=16
+fi
 check two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
 check ranks_share_a_gpu $run --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4
+check two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 20 --burst 5
+check staged_through_the_host env SOFTNIC=gpu=refuse $run $nodes --shape $((world * 390)),200,328 --iters 20
+check over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20
+check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 20
+if [ "$gpus" -ge 8 ]; then
+    check four_nodes $run --nodes 4 --gpus $((gpus / 4)) --nic soft --shape $((gpus / 4 * 4 * 390)),200,328 --iters 20 --burst 5
+fi
 if [ "$gpus" -ge 2 ]; then
-    check two_nodes_emulated $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20 --burst 5
-    check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus $((gpus / 2)) --nic soft --shape $((gpus * 390)),200,328 --iters 20
-    check over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus $((gpus / 2)) --nic soft --fabric efa --shape $((gpus * 390)),200,328 --iters 20
-    check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run --nodes 2 --gpus $((gpus / 2)) --nic soft --fabric efa --shape $((gpus * 390)),200,328 --iters 20
     check a_rank_killed disturbed KILL 6
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
     check a_rank_stopped disturbed STOP 11
-else
-    skip two_nodes_emulated "one GPU"
-    check two_nodes_on_one_gpu $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
-    check staged_through_the_host env SOFTNIC=gpu=refuse $run --nodes 2 --gpus 1 --nic soft --shape 780,200,328 --iters 8
-    check over_srd env SOFTNIC=reorder=300us $run --nodes 2 --gpus 1 --nic soft --fabric efa --shape 780,200,328 --iters 8
-    check staged_over_srd env SOFTNIC=gpu=refuse,reorder=300us $run --nodes 2 --gpus 1 --nic soft --fabric efa --shape 780,200,328 --iters 8
 fi
+check ag_gemm_traced traced ag_gemm 1024,4096
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do
     run="$mkernel run $op --exec cuda --check --timeout 5"
@@ -94,16 +149,15 @@ for op in gemm_rs gemm_ar; do
     check ${op}_dedicated_ctas $run --gpus "$gpus" --shape $((gpus * 512)),512,1024 --iters 8 --roles $own
     check ${op}_two_hundred_launches $run --gpus "$gpus" --shape $((gpus * 256)),512,1024 --iters 200 --burst 50
     check ${op}_ranks_share_a_gpu "$mkernel" run $op --exec cuda --check --gpus $((gpus + 1)) --shape $(((gpus + 1) * 65)),200,328 --iters 4 --timeout 60
-    check ${op}_two_nodes $run --nodes 2 --gpus $(((gpus + 1) / 2)) --nic soft --shape $((gpus * 780)),200,328 --iters 8
-    check ${op}_traced "$mkernel" run $op --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,1024 --iters 3 --trace "$build/gpu.db"
-    check ${op}_summary "$mkernel" trace summary "$build/gpu.db"
+    check ${op}_two_nodes $run $nodes --shape $((world * 390)),200,328 --iters 8
+    check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 8
+    check ${op}_traced traced $op 1024,1024
 done
-check traced "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 3 --trace "$build/gpu.db"
-check summary "$mkernel" trace summary "$build/gpu.db"
 if command -v compute-sanitizer >/dev/null; then
     for op in ag_gemm gemm_rs gemm_ar; do
-        small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
+        small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"
         check ${op}_memcheck compute-sanitizer --error-exitcode 9 --target-processes all --tool memcheck $small
+        small="$mkernel run $op --exec cuda --gpus 1 --shape 390,200,328 --iters 1 --timeout 60"
         check ${op}_racecheck compute-sanitizer --error-exitcode 9 --target-processes all --tool racecheck $small
     done
 else
@@ -113,22 +167,39 @@ fi
 if [ "${2:-}" = bench ]; then
     square=4096,512,4096:8192,1024,8192:16384,2048,16384:32768,4096,32768
     wide=2048,4096,8192:4096,3584,8192:8192,3584,8192:8192,8192,8192:16384,3584,8192:32768,4096,8192
-    "$build/tests/gpu_gemm" bench 4 30
-    timeout 60 "$build/tests/gpu_ring" bench
-    timeout 400 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes $square:$wide --iters 40 --timeout 10 --vs torch --csv "$build/ag_gemm.csv"
-    timeout 120 "$mkernel" bench ag_gemm --exec cuda --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10 --traced
-    sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096
-    timeout 400 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --vs torch --csv "$build/gemm_rs.csv"
-    timeout 200 "$mkernel" bench gemm_rs --exec cuda --gpus "$gpus" --shapes 16384,16384,2048 --deterministic --iters 40 --timeout 10
-    timeout 400 "$mkernel" bench gemm_ar --exec cuda --gpus "$gpus" --shapes $sums --iters 40 --timeout 10 --csv "$build/gemm_ar.csv"
+    sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096:2048,4096,4096
+    bench="--exec cuda --iters 40 --timeout 10"
+    table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
+    table bench_ring 60 "$build/tests/gpu_ring" bench
+    table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
+    table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
+    table bench_ag_gemm_traced 120 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes 8192,1024,8192:16384,2048,16384 --traced
+    table bench_gemm_rs 400 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes $sums --vs torch --csv "$build/gemm_rs.csv"
+    table bench_gemm_rs_deterministic 200 "$mkernel" bench gemm_rs $bench --gpus "$gpus" --shapes 16384,16384,2048 --deterministic
+    table bench_gemm_ar 400 "$mkernel" bench gemm_ar $bench --gpus "$gpus" --shapes $sums --csv "$build/gemm_ar.csv"
+    rm -f "$build/gpu.plans"
     for op in ag_gemm gemm_rs; do # the whole way of a tuned plan: found, kept, taken
         shape=8192,8192,1024
         [ $op = ag_gemm ] && shape=8192,1024,8192
-        timeout 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shape $shape --iters 40 --rounds 1 --space tile:pace:roles --tuning "$build/gpu.plans" &&
-            timeout 60 "$mkernel" bench $op --exec cuda --gpus "$gpus" --shapes $shape --iters 40 --timeout 10 --tuning "$build/gpu.plans"
+        table bench_tune_$op 120 "$mkernel" tune $op --exec cuda --gpus "$gpus" --shape $shape --iters 40 --rounds 1 --space tile:pace:roles --tuning "$build/gpu.plans"
+        if [ -e "$build/gpu.plans" ]; then
+            table bench_tuned_$op 60 "$mkernel" bench $op $bench --gpus "$gpus" --shapes $shape --tuning "$build/gpu.plans"
+        else
+            skip bench_tuned_$op "nothing has been tuned"
+        fi
     done
-    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_rs --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
-    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench gemm_ar --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 16384,16384,2048 --iters 40 --timeout 10
-    [ "$gpus" -ge 4 ] && timeout 120 "$mkernel" bench ag_gemm --exec cuda --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 8192,1024,8192:16384,2048,16384 --iters 40 --timeout 10
+    for of in 2 4; do # nodes of as many GPUs as there are, two at least
+        [ "$gpus" -ge $((2 * of)) ] || continue
+        for op in ag_gemm gemm_rs gemm_ar; do
+            shapes=16384,16384,2048
+            [ $op = ag_gemm ] && shapes=8192,1024,8192:16384,2048,16384
+            table bench_${of}_nodes_$op 120 "$mkernel" bench $op $bench --nodes $of --gpus $((gpus / of)) --nic soft --shapes $shapes
+        done
+    done
 fi
+if [ $((passed + failed + skipped)) = 0 ]; then
+    echo "ONLY=${ONLY:-} matches no check$([ "${2:-}" = bench ] && echo ' and no table') of $gpus GPUs"
+    exit 2
+fi
+echo "$passed passed, $failed failed, $skipped skipped in $SECONDS s, on $gpus GPUs"
 [ "$failed" = 0 ]
