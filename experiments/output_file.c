@@ -54,6 +54,26 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
     return why ? refuse(option, path, strerror(why), error, size) : 0;
 }
 
+void output_discard(const char *path)
+{
+    struct stat written;
+    if (path && !lstat(path, &written) && S_ISREG(written.st_mode))
+        unlink(path);
+}
+
+int output_close(FILE *f, const char *path)
+{
+    errno = 0;
+    int failed = fflush(f) != 0 || ferror(f), error = errno ? errno : EIO;
+    if (path && fclose(f) != 0 && !failed) {
+        failed = 1;
+        error = errno;
+    }
+    if (failed)
+        output_discard(path);
+    return failed ? -error : 0;
+}
+
 int output_same(const char *one, const char *other)
 {
     struct stat a, b;

@@ -4,6 +4,7 @@
 #define MK_OUTPUT_FILE_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 enum output_kind {
     OUTPUT_WRITTEN,  /* opened and written: a pipe or /dev/stdout will do */
@@ -13,6 +14,13 @@ enum output_kind {
 /* `option` is how sentences call it ("--json"). A path of NULL is none, and right. Leaves nothing behind but, where `path` is
  * a link to a file that is not there yet, that file. 0, or -EINVAL with a sentence. */
 int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t error_size);
+
+/* Closes `f`, which is all of the file `path` (NULL: standard output, which is only flushed). 0, or -errno where not all of it
+ * could be written: then the file is removed, as half of it would mislead, but for a device or a pipe. */
+int output_close(FILE *f, const char *path);
+
+/* Removes what was written to `path` so far, where that is a regular file. NULL is none. */
+void output_discard(const char *path);
 
 /* Whether two of them are one file. NULL is none. */
 int output_same(const char *one, const char *other);

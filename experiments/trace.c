@@ -164,12 +164,22 @@ static int fail(const char *name, const char *sentence)
     return STATUS_FAILED;
 }
 
+/* 0, or -EBADMSG with a sentence where a query met damage: what it gave is not all. */
+static int check_damage(char *error, size_t size)
+{
+    if (!trace_damage())
+        return 0;
+    snprintf(error, size, "the trace is damaged, and this is not all of it: %s", trace_damage());
+    return -EBADMSG;
+}
+
 static int run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (trace_open(&db, f->words[0], error, size))
         return refuse("summary", error);
     int rc = trace_report_summary(db, stdout, error, size);
+    rc = rc ? rc : check_damage(error, size);
     sqlite3_close(db);
     return rc ? fail("summary", error) : STATUS_DONE;
 }
@@ -184,6 +194,7 @@ static int run_diff(struct asked *a, struct options_found *f, char *error, size_
         return refuse("diff", error);
     }
     int rc = trace_report_diff(one, two, stdout, error, size);
+    rc = rc ? rc : check_damage(error, size);
     sqlite3_close(one);
     sqlite3_close(two);
     return rc ? fail("diff", error) : STATUS_DONE;
@@ -197,6 +208,10 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
                                 .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1};
     if (what.to < what.from)
         return refuse("export", "--to lies before --from");
+    if (output_same(a->out, f->words[0])) {
+        snprintf(error, size, "--out %s is the trace itself", a->out);
+        return refuse("export", error);
+    }
     if (output_check("--out", a->out, OUTPUT_WRITTEN, error, size) || trace_open(&db, f->words[0], error, size))
         return refuse("export", error);
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
@@ -212,13 +227,13 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         return fail("export", error);
     }
     int rc = trace_export_chrome(db, &what, out, error, size);
-    if (out != stdout && fclose(out) != 0 && !rc) {
-        snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
-        rc = -EIO;
+    int closed = output_close(out, a->out);
+    if (closed && !rc) {
+        snprintf(error, size, "cannot write %s: %s", a->out ? a->out : "the export", strerror(-closed));
+        rc = closed;
     }
-    struct stat written;
-    if (rc && a->out && stat(a->out, &written) == 0 && S_ISREG(written.st_mode)) /* a device stays */
-        remove(a->out);                                                          /* half a JSON helps nobody */
+    if (!rc && (rc = check_damage(error, size)))
+        output_discard(a->out);
     sqlite3_close(db);
     return rc ? fail("export", error) : STATUS_DONE;
 }
@@ -354,6 +369,7 @@ int command_trace(int argc, char **argv)
 {
     const char *names[COMMANDS];
     char error[512] = "";
+    trace_watch_damage();
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         print_help();
         return STATUS_DONE;

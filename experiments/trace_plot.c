@@ -230,6 +230,10 @@ int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, c
                       char *error, size_t size)
 {
     int rc = kind == TRACE_PLOT_OVERLAP ? overlap(db, launch, path, out) : timeline(db, launch, path, out);
+    if (trace_damage()) {
+        snprintf(error, size, "the trace is damaged: %s", trace_damage());
+        return -EBADMSG;
+    }
     if (rc == -ERANGE)
         snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
                  (unsigned long long)launch, (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));

@@ -119,6 +119,25 @@ static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
     return 0;
 }
 
+static int damage; /* SQLite's code */
+
+static void note_damage(void *context, int code, const char *text)
+{
+    int kind = code & 0xff;
+    if (!damage && (kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB || kind == SQLITE_IOERR))
+        damage = code;
+}
+
+void trace_watch_damage(void)
+{
+    sqlite3_config(SQLITE_CONFIG_LOG, note_damage, NULL);
+}
+
+const char *trace_damage(void)
+{
+    return damage ? sqlite3_errstr(damage) : NULL;
+}
+
 int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
 {
     sqlite3 *db = NULL;
@@ -131,7 +150,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
         sqlite3_close(db);
         return -EIO;
     }
-    sqlite3_exec(db, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
+    sqlite3_exec(db, "PRAGMA query_only = 1; PRAGMA cell_size_check = 1; PRAGMA mmap_size = 268435456", NULL, NULL, NULL);
     rc = check_schema(db, path, error, size);
     if (rc)
         sqlite3_close(db);

@@ -36,4 +36,12 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
  * -EPROTO (another schema version). */
 int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
 
+/* Notes from now on that SQLite meets damage in a file, in any query of this process: trace_open reads a few pages, and what a
+ * query finds damaged merely ends its rows. Call it before anything else uses SQLite, from the only thread. Takes SQLite's
+ * error log (SQLITE_CONFIG_LOG), so it is for a command, not for a library. */
+void trace_watch_damage(void);
+
+/* What SQLite said first, in words of its own ("database disk image is malformed"), NULL where nothing was damaged. */
+const char *trace_damage(void);
+
 #endif

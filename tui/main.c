@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tracer/reader.h"
 #include "tui/layout.h"
 #include "tui/live.h"
 #include "tui/screen.h"
@@ -32,6 +33,7 @@ struct viewer {
     struct model model;
     struct picture picture;
     struct cells cells;
+    int damage_told;
 };
 
 static void print_help(void)
@@ -84,11 +86,15 @@ static int parse(struct options *o, int argc, char **argv)
             print_help();
             return -1;
         }
-        if (!strcmp(a, "--script") || !strcmp(a, "--size")) {
-            if (!value)
+        size_t name = strcspn(a, "="); /* --size 120x40, or --size=120x40 */
+        if ((name == 8 && !strncmp(a, "--script", name)) || (name == 6 && !strncmp(a, "--size", name))) {
+            if (a[name])
+                value = a + name + 1;
+            else if (!value)
                 return usage("%s needs a value", a);
-            i++;
-            if (!strcmp(a, "--script"))
+            else
+                i++;
+            if (name == 8)
                 o->script = value;
             else if (parse_size(o, value))
                 return USAGE;
@@ -135,6 +141,10 @@ static int parse(struct options *o, int argc, char **argv)
 static int draw(struct viewer *v)
 {
     int rc = picture_fetch(&v->picture, &v->model);
+    if (trace_damage() && !v->damage_told) {
+        v->damage_told = 1;
+        model_say(&v->model, 1, "the trace is damaged, and this is not all of it");
+    }
     return rc ? rc : layout_draw(&v->cells, &v->model, &v->picture);
 }
 
@@ -235,6 +245,10 @@ static int show(struct viewer *v)
                 rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
         return FAILED;
     }
+    if (trace_damage()) {
+        fprintf(stderr, "mkernel tui: the trace is damaged, and what was shown is not all of it: %s\n", trace_damage());
+        return FAILED;
+    }
     return DONE;
 }
 
@@ -245,6 +259,7 @@ int command_tui(int argc, char **argv)
     int status = parse(&v.options, argc, argv), rc = 0;
     if (status)
         return status < 0 ? DONE : status;
+    trace_watch_damage();
     if (v.options.attach) {
         const struct options *o = &v.options;
         return live_show(&(struct live_options){o->file[0], o->script, o->width, o->height, o->dump, o->ascii,
