@@ -152,12 +152,12 @@ static int report_open(struct report *r, const struct arguments *a)
     return STATUS_DONE;
 }
 
-static int report_close(struct report *r, int status)
+static int report_close(struct report *r, const struct arguments *a, int status)
 {
     if (r->json)
         fprintf(r->json, "%s]}\n", r->rows ? "\n" : "");
-    int bad = r->csv && (ferror(r->csv) | fclose(r->csv));
-    bad |= r->json && (ferror(r->json) | fclose(r->json));
+    int bad = r->csv && output_close(r->csv, a->csv);
+    bad |= r->json && output_close(r->json, a->json);
     return bad && status == STATUS_DONE
                ? complain(STATUS_FAILED, "a result file could not be written in full")
                : status;
@@ -248,7 +248,7 @@ static int run_client(const struct arguments *a, int fd)
     char text[384];
     int status = report_open(&r, a);
     if (status)
-        return report_close(&r, status);
+        return report_close(&r, a, status);
     struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
     int rc = wire_send(&w, &hello);
     struct fabric_kind kind = kind_of(a, region_of(a));
@@ -269,7 +269,7 @@ static int run_client(const struct arguments *a, int fd)
     if (rc)
         status = complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
     fabric_end_close(&e);
-    return report_close(&r, status);
+    return report_close(&r, a, status);
 }
 
 /* Does what the client asks until it ends. Its failures go to the client, which prints them. */

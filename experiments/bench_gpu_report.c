@@ -1,4 +1,5 @@
 #include "experiments/bench_gpu_row.h"
+#include "experiments/output_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -196,7 +197,7 @@ static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_
             print_cell(f, &columns[i], &rows[r], 0, "");
         }
     fputc('\n', f);
-    return fclose(f) ? -errno : 0;
+    return output_close(f, path);
 }
 
 static int write_json(const char *path, const struct run_job *job, const struct bench_gpu_row *rows,
@@ -216,7 +217,7 @@ static int write_json(const char *path, const struct run_job *job, const struct 
         fputc('}', f);
     }
     fprintf(f, "\n]}\n");
-    return fclose(f) ? -errno : 0;
+    return output_close(f, path);
 }
 
 int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,

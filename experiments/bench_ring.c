@@ -156,8 +156,9 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     status = STATUS_DONE;
 done:
     proxy_destroy(proxy);
-    if (out && fclose(out) && status == STATUS_DONE) {
-        fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(errno));
+    int written = out ? output_close(out, json) : 0;
+    if (written && status == STATUS_DONE) {
+        fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(-written));
         status = STATUS_FAILED;
     }
     free(ring);

@@ -19,6 +19,7 @@
 
 /* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none on the last rank. */
 enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
+extern const char *const run_routings[]; /* their names */
 
 enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
 

@@ -23,7 +23,7 @@
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
 static const char *const layouts[] = {"kn", "nk"};
-static const char *const routings[] = {"even", "one", "few", "none"}; /* enum run_routing */
+const char *const run_routings[] = {"even", "one", "few", "none"};
 static const char *const peers[] = {"blas", "torch"};
 
 /* Sets up a table whose defaults depend on nothing: what is 0 here is chosen in run_job_prepare. */
@@ -80,7 +80,7 @@ struct parsed {
      1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},                                                                             \
     {"routing", OPTION_WORD, AT(o.routing), "even|one|few|none",                                                     \
      "tokens go to all experts alike, all to one, to every other one, or the last rank has none. Default even",      \
-     .words = routings, .word_count = 4, .contexts = MOE, .group = PROBLEM}
+     .words = run_routings, .word_count = 4, .contexts = MOE, .group = PROBLEM}
 #define PLAN_SPECS                                                                                                   \
     {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce", .group = PLAN},                                            \

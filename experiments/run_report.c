@@ -2,6 +2,8 @@
 #include "experiments/run.h"
 #include "experiments/commands.h"
 #include "experiments/inputs.h"
+#include "experiments/json_write.h"
+#include "experiments/output_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -140,29 +142,6 @@ int run_print(const struct run_summary *s)
     return fflush(stdout) || ferror(stdout) ? -errno : 0;
 }
 
-/* JSON has no infinity. */
-static void json_number(FILE *f, const char *name, double value)
-{
-    if (isfinite(value))
-        fprintf(f, "  \"%s\": %.9g,\n", name, value);
-    else
-        fprintf(f, "  \"%s\": null,\n", name);
-}
-
-static void json_text(FILE *f, const char *name, const char *text)
-{
-    fprintf(f, "  \"%s\": \"", name);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    }
-    fprintf(f, "\",\n");
-}
-
 static void write_json(FILE *f, const struct run_summary *s)
 {
     const struct run_options *o = &s->job->options;
@@ -180,27 +159,12 @@ static void write_json(FILE *f, const struct run_summary *s)
     json_text(f, "command", o->mode == RUN_BENCH ? "bench" : "run");
     json_text(f, "date", date);
     json_text(f, "host", host);
-    json_text(f, "op", plan_op_name(q->op));
-    fprintf(f, "  \"shape\": [%llu, %llu, %llu],\n  \"nodes\": %u,\n  \"gpus\": %u,\n",
-            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes,
-            q->topo.gpus);
-    if (q->op == MK_OP_RING_ATTENTION)
-        fprintf(f, "  \"attention\": [%llu, %llu, %llu, %llu, %llu],\n  \"causal\": %s,\n",
-                (unsigned long long)q->attention.batch, (unsigned long long)q->attention.sequence,
-                (unsigned long long)q->attention.heads, (unsigned long long)q->attention.kv_heads,
-                (unsigned long long)q->attention.head_dim, q->attention.causal ? "true" : "false");
-    if (is_moe(q))
-        fprintf(f, "  \"moe\": [%llu, %llu, %llu, %llu, %llu],\n", (unsigned long long)q->moe.tokens,
-                (unsigned long long)q->moe.hidden, (unsigned long long)q->moe.inner,
-                (unsigned long long)q->moe.experts, (unsigned long long)q->moe.k);
+    json_problem(f, q);
     json_text(f, "exec", exec_names[q->exec]);
     json_text(f, "fabric", s->fabric);
-    fprintf(f, "  \"roles\": {");
-    for (int i = 0; i < MK_ROLES; i++)
-        fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), q->tuning.split.ctas[i]);
-    fprintf(f, "},\n  \"tile\": [%u, %u],\n  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n  \"pace_ns\": %u,\n  \"seed\": %llu,\n",
-            q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, q->tuning.slices, q->tuning.pieces, q->tuning.pace,
-            (unsigned long long)o->seed);
+    fprintf(f, "  \"pace_ns\": %u,\n  \"seed\": %llu,\n", q->tuning.pace, (unsigned long long)o->seed);
+    if (is_moe(q))
+        json_text(f, "routing", run_routings[o->routing]);
     if (*s->job->plan.tuned)
         json_text(f, "tuned", s->job->plan.tuned);
     fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
@@ -258,8 +222,7 @@ static int write_file(const char *path, const struct run_summary *s,
     if (!f)
         return -errno;
     write_it(f, s);
-    int failed = fflush(f) || ferror(f), error = errno;
-    return fclose(f) && !failed ? -errno : failed ? -error : 0;
+    return output_close(f, path);
 }
 
 int run_write_files(const struct run_summary *s, const char **path)

@@ -40,7 +40,7 @@ struct arguments {
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
     uint64_t tile[2], chunk_rows, pieces;
     struct mk_role_split roles;
-    const char *cluster, *trace;
+    const char *cluster, *trace, *json;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -99,6 +99,7 @@ static const struct option_spec specs[] = {
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "bound of every wait, in virtual time. Default 10",
      1000000, 3600000000000ull, .group = MACHINE},
     {"trace", OPTION_TEXT, AT(trace), "FILE", "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095, .group = RESULTS},
+    {"json", OPTION_TEXT, AT(json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS},
 };
 
 static const struct option_table table = {
@@ -263,7 +264,7 @@ static int predict(struct arguments *a, enum mk_op op, int argc, char **argv)
         size_t used = strlen(command);
         snprintf(command + used, sizeof command - used, " %s", argv[i]);
     }
-    int status = sim_predict(&c, a->cluster, a->trace, command, error, sizeof error);
+    int status = sim_predict(&c, a->cluster, a->trace, a->json, command, error, sizeof error);
     if (status == STATUS_USAGE)
         return usage(error);
     if (status)
@@ -287,7 +288,7 @@ static int check_seeded(const struct arguments *a, const struct options_found *f
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
                                          NULL};
     static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
-    static const char *const predicting[] = {"cluster", "trace", NULL};
+    static const char *const predicting[] = {"cluster", "trace", "json", NULL};
     for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
         if (options_given(&table, found, *name)) {
             snprintf(error, size, a->explore ? "--%s is not for --explore" : "--%s is for --explore", *name);
@@ -357,9 +358,14 @@ int command_sim(int argc, char **argv)
     }
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
         return usage("--fault-rank is no rank of this cluster");
-    if (!a.explore)
-        return output_check("--trace", a.trace, OUTPUT_REPLACED, error, sizeof error) ? usage(error)
-                                                                                       : predict(&a, (enum mk_op)op, argc, argv);
+    if (!a.explore) {
+        if (output_same(a.trace, a.json))
+            return usage("--trace and --json name the same file");
+        if (output_check("--trace", a.trace, OUTPUT_REPLACED, error, sizeof error) ||
+            output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
+            return usage(error);
+        return predict(&a, (enum mk_op)op, argc, argv);
+    }
     if (!a.tile[0])
         a.tile[0] = 16, a.tile[1] = 64;
     if (check_memory(&a, (enum mk_op)op, error, sizeof error))

@@ -1,5 +1,7 @@
 #include "experiments/sim_predict.h"
 #include "experiments/commands.h"
+#include "experiments/json_write.h"
+#include "experiments/output_file.h"
 #include "experiments/memory_need.h"
 #include "experiments/run.h"
 #include "sim/cluster.h"
@@ -77,8 +79,37 @@ static void print_table(const struct sim_world_config *c, const struct mk_plan *
            mean_bytes(m->links, ranks, c->launches), mean_bytes(m->nics, ranks, c->launches), ranks > 1 ? " (mean)" : "");
 }
 
-int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *command, char *error,
-                size_t size)
+/* 0 or -errno. */
+static int write_json(const char *path, const struct sim_world_config *c, const struct mk_plan *plan, const struct sim_machine *m,
+                      const struct sim_world_result *r)
+{
+    const struct sim_cluster *k = &m->cluster;
+    uint32_t ranks = mk_world(&m->topo);
+    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
+    uint64_t nvlink, network;
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return -errno;
+    plan_work(plan, &flop, &nvlink, &network);
+    fprintf(f, "{\n");
+    json_text(f, "mkernel", MK_VERSION);
+    json_text(f, "command", "sim");
+    json_problem(f, &plan->problem);
+    fprintf(f, "  \"cluster\": {\"flop_per_s\": %.9g, \"memory_bytes_per_s\": %.9g, \"nvlink_bytes_per_s\": %.9g, \"nvlink_latency_ns\": %llu, "
+               "\"network_bytes_per_s\": %.9g, \"network_latency_ns\": %llu, \"proxy_ns\": %llu},\n",
+            k->flop * 1e9, k->memory * 1e9, k->nvlink * 1e9, (unsigned long long)k->nvlink_latency, k->network * 1e9,
+            (unsigned long long)k->network_latency, (unsigned long long)k->proxy);
+    fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n", (unsigned long long)(c->seed & ~EXACT_MOE_EVENLY), c->launches, flop);
+    json_number(f, "nvlink_bytes", mean_bytes(m->links, ranks, c->launches));
+    json_number(f, "network_bytes", mean_bytes(m->nics, ranks, c->launches));
+    json_number(f, "ms_mean", launch / 1e6);
+    json_number(f, "ms_ideal", ideal / 1e6);
+    fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
+    return output_close(f, path);
+}
+
+int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *json, const char *command,
+                char *error, size_t size)
 {
     struct sim_cluster cluster;
     struct sim_machine machine;
@@ -114,6 +145,11 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
         print_table(config, &plan, &machine, &result, shape);
         if (trace)
             printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", trace, trace);
+        int written = json ? write_json(json, config, &plan, &machine, &result) : 0;
+        if (written) {
+            snprintf(error, size, "%s could not be written: %s", json, strerror(-written));
+            rc = written;
+        }
     } else if (!*error) {
         snprintf(error, size, "%s", *result.sentence ? result.sentence : strerror(-rc));
     }

@@ -1,0 +1,80 @@
+#include "experiments/json_write.h"
+
+#include <math.h>
+
+void json_number(FILE *f, const char *name, double value)
+{
+    if (isfinite(value))
+        fprintf(f, "  \"%s\": %.9g,\n", name, value);
+    else
+        fprintf(f, "  \"%s\": null,\n", name);
+}
+
+/* How many bytes the UTF-8 character at `c` takes; 0 where none is. Overlong forms and surrogates are none (RFC 3629). */
+static int character_bytes(const unsigned char *c)
+{
+    int more = c[0] < 0x80 ? 0 : c[0] >= 0xc2 && c[0] < 0xe0 ? 1 : c[0] >= 0xe0 && c[0] < 0xf0 ? 2 : c[0] >= 0xf0 && c[0] < 0xf5 ? 3 : -1;
+    for (int i = 1; i <= more; i++)
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f))
+        return 0;
+    return more + 1;
+}
+
+void json_text(FILE *f, const char *name, const char *text)
+{
+    fprintf(f, "  \"%s\": \"", name);
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int bytes = character_bytes(c);
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(f, "\\u%04x", *c);
+        else if (bytes)
+            fwrite(c, 1, (size_t)bytes, f);
+        else
+            fputc('?', f);
+        c += bytes ? bytes : 1;
+    }
+    fprintf(f, "\",\n");
+}
+
+static void numbers(FILE *f, const char *name, const uint64_t *values, int count)
+{
+    fprintf(f, "  \"%s\": [", name);
+    for (int i = 0; i < count; i++)
+        fprintf(f, "%s%llu", i ? ", " : "", (unsigned long long)values[i]);
+    fprintf(f, "],\n");
+}
+
+static void truth(FILE *f, const char *name, int value)
+{
+    fprintf(f, "  \"%s\": %s,\n", name, value ? "true" : "false");
+}
+
+void json_problem(FILE *f, const struct mk_problem *q)
+{
+    const struct mk_attention *a = &q->attention;
+    const struct mk_moe *m = &q->moe;
+    const struct mk_tuning *t = &q->tuning;
+    json_text(f, "op", plan_op_name(q->op));
+    if (q->op == MK_OP_AG_GEMM || q->op == MK_OP_GEMM_RS || q->op == MK_OP_GEMM_AR)
+        numbers(f, "shape", (uint64_t[]){q->m, q->n, q->k}, 3);
+    fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
+    if (q->op == MK_OP_RING_ATTENTION) {
+        numbers(f, "attention", (uint64_t[]){a->batch, a->sequence, a->heads, a->kv_heads, a->head_dim}, 5);
+        truth(f, "causal", a->causal);
+    } else {
+        json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
+    }
+    if (q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN)
+        numbers(f, "moe", (uint64_t[]){m->tokens, m->hidden, m->inner, m->experts, m->k}, 5);
+    truth(f, "deterministic", q->deterministic);
+    fprintf(f, "  \"roles\": {");
+    for (int i = 0; i < MK_ROLES; i++)
+        fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);
+    fprintf(f, "},\n");
+    numbers(f, "tile", (uint64_t[]){t->tile_m, t->tile_n}, 2);
+    fprintf(f, "  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n", t->chunk_rows, t->slices, t->pieces);
+}

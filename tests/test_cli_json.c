@@ -1,0 +1,119 @@
+/* What scripts read: the JSON of `run`, `bench` and `sim` is JSON, says what was run, and is not left half written. */
+#include "tests/helpers/command.h"
+#include "tests/helpers/json.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/helpers/folder.h"
+
+static struct command_run r;
+
+/* `mkernel LINE --json FILE`; the file's tree, which the caller frees. */
+static struct json *result_of(const char *line)
+{
+    static char text[16384];
+    char path[96], all[1024];
+    snprintf(path, sizeof path, "%s/result.json", folder);
+    snprintf(all, sizeof all, "%s --json %s", line, path);
+    command_start(&r, all, NULL);
+    command_finish(&r, 120);
+    if (r.status)
+        fail_msg("mkernel %s: status %d, \"%s\"", all, r.status, r.err_text);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    unlink(path);
+    struct json *j = json_read(text);
+    if (!j)
+        fail_msg("mkernel %s: no JSON: %s", all, text);
+    return j;
+}
+
+static const char *text_of(const struct json *j, const char *key)
+{
+    const struct json *value = json_get(j, key);
+    return value && value->type == JSON_STRING ? value->string : "";
+}
+
+static double number_of(const struct json *j, const char *key)
+{
+    const struct json *value = json_get(j, key);
+    if (!value || (value->type != JSON_NUMBER && value->type != JSON_BOOL))
+        fail_msg("no number \"%s\"", key);
+    return value->number;
+}
+
+static void test_run(void **state)
+{
+    struct json *j = result_of("run gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape 64,64,64 --iters 3 --deterministic "
+                               "--b-layout nk --check");
+    assert_string_equal(text_of(j, "command"), "run");
+    assert_string_equal(text_of(j, "op"), "gemm_rs");
+    assert_string_equal(text_of(j, "b_layout"), "nk");
+    assert_string_equal(text_of(j, "verdict"), "right");
+    assert_true(number_of(j, "deterministic") == 1);
+    assert_true(number_of(j, "launches") == 3);
+    assert_true(number_of(j, "ms_median") > 0);
+    assert_non_null(json_get(j, "shape"));
+    json_free(j);
+    j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 16,64,40,4,2 --routing few");
+    assert_string_equal(text_of(j, "command"), "bench");
+    assert_string_equal(text_of(j, "routing"), "few");
+    assert_true(number_of(j, "deterministic") == 0);
+    assert_non_null(json_get(j, "moe"));
+    assert_null(json_get(j, "shape")); /* what a plan makes of it is nobody's M, N, K */
+    json_free(j);
+}
+
+/* Twice the same figures: the clock is virtual. */
+static void test_sim(void **state)
+{
+    double ms[2];
+    for (int i = 0; i < 2; i++) {
+        struct json *j = result_of("sim gemm_ar --nodes 2 --gpus 2 --shape 256,64,64 --launches 2 --seed 5");
+        assert_string_equal(text_of(j, "command"), "sim");
+        assert_string_equal(text_of(j, "op"), "gemm_ar");
+        assert_true(number_of(j, "seed") == 5 && number_of(j, "launches") == 2);
+        assert_true(number_of(j, "network_bytes") > 0 && number_of(j, "nvlink_bytes") > 0);
+        assert_true(number_of(j, "efficiency") > 0 && number_of(j, "efficiency") <= 1);
+        assert_true(number_of(json_get(j, "cluster"), "network_bytes_per_s") == 50e9);
+        ms[i] = number_of(j, "ms_mean");
+        json_free(j);
+    }
+    assert_true(ms[0] > 0 && ms[0] == ms[1]);
+    struct json *j = result_of("sim moe_ffn --seed 7 --launches 1");
+    assert_true(number_of(j, "seed") == 7);
+    json_free(j);
+}
+
+/* A full disk: status 3, one sentence, and no half of a file. */
+static void test_disk_full(void **state)
+{
+    static const char *const lines[] = {"sim ag_gemm --shape 64,64,64", "bench ring --commands 1000 --rounds 1"};
+    char path[96], command[2048], mkernel[1024];
+    command_path(mkernel, sizeof mkernel);
+    snprintf(path, sizeof path, "%s/result.json", folder);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        /* SIGXFSZ ignored, a limit of no bytes: writes fail as on a full disk, and only to files */
+        snprintf(command, sizeof command, "trap '' XFSZ; ulimit -f 0; exec %s %s --json %s", mkernel, lines[i], path);
+        command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
+        command_finish(&r, 120);
+        if (r.status != 3 || command_lines(r.err_text) != 1 || !strstr(r.err_text, path) || access(path, F_OK) == 0)
+            fail_msg("mkernel %s: status %d, \"%s\", the file is%s there", lines[i], r.status, r.err_text,
+                     access(path, F_OK) ? " not" : "");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_disk_full),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
