@@ -1,5 +1,5 @@
 /* `mkernel run OP --check` is right for every operator over real processes and the verbs fabric, fast and
- * deterministic, and its table says the bytes of the plan. */
+ * deterministic, finds one wrong element in each, and its table says the bytes of the plan. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -93,6 +93,30 @@ static void test_bytes_in_the_table(void **state)
         strstr(r.out_text, "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
 }
 
+/* MKERNEL_TEST_SPOIL makes one element wrong, of a rank with tokens or without. */
+static void test_one_wrong(void **state)
+{
+    static const char *const lines[] = {"gemm_rs --shape 64,64,64",
+                                        "gemm_ar --shape 64,64,64",
+                                        "ring_attention --attention 1,64,2,1,64",
+                                        "moe_ffn --moe 16,64,40,4,2",
+                                        "moe_dispatch_gemm --moe 16,64,40,4,2",
+                                        "moe_dispatch_gemm --moe 16,64,40,4,2 --routing one",
+                                        "moe_dispatch_gemm --moe 16,64,40,4,2 --routing few",
+                                        "moe_dispatch_gemm --moe 16,64,40,4,2 --routing none"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            char line[256], spoil[64], says[64];
+            snprintf(line, sizeof line, "run %s --exec host --gpus 2 --iters 2 --warmup 0 --check", lines[i]);
+            snprintf(spoil, sizeof spoil, "MKERNEL_TEST_SPOIL=%d,2", rank);
+            snprintf(says, sizeof says, "first in launch 2 of rank %d", rank);
+            command_start(&r, line, spoil, NULL);
+            command_finish(&r, SECONDS);
+            if (r.status != 1 || !strstr(r.err_text, "wrong: 1 of ") || !strstr(r.err_text, says))
+                fail_msg("%s mkernel %s: status %d, \"%s\"", spoil, line, r.status, r.err_text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +124,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_moe),
         cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong),
         cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
