@@ -252,7 +252,7 @@ int command_info(int argc, char **argv)
     show_rails(&survey, &gpus);
     show_soft_roce(&survey, &advice);
     show_libraries();
-    printf("\nruns here `mkernel run ag_gemm --exec host --nic soft --check`\n");
+    printf("\nruns here `mkernel run ag_gemm --exec host%s --check`\n", *survey.soft_problem ? "" : " --nodes 2 --nic soft");
     if (advice.count)
         printf("would help (as root where it must be):\n");
     for (int i = 0; i < advice.count; i++)

@@ -76,12 +76,18 @@ static int dispatch(int argc, char **argv)
         fprintf(stderr, "mkernel: a command is missing; `mkernel --help` lists them\n");
         return STATUS_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        print_help();
-        return STATUS_DONE;
-    }
-    if (!strcmp(argv[1], "--version")) {
-        printf("mkernel %s\n", MK_VERSION);
+    int help = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help");
+    if (help && argc == 3 && argv[2][0] != '-') /* `mkernel help run` */
+        return dispatch(3, (char *[]){argv[0], argv[2], "--help", NULL});
+    if (help || !strcmp(argv[1], "--version")) {
+        if (argc > 2) {
+            fprintf(stderr, "mkernel: %s is one argument too many; `mkernel --help` lists the commands\n", argv[2]);
+            return STATUS_USAGE;
+        }
+        if (help)
+            print_help();
+        else
+            printf("mkernel %s\n", MK_VERSION);
         return STATUS_DONE;
     }
     for (size_t i = 0; i < count; i++) {

@@ -161,8 +161,6 @@ static void say_range(const struct option_spec *s, char *text, size_t size)
     unsigned long long min = s->min, max = s->max;
     if (s->type == OPTION_SECONDS)
         snprintf(text, size, "%g to %g seconds", (double)s->min / 1e9, (double)s->max / 1e9);
-    else if (max > 1ull << 62)
-        snprintf(text, size, "at least %llu", min);
     else
         snprintf(text, size, "%llu to %llu%s", min, max, s->type == OPTION_BYTES ? " bytes" : "");
 }

@@ -98,7 +98,8 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
     return 0;
 }
 
-/* A fabric or NIC that is not there is told before anything starts. */
+/* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses none, where one was asked
+ * for. */
 static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
@@ -115,7 +116,7 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
     if (o->verbs && verbs_options_parse(&verbs, o->verbs, error, size))
         return -EINVAL;
 #endif
-    if (o->nodes == 1)
+    if (o->nodes == 1 && !o->nic && !o->rails && !o->fabric)
         return 0;
 #ifndef MK_HAVE_EFA
     if (o->fabric) {
@@ -144,10 +145,12 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
     for (uint32_t i = 0; i < o->gpus; i++)
         nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");
     int result = nic_choose(&choice, &request, error, size);
-    job->nic_gbit = result ? 0 : choice.gbit;
-    for (uint32_t i = 0, used = 0; !result && i < choice.count && used < sizeof job->nic; i++)
+    if (result || o->nodes == 1)
+        return result;
+    job->nic_gbit = choice.gbit;
+    for (uint32_t i = 0, used = 0; i < choice.count && used < sizeof job->nic; i++)
         used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
-    return result;
+    return 0;
 }
 
 static void choose_shape(struct run_job *job)

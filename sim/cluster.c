@@ -84,7 +84,9 @@ int sim_cluster_read(struct sim_cluster *out, const char *path, char *error, siz
     FILE *f = fopen(path, "re");
     if (!f || fgets(line, sizeof line, f) == NULL) { /* a folder opens, and does not read */
         rc = f && !ferror(f) ? -EINVAL : -errno;
-        snprintf(error, size, "the cluster file '%s' %s", path, f && !ferror(f) ? "is empty" : strerror(-rc));
+        snprintf(error, size, "the cluster file '%s'%s", path, f && !ferror(f) ? " is empty" : "");
+        if (!f || ferror(f))
+            snprintf(error + strlen(error), size - strlen(error), ": %s", strerror(-rc));
         if (f)
             fclose(f);
         return rc;

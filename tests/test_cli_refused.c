@@ -49,6 +49,9 @@ static void test_ignored(void **state)
     refuses("run gemm_ar --exec host --width 1", "gemm_ar does not take --width");
     refuses("run ag_gemm --exec host --roles compute=0", "leaves no CTA");
     refuses("run ag_gemm --exec host --roles compute=0,intra_comm=0", "leaves no CTA");
+    refuses("run ag_gemm --seed 18446744073709551616", "it takes 0 to 18446744073709551615;");
+    refuses("--version 2", "2 is one argument too many");
+    refuses("help nosuch", "no command nosuch");
 }
 
 static void test_memory(void **state)
@@ -74,12 +77,18 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --explore --fault drop --fault-rank 4", "no rank of this cluster");
     refuses("sim ag_gemm --explore --fault explode", "drop|mute|fail_put|slow");
     refuses("sim ag_gemm --explore --ring 3", "power of two");
+    refuses("sim ag_gemm --explore --json x", "--json is not for --explore");
+    refuses("sim ag_gemm --json same --trace same", "name the same file");
+    refuses("sim ag_gemm --cluster /nonexistent/x", "'/nonexistent/x': No such file");
     refuses("sim ag_gemm --explore --shape 9,8,8", "the next that does is 12");
 }
 
 static void test_network(void **state)
 {
     refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'"); /* one node: not used, and wrong all the same */
+    refuses("run ag_gemm --exec host --nic soft9", "soft9");
+    refuses("run ag_gemm --exec host --nic soft --rails 3", "3 NICs for each rank are asked for");
+    refuses("run ag_gemm --exec host --fabric efa --nic soft0", "no EFA device");
     refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3", "3 NICs for each rank are asked for");
     refuses("run ag_gemm --exec host --nodes 2 --nic soft0 --rails 2", "there is 1 that may be used");
     refuses("run ag_gemm --exec host --nodes 2 --nic soft0,soft", "soft is all of softnic's devices");

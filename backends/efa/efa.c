@@ -294,6 +294,6 @@ void efa_describe(const struct fabric *fabric, char *text, size_t size)
         used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
     if (used < size)
         snprintf(text + used, size - used,
-                 ", SRD, %u messages of each of %u peers, writes up to %u bytes, %s", e->window,
-                 e->peer_count, e->devices[0].max_rdma, e->unsolicited ? "unsolicited" : "receives posted");
+                 ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s", e->window,
+                 e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma, e->unsolicited ? "unsolicited" : "receives posted");
 }

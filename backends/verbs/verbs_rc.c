@@ -274,12 +274,12 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     if (used >= size)
         return;
     snprintf(text + used, size - used,
-             " port %u (%s, %s %d), MTU %u, %u QPs of %u entries to each of %u peers, writes to %u KiB, "
+             " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to %u KiB, "
              "ACK timeout %.0f ms and %d retries, %s memory%s%s",
              d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
              ethernet ? d->gid_index : d->port_attr.lid,
-             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer, rc->depth,
-             rc->peer_count, d->max_message >> 10, (double)(4096ull << timeout) / 1e6, (int)rc->options.retry,
+             rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
+             rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count, rc->peer_count == 1 ? "" : "s", d->max_message >> 10, (double)(4096ull << timeout) / 1e6, (int)rc->options.retry,
              first->mr.how, first->mr.relaxed ? ", relaxed ordering" : "",
              first->max_inline ? "" : ", no inline data");
 }
