@@ -31,7 +31,8 @@ struct fabric_completion {
 };
 
 /* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may be on their way and
- * the caller should stay awake; else what the peer puts can no longer be counted, or the peer no longer be told. */
+ * the caller should stay awake; else what the peer puts can no longer be received, the peer no longer be told of it, or
+ * the NIC is of no more use. */
 #define FABRIC_NO_PUT UINT64_MAX
 
 struct fabric_ops {

@@ -94,13 +94,14 @@ static void link_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, p->in_flight + 1, __ATOMIC_RELAXED);
 }
 
-/* What a peer sends can no longer be received: its flags would be waited for in vain. */
+/* What a peer puts can no longer be received, so that its flags would be waited for in vain; or the NIC has failed, and no put
+ * says so. */
 static void fail_peer(struct proxy *p, const struct fabric_completion *c)
 {
     struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = c->peer;
     f.status = c->status;
-    snprintf(f.what, sizeof f.what, "the count of its puts");
+    snprintf(f.what, sizeof f.what, "word of what it put");
     snprintf(f.detail, sizeof f.detail, "%.*s", (int)sizeof c->detail, c->detail);
     fail(p, 0, &f);
 }

@@ -38,7 +38,7 @@ void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
 }
 
 /* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the
- * peer are left to say their own. */
+ * peer are left to say their own. Where the QP has no puts that could say it, a completion of no put does. */
 void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
@@ -50,6 +50,8 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
         peer->broken = 1;
         peer->status = status;
         snprintf(peer->detail, sizeof peer->detail, "%s", detail);
+        if (q->put_retired == q->put_queued && rc->alarm == RC_NO_PEER)
+            rc->alarm = q->peer; /* one is enough to end a job */
     }
     rc_retire(rc, q, number, 0);
     if (q->put_retired != q->put_queued)
@@ -128,6 +130,12 @@ static int report(struct rc *rc, struct fabric_completion *out, int max)
         make_ready(rc, peer); /* more than fitted: again, at the end */
         if (n == max)
             break;
+    }
+    if (rc->alarm != RC_NO_PEER && n < max) { /* after the puts, which can say what they were good for */
+        const struct rc_peer *peer = &rc->peers[rc->alarm];
+        out[n] = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = peer->status};
+        memcpy(out[n++].detail, peer->detail, sizeof peer->detail);
+        rc->alarm = RC_NO_PEER;
     }
     return n;
 }
@@ -225,7 +233,7 @@ void rc_post(struct rc *rc, struct rc_qp *q)
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
         rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
-        rc_break(rc, q, bad ? put_number(q, bad->wr_id) : q->put_retired, IBV_WC_GENERAL_ERR, detail);
+        rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail); /* nor is any put over that has not said so */
     }
 }
 

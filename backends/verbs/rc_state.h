@@ -135,6 +135,7 @@ struct rc {
     uint32_t *dirty; /* QPs with work requests to hand over */
     uint32_t dirty_count;
     uint32_t idle_polls, polls;
+    uint32_t alarm; /* index of the peer about whom a completion of no put is to tell; RC_NO_PEER: none */
     struct ibv_mr *mail_mr;
     uint64_t *mail; /* [2][peer_count * qps_per_peer][2]: what peers write here; what is written there */
     uint64_t mended;  /* QPs */

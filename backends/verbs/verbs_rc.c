@@ -226,6 +226,7 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
     int failed = rc ? 0 : -ENOMEM;
     if (!failed) {
         rc->fabric.ops = &rc_ops;
+        rc->alarm = RC_NO_PEER;
         rc->api = config->api;
         rc->rail_count = config->device_count <= VERBS_RAILS_MAX ? config->device_count : 0;
         rc->heap = config->heap;

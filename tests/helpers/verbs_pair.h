@@ -21,6 +21,7 @@
 enum { PAIR_FLAG_BYTES = 4096, PAIR_RANKS = 2 };
 
 static uint32_t pair_devices = 1; /* of each rank */
+static void (*pair_alter)(struct verbs_api *api); /* makes another device of softnic; NULL: it stays */
 
 struct pair_rank {
     struct verbs_api api;
@@ -74,6 +75,8 @@ static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t da
         rc = verbs_api_open(&r->api, VERBS_SOFT, r->error, sizeof r->error);
     if (rc)
         return rc;
+    if (pair_alter)
+        pair_alter(&r->api);
     r->heap_bytes = PAIR_FLAG_BYTES + data_bytes;
     r->heap = mmap(NULL, r->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     config.heap = (struct mr_heap){.base = r->heap, .flag_bytes = PAIR_FLAG_BYTES, .bytes = r->heap_bytes};
