@@ -226,8 +226,8 @@ static int scene_hang(const struct ranks_identity *id)
             nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
     REQUIRE(mk_wait(comm) == -EIO);
-    REQUIRE(strstr(mk_error(comm), "ag_gemm: rank ") &&
-            strstr(mk_error(comm), " waited 2.0 s for chunk 0 of rank 1's A in epoch 1"));
+    REQUIRE(strstr(mk_error(comm), "ag_gemm: rank ") && strstr(mk_error(comm), " waited 2.") &&
+            strstr(mk_error(comm), " s for chunk 0 of rank 1's A in epoch 1"));
     REQUIRE(strstr(mk_error(comm), "rank 1 should have produced it"));
     operands_free(&o);
     mk_comm_close(comm);

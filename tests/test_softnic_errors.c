@@ -222,24 +222,40 @@ static void misaligned_atomic(void **state)
     async_expect(&b, IBV_EVENT_QP_REQ_ERR);
 }
 
+/* Until `a` has sent something again. */
+static void wait_for_retry(void)
+{
+    struct softnic_counters counters = {0};
+    for (double end = nic_seconds() + 10; !counters.retransmissions && nic_seconds() < end; usleep(500))
+        assert_int_equal(nic.softnic_counters(context, a.qp->qp_num, &counters), 0);
+    assert_true(counters.retransmissions > 0);
+}
+
 /* A receive that is late is waited for; one that never comes ends after rnr_retry tries. */
 static void receiver_not_ready(void **state)
 {
-    a.rnr_retry = 3;
-    b.min_rnr_timer = 14; /* 0.96 ms */
+    a.rnr_retry = 7; /* without end: however late this thread posts the receive */
+    b.min_rnr_timer = 14;
     ends_connect(&a, &b);
     struct ibv_sge sge = sge8();
     struct ibv_send_wr wr = end_wr(IBV_WR_SEND, 1, &sge, to_b, 0);
     assert_int_equal(end_post(&a, &wr), 0);
-    usleep(1000);
+    wait_for_retry();
     assert_int_equal(end_receive(&b, 50, 0, 64), 0);
     cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
     cq_expect(b.recv_cq, 50, IBV_WC_SUCCESS);
+
+    close_pair(state);
+    open_pair(state);
+    a.rnr_retry = 3;
+    b.min_rnr_timer = 14; /* 1.28 ms */
+    ends_connect(&a, &b);
     double start = nic_seconds();
-    wr.wr_id = 2;
+    sge = sge8();
+    wr = end_wr(IBV_WR_SEND, 2, &sge, to_b, 0);
     assert_int_equal(end_post(&a, &wr), 0);
     cq_expect(a.send_cq, 2, IBV_WC_RNR_RETRY_EXC_ERR);
-    assert_true(nic_seconds() - start > 0.0028); /* three waits */
+    assert_true(nic_seconds() - start > 0.0038); /* three waits */
     struct softnic_counters counters;
     assert_int_equal(nic.softnic_counters(context, a.qp->qp_num, &counters), 0);
     assert_true(counters.retransmissions >= 3);
@@ -277,7 +293,7 @@ static void nobody_answers(void **state)
 /* A peer that becomes ready within the retries loses nothing. */
 static void late_peer(void **state)
 {
-    a.timeout = 12; /* 17 ms */
+    a.timeout = 14; /* 67 ms */
     a.retry_cnt = 7;
     end_connect(&a, to_b);
     struct ibv_sge sge = sge8();
@@ -285,7 +301,7 @@ static void late_peer(void **state)
         struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, i, &sge, to_b, i * 8);
         assert_int_equal(end_post(&a, &wr), 0);
     }
-    usleep(40000);
+    wait_for_retry();
     end_connect(&b, end_address(&a));
     for (uint64_t i = 0; i < 20; i++)
         cq_expect(a.send_cq, i, IBV_WC_SUCCESS);
