@@ -118,7 +118,7 @@ static void test_rank_stopped(void **state)
     expect_says("ag_gemm: ");
     /* Who is the first to miss it: a wait for its chunk, a put to it, or the barrier before the next launch.
      */
-    assert_true(strstr(r.err_text, "waited 3.0 s for ") || strstr(r.err_text, "the put did not complete"));
+    assert_true(strstr(r.err_text, "waited 3.") || strstr(r.err_text, "the put did not complete"));
     assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
                 strstr(r.err_text, "rank 1 should have handed it on") ||
                 strstr(r.err_text, "could not reach rank 1 ") ||
