@@ -78,8 +78,11 @@ static const struct option_table table = {
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
+/* Files are made in memory and written at the end: an interrupted bench leaves no half of one. */
 struct report {
     FILE *csv, *json;
+    char *csv_text, *json_text;
+    size_t csv_bytes, json_bytes;
     int rows;
 };
 
@@ -135,16 +138,10 @@ static void report_latency(struct report *r, const struct latency_result *l, int
 
 static int report_open(struct report *r, const struct arguments *a)
 {
-    char text[4200];
-    const struct {
-        const char *path;
-        FILE **file;
-    } files[] = {{a->csv, &r->csv}, {a->json, &r->json}};
-    for (int i = 0; i < 2; i++)
-        if (files[i].path && !(*files[i].file = fopen(files[i].path, "w"))) {
-            snprintf(text, sizeof text, "cannot write %s: %s", files[i].path, strerror(errno));
-            return complain(STATUS_FAILED, text);
-        }
+    r->csv = a->csv ? open_memstream(&r->csv_text, &r->csv_bytes) : NULL;
+    r->json = a->json ? open_memstream(&r->json_text, &r->json_bytes) : NULL;
+    if ((a->csv && !r->csv) || (a->json && !r->json))
+        return complain(STATUS_FAILED, "no memory for the results");
     if (r->csv)
         fprintf(r->csv, "test,bytes,iterations,peak_bytes_per_s,average_bytes_per_s,messages_per_s,min_us,"
                         "max_us,typical_us,"
@@ -152,15 +149,34 @@ static int report_open(struct report *r, const struct arguments *a)
     return STATUS_DONE;
 }
 
+/* Closes the stream and writes what it made. 0 or -errno. */
+static int write_result(FILE *stream, const char *path, char **text, const size_t *bytes)
+{
+    if (!stream)
+        return 0;
+    int bad = fclose(stream), rc = bad ? -ENOMEM : 0;
+    FILE *f = rc ? NULL : fopen(path, "we");
+    if (!rc && !f)
+        rc = -errno;
+    if (f) {
+        fwrite(*text, 1, *bytes, f); /* output_close asks ferror */
+        rc = output_close(f, path);
+    }
+    free(*text);
+    return rc;
+}
+
 static int report_close(struct report *r, const struct arguments *a, int status)
 {
+    char text[4200];
     if (r->json)
         fprintf(r->json, "%s]}\n", r->rows ? "\n" : "");
-    int bad = r->csv && output_close(r->csv, a->csv);
-    bad |= r->json && output_close(r->json, a->json);
-    return bad && status == STATUS_DONE
-               ? complain(STATUS_FAILED, "a result file could not be written in full")
-               : status;
+    int csv = write_result(r->csv, a->csv, &r->csv_text, &r->csv_bytes);
+    int json = write_result(r->json, a->json, &r->json_text, &r->json_bytes);
+    if ((!csv && !json) || status != STATUS_DONE)
+        return status;
+    snprintf(text, sizeof text, "%s could not be written: %s", csv ? a->csv : a->json, strerror(csv ? -csv : -json));
+    return complain(STATUS_FAILED, text);
 }
 
 /* ---- the ends ---- */

@@ -117,8 +117,10 @@ int bench_trace(int argc, char **argv)
     int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
     if (!bad && !found.help && found.word_count)
         bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
+    snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     if (!bad && !found.help)
-        bad = output_check("--file", b.file, OUTPUT_REPLACED, error, sizeof error);
+        bad = output_check(b.file ? "--file" : "without --file,", b.file ? b.file : path,
+                           OUTPUT_REPLACED, error, sizeof error);
     if (bad) {
         fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n", error);
         return STATUS_USAGE;
@@ -129,7 +131,6 @@ int bench_trace(int argc, char **argv)
     }
     struct generate_config c = {
         .events = b.events, .nodes = (uint32_t)b.nodes, .gpus = (uint32_t)b.gpus, .seed = 1};
-    snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     int rc = generate_parts(&parts, &c, error, sizeof error);
     if (!rc) {
         rc = measure(parts, &c, b.file ? b.file : path, error, sizeof error);

@@ -1,6 +1,7 @@
 /* `mkernel`: finds the subcommand and hands over. */
 #include "experiments/commands.h"
 #include "experiments/nearest.h"
+#include "experiments/unfinished.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,5 +111,6 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     keep_standard_descriptors();
+    unfinished_watch();
     return close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "", dispatch(argc, argv));
 }

@@ -215,6 +215,7 @@ static int run_op(int argc, char **argv, enum run_mode mode)
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     share_cores(me.local_world);
+    signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */
     int status = run_rank(&job, sentence, sizeof sentence);
     if (is_spawned)
         spawn_report(&spawned, status, sentence);

@@ -171,8 +171,12 @@ static int report(struct run_rank *r, char *sentence, size_t size)
         clear_progress(r);
         path = "the table";
         result = run_print(&summary);
-        if (!result)
-            result = run_write_files(&summary, &path);
+        const char *file;
+        int written = run_write_files(&summary, &file);
+        if (!result && written) {
+            path = file;
+            result = written;
+        }
         if (result) {
             size_t used = strlen(sentence);
             snprintf(sentence + used, size - used, "; but %s could not be written: %s", path,

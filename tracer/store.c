@@ -1,4 +1,5 @@
 #include "tracer/store.h"
+#include "tracer/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +94,24 @@ static int write_temporary(const struct trace_data *d, const char *temporary, ch
     return rc;
 }
 
+static char unfinished[4096];
+static int is_unfinished;
+
+/* NULL: none. */
+static void set_unfinished(const char *temporary)
+{
+    __atomic_store_n(&is_unfinished, 0, __ATOMIC_SEQ_CST);
+    if (!temporary || strlen(temporary) >= sizeof unfinished)
+        return;
+    strcpy(unfinished, temporary);
+    __atomic_store_n(&is_unfinished, 1, __ATOMIC_SEQ_CST);
+}
+
+const char *trace_unfinished(void)
+{
+    return __atomic_load_n(&is_unfinished, __ATOMIC_SEQ_CST) ? unfinished : NULL;
+}
+
 int store_write(const struct trace_data *d, const char *path, char *error, size_t size)
 {
     size_t length = strlen(path) + 32;
@@ -108,6 +127,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     }
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
     unlink(temporary); /* of a process that had this id and was killed */
+    set_unfinished(temporary);
     int rc = write_temporary(d, temporary, error, size);
     if (!rc && rename(temporary, path) != 0) {
         rc = -errno;
@@ -115,6 +135,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     }
     if (rc)
         unlink(temporary);
+    set_unfinished(NULL);
     free(temporary);
     return rc;
 }

@@ -58,6 +58,10 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t error_size);
 
+/* The temporary file that this process is writing a trace to, NULL where it writes none: whoever ends the process early
+ * removes it. One store at a time is told of. May be called in a signal handler. */
+const char *trace_unfinished(void);
+
 /* The same for ranks that live in one process and on one clock (the deterministic executor, the simulator):
  * `comms` in rank order, all idle. Uses no bootstrap. Returns as trace_collect does. */
 int trace_collect_local(struct mk_comm *const *comms, uint32_t count, const struct trace_run *run,
