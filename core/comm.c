@@ -99,6 +99,8 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
         c->flag_bytes = cuda ? (uint64_t)8 << 20 : (uint64_t)1 << 20; /* the efa fabric names no more */
     if (!c->timeout_ns)
         c->timeout_ns = MK_TIMEOUT_NS;
+    if (c->timeout_ns > COMM_LONGEST_NS)
+        c->timeout_ns = COMM_LONGEST_NS;
     if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull ||
         c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * COMM_PAGE)
         return comm_refuse(comm, -EINVAL,

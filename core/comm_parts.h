@@ -5,6 +5,7 @@
 #include "core/comm.h"
 
 #define COMM_PAGE 4096u
+#define COMM_LONGEST_NS 2000000000000000ull /* 23 days: more is no number of ms for poll, nor to be added to a clock */
 
 /* How far comm_open came: what close has to undo. */
 enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };

@@ -119,6 +119,8 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
     q.sms = comm->exec->sms(comm);
     if (!q.timeout_ns)
         q.timeout_ns = comm->config.timeout_ns;
+    if (q.timeout_ns > COMM_LONGEST_NS)
+        q.timeout_ns = COMM_LONGEST_NS;
     struct plan_handle *handle = calloc(1, sizeof *handle);
     int result = handle ? build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
     result = agree_on(comm, &q, result);

@@ -42,6 +42,17 @@ static int close_rank(const struct bootstrap_config *c, char *text, size_t size,
     return result ? result : job_now() - start < 0.35 ? -1 : 0;
 }
 
+static void no_end(uint32_t rank, struct mk_config *config)
+{
+    config->timeout_ns = UINT64_MAX;
+}
+
+/* Who asks for no end gets a very long time, and not none. */
+static void the_longest_timeout_is_long(void **state)
+{
+    all(3, (struct setup){launch_twice, 1, no_end, "opllwc"}, 0, "");
+}
+
 static void closing_waits_for_the_last_rank(void **state)
 {
     struct job j;
@@ -297,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_open_in_order_and_close_in_reverse),
+        cmocka_unit_test(the_longest_timeout_is_long),
         cmocka_unit_test(closing_waits_for_the_last_rank),
         cmocka_unit_test(the_heap_is_handed_out_once),
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),
