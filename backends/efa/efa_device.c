@@ -112,8 +112,8 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
     d->recv_cq = e->api.verbs.create_cq(d->verbs.context, (int)incoming, NULL, NULL, 0);
     if (!d->control || !d->send_cq || !d->recv_cq) {
         int rc = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot make completion queues of %u and %u entries: %s",
-                 d->verbs.name, d->depth, incoming, strerror(-rc));
+        snprintf(error, error_size, "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
+                 d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
         return rc;
     }
     int rc = make_qp(e, d, 0, error, error_size);
