@@ -72,6 +72,19 @@ static int by_names(struct candidates *c, const struct nic_survey *s, const char
     return 0;
 }
 
+/* Why not even softnic is usable. */
+static void explain_none(const struct nic_survey *s, int efa, char *error, size_t error_size)
+{
+    const struct nic_info *n = NULL;
+    for (uint32_t i = 0; i < s->count && !n; i++)
+        n = s->nics[i].soft && (efa ? s->nics[i].efa : s->nics[i].reliable) ? &s->nics[i] : NULL;
+    if (n && !s->soft_problem[0])
+        snprintf(error, error_size, "no NIC is usable, not even softnic: %s %s", n->name, n->problem);
+    else
+        snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
+                 s->soft_problem[0] ? s->soft_problem : efa ? "it has no EFA device" : "it has no device");
+}
+
 /* Opening devices takes time: only those of libraries that may be meant. */
 static int find_candidates(struct candidates *c, struct nic_survey *s, const struct nic_request *r, char *error,
                            size_t error_size)
@@ -95,8 +108,7 @@ static int find_candidates(struct candidates *c, struct nic_survey *s, const str
     }
     if (c->count)
         return 0;
-    snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
-             s->soft_problem[0] ? s->soft_problem : r->efa ? "it has no EFA device" : "it has no device");
+    explain_none(s, r->efa, error, error_size);
     return -ENODEV;
 }
 

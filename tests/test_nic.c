@@ -150,7 +150,12 @@ static void test_no_descriptors(void **state)
     none.rlim_cur = 3;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     nic_survey_add(&survey, 1);
+    struct nic_choice c;
+    char error[256] = "";
+    int chosen = ask(&c, "soft", 0, 1, 0, error);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(chosen, -ENODEV);
+    assert_string_equal(error, "no NIC is usable, not even softnic: soft0 cannot be opened: Too many open files");
     const struct nic_info *n = find("soft0");
     assert_non_null(n);
     assert_string_equal(n->problem, "cannot be opened: Too many open files");
