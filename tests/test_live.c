@@ -204,6 +204,34 @@ static void a_job_that_cannot_publish_runs_all_the_same(void **state)
     }
 }
 
+/* That a file cannot be opened says nothing of what is in it. */
+static void what_cannot_be_read_is_not_called_foreign(void **state)
+{
+    struct live_job job;
+    struct rlimit before, few;
+    char path[96], file[128], error[256];
+    snprintf(path, sizeof path, "%s/run-1", folder);
+    snprintf(file, sizeof file, "%s/rank-0", path);
+    assert_int_equal(mkdir(folder, 0700) && errno != EEXIST, 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    int fd = open(file, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)fd + 1; /* the folder, and no file of it */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int result = live_open(&job, path, error, sizeof error);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(result, -EMFILE);
+    assert_non_null(strstr(error, "cannot be read: Too many open files"));
+    assert_int_equal(live_open(&job, file, error, sizeof error), -ENOTDIR);
+    assert_non_null(strstr(error, "no job runs at"));
+    unlink(file);
+    rmdir(path);
+    assert_true(is_empty(folder));
+}
+
 /* A full disk costs the picture and nothing else. */
 static void where_there_is_no_room_nothing_is_left(void **state)
 {
@@ -308,6 +336,7 @@ int main(void)
         cmocka_unit_test(any_words_make_a_screen),
         cmocka_unit_test(a_stopped_rank_of_a_real_run_is_named),
         cmocka_unit_test(a_job_that_cannot_publish_runs_all_the_same),
+        cmocka_unit_test(what_cannot_be_read_is_not_called_foreign),
         cmocka_unit_test(where_there_is_no_room_nothing_is_left),
         cmocka_unit_test(what_a_killed_job_left_is_ignored_and_taken_away),
         cmocka_unit_test(a_damaged_file_gets_a_sentence),

@@ -118,9 +118,12 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
     snprintf(job->folder, sizeof job->folder, "%s", folder);
     int result = read_any(folder, &h);
     if (result) {
-        snprintf(error, error_size,
-                 result == -ENOENT ? "no job runs at %s" : "what runs at %s was not published by this version of mkernel",
-                 folder);
+        if (result == -ENOENT || result == -ENOTDIR)
+            snprintf(error, error_size, "no job runs at %s", folder);
+        else if (result == -EINVAL)
+            snprintf(error, error_size, "what runs at %s was not published by this version of mkernel", folder);
+        else
+            snprintf(error, error_size, "the job at %s cannot be read: %s", folder, strerror(-result));
         return result;
     }
     job->world = mk_world(&h.problem.topo);
