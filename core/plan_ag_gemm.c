@@ -93,7 +93,7 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
         (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
         return plan_refuse(
             error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks ag_gemm "
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks ag_gemm "
             "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
             ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
             q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
@@ -102,8 +102,8 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
                            q->topo.gpus - 1);
     if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
         return plan_refuse(error, size,
-                           "%u slices of a chunk on %u nodes: 1 to 16 in one node, 1 between nodes",
-                           t->slices, q->topo.nodes);
+                           "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",
+                           t->slices, q->topo.nodes, q->topo.gpus);
     return plan_check_tuning(q, error, size);
 }
 

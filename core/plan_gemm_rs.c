@@ -86,7 +86,7 @@ static int check_roles(const struct mk_problem *q, char *error, size_t size)
         return 0;
     return plan_refuse(
         error, size,
-        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks %s takes at "
+        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks %s takes at "
         "least 1 compute, at least 1 inter_reduce, %s intra_comm and no inter_send CTAs",
         ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op),
         gathers ? "at least 1" : "no");

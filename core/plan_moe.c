@@ -36,9 +36,9 @@ int plan_check_moe_tuning(struct mk_problem *q, int reduces, char *error, size_t
         reduces != (ctas[MK_INTER_REDUCE] > 0))
         return plan_refuse(
             error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes %s takes "
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks %s takes "
             "at least 1 compute, at least 1 intra_comm, %s inter_send and %s inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, name, q->topo.nodes > 1 ? "at least 1" : "no",
+            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, name, q->topo.nodes > 1 ? "at least 1" : "no",
             reduces ? "at least 1" : "no");
     if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
         return plan_refuse(error, size,

@@ -64,7 +64,7 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
         (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
         return plan_refuse(
             error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u nodes of %u ranks "
+            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks "
             "ring_attention takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
             ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
             q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");

@@ -78,7 +78,7 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
         if (!o->nodes)
             o->nodes = o->gpus ? world / o->gpus : 0;
         if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
-            snprintf(error, size, "%llu nodes of %llu ranks are not the %llu ranks that %s started",
+            snprintf(error, size, "%llu x %llu ranks are not the %llu that %s started",
                      (unsigned long long)o->nodes, (unsigned long long)o->gpus, (unsigned long long)world,
                      launched->launcher);
             return -EINVAL;
@@ -91,7 +91,7 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
         o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
     if (o->nodes * o->gpus >
         SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
-        snprintf(error, size, "%llu nodes of %llu ranks: this host runs at most %d",
+        snprintf(error, size, "%llu x %llu ranks: this host runs at most %d",
                  (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
         return -EINVAL;
     }

@@ -225,14 +225,14 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     coroutine_pool_destroy(pool);
     char what[96] = "random cases";
     if (!a->random)
-        snprintf(what, sizeof what, "order%s of %llu launches on %llu nodes of %llu ranks", done > 1 ? "s" : "",
-                 (unsigned long long)a->launches, (unsigned long long)a->nodes, (unsigned long long)a->gpus);
+        snprintf(what, sizeof what, "order%s of %llu launch%s on %llu x %llu ranks", done > 1 ? "s" : "",
+                 (unsigned long long)a->launches, a->launches > 1 ? "es" : "", (unsigned long long)a->nodes, (unsigned long long)a->gpus);
     printf("%s: %llu %s, %llu failed; %llu steps each; events %016llx\n", plan_op_name(op),
            (unsigned long long)done, what, (unsigned long long)failures, (unsigned long long)(steps / done),
            (unsigned long long)hash);
     if (status)
-        fprintf(stderr, "mkernel sim: %llu of %llu orders failed%s\n", (unsigned long long)failures,
-                (unsigned long long)done,
+        fprintf(stderr, "mkernel sim: %llu of %llu order%s failed%s\n", (unsigned long long)failures,
+                (unsigned long long)done, done > 1 ? "s" : "",
                 failures == FAILURES_SHOWN && done < a->runs ? ", and there it stopped" : "");
     return status;
 }
@@ -352,7 +352,7 @@ int command_sim(int argc, char **argv)
     if (a.ring & (a.ring - 1))
         return usage("--ring is not a power of two");
     if (a.nodes * a.gpus > MOST_RANKS) {
-        snprintf(error, sizeof error, "%llu nodes of %llu ranks: at most %d are simulated", (unsigned long long)a.nodes,
+        snprintf(error, sizeof error, "%llu x %llu ranks: at most %d are simulated", (unsigned long long)a.nodes,
                  (unsigned long long)a.gpus, MOST_RANKS);
         return usage(error);
     }

@@ -38,5 +38,7 @@ double trace_real(sqlite3 *db, const char *sql, double missing);
 /* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns text. */
 const char *trace_time(char text[24], double ns);
 const char *trace_bytes(char text[24], double bytes);
+/* "s" behind the noun of a count, or "". */
+const char *trace_plural(int64_t count);
 
 #endif

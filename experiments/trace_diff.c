@@ -76,7 +76,7 @@ static void print_run(FILE *out, const char *side, sqlite3 *db)
     sqlite3_stmt *q = trace_query(
         db,
         "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' executor, ' || nodes ||"
-        " ' nodes x ' || gpus || ' ranks' || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
+        " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus WHEN 1 THEN ' rank' ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
         " ELSE '' END FROM run",
         0, 0);
     if (sqlite3_step(q) == SQLITE_ROW)
@@ -106,8 +106,8 @@ static int print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
     if (n) {
         qsort(ratio, (size_t)n, sizeof *ratio, compare_double);
         fprintf(out,
-                "  launch i of B over launch i of A: median %.3f, from %.3f to %.3f over %lld launches\n",
-                ratio[n / 2], ratio[0], ratio[n - 1], (long long)n);
+                "  launch i of B over launch i of A: median %.3f, from %.3f to %.3f over %lld launch%s\n",
+                ratio[n / 2], ratio[0], ratio[n - 1], (long long)n, n == 1 ? "" : "es");
     }
     free(ratio);
     return ratio ? 0 : -ENOMEM;

@@ -34,6 +34,11 @@ double trace_real(sqlite3 *db, const char *sql, double missing)
     return missing;
 }
 
+const char *trace_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static const char *scaled(char text[24], double value, const char *const *units, int count, double step)
 {
     int unit = 0;

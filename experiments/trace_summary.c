@@ -30,14 +30,14 @@ static void print_run(sqlite3 *db, FILE *out)
         " dropped, residual_ns, (SELECT count(*) FROM launch) FROM run",
         0, 0);
     if (sqlite3_step(q) == SQLITE_ROW) {
-        fprintf(out, "%s %s: %s, %s executor, %d node%s x %d ranks", text_of(q, 0), text_of(q, 1),
-                text_of(q, 2), text_of(q, 3), sqlite3_column_int(q, 4), sqlite3_column_int(q, 4) == 1 ? "" : "s",
-                sqlite3_column_int(q, 5));
+        fprintf(out, "%s %s: %s, %s executor, %d node%s x %d rank%s", text_of(q, 0), text_of(q, 1),
+                text_of(q, 2), text_of(q, 3), sqlite3_column_int(q, 4), trace_plural(sqlite3_column_int64(q, 4)),
+                sqlite3_column_int(q, 5), trace_plural(sqlite3_column_int64(q, 5)));
         if (*text_of(q, 6))
             fprintf(out, ", %s%s%s", text_of(q, 6), *text_of(q, 7) ? " on " : "", text_of(q, 7));
-        fprintf(out, "\n%lld launches, %lld events, %lld messages in %s; ",
-                (long long)sqlite3_column_int64(q, 13), (long long)sqlite3_column_int64(q, 8),
-                (long long)sqlite3_column_int64(q, 9), trace_time(duration, sqlite3_column_double(q, 10)));
+        int64_t launches = sqlite3_column_int64(q, 13), events = sqlite3_column_int64(q, 8), messages = sqlite3_column_int64(q, 9);
+        fprintf(out, "\n%lld launch%s, %lld event%s, %lld message%s in %s; ", (long long)launches, launches == 1 ? "" : "es",
+                (long long)events, trace_plural(events), (long long)messages, trace_plural(messages), trace_time(duration, sqlite3_column_double(q, 10)));
         if (sqlite3_column_int64(q, 11))
             fprintf(out, "%lld DROPPED (figures are of what was kept); ",
                     (long long)sqlite3_column_int64(q, 11));

@@ -64,6 +64,28 @@ static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state
     live_stage_close(&s);
 }
 
+/* `w` where nobody waits says so, and no longer once it is not so. */
+static void an_answer_goes_when_it_no_longer_holds(void **state)
+{
+    struct live_stage s;
+    live_stage_open(&s, 80, 24, 0);
+    struct live_word waiting = s.job.ranks[0].words[0];
+    for (uint32_t i = 0; i < 4; i++) {
+        s.job.ranks[i].state = LIVE_RUNS;
+        for (uint32_t k = 0; k < 9; k++)
+            s.job.ranks[i].words[k] = (struct live_word){7ull << 32 | mk_event_what(MK_EV_TILE, 0, 11), LIVE_STAGE_NOW};
+    }
+    assert_int_equal(live_model_take(&s.m, &s.job), 0);
+    live_stage_play(&s, "w");
+    assert_string_equal(s.m.message, s.m.verdict.text);
+    assert_int_equal(live_model_take(&s.m, &s.job), 0);
+    assert_string_equal(s.m.message, s.m.verdict.text);
+    s.job.ranks[0].words[0] = waiting;
+    assert_int_equal(live_model_take(&s.m, &s.job), 0);
+    assert_string_equal(s.m.message, "");
+    live_stage_close(&s);
+}
+
 static void a_relay_that_is_stopped_is_named_itself(void **state)
 {
     struct live_stage s;
@@ -330,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_screens),
         cmocka_unit_test(a_chain_goes_over_the_relay_to_the_rank_that_is_stopped),
+        cmocka_unit_test(an_answer_goes_when_it_no_longer_holds),
         cmocka_unit_test(a_relay_that_is_stopped_is_named_itself),
         cmocka_unit_test(ranks_that_wait_for_each_other_are_called_a_circle),
         cmocka_unit_test(a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does),

@@ -180,7 +180,7 @@ static void test_summary(void **state)
 {
     static const char *const lines[] = {
         "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks",
-        "1 launches, 26 events, 1 messages in 300 ns; nothing dropped",
+        "1 launch, 26 events, 1 message in 300 ns; nothing dropped",
         "     0          28.0   52.0       20.0    0.0  |#########",
         "exposed communication: 53.2 % of it, on the worst rank 86.7 %",
         "compute       network                1      130 ns     130 ns",
@@ -197,7 +197,7 @@ static void test_diff(void **state)
 {
     static const char *const lines[] = {
         "launch, median                             300 ns       300 ns       +0.0 %",
-        "median 1.000, from 1.000 to 1.000 over 1 launches"};
+        "median 1.000, from 1.000 to 1.000 over 1 launch"};
     char *text = report(1);
     assert_lines(text, lines, sizeof lines / sizeof *lines, 60);
     assert_null(strstr(text, "note:"));

@@ -121,8 +121,11 @@ static void settle(struct live_model *m)
 
 int live_model_take(struct live_model *m, const struct live_job *job)
 {
+    int repeats = !strcmp(m->message, m->verdict.text);
     m->job = job;
     live_judge(job, &m->verdict);
+    if (repeats && strcmp(m->message, m->verdict.text)) /* what `w` said no longer holds */
+        m->message[0] = 0;
     list_rows(m);
     settle(m);
     return 0;
