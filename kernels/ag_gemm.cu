@@ -9,6 +9,7 @@
 
 #include "kernels/cta.cuh"
 #include "kernels/gemm_tiling.h"
+#include "kernels/gemm_track.cuh"
 #include "kernels/tensormap.h"
 
 #include "core/roles/ag_gemm.h"
@@ -17,8 +18,6 @@
 struct ag_gemm_maps {
     CUtensorMap own, gathered[2];
 };
-
-#define NOTES_NOT UINT32_MAX
 
 /* The tiles of this CTA (or cluster). `cta` is the producer thread's alone; the first thread of the first consumer
  * warpgroup notes when each tile was computed. Every other thread only asks for tiles. What a consumer keeps here costs
@@ -30,9 +29,7 @@ struct gemm_source {
     uint32_t first, step;
     struct mk_cta cta;
     int ending;
-    uint32_t
-        noted; /* events of the consumers' track so far, those for which there was no room too; NOTES_NOT */
-    uint32_t start; /* low half of the clock when the tile's math began */
+    uint32_t noted, start; /* gemm_track.cuh's */
 };
 
 PTX_FN void gemm_source_open(struct gemm_source *s)
@@ -81,7 +78,7 @@ PTX_FN void gemm_source_before(struct gemm_source *s, uint32_t, const struct mk_
 
 PTX_FN void gemm_source_begin(struct gemm_source *s, uint32_t, const struct mk_tile *)
 {
-    if (s->noted != NOTES_NOT)
+    if (s->noted != GEMM_TRACK_NONE)
         s->start = (uint32_t)ptx_globaltimer();
 }
 
@@ -101,17 +98,7 @@ PTX_FN void gemm_source_stored(const struct gemm_source *, uint32_t, uint32_t)
 
 PTX_FN void gemm_source_after(struct gemm_source *s, uint32_t, const struct mk_tile *tile, uint32_t)
 {
-    if (s->noted == NOTES_NOT)
-        return;
-    const struct mk_track *track = &s->launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-    if (s->noted < track->capacity) {
-        struct mk_event *e = &track->events[s->noted];
-        uint64_t now = ptx_globaltimer();
-        e->ns = (uint32_t)now - s->start;
-        e->start = now - e->ns;
-        e->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
-    }
-    s->noted++;
+    gemm_track_tile(s, tile);
 }
 
 #include "kernels/gemm.cuh"
@@ -126,19 +113,9 @@ PTX_FN void ag_gemm_compute(const struct ag_gemm_plan *plan, const struct gpu_la
     source.maps = maps;
     source.first = blockIdx.x / shape::cluster;
     source.step = plan->split.ctas[MK_COMPUTE] / shape::cluster;
-    source.noted = NOTES_NOT;
-    if (launch->tracks && threadIdx.x == 128) { /* the first consumer */
-        struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        uint64_t now = ptx_globaltimer(), epoch = *(volatile uint64_t *)launch->epoch + 1;
-        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, epoch), now, now);
-        source.noted = track->count;
-    }
+    source.noted = gemm_track_begin(launch);
     gemm_compute<shape>(op, &source, memory);
-    if (source.noted != NOTES_NOT) {
-        struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        track->count = source.noted < track->capacity ? source.noted : track->capacity;
-        track->dropped += source.noted - track->count;
-    }
+    gemm_track_end(launch, source.noted);
 }
 
 PTX_FN void ag_gemm_communicate(const struct ag_gemm_plan *plan, const struct gpu_launch *launch,

@@ -13,12 +13,11 @@
 #define MK_KERNELS_GEMM_REDUCE_CUH
 
 #include "kernels/gemm_tiling.h"
+#include "kernels/gemm_track.cuh"
 
 /* The warps beside the engine need as many as the consumers do. */
 #define GEMM_PRODUCER_REGISTERS 168
 #define GEMM_CONSUMER_REGISTERS 168
-
-#define REDUCE_NOT_NOTED UINT32_MAX
 
 /* The tiles of this CTA (or cluster). What a consumer keeps here costs registers beside the accumulators. */
 struct gemm_source {
@@ -27,8 +26,7 @@ struct gemm_source {
     const CUtensorMap *a;
     uint64_t limit_ns;
     uint32_t first, step, number;
-    uint32_t noted; /* events of the first consumer's track so far; REDUCE_NOT_NOTED: another thread, or no trace */
-    uint32_t start; /* low half of the clock when the tile's math began */
+    uint32_t noted, start; /* gemm_track.cuh's */
 };
 
 /* A part (64 rows or more) of a tile in the outbox is there; it has been taken. One for each of the two parts. */
@@ -96,23 +94,13 @@ PTX_FN void gemm_source_stored(const struct gemm_source *, uint32_t i, uint32_t 
 
 PTX_FN void gemm_source_begin(struct gemm_source *s, uint32_t, const struct mk_tile *)
 {
-    if (s->noted != REDUCE_NOT_NOTED)
+    if (s->noted != GEMM_TRACK_NONE)
         s->start = (uint32_t)ptx_globaltimer();
 }
 
 PTX_FN void gemm_source_after(struct gemm_source *s, uint32_t, const struct mk_tile *tile, uint32_t)
 {
-    if (s->noted == REDUCE_NOT_NOTED)
-        return;
-    const struct mk_track *track = &s->launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-    if (s->noted < track->capacity) {
-        struct mk_event *e = &track->events[s->noted];
-        uint64_t now = ptx_globaltimer();
-        e->ns = (uint32_t)now - s->start;
-        e->start = now - e->ns;
-        e->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
-    }
-    s->noted++;
+    gemm_track_tile(s, tile);
 }
 
 /* Takes this CTA's parts of tiles from its outbox to their reducers and announces them: a warp. Of two warps (`senders`) each
@@ -185,21 +173,11 @@ PTX_FN void reduce_compute(const struct gemm_reduce_plan *plan, const struct gpu
     source.first = blockIdx.x / shape::cluster;
     source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
     source.number = shape::c_number;
-    source.noted = REDUCE_NOT_NOTED;
     if (threadIdx.x == 0)
         reduce_begin_outbox();
-    if (launch->tracks && threadIdx.x == 128) { /* the first consumer */
-        struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        uint64_t now = ptx_globaltimer(), epoch = *(volatile uint64_t *)launch->epoch + 1;
-        mk_track_add(track, mk_event_what(MK_EV_LAUNCH, launch->plan & 15, epoch), now, now);
-        source.noted = track->count;
-    }
+    source.noted = gemm_track_begin(launch);
     gemm_compute<shape>(op, &source, memory);
-    if (source.noted != REDUCE_NOT_NOTED) {
-        struct mk_track *track = &launch->tracks[blockIdx.x * GPU_TRACK_WARPS + 1];
-        track->count = source.noted < track->capacity ? source.noted : track->capacity;
-        track->dropped += source.noted - track->count;
-    }
+    gemm_track_end(launch, source.noted);
 }
 
 /* A thread block of its own: all its threads. */

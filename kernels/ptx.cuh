@@ -110,8 +110,8 @@ PTX_FN void ptx_mbar_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-/* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Release at cluster
- * scope. */
+/* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Relaxed: it orders no writes of this
+ * thread. For who has only read the shared memory that is given back, and has those reads behind it (wgmma_wait). */
 PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
 {
     asm volatile("{\n .reg .b32 remote;\n"
