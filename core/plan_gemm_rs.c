@@ -80,6 +80,11 @@ static int check_roles(const struct mk_problem *q, char *error, size_t size)
     if (q->exec == MK_EXEC_CUDA && riders > MOST_RIDERS)
         return plan_refuse(error, size, "%u CTAs beside each compute CTA: on a GPU %s has room for %u", riders,
                            plan_op_name(q->op), MOST_RIDERS);
+    if (q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 && mk_role_rides(&q->tuning.split, MK_INTER_REDUCE))
+        return plan_refuse(error, size,
+                           "%u inter_reduce CTAs ride beside %u compute CTAs: between nodes they post to the network, for which each "
+                           "needs a thread block of its own; take another number of them",
+                           ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
     int gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
     if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers &&
         !ctas[MK_INTER_SEND])

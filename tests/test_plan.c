@@ -336,6 +336,13 @@ static void what_cannot_be_is_refused(void **state)
     q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
     q.tuning.cluster = 1;
     refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
+    q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
+    q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}}; /* a warp beside the engine has no command ring */
+    refuses(q, "16 inter_reduce CTAs ride beside 16 compute CTAs");
+    q.tuning.split.ctas[MK_INTER_REDUCE] = 12;
+    built(&q, 0, 0);
+    q.op = MK_OP_GEMM_AR, q.tuning.split = (struct mk_role_split){{16, 16, 0, 16}};
+    refuses(q, "16 inter_reduce CTAs ride");
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */
