@@ -65,11 +65,12 @@ PTX_FN void cta_meet(const struct mk_cta *cta)
         __syncwarp();
 }
 
-/* The lead's answer, 0 or 1, for all; what it has acquired, all have. */
+/* The lead's answer, 0 or 1, for all; what it has acquired, all have. (A shuffle alone orders no memory accesses.) */
 PTX_FN int cta_agree(const struct mk_cta *cta, int answer)
 {
     if (cta->lanes > 32)
         return __syncthreads_or(answer);
+    cta_meet(cta);
     return cta->lanes > 1 ? __shfl_sync(0xffffffff, answer, 0) : answer;
 }
 
