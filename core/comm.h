@@ -52,7 +52,7 @@ struct mk_comm {
 };
 
 /* An executor. All functions return 0 or -errno with comm->error set. `close` is called after every `open`, one that
- * failed included, and after the network's; it must not wait for other ranks. */
+ * failed included, and after the network's; once the job has failed it must not wait for other ranks. */
 struct mk_exec_ops {
     const char *name;
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */

@@ -122,6 +122,9 @@ void cuda_heap_close(struct mk_comm *comm)
     for (uint32_t i = 0; i < comm->topo.gpus; i++)
         if (comm->heap.peers[i] && i != own)
             cudaIpcCloseMemHandle(comm->heap.peers[i]);
+    /* Memory must not be freed while another process still has it mapped (CUDA runtime API, cudaIpcOpenMemHandle). */
+    if (comm->heap.base && comm->topo.gpus > 1 && !comm_failed(comm))
+        bootstrap_barrier(comm->bootstrap);
     if (comm->heap.base)
         cudaFree(comm->heap.base);
     memset(&comm->heap, 0, sizeof comm->heap);

@@ -11,7 +11,8 @@ int cuda_heap_choose_device(struct mk_comm *comm);
 /* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot be mapped); comm->error says it. */
 int cuda_heap_open(struct mk_comm *comm);
 
-/* Unmaps and frees; allowed at any point of opening. */
+/* Unmaps and frees; allowed at any point of opening. Where nothing has failed it waits, as long as the timeout says, until all ranks
+ * have unmapped. */
 void cuda_heap_close(struct mk_comm *comm);
 
 #endif
