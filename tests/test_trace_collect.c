@@ -1,6 +1,6 @@
 /* trace_collect brings what every rank of a job recorded into one file at rank 0; when that file cannot be
- * written, rank 0 alone hears of it and the job goes on. trace_collect_local does the same for ranks of one
- * process. */
+ * written, rank 0 alone hears of it and the job goes on, and so it does where storing takes longer than a wait may. trace_collect_local
+ * does the same for ranks of one process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,16 @@
 #include "tests/helpers/trace_parts.h"
 
 #define WORLD 3
+
+static double slow; /* seconds that the disk takes */
+static uint32_t many; /* tiles of a rank beside the one */
+
+/* In place of the system's, for what this program stores. */
+int fsync(int fd)
+{
+    job_sleep(slow);
+    return 0;
+}
 
 /* What an executor leaves behind: one tile of rank + 1 us on its compute CTA, and a plan. */
 struct rank_state {
@@ -50,6 +60,15 @@ static int make_rank(struct rank_state *s, uint32_t rank, char *text, size_t siz
         mk_track_add(&s->tracks[c], mk_event_what(MK_EV_LAUNCH, 1, 1), t, t);
     }
     mk_track_add(&s->tracks[0], mk_event_what(MK_EV_TILE, 0, rank), t, t + 1000 * (rank + 1));
+    if (!rc && many) {
+        s->tracks[0].events = malloc((many + 4ull) * sizeof *s->tracks[0].events);
+        if (!s->tracks[0].events)
+            return -ENOMEM;
+        memcpy(s->tracks[0].events, s->events[0], sizeof s->events[0]);
+        s->tracks[0].capacity = many + 4;
+        for (uint32_t i = 0; i < many; i++)
+            mk_track_add(&s->tracks[0], mk_event_what(MK_EV_TILE, 0, rank), t + 1000ull * i, t + 1000ull * i + rank + 1);
+    }
     return rc;
 }
 
@@ -121,6 +140,43 @@ static void test_job(void **state)
     sqlite3_close(db);
 }
 
+/* Several rounds of a gather: what comes is what was recorded. */
+static void test_much(void **state)
+{
+    struct job j;
+    char path[128], error[512];
+    sqlite3 *db;
+    many = 120000;
+    snprintf(path, sizeof path, "%s", parts_path("much.db"));
+    run_job(&j, path);
+    many = 0;
+    for (int r = 0; r < WORLD; r++)
+        if (j.reports[r].result)
+            fail_msg("rank %d: %d (%s)", r, j.reports[r].result, j.reports[r].text);
+    assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
+    parts_ask(db, "SELECT t.rank, count(*), sum(e.ns) FROM event e JOIN track t ON t.id = e.track WHERE e.kind = 2 GROUP BY 1 ORDER BY 1",
+              "0|120001|121000;1|120001|242000;2|120001|363000");
+    sqlite3_close(db);
+}
+
+static void test_slow_disk(void **state)
+{
+    struct job j;
+    char path[128];
+    slow = 7;
+    snprintf(path, sizeof path, "%s", parts_path("slow.db"));
+    job_init(&j, WORLD, 3);
+    job_start_all(&j, rank_main, path);
+    job_finish(&j);
+    slow = 0;
+    for (int r = 0; r < WORLD; r++) {
+        assert_int_equal(j.reports[r].came, 1);
+        if (j.reports[r].result)
+            fail_msg("rank %d: %d (%s)", r, j.reports[r].result, j.reports[r].text);
+    }
+    assert_trace(path);
+}
+
 static void test_no_room(void **state)
 {
     struct job j;
@@ -150,6 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_job),
+        cmocka_unit_test(test_much),
+        cmocka_unit_test(test_slow_disk),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_local),
     };

@@ -51,7 +51,8 @@ struct trace_run {
 int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint32_t count);
 
 /* Gathers all ranks' tracks, messages and clock samples at rank 0, which stores them at `path`, over what was
- * there. Every rank calls, between launches; blocks as the bootstrap does, on rank 0 also while storing.
+ * there. Every rank calls, between launches; blocks as the bootstrap does for each few MB, then until rank 0, which goes on saying
+ * that it is at it, has stored them.
  * Collective: a rank that passes no path (NULL) still takes part. Returns 0, or -errno with one sentence in
  * `error`; on rank 0 also what the disk said (-ENOSPC, -EACCES ...). The file is then as it was before, and
  * the communicator is usable. */
