@@ -48,7 +48,8 @@ const char *mk_error(const struct mk_comm *comm);
 void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
 
 /* Makes a plan; every rank calls with the same problem (topology, sms and rank are filled in here). Where it has no tuning of
- * its own, a tuned plan is taken if there is one (core/tuning.h; plan->tuned says so). Freed with the communicator. -EINVAL: the shape or the role split does not work, mk_error says what does; -ENOSPC: heap too small. */
+ * its own, a tuned plan is taken if there is one (core/tuning.h; plan->tuned says so). On a GPU no launch of this communicator is
+ * under way: loading a kernel may wait for it in the driver, and so may the copies that it needs between nodes. Freed with the communicator. -EINVAL: the shape or the role split does not work, mk_error says what does; -ENOSPC: heap too small. */
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
 
 /* C = gather(A) * B. A [M/W, K], B [K, N] ([N, K] where b_transposed), C [M, N], bf16, row-major, of this rank; 16-byte

@@ -86,10 +86,11 @@ static int make_state(struct mk_comm *comm, struct cuda_executor *x)
     memset(x->report, 0, sizeof *x->report);
     if (cudaStreamCreateWithFlags(&x->aside, cudaStreamNonBlocking) != cudaSuccess)
         return refuse(comm, -EIO, "no stream");
-    if (cudaMalloc(&device, words) != cudaSuccess || cudaMemset(device, 0, words) != cudaSuccess ||
-        cudaDeviceSynchronize() != cudaSuccess)
+    if (cudaMalloc(&device, words) != cudaSuccess)
         return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
     x->words = device;
+    if (cudaMemset(device, 0, words) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess)
+        return refuse(comm, -EIO, "the plans' counters cannot be cleared");
     comm->progress = x->report->progress;
     comm->progress_count = (1 + MK_RIDERS) * (uint32_t)x->sms;
     comm->track_warps = GPU_TRACK_WARPS;
