@@ -64,11 +64,15 @@ struct share {
     int32_t result; /* 0 or -errno of the rank's own part */
 };
 
+/* A handle shares the whole block of the driver that memory lies in, so what is shared fills whole ones (CUDA programming guide,
+ * interprocess communication: allocations of a 2 MiB aligned size). */
+#define BLOCK_BYTES ((uint64_t)2 << 20)
+
 static int make_own(struct mk_comm *comm, struct share *mine)
 {
     struct mk_heap *heap = &comm->heap;
     void *base = NULL;
-    if (cudaMalloc(&base, heap->bytes) != cudaSuccess)
+    if (cudaMalloc(&base, mk_round_up(heap->bytes, BLOCK_BYTES)) != cudaSuccess)
         return refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");
     heap->base = heap->peers[mk_local_of(&comm->topo, comm->topo.rank)] = base;
     if (cudaMemset(base, 0, heap->bytes) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess ||
