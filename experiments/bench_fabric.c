@@ -368,6 +368,9 @@ static int run_remote(const struct arguments *a)
 {
     char error[320];
     int fd = -1;
+    if (a->server)
+        printf("waiting for a client on port %llu\n", (unsigned long long)a->port);
+    fflush(stdout);
     int rc = a->server ? wire_listen((uint16_t)a->port,
                                      a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull, &fd,
                                      error, sizeof error)
@@ -427,8 +430,20 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
     return rc ? rc : check_files(a, error, size);
 }
 
+/* What was given and would be ignored; NULL: nothing. */
+static const char *ignored(const struct arguments *a, const struct options_found *found)
+{
+    static const char *const clients[] = {"test", "size", "min", "max", "iters", "depth", "csv", "json"};
+    for (size_t i = 0; a->server && i < sizeof clients / sizeof *clients; i++)
+        if (options_given(&table, found, clients[i]))
+            return clients[i];
+    const char *other = a->fabric ? "verbs" : "efa";
+    return options_given(&table, found, other) ? other : NULL;
+}
+
 static int check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
 {
+    const char *unused = ignored(a, found);
     if (found->word_count)
         snprintf(error, size, "%s is one argument too many", found->words[0]);
     else if (a->size % 16 || a->min % 16 || a->max % 16)
@@ -442,6 +457,10 @@ static int check(const struct arguments *a, const struct options_found *found, c
         snprintf(error, size, "--server and --client are the two ends: give one");
     else if ((a->server || a->client) && a->peer_nic)
         snprintf(error, size, "--peer-nic is for both ends on this machine; the other end has its own --nic");
+    else if (unused && (!strcmp(unused, "verbs") || !strcmp(unused, "efa")))
+        snprintf(error, size, "--%s is of --fabric %s", unused, unused);
+    else if (unused)
+        snprintf(error, size, "--%s is the client's to say, and this is the server", unused);
     else if (options_given(&table, found, "port") && !a->server && !a->client)
         snprintf(error, size, "--port goes with --server or --client");
     else

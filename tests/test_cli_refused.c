@@ -95,6 +95,10 @@ static void test_network(void **state)
     refuses("bench fabric --nic nosuch0", "no NIC nosuch0");
     refuses("bench fabric --nic soft --peer-nic nosuch0", "no NIC nosuch0");
     refuses("bench fabric --nic soft0 --fabric efa", "no EFA device");
+    refuses("bench fabric --server --size 16", "--size is the client's to say");
+    refuses("bench fabric --server --json x", "--json is the client's to say");
+    refuses("bench fabric --nic soft --fabric efa --verbs depth=8", "--verbs is of --fabric verbs");
+    refuses("bench fabric --nic soft --efa window=8", "--efa is of --fabric efa");
 }
 
 static void test_softnic_options(void **state)
