@@ -136,6 +136,53 @@ static void every_rank_gets_what_each_gave(void **state)
     }
 }
 
+/* More than a socket holds: it goes on as there is room. */
+static int give_much(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    const size_t bytes = (size_t)24 << 20;
+    struct bootstrap *b;
+    size_t lengths[JOB_MAX] = {0}, wrong = 0;
+    void *all = NULL;
+    int result = bootstrap_join(&b, c, text, size);
+    if (result)
+        return result;
+    uint64_t *mine = malloc(bytes);
+    for (size_t i = 0; i < bytes / 8; i++)
+        mine[i] = (uint64_t)c->rank << 32 | i;
+    result = bootstrap_gather(b, mine, bytes, &all, lengths);
+    for (uint32_t r = 0; r < c->world && !result && c->rank == 0; r++) {
+        wrong += lengths[r] != bytes;
+        for (size_t i = 0; i < bytes / 8 && !wrong; i++)
+            wrong += ((uint64_t *)all)[r * (bytes / 8) + i] != ((uint64_t)r << 32 | i);
+    }
+    free(all);
+    all = malloc(c->world * bytes);
+    result = result ? result : bootstrap_allgather(b, mine, all, bytes);
+    for (uint32_t r = 0; r < c->world && !result; r++)
+        for (size_t i = 0; i < bytes / 8 && !wrong; i++)
+            wrong += ((uint64_t *)all)[r * (bytes / 8) + i] != ((uint64_t)r << 32 | i);
+    free(all);
+    free(mine);
+    bootstrap_leave(b);
+    if (wrong)
+        snprintf(text, size, "what came is not what was given");
+    return result ? result : -(wrong != 0);
+}
+
+static void much_is_given_as_there_is_room(void **state)
+{
+    struct job j;
+    job_init(&j, 3, 30);
+    job_start_all(&j, give_much, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 3; r++) {
+        if (j.reports[r].result)
+            print_message("rank %u: %s\n", r, j.reports[r].text);
+        assert_true(j.reports[r].came);
+        assert_int_equal(j.reports[r].result, 0);
+    }
+}
+
 /* Rank `round` has more than a gather takes. */
 static int gather_too_much(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
@@ -273,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_what_each_gave),
+        cmocka_unit_test(much_is_given_as_there_is_room),
         cmocka_unit_test(who_has_too_much_takes_part_with_nothing),
         cmocka_unit_test(one_rank_needs_no_network),
         cmocka_unit_test(unusable_arguments_are_refused),
