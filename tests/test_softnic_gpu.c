@@ -279,6 +279,26 @@ static void test_copy_fails(void **state)
     assert_int_equal(end_state(&b), IBV_QPS_ERR);
 }
 
+/* A message longer than what can be staged, whose copies never end, fails: what is staged is not overwritten for the rest of it. */
+static void test_engine_hangs(void **state)
+{
+    enum { BYTES = 12 * MIB };
+    uint8_t *host = malloc(BYTES);
+    struct ibv_mr *mr = nic.ibv_reg_mr(a.pd, host, BYTES, GPU);
+    assert_true(host && mr);
+    fill(host, BYTES);
+    fake_gpu_hold(1);
+    struct ibv_sge sge = {(uintptr_t)host, BYTES, mr->lkey};
+    struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, gpu_target(), 0);
+    assert_int_equal(end_post(&a, &wr), 0);
+    struct ibv_wc wc = cq_take(a.send_cq);
+    fake_gpu_hold(0);
+    assert_int_equal(wc.wr_id, 1);
+    assert_int_not_equal(wc.status, IBV_WC_SUCCESS);
+    nic.ibv_dereg_mr(mr);
+    free(host);
+}
+
 static void test_deregistering_waits(void **state)
 {
     fake_gpu.slow_ns = 20000000;
@@ -416,6 +436,7 @@ int main(void)
         TEST(test_bounds),
         TEST(test_registration),
         TEST(test_copy_fails),
+        TEST(test_engine_hangs),
         TEST(test_deregistering_waits),
         TEST(test_default_speed),
         cmocka_unit_test(test_two_processes),

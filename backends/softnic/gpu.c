@@ -303,9 +303,8 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
         begin_gathered(gpu);
         if (gpu->cuda->event_record(event, gpu->stream))
             gpu->broken = true;
-        while (!gpu->broken && gpu->cuda->event_query(event) == SOFTNIC_CUDA_NOT_READY &&
-               softnic_now() - begun < SETTLE_NS)
-            sched_yield();
+        for (int state; !gpu->broken && (state = gpu->cuda->event_query(event)); sched_yield())
+            gpu->broken = state != SOFTNIC_CUDA_NOT_READY || softnic_now() - begun > SETTLE_NS;
         gpu->staging_tail = gpu->staging_head;
     }
     gpu->staging_head += size;
