@@ -14,6 +14,7 @@
 #define VERDICT_NS 1000000000ull
 #define LINGER_NS 1000000000ull
 #define KNOCK_NS 2000000000ull /* one attempt to connect */
+#define NAME_AGAIN_MS 100      /* between two questions for a name that nobody could answer yet */
 
 struct verdict {
     int error; /* -errno */
@@ -215,7 +216,9 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
     snprintf(port, sizeof port, "%u", config->port);
-    int result = getaddrinfo(config->host, port, &hints, &list);
+    int result;
+    while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN && peer_now() < deadline)
+        poll(NULL, 0, NAME_AGAIN_MS); /* a name server that starts beside the job */
     if (result)
         return judge(v, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank, config->host,
                      gai_strerror(result));

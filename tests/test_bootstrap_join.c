@@ -1,7 +1,11 @@
 /* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends
  * nothing. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include "core/bootstrap_wire.h"
 #include "tests/helpers/job.h"
+
+#include <dlfcn.h>
+#include <netdb.h>
 
 #include <errno.h>
 #include <setjmp.h>
@@ -22,6 +26,20 @@ static int join(const struct bootstrap_config *c, char *text, size_t size, void 
         result = bootstrap_barrier(b);
     bootstrap_leave(b);
     return result;
+}
+
+static int unanswered; /* questions for a name that the resolver does not answer yet; -1: any */
+
+/* In place of the system's. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+{
+    int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
+    memcpy(&next, &symbol, sizeof next);
+    if (!unanswered)
+        return next(node, service, hints, list);
+    unanswered -= unanswered > 0;
+    return EAI_AGAIN;
 }
 
 /* A process that is no rank: it sends some bytes and stays silent until it is turned away. */
@@ -324,6 +342,29 @@ static void a_second_copy_after_the_start_is_turned_away(void **state)
     ended(&j, 5, -EEXIST, "rank 1 came twice: the job at this port is complete and running");
 }
 
+/* The name server may start later than the ranks; where it never does, that is said within the timeout. */
+static void a_name_may_be_known_later(void **state)
+{
+    struct job j;
+    unanswered = 3;
+    job_init(&j, 3, LONG);
+    job_start_all(&j, join, NULL);
+    job_finish(&j);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_int_equal(j.reports[r].came, 1);
+        assert_int_equal(j.reports[r].result, 0);
+    }
+    unanswered = -1;
+    job_init(&j, 2, 1);
+    struct bootstrap_config c = job_config(&j, 1);
+    job_start(&j, 1, &c, join, NULL);
+    job_finish(&j);
+    unanswered = 0;
+    assert_int_equal(j.reports[1].result, -EHOSTUNREACH);
+    assert_non_null(strstr(j.reports[1].text, "rank 1 cannot find rank 0's host '127.0.0.1'"));
+    assert_true(job_ended_within(&j, 1, LATEST));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +377,7 @@ int main(void)
         cmocka_unit_test(another_version_is_told_so),
         cmocka_unit_test(two_jobs_at_one_port),
         cmocka_unit_test(a_rank_killed_while_joining_ends_the_job),
+        cmocka_unit_test(a_name_may_be_known_later),
         cmocka_unit_test(nobody_at_the_port),
         cmocka_unit_test(another_service_at_the_port),
         cmocka_unit_test(a_second_copy_after_the_start_is_turned_away),
