@@ -62,6 +62,12 @@ table() { # NAME LIMIT COMMAND...
     judge "$1" "$2" '' "${@:3}"
 }
 
+children() { # PID: of those it has started, one a line, the first foremost
+    local all
+    all=$(cat "/proc/$1/task/$1/children" 2>/dev/null) || all=$(pgrep -P "$1")
+    printf '%s\n' $all
+}
+
 # Starts an endless run with a timeout of 3 s, sends SIGNAL to one of its ranks, and wants status 3 within SECONDS and a sentence about
 # it: a killed rank's peers end within the timeout and 2 s; a stopped one is killed so long after the first of them.
 disturbed() { # SIGNAL SECONDS
@@ -70,15 +76,15 @@ disturbed() { # SIGNAL SECONDS
     bound=$!
     while [ $((SECONDS - began)) -lt 20 ]; do # until the ranks compute, as far as that can be seen here; 8 s where it cannot
         sleep 0.2
-        [ -n "$launcher" ] || launcher=$(pgrep -P "$bound" | head -n 1)
+        [ -n "$launcher" ] || launcher=$(children "$bound" | head -n 1)
         [ -n "$launcher" ] || continue
-        ranks=$(pgrep -P "$launcher" | wc -l)
+        ranks=$(children "$launcher" | grep -c .)
         [ "$ranks" -ge "$gpus" ] || continue
         [ $((SECONDS - began)) -lt 8 ] || break
         [ "$(timeout 5 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null | wc -l)" -lt "$gpus" ] || break
     done
     sleep 2
-    victim=$([ -n "$launcher" ] && pgrep -P "$launcher" | sed -n 2p)
+    victim=$([ -n "$launcher" ] && children "$launcher" | sed -n 2p)
     if [ "$ranks" -lt "$gpus" ] || [ -z "$victim" ]; then
         echo "after $((SECONDS - began)) s $ranks of $gpus ranks run: $(tail -n 1 "$build/gpu.out")"
         kill "$bound" 2>/dev/null
