@@ -224,6 +224,59 @@ static void spoilt_tables_do_no_harm(void **state)
     unlink(path);
 }
 
+static long one_number(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *q;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &q, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    long number = (long)sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return number;
+}
+
+/* A row of `track` whose number was damaged, so that it is above the last one's: it is left out. The table is one page: type
+ * 13, at 3 the count of cells, from 8 on where they lie; a cell begins with its bytes and its number (SQLite's file format). */
+static void a_row_out_of_order_is_left_out(void **state)
+{
+    char path[128], command[384], error[256];
+    unsigned char page[65536];
+    struct source *s;
+    snprintf(path, sizeof path, "%s.order", stage_trace(0));
+    snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(source_open(&s, path, error, sizeof error), 0);
+    int tracks = source_info(s)->tracks, changed = 0;
+    source_close(s);
+
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    long root = one_number(db, "SELECT rootpage FROM sqlite_master WHERE name = 'track'");
+    long leaf = one_number(db, "SELECT id FROM track t WHERE events > 0 AND NOT EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id)");
+    long size = one_number(db, "PRAGMA page_size");
+    assert_true(one_number(db, "SELECT max(id) FROM track") < 127 && size <= (long)sizeof page);
+    sqlite3_close(db);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (root - 1) * size, SEEK_SET), 0);
+    assert_int_equal(fread(page, (size_t)size, 1, f), 1);
+    assert_int_equal(page[0], 13);
+    for (int i = 0; i < page[3] * 256 + page[4]; i++) {
+        unsigned char *cell = page + page[8 + 2 * i] * 256 + page[9 + 2 * i];
+        assert_true(cell[0] < 128);
+        changed += cell[1] == leaf;
+        cell[1] = cell[1] == leaf ? 127 : cell[1];
+    }
+    assert_int_equal(changed, 1);
+    assert_int_equal(fseek(f, (root - 1) * size, SEEK_SET), 0);
+    assert_int_equal(fwrite(page, (size_t)size, 1, f), 1);
+    fclose(f);
+
+    assert_int_equal(source_open(&s, path, error, sizeof error), 0);
+    assert_int_equal(source_info(s)->tracks, tracks - 1);
+    source_close(s);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +286,7 @@ int main(void)
         cmocka_unit_test(bytes_in_flight_reach_their_peak_and_no_more),
         cmocka_unit_test(foreign_files_get_a_sentence),
         cmocka_unit_test(spoilt_tables_do_no_harm),
+        cmocka_unit_test(a_row_out_of_order_is_left_out),
     };
     return cmocka_run_group_tests(tests, make_big, clean);
 }

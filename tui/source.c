@@ -165,6 +165,8 @@ static int read_tracks(struct source *s)
             t.warp = -1; /* the CTA has this track alone */
         if (!kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
             continue;
+        if (t.id < 0 || t.id > ids) /* rows of a damaged table need not lie in order, so `ids` need not be the largest */
+            continue;
         if (!strcmp(kind, "rank")) {
             s->rank_track[t.rank] = t.id;
             s->leaves[t.rank] = sqlite3_column_int(q, 6);
