@@ -27,3 +27,21 @@ int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char
              (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
     return -EINVAL;
 }
+
+int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size)
+{
+    unsigned long long most = 65530, others = 1024; /* the kernel's default; libraries, heaps and rings */
+    uint64_t ctas = mk_total_ctas(&plan->problem.tuning.split);
+    FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+    if (f && fscanf(f, "%llu", &most) != 1)
+        most = 65530;
+    if (f)
+        fclose(f);
+    if (2 * ctas * ranks + others <= most)
+        return 0;
+    snprintf(error, error_size,
+             "%llu CTAs of a rank%s: that can be %llu, since the kernel allows a process %llu mappings of memory (vm.max_map_count)",
+             (unsigned long long)ctas, ranks > 1 ? ", all ranks in one process" : "",
+             most > others ? (most - others) / 2 / ranks : 0, most);
+    return -EINVAL;
+}

@@ -334,5 +334,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
     if (job->burst > o->iters)
         job->burst = o->iters;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
-    return o->exec == MK_EXEC_HOST ? memory_check(&job->plan, here, job->burst, error, error_size) : 0;
+    if (o->exec != MK_EXEC_HOST)
+        return 0;
+    result = memory_check(&job->plan, here, job->burst, error, error_size);
+    return result ? result : memory_check_ctas(&job->plan, 1, error, error_size);
 }

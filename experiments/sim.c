@@ -278,7 +278,10 @@ static int check_memory(const struct arguments *a, enum mk_op op, char *error, s
     struct sim_world_config c = configure(a, op, a->seed);
     struct mk_plan plan = {0};
     int rc = a->random ? 0 : plan_build(&plan, &c.problem, 0, 0, error, size);
-    return rc || a->random ? rc : memory_check(&plan, a->nodes * a->gpus, 1, error, size);
+    if (rc || a->random)
+        return rc;
+    rc = memory_check(&plan, a->nodes * a->gpus, 1, error, size);
+    return rc ? rc : memory_check_ctas(&plan, a->nodes * a->gpus, error, size);
 }
 
 /* What the seed chooses cannot be given, too. */

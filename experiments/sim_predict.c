@@ -121,7 +121,8 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     if (file && sim_cluster_read(&cluster, file, error, size))
         return STATUS_USAGE;
     if (plan_build(&plan, &config->problem, 0, 0, error, size) ||
-        memory_check(&plan, mk_world(&config->problem.topo), 1, error, size))
+        memory_check(&plan, mk_world(&config->problem.topo), 1, error, size) ||
+        memory_check_ctas(&plan, mk_world(&config->problem.topo), error, size))
         return STATUS_USAGE;
     struct storing storing = {.cluster = &cluster,
                               .path = trace,

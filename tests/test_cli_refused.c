@@ -61,6 +61,15 @@ static void test_memory(void **state)
     refuses("run ring_attention --exec host --attention 1,268435456,64,64,128", "needs");
     refuses("sim ag_gemm --explore --shape 262144,4194304,65536", "a smaller problem fits");
     refuses("sim ag_gemm --explore --nodes 256 --gpus 16", "at most 256 are simulated");
+    FILE *f = fopen("/proc/sys/vm/max_map_count", "r");
+    int most = 0;
+    if (f && fscanf(f, "%d", &most) == 1 && most <= 65530) { /* more than that allows as many CTAs as can be asked for */
+        refuses("run ag_gemm --exec host --shape 64,64,64 --roles compute=65535,intra_comm=1", "65536 CTAs of a rank: that can be");
+        refuses("sim ag_gemm --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1", "20002 CTAs of a rank, all ranks in one process");
+        refuses("sim ag_gemm --explore --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1", "20002 CTAs of a rank");
+    }
+    if (f)
+        fclose(f);
 }
 
 static void test_sim(void **state)
