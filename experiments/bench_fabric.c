@@ -155,7 +155,7 @@ static int write_result(FILE *stream, const char *path, char **text, const size_
     if (!stream)
         return 0;
     int bad = fclose(stream), rc = bad ? -ENOMEM : 0;
-    FILE *f = rc ? NULL : fopen(path, "we");
+    FILE *f = rc ? NULL : output_open(path);
     if (!rc && !f)
         rc = -errno;
     if (f) {

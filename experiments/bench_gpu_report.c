@@ -186,7 +186,7 @@ static void print_table(const struct bench_gpu_row *rows, uint32_t count)
 
 static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_t count)
 {
-    FILE *f = fopen(path, "we");
+    FILE *f = output_open(path);
     if (!f)
         return -errno;
     for (int i = 0; i < COLUMNS; i++)
@@ -203,7 +203,7 @@ static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_
 static int write_json(const char *path, const struct run_job *job, const struct bench_gpu_row *rows,
                       uint32_t count)
 {
-    FILE *f = fopen(path, "we");
+    FILE *f = output_open(path);
     if (!f)
         return -errno;
     fprintf(f, "{\"op\": \"%s\", \"exec\": \"cuda\", \"nodes\": %u, \"gpus\": %u, \"rows\": [",

@@ -103,7 +103,7 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     struct null_fabric *fabric = calloc(1, sizeof *fabric);
     struct mk_ring *ring = aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
     struct proxy *proxy = NULL;
-    FILE *out = json ? fopen(json, "w") : NULL;
+    FILE *out = json ? output_open(json) : NULL;
     if (!fabric || !ring) {
         fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n",
                 (unsigned long long)capacity);

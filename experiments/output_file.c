@@ -26,6 +26,16 @@ static int try_to_make(const char *path, int flags)
     return 0;
 }
 
+/* The standard descriptor that is this file; -1: none. */
+static int standard(const struct stat *file)
+{
+    struct stat s;
+    for (int fd = 0; fd <= 2; fd++)
+        if (!fstat(fd, &s) && s.st_dev == file->st_dev && s.st_ino == file->st_ino)
+            return fd;
+    return -1;
+}
+
 int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t size)
 {
     struct stat file, link;
@@ -43,6 +53,8 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
         return refuse(option, path, "it is a folder", error, size);
     if (there && kind == OUTPUT_REPLACED && !S_ISREG(file.st_mode))
         return refuse(option, path, "it is a device, pipe or socket, and a file would take its place", error, size);
+    if (there && kind == OUTPUT_REPLACED && standard(&file) >= 0)
+        return refuse(option, path, "it is standard input, output or error, and a file would take its place", error, size);
     if (there && access(path, W_OK))
         return refuse(option, path, strerror(errno), error, size);
     if (kind == OUTPUT_REPLACED) {
@@ -52,6 +64,20 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
         why = try_to_make(path, lstat(path, &link) ? O_EXCL : 0);
     }
     return why ? refuse(option, path, strerror(why), error, size) : 0;
+}
+
+FILE *output_open(const char *path)
+{
+    struct stat file;
+    int fd = stat(path, &file) ? -1 : standard(&file);
+    if (fd <= 0)
+        return fopen(path, "we");
+    fflush(stdout);
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+    if (!f && copy >= 0)
+        close(copy);
+    return f;
 }
 
 void output_discard(const char *path)

@@ -15,6 +15,10 @@ enum output_kind {
  * a link to a file that is not there yet, that file. 0, or -EINVAL with a sentence. */
 int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t error_size);
 
+/* Opens it to write it anew; where it is what standard output or error is (/dev/stdout, whatever that leads to), behind what was
+ * written there, instead of over it. NULL with errno. */
+FILE *output_open(const char *path);
+
 /* Closes `f`, which is all of the file `path` (NULL: standard output, which is only flushed). 0, or -errno where not all of it
  * could be written: then the file is removed, as half of it would mislead, but for a device or a pipe. */
 int output_close(FILE *f, const char *path);

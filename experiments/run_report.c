@@ -218,7 +218,7 @@ static void write_csv(FILE *f, const struct run_summary *s)
 static int write_file(const char *path, const struct run_summary *s,
                       void (*write_it)(FILE *, const struct run_summary *))
 {
-    FILE *f = fopen(path, "w");
+    FILE *f = output_open(path);
     if (!f)
         return -errno;
     write_it(f, s);

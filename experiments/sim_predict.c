@@ -87,7 +87,7 @@ static int write_json(const char *path, const struct sim_world_config *c, const 
     uint32_t ranks = mk_world(&m->topo);
     double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
     uint64_t nvlink, network;
-    FILE *f = fopen(path, "we");
+    FILE *f = output_open(path);
     if (!f)
         return -errno;
     plan_work(plan, &flop, &nvlink, &network);

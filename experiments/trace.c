@@ -220,7 +220,7 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         sqlite3_close(db);
         return refuse("export", error);
     }
-    FILE *out = a->out ? fopen(a->out, "w") : stdout;
+    FILE *out = a->out ? output_open(a->out) : stdout;
     if (!out) {
         snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
         sqlite3_close(db);

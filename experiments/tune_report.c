@@ -1,5 +1,6 @@
 /* What a search found: a table for people, CSV for programs. */
 #define _GNU_SOURCE /* qsort_r */
+#include "experiments/output_file.h"
 #include "experiments/tune.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ static void print_plan(const struct tune *t, uint32_t i, uint32_t best)
 static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const struct mk_problem *q = &t->shape.problem;
-    FILE *f = fopen(t->job->options.csv, first ? "we" : "ae");
+    FILE *f = first ? output_open(t->job->options.csv) : fopen(t->job->options.csv, "ae");
     char words[256], made[256];
     if (!f)
         return -errno;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sys/stat.h>
 
 #include "tests/helpers/folder.h"
 
@@ -108,12 +109,47 @@ static void test_disk_full(void **state)
     }
 }
 
+/* Standard output is a file: the result stands behind the table in it, and nothing takes its place. */
+static void test_standard_output(void **state)
+{
+    char mkernel[1024], command[2048], text[16384], path[96];
+    struct stat there;
+    command_path(mkernel, sizeof mkernel);
+    snprintf(command, sizeof command, "cd %s; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json /dev/stdout >both", folder, mkernel);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
+    command_finish(&r, 120);
+    assert_int_equal(r.status, 0);
+    snprintf(path, sizeof path, "%s/both", folder);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    char *begin = strchr(text, '{');
+    assert_non_null(begin);
+    struct json *j = json_read(begin);
+    assert_non_null(j);
+    json_free(j);
+    *begin = 0;
+    assert_non_null(strstr(text, "verdict   done"));
+
+    snprintf(command, sizeof command,
+             "cd %s; ln -s /proc/self/fd/1 out; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --trace out >table", folder,
+             mkernel);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
+    command_finish(&r, 120);
+    assert_int_equal(r.status, 2);
+    assert_non_null(strstr(r.err_text, "it is standard input, output or error"));
+    snprintf(path, sizeof path, "%s/out", folder);
+    assert_true(lstat(path, &there) == 0 && S_ISLNK(there.st_mode));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_sim),
         cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_standard_output),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
