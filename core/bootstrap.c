@@ -118,12 +118,15 @@ static void farewell(struct bootstrap *b)
     pthread_mutex_lock(&b->lock);
     b->leaving = 1;
     struct peer_blob *frame = peer_frame(WIRE_BYE, 0, b->rank, NULL, 0);
+    int queued = 0; /* a large answer, that a peer has not taken yet: it may take as long as any wait */
+    for (uint32_t i = 0; i < b->peer_count; i++)
+        queued |= b->peers[i].first != NULL;
     for (uint32_t i = 0; i < b->peer_count && frame; i++)
         if (b->peers[i].fd >= 0)
             peer_send(&b->peers[i], frame);
     peer_drop(frame);
     bootstrap_wake(b);
-    uint64_t bound = b->failed ? FAREWELL_FAILED_NS : FAREWELL_NS;
+    uint64_t bound = b->failed ? FAREWELL_FAILED_NS : queued ? b->timeout_ns : FAREWELL_NS;
     uint64_t deadline = peer_now() + (b->timeout_ns < bound ? b->timeout_ns : bound);
     while (owes(b) && bootstrap_wait(b, deadline) != ETIMEDOUT)
         ;
