@@ -277,6 +277,23 @@ static void a_row_out_of_order_is_left_out(void **state)
     unlink(path);
 }
 
+/* Somebody writes another file over it, in place, while it is open: nothing more is shown, and nobody dies of a page that is gone. */
+static void a_file_cut_while_open_does_no_harm(void **state)
+{
+    char path[128], command[384], error[256];
+    snprintf(path, sizeof path, "%s.cut", big);
+    snprintf(command, sizeof command, "cp %s %s", big, path);
+    assert_int_equal(system(command), 0);
+    struct stage s = {0};
+    assert_int_equal(source_open(&s.source[0], path, error, sizeof error), 0);
+    assert_int_equal(model_open(&s.m, s.source[0], NULL, 120, 40), 0);
+    stage_draw(&s);
+    assert_int_equal(truncate(path, 0), 0);
+    stage_play(&s, "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\nEnd G\n/\ntype wait\nEnter\n");
+    stage_close(&s);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +304,7 @@ int main(void)
         cmocka_unit_test(foreign_files_get_a_sentence),
         cmocka_unit_test(spoilt_tables_do_no_harm),
         cmocka_unit_test(a_row_out_of_order_is_left_out),
+        cmocka_unit_test(a_file_cut_while_open_does_no_harm),
     };
     return cmocka_run_group_tests(tests, make_big, clean);
 }
