@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include "tests/helpers/folder.h"
 
@@ -19,16 +20,22 @@ static const char *at(const char *format)
     return line;
 }
 
-/* Files of the folder with `part` in their names. */
-static int files_with(const char *part)
+/* Files of the folder with `part` in their names, of at least so many bytes. */
+static int files_of(const char *part, off_t bytes)
 {
     int count = 0;
+    struct stat s;
     DIR *d = opendir(folder);
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));)
-        count += strstr(e->d_name, part) != NULL;
+        count += strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
     closedir(d);
     return count;
+}
+
+static int files_with(const char *part)
+{
+    return files_of(part, 0);
 }
 
 /* A command that writes a trace is stopped in the middle of it, then ended by `number`. */
@@ -38,7 +45,7 @@ static void end_while_storing(const char *line, int number)
     command_start(&r, line, NULL);
     for (int i = 0; i < 6000 && !storing; i++) { /* at most 60 s */
         usleep(10000);
-        if (!files_with(".partial"))
+        if (!files_of(".partial", 1)) /* an empty one only tries whether there can be one */
             continue;
         kill(r.pid, SIGSTOP);
         assert_int_equal(waitpid(r.pid, &state, WUNTRACED), r.pid);
