@@ -150,6 +150,16 @@ static int collect(struct proxy *p)
     return total;
 }
 
+/* Whether the oldest put has been under way for so long; it fails then. */
+static int oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
+{
+    const struct flight *f = p->oldest == PROXY_NONE ? NULL : &p->flights[p->oldest];
+    if (!f || now <= f->posted || now - f->posted < bound_ns)
+        return 0;
+    fail_flight(p, f, now, -ETIMEDOUT, "the put did not complete");
+    return 1;
+}
+
 /* ---- commands ---- */
 
 /* What is wrong with a command, NULL for nothing. */
@@ -241,8 +251,10 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
         flight->posted = r->head_seen;
         collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed
                        the job */
-        fail_flight(p, flight, *now, rc,
-                    rc == -EAGAIN ? "no room in the send queue for so long" : strerror(-rc));
+        if (rc != -EAGAIN)
+            fail_flight(p, flight, *now, rc, strerror(-rc));
+        else if (!oldest_hangs(p, *now, p->config.timeout_ns / 2)) /* a queue for all peers is full of puts to one that is gone */
+            fail_flight(p, flight, *now, rc, "no room in the send queue for so long");
         return 1;
     }
     if (p->config.messages)
@@ -287,20 +299,11 @@ static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
     return (int)(r->next - first);
 }
 
-static void check_timeout(struct proxy *p, uint64_t bound_ns)
-{
-    const struct flight *f = &p->flights[p->oldest];
-    uint64_t now = p->config.now(p->config.context);
-    if (now > f->posted && now - f->posted >= bound_ns)
-        fail_flight(p, f, now, -ETIMEDOUT, "the put did not complete");
-}
-
 int proxy_step(struct proxy *p)
 {
     if (!p->draining && p->config.failed(p->config.context)) {
         /* Who waits for this rank's puts may have been quicker to say so: a put that hangs says where the blame belongs. */
-        if (p->oldest != PROXY_NONE)
-            check_timeout(p, p->config.timeout_ns / 2);
+        oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
         p->draining = 1;
     }
     int did = collect(p), puts = 0;
@@ -319,7 +322,7 @@ int proxy_step(struct proxy *p)
         }
     }
     if (!p->draining && p->oldest != PROXY_NONE)
-        check_timeout(p, p->config.timeout_ns);
+        oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns);
     return did;
 }
 

@@ -408,6 +408,26 @@ static void test_put_that_finds_no_room(void **state)
     bench_close(b);
 }
 
+/* A send queue that all peers share is full of puts to one that is gone: it is named, and not whose turn it is. */
+static void test_no_room_for_another_peer(void **state)
+{
+    struct bench *b = bench_open(0, 5000);
+    begin(b, 0, 3);
+    put(b, 0, 2, 10);
+    step(b, 1);
+    b->fabric.broken = -EAGAIN;
+    put(b, 0, 1, 11);
+    step(b, 3);
+    assert_int_equal(b->failures, 0);
+    b->time += 6000;
+    step(b, 1);
+    assert_true(b->failures > 0);
+    assert_int_equal(b->failure.producer, 2);
+    assert_int_equal(b->failure.flag, 10);
+    assert_int_equal(b->failure.status, -ETIMEDOUT);
+    bench_close(b);
+}
+
 static void test_job_that_failed_elsewhere(void **state)
 {
     struct bench *b = bench_open(0, 5000);
@@ -516,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_broken_fabric),
         cmocka_unit_test(test_put_that_never_completes),
         cmocka_unit_test(test_put_that_finds_no_room),
+        cmocka_unit_test(test_no_room_for_another_peer),
         cmocka_unit_test(test_job_that_failed_elsewhere),
         cmocka_unit_test(test_hanging_put_when_the_job_fails),
         cmocka_unit_test(test_garbled_commands),
