@@ -28,23 +28,6 @@ struct mk_cta {
     struct mk_track track;
 };
 
-PTX_FN uint64_t cta_load_flag(const uint64_t *p)
-{
-    uint64_t v;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-
-PTX_FN void cta_store_flag(uint64_t *p, uint64_t v)
-{
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-
-PTX_FN void cta_add_flag(uint64_t *p, uint64_t v)
-{
-    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
-}
-
 PTX_FN uint32_t cta_lane(const struct mk_cta *cta)
 {
     return threadIdx.x % cta->lanes;
@@ -117,7 +100,7 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
     uint64_t start = ptx_globaltimer(), checked = start;
     uint64_t seen;
     int shown = 0, ending = 0;
-    while ((seen = cta_load_flag(word)) < target) {
+    while ((seen = ptx_load_acquire(word)) < target) {
         uint64_t now = ptx_globaltimer();
         if (now - checked < 50000)
             continue;
@@ -144,7 +127,7 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
 {
     const uint64_t *word = cta_flag(cta->launch->heap, flag);
     int ending = 0;
-    if (cta_leads(cta) && (cta_load_flag(word) < target || cta->track.events))
+    if (cta_leads(cta) && (ptx_load_acquire(word) < target || cta->track.events))
         ending = cta_poll(cta, word, target, flag, cause);
     if (cta->lanes == 1)
         ptx_fence_async();
@@ -167,7 +150,7 @@ MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t cou
         struct mk_cta silent = *cta;
         silent.track.events = NULL;
         const uint64_t *word = cta_flag(cta->launch->heap, flag + lane);
-        if (lane < count && cta_load_flag(word) < target)
+        if (lane < count && ptx_load_acquire(word) < target)
             ending = cta_poll(&silent, word, target, flag + lane, cause);
         if (cta->launch->tracks) {
             uint64_t waited = ptx_globaltimer() - start;
@@ -331,7 +314,7 @@ MK_ROLE_CALL void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t fla
 {
     cta_settle(cta);
     if (cta_leads(cta))
-        cta_store_flag(cta_flag(cta->launch->peers[local], flag), value);
+        ptx_store_release(cta_flag(cta->launch->peers[local], flag), value);
     cta_record_signal(cta, local, flag);
 }
 
@@ -339,17 +322,8 @@ MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, 
 {
     cta_settle(cta);
     if (cta_leads(cta))
-        cta_add_flag(cta_flag(cta->launch->peers[local], flag), count);
+        ptx_add_release(cta_flag(cta->launch->peers[local], flag), count);
     cta_record_signal(cta, local, flag);
-}
-
-/* One 16-byte store into pinned host memory. PTX ISA 9.7.9.11: .b128 stores are single accesses. */
-PTX_FN void cta_store_command(struct mk_command *slot, struct mk_command c)
-{
-    asm volatile("{\n .reg .b128 command;\n mov.b128 command, {%1, %2};\n"
-                 " st.relaxed.sys.global.b128 [%0], command;\n}" ::"l"(slot),
-                 "l"(c.lo), "l"(c.hi)
-                 : "memory");
 }
 
 /* Waits for room in the ring. The word lies in host memory; it is read when the last value read leaves no room. */
@@ -371,7 +345,7 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
     uint64_t capacity = cta->launch->ring_capacity;
     command.lo = (command.lo & ~(uint64_t)1) | mk_ring_parity(capacity, cta->posted);
     uint64_t now = cta_time(cta);
-    cta_store_command(&ring->slots[cta->posted & (capacity - 1)], command);
+    ptx_store_16(&ring->slots[cta->posted & (capacity - 1)], command.lo, command.hi);
     cta_record(cta, MK_EV_COMMAND, MK_CAUSE_NONE, cta->posted, now, now);
     cta->posted++;
     return 0;

@@ -48,6 +48,39 @@ PTX_FN bool ptx_elect(void)
     return elected != 0;
 }
 
+/* ---- Flags and commands: ordered accesses to global memory, a peer's and the host's too
+ * ------------------------------------------------------------------------------------- */
+
+/* Acquire at system scope: what was written before the release that stored this value is visible after it (9.7.9.8). */
+PTX_FN uint64_t ptx_load_acquire(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+/* Release at system scope: what this thread has written before, and what it has acquired, is visible before the word is
+ * (9.7.9.11). */
+PTX_FN void ptx_store_release(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+/* The same as an atomic addition (9.7.13.6, red). */
+PTX_FN void ptx_add_release(uint64_t *p, uint64_t v)
+{
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+/* 16 bytes, 16-byte aligned, in one access: nobody sees half of them (9.7.9.11: .b128 stores are single accesses). Relaxed. */
+PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)
+{
+    asm volatile("{\n .reg .b128 both;\n mov.b128 both, {%1, %2};\n"
+                 " st.relaxed.sys.global.b128 [%0], both;\n}" ::"l"(dst),
+                 "l"(low), "l"(high)
+                 : "memory");
+}
+
 /* ---- Barriers and fences
  * -------------------------------------------------------------------------------------- */
 
