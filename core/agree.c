@@ -34,7 +34,10 @@ static int differs(const struct ballot *all, uint32_t world, const char *verb,
         char more[48] = "";
         if (others > 1)
             snprintf(more, sizeof more, " (and %u more ranks differ)", others - 1);
-        if (fields[i].opaque)
+        if (fields[i].kind == AGREE_GIVEN)
+            snprintf(error, error_size, all[odd].values[i] ? "rank %u has %s, which rank 0 has not%s" : "rank %u has no %s, which rank 0 has%s",
+                     odd, fields[i].name, more);
+        else if (fields[i].kind == AGREE_OPAQUE)
             snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name,
                      more);
         else

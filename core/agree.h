@@ -5,12 +5,18 @@
 
 #include "core/bootstrap.h"
 
-#define AGREE_FIELDS 40u
+#define AGREE_FIELDS 80u
+
+enum agree_kind {
+    AGREE_NUMBER,
+    AGREE_OPAQUE, /* a hash, or a word's number: say only that it differs */
+    AGREE_GIVEN,  /* 1 or 0: was it given? */
+};
 
 struct agree_field {
     const char *name;
     uint64_t value;
-    int opaque; /* a hash: say only that it differs */
+    enum agree_kind kind;
 };
 
 /* Every rank calls with the same `count` of fields (at most AGREE_FIELDS) and with what it came to on its

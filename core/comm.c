@@ -116,7 +116,13 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     return tuning_open(&comm->tuning, c->tuning, 0, comm->error, sizeof comm->error);
 }
 
-static int join(struct mk_comm *comm)
+/* What the ranks must be alike in: the caller's fields, then the configuration's. */
+struct alike {
+    const struct agree_field *fields;
+    uint32_t count;
+};
+
+static int join(struct mk_comm *comm, const struct alike *alike)
 {
     const struct mk_config *c = &comm->config;
     struct bootstrap_config b = {.rank = c->rank,
@@ -130,7 +136,7 @@ static int join(struct mk_comm *comm)
     if (result)
         return result;
     comm->stage = STAGE_JOINED;
-    const struct agree_field fields[] = {
+    const struct agree_field own[] = {
         {"executor", (uint64_t)c->exec, 0},
         {"nodes", c->nodes, 0},
         {"ranks per node", c->gpus, 0},
@@ -140,8 +146,14 @@ static int join(struct mk_comm *comm)
         {"timeout in ns", c->timeout_ns, 0},
         {"fabric", agree_hash(c->fabric), 1},
     };
-    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields,
-                   sizeof fields / sizeof *fields, 0, comm->error, sizeof comm->error);
+    struct agree_field fields[AGREE_FIELDS];
+    uint32_t count = alike->count < COMM_FIELDS ? alike->count : COMM_FIELDS;
+    _Static_assert(COMM_FIELDS + sizeof own / sizeof *own <= AGREE_FIELDS, "a ballot holds them all");
+    if (count)
+        memcpy(fields, alike->fields, count * sizeof *fields);
+    memcpy(fields + count, own, sizeof own);
+    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields, count + sizeof own / sizeof *own, 0,
+                   comm->error, sizeof comm->error);
     if (comm_failed(comm))
         comm_tell_failure(comm); /* what differs is known to all; a failure has a sentence of its own */
     return result;
@@ -170,8 +182,8 @@ static int open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec, cons
     return 0;
 }
 
-int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
-                   const struct mk_net_ops *net)
+static int open_alike(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
+                      const struct mk_net_ops *net, const struct alike *alike)
 {
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
@@ -184,8 +196,14 @@ int comm_open_with(struct mk_comm **out, const struct mk_config *config, const s
                            comm->config.exec == MK_EXEC_CUDA ? "cuda" : "host");
     if (!net && comm->topo.nodes > 1)
         return comm_refuse(comm, -ENODEV, "this build has no network, which %u nodes need", comm->topo.nodes);
-    result = join(comm);
+    result = join(comm, alike);
     return result ? result : open_parts(comm, exec, net);
+}
+
+int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
+                   const struct mk_net_ops *net)
+{
+    return open_alike(out, config, exec, net, &(struct alike){NULL, 0});
 }
 
 static const struct mk_exec_ops *choose_exec(const struct mk_config *config)
@@ -202,6 +220,11 @@ static const struct mk_exec_ops *choose_exec(const struct mk_config *config)
 int mk_comm_open(struct mk_comm **out, const struct mk_config *config)
 {
     return comm_open_with(out, config, choose_exec(config), &net_fabric);
+}
+
+int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count)
+{
+    return open_alike(out, config, choose_exec(config), &net_fabric, &(struct alike){fields, count});
 }
 
 void mk_comm_close(struct mk_comm *comm)

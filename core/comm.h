@@ -76,6 +76,13 @@ extern const struct mk_exec_ops exec_cuda; /* kernels/ */
 #endif
 extern const struct mk_net_ops net_fabric; /* backends/ */
 
+struct agree_field;
+
+/* mk_comm_open of ranks that must be alike in more than that: in `count` fields (at most COMM_FIELDS) of the caller's, which
+ * are compared first, so that a difference is told by its own name and not by what follows from it. */
+#define COMM_FIELDS 64u
+int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count);
+
 /* Opens with the given parts; mk_comm_open gives those of this build. */
 int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
                    const struct mk_net_ops *net);

@@ -239,7 +239,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     if (job->options.traced)
         config.trace_events = 1 << 16;
     b.gpu.launches = b.gpu.launches_most = (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;
-    int result = mk_comm_open(&b.gpu.comm, &config);
+    int result = run_open(&b.gpu.comm, &config, job);
     if (result)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));
     else

@@ -4,6 +4,7 @@
  *   run_options.c   the option tables and what they make of argv
  *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan
  *   run_rank.c      one rank: communicator, plan, launches, report
+ *   run_alike.c     were all ranks started with the same options?
  *   run_burst.c     launches back to back, timed, then checked
  *   run_data.c      the launch's operands, on host or GPU
  *   run_check.c     whether its results are right
@@ -118,6 +119,9 @@ int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 
 /* The communicator that a job asks for. */
 void run_configure(const struct run_job *job, struct mk_config *config);
+
+/* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that differs is named. */
+int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
 
 #define RUN_ARGUMENTS (MK_SPACES - 1)
 

@@ -226,7 +226,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
-    int result = mk_comm_open(&r.comm, &config);
+    int result = run_open(&r.comm, &config, job);
     if (!result)
         result = mk_plan_create(&r.plan, r.comm, &job->problem);
     if (result) {

@@ -169,7 +169,7 @@ static int measure_together(struct tune *t, const uint32_t *which, uint32_t coun
         config.listen_fd = t->listen_fd;
     }
     t->listen_fd = -1; /* the communicator's now */
-    int result = results ? mk_comm_open(&comm, &config) : -ENOMEM;
+    int result = results ? run_open(&comm, &config, t->job) : -ENOMEM;
     if (result)
         snprintf(t->error, t->error_size, "%s", mk_error(comm));
     else if ((result = agree_on_table(t, comm)))
