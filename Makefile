@@ -77,9 +77,9 @@ LIB_C   := $(filter-out backends/efa/%,$(LIB_C))
 NIC_C   := $(filter-out backends/softnic/efadv.c,$(NIC_C))
 endif
 ifneq ($(HAVE_CUDA),)
-LIB_CU  := $(wildcard kernels/*.cu)
-LIB_C   += $(wildcard kernels/*.c)
-CMD_CU  := $(wildcard experiments/*.cu)
+LIB_CU  := $(wildcard kernels/*.cu kernels/*/*.cu)
+LIB_C   += $(wildcard kernels/*.c kernels/*/*.c)
+CMD_CU  := $(wildcard experiments/*.cu experiments/*/*.cu)
 CUDA_CFLAGS := -DMK_HAVE_CUDA -isystem $(CUDA_HOME)/include
 # libcudart_static needs no CUDA library at start: the binary runs on machines without a GPU.
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
@@ -147,10 +147,11 @@ $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lncursesw
 
-# What the commands are made of, for their unit tests: a test takes from the archive what it calls.
+# What the commands are made of, for their unit tests: a test takes from the archive what it calls. (q: files of one name in
+# several folders are members of their own; r would let the last replace the others.)
 $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 	$(call say,AR  ,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar qcs $@ $^
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
@@ -232,7 +233,7 @@ $(BUILD)/fuzz/%.o: %.c
 # An archive, so that a fuzzer links what it calls and not the kernels' host side, which needs CUDA objects.
 $(BUILD)/fuzz/library.a: $(FUZZ_O)
 	$(call say,AR  ,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar qcs $@ $^
 
 $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/tests/fuzz_%.o $(BUILD)/fuzz/library.a
 	$(call say,LINK,$@)

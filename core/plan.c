@@ -1,6 +1,6 @@
 #include "core/command.h"
 #include "core/plan.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdio.h>

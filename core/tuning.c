@@ -1,6 +1,6 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME traced_ffn
-#include "sim/op_moe_ffn.c"
+#include "sim/ops/moe_ffn.c"
 #include "tests/helpers/unbroken_ops.h"
 
 /* One way over the network takes a third of what tiles take, about as on 2 x 8 H200 at 50 GB/s each (8192 tokens of 7168, each

@@ -9,7 +9,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_cta.h"
 #define SIM_OP_NAME broken_ag_gemm
-#include "sim/op_ag_gemm.c"
+#include "sim/ops/ag_gemm.c"
 #include "tests/helpers/unbroken_ops.h"
 
 #include "tests/helpers/world.h"

@@ -4,7 +4,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_ffn
-#include "sim/op_moe_ffn.c"
+#include "sim/ops/moe_ffn.c"
 #include "tests/helpers/unbroken_ops.h"
 
 static enum mutation {

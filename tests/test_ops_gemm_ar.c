@@ -5,7 +5,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_gemm_ar
-#include "sim/op_gemm_ar.c"
+#include "sim/ops/gemm_ar.c"
 #include "tests/helpers/unbroken_ops.h"
 
 static void test_orders(void **state)

@@ -5,7 +5,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_gemm_rs
-#include "sim/op_gemm_rs.c"
+#include "sim/ops/gemm_rs.c"
 #include "tests/helpers/unbroken_ops.h"
 
 static void test_orders(void **state)

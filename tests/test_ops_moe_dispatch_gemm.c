@@ -4,7 +4,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_moe
-#include "sim/op_moe_dispatch_gemm.c"
+#include "sim/ops/moe_dispatch_gemm.c"
 #include "tests/helpers/unbroken_ops.h"
 
 static void test_orders(void **state)

@@ -5,7 +5,7 @@
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
 #define SIM_OP_NAME broken_ring_attention
-#include "sim/op_ring_attention.c"
+#include "sim/ops/ring_attention.c"
 #include "tests/helpers/unbroken_ops.h"
 
 static void test_orders(void **state)

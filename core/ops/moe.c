@@ -1,6 +1,6 @@
 /* What the plans of both MoE operators share: which shapes they take, where tokens lie until they are with their experts. */
 #include "core/mkernel.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <stdio.h>
 

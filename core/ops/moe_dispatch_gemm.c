@@ -1,6 +1,6 @@
 /* The plan of MoE dispatch+GEMM: which shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 static int build(struct mk_plan *p, char *error, size_t size)
 {

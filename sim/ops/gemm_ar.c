@@ -1,58 +1,61 @@
-/* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op. SIM_OP_NAME
- * lets a test compile the same file over a broken copy of the CTA interface. */
+/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
+ * test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
 #endif
-#include "core/roles/gemm_rs.h"
+#include "core/roles/gemm_ar.h"
 #include "sim/exact.h"
-#include "sim/op_gemm_rs.h"
+#include "sim/ops/gemm_rs.h"
 
 #ifndef SIM_OP_NAME
-#define SIM_OP_NAME sim_op_gemm_rs
+#define SIM_OP_NAME sim_op_gemm_ar
 #endif
 
 static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_rs_inter_reduce(&plan->u.gemm_rs, cta);
+    return gemm_ar_inter_reduce(&plan->u.gemm_ar, cta);
+}
+
+static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+{
+    return gemm_ar_intra_comm(&plan->u.gemm_ar, cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    gemm_rs_tile(&plan->u.gemm_rs, t, out);
+    gemm_rs_tile(&plan->u.gemm_ar.rs, t, out);
 }
 
 static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(&plan->u.gemm_rs, cta, t, MK_TILE_PARTS);
+    gemm_rs_after(&plan->u.gemm_ar.rs, cta, t, MK_TILE_PARTS);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    sim_gemm_rs_operands(&plan->u.gemm_rs, plan->problem.b_transposed, t, epoch, out);
+    sim_gemm_rs_operands(&plan->u.gemm_ar.rs, plan->problem.b_transposed, t, epoch, out);
 }
 
 static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
 {
-    const struct gemm_rs_plan *p = &plan->u.gemm_rs;
+    const struct gemm_rs_plan *p = &plan->u.gemm_ar.rs;
     bytes[0] = (uint64_t)p->m * p->k * 2;
     bytes[1] = (uint64_t)p->k * p->n * 2;
-    bytes[2] = (uint64_t)p->shard_rows * p->n * 2;
+    bytes[2] = (uint64_t)p->m * p->n * 2;
 }
 
 static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
-    const struct gemm_rs_plan *p = &plan->u.gemm_rs;
-    return exact_judge(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
-                       arguments[2], reference, text, size);
+    return exact_judge(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text, size);
 }
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_REDUCE] = inter_reduce},
     .tile = tile,
     .after = after,
     .operands = operands,

@@ -1,7 +1,7 @@
 /* The plan of GEMM+ReduceScatter, which GEMM+AllReduce begins with: which shapes it takes, and where
  * everything lies. */
 #include "core/command.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* The plan of GEMM+AllReduce: that of GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <stdio.h>
 

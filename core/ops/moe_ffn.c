@@ -1,5 +1,5 @@
 /* The plan of the MoE feed-forward layer: which shapes it takes, and where everything lies. */
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* What the plans of all GEMM operators check in the same way. */
 #include "core/command.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The plan of ring attention: which shapes it takes, and where everything lies. */
 #include "core/command.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdio.h>

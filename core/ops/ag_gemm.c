@@ -1,6 +1,6 @@
 /* The plan of AllGather+GEMM: which shapes it takes, and where everything lies. */
 #include "core/command.h"
-#include "core/plan_ops.h"
+#include "core/ops/op.h"
 
 #include <stdio.h>
 
