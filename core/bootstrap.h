@@ -15,7 +15,7 @@ struct bootstrap;
 
 struct bootstrap_config {
     uint32_t rank, world;
-    char host[256]; /* of rank 0 */
+    char host[256]; /* of rank 0; bootstrap_listen says where that makes it listen */
     uint16_t port;  /* of rank 0; where listen_fd is given, for information */
     int listen_fd;  /* rank 0: an already listening socket, taken over; -1: bind `port` itself. Others: not
                        looked at */
@@ -33,7 +33,9 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
                    size_t error_size);
 
 /* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to come: at port *port, or at any
- * where that is 0; *port is then its port. The socket, the caller's, or -errno. */
+ * where that is 0; *port is then its port. It listens at the address that `host` is ("localhost" is 127.0.0.1), and on all addresses
+ * where that is a name, which may be another address elsewhere, or an address of no interface here. The socket, the caller's, or
+ * -errno. */
 int bootstrap_listen(const char *host, uint16_t *port);
 
 /* Gathers `bytes` from every rank, in rank order, into all (world * bytes, at most 4 GiB, else -EMSGSIZE).

@@ -15,12 +15,8 @@
 /* And how long it is left alone while the room is full: the silent go, so that ranks come in. */
 #define CROWDED_NS 250000000ull
 
-/* Where the job stays on this host, so does the door. A name is no proof of that: Debian gives a host's own
- * name the address 127.0.1.1. */
-static int stays_here(const char *host)
-{
-    return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
-}
+/* Of what a stranger has sent behind its greeting, this much is read before the connection is closed. */
+#define REST_BYTES 4096
 
 static int listen_on(const struct sockaddr *address, socklen_t size)
 {
@@ -38,19 +34,31 @@ static int listen_on(const struct sockaddr *address, socklen_t size)
     return fd;
 }
 
-static int bind_port(const struct bootstrap_config *c)
+static int listen_on_all(uint16_t port)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(c->port)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(c->port)};
-    int here = stays_here(c->host);
-    v4.sin_addr.s_addr = htonl(here ? INADDR_LOOPBACK : INADDR_ANY);
-    v6.sin6_addr = here ? in6addr_loopback : in6addr_any;
-    if (here && strcmp(c->host, "::1"))
-        return listen_on((struct sockaddr *)&v4, sizeof v4);
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_ANY)}};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
     int fd = listen_on((struct sockaddr *)&v6, sizeof v6);
     if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
         fd = listen_on((struct sockaddr *)&v4, sizeof v4);
     return fd;
+}
+
+/* An address is taken at its word: nobody reaches the port by another one. A name is not, for it may be another address here than
+ * elsewhere (Debian gives a host's own name 127.0.1.1); nor is an address that no interface here has, as behind a container's
+ * forwarded port. There the port is on all. */
+static int bind_port(const struct bootstrap_config *c)
+{
+    const char *host = !strcmp(c->host, "localhost") ? "127.0.0.1" : c->host;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *address;
+    char port[8];
+    snprintf(port, sizeof port, "%u", c->port);
+    if (getaddrinfo(host, port, &hints, &address))
+        return listen_on_all(c->port);
+    int fd = listen_on(address->ai_addr, address->ai_addrlen);
+    freeaddrinfo(address);
+    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? listen_on_all(c->port) : fd;
 }
 
 int bootstrap_listen(const char *host, uint16_t *port)
@@ -76,6 +84,7 @@ int door_open(struct door *d, const struct bootstrap_config *config, char *error
     memset(d, 0, sizeof *d);
     memcpy(d->token, config->token, sizeof d->token);
     d->timeout_ns = config->timeout_ns;
+    d->most = DOOR_STRANGERS;
     d->listener = config->listen_fd;
     if (d->listener >= 0) {
         fcntl(d->listener, F_SETFD, FD_CLOEXEC);
@@ -102,10 +111,15 @@ void door_close(struct door *d)
     d->listener = -1;
 }
 
+static int has_room(const struct door *d)
+{
+    return d->stranger_count < d->most && !d->crowded;
+}
+
 /* How long a silent stranger may stay. */
 static uint64_t patience(const struct door *d)
 {
-    uint64_t ns = d->stranger_count < DOOR_STRANGERS ? GREETING_NS : CROWDED_NS;
+    uint64_t ns = has_room(d) ? GREETING_NS : CROWDED_NS;
     return d->timeout_ns < ns ? d->timeout_ns : ns;
 }
 
@@ -114,7 +128,7 @@ uint32_t door_watch(const struct door *d, struct pollfd *fds, uint64_t *deadline
     uint32_t n = 0;
     if (d->listener < 0)
         return 0;
-    if (d->stranger_count < DOOR_STRANGERS)
+    if (has_room(d))
         fds[n++] = (struct pollfd){.fd = d->listener, .events = POLLIN};
     for (uint32_t i = 0; i < d->stranger_count; i++) {
         fds[n++] = (struct pollfd){.fd = d->strangers[i].fd, .events = POLLIN};
@@ -126,14 +140,31 @@ uint32_t door_watch(const struct door *d, struct pollfd *fds, uint64_t *deadline
 
 void door_refuse(struct peer *p, int error, const char *text)
 {
-    uint8_t payload[4 + WIRE_REFUSE_TEXT], rest[512];
+    uint8_t payload[4 + WIRE_REFUSE_TEXT], rest[REST_BYTES];
     size_t bytes = wire_put_refuse(payload, error < 0 ? -error : error, text);
     peer_say(p, WIRE_REFUSE, 0, 0, payload, bytes);
     shutdown(p->fd, SHUT_WR);
-    /* Bytes that nobody has read would turn the close into a reset. */
-    for (int i = 0; i < 64 && recv(p->fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
-        ;
+    /* Bytes that nobody has read would turn the close into a reset; who sends more than a greeting may have that. */
+    ssize_t unread = recv(p->fd, rest, sizeof rest, MSG_DONTWAIT);
+    (void)unread;
     peer_close(p);
+}
+
+char *door_strangers(const struct door *d, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    if (d->turned_away > 1)
+        used = (size_t)snprintf(text, size, " (%llu connections were turned away, the last from %s: %s",
+                                (unsigned long long)d->turned_away, d->address, d->reason);
+    else if (d->turned_away)
+        used = (size_t)snprintf(text, size, " (a connection from %s was turned away: %s", d->address, d->reason);
+    if (d->stranger_count && used < size)
+        used += (size_t)snprintf(text + used, size - used, "%s%u stand%s at the door, one from %s", used ? "; " : " (",
+                                 d->stranger_count, d->stranger_count > 1 ? "" : "s", d->strangers[0].address);
+    if (used && used + 1 < size)
+        memcpy(text + used, ")", 2);
+    return text;
 }
 
 /* Forgets a stranger whose connection went elsewhere or is closed. */
@@ -143,22 +174,40 @@ static void forget(struct door *d, uint32_t i)
     *p = d->strangers[--d->stranger_count];
     if (!p->first)
         p->last = &p->first; /* it pointed into the struct that moved */
+    d->crowded = 0;
+}
+
+static void remember(struct door *d, uint32_t i, const char *reason)
+{
+    snprintf(d->address, sizeof d->address, "%s", d->strangers[i].address);
+    snprintf(d->reason, sizeof d->reason, "%s", reason);
+    d->turned_away++;
 }
 
 static void turn_away(struct door *d, uint32_t i, int error, const char *text)
 {
-    snprintf(d->rumour, sizeof d->rumour, "a connection from %s was turned away: %s", d->strangers[i].address,
-             text);
+    remember(d, i, text);
     door_refuse(&d->strangers[i], error, text);
     forget(d, i);
 }
 
+void door_complete(struct door *d)
+{
+    while (d->stranger_count) /* a rank that has not greeted yet comes again, and hears that its seat is taken */
+        turn_away(d, 0, -EBUSY, "all ranks have joined");
+    d->most = DOOR_LATE;
+}
+
 static int let_in(struct door *d)
 {
-    while (d->stranger_count < DOOR_STRANGERS) {
+    for (uint32_t tries = 0; tries < DOOR_STRANGERS && has_room(d); tries++) {
         int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && d->stranger_count) {
+            d->crowded = 1; /* until a stranger has gone */
+            return 0;
+        }
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
                        errno == EBADF || errno == EINVAL || errno == ENOTSOCK))
             return -errno;
@@ -177,18 +226,16 @@ static int listen_to(struct door *d, uint32_t i, struct wire_hello *hello)
 {
     struct peer *p = &d->strangers[i];
     const char *why;
-    int result = peer_receive(p, &why);
+    int result = peer_receive_greeting(p, &why);
     if (result == 0 && peer_now() >= p->since + patience(d))
         turn_away(d, i, -EBUSY, "it did not greet in time");
     else if (result == -EPROTO)
         turn_away(d, i, -EPROTO, why);
     else if (result < 0) {
-        snprintf(d->rumour, sizeof d->rumour, "a connection from %s ended without a greeting", p->address);
+        remember(d, i, "it ended without a greeting");
         peer_close(p);
         forget(d, i);
-    } else if (result == 1 && p->in.header.kind != WIRE_HELLO)
-        turn_away(d, i, -EPROTO, "a frame that is no greeting");
-    else if (result == 1) {
+    } else if (result == 1) {
         wire_get_hello(p->in.payload, hello);
         if (wire_same_token(hello->token, d->token))
             return 1;

@@ -47,10 +47,10 @@ static int judge_missing(struct bootstrap *b, struct verdict *v)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", used ? ", " : "", r);
     if (missing > 8)
         snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
-    const char *rumour = b->door.rumour;
-    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s%s%s", missing,
-                 b->world, (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list, rumour[0] ? " (" : "",
-                 rumour, rumour[0] ? ")" : "");
+    char strangers[320];
+    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing, b->world,
+                 (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,
+                 door_strangers(&b->door, strangers, sizeof strangers));
 }
 
 /* Somebody with the token is here; may it come in? */
@@ -159,6 +159,8 @@ static int meet_at_door(struct bootstrap *b, const struct bootstrap_config *conf
     int result = v->error = door_open(&b->door, config, v->text, sizeof v->text);
     if (!result)
         result = gather_ranks(b, fds, deadline, v);
+    if (!result)
+        door_complete(&b->door);
     uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
         if (!result)

@@ -137,6 +137,24 @@ int peer_receive(struct peer *p, const char **why)
     }
 }
 
+int peer_receive_greeting(struct peer *p, const char **why)
+{
+    uint8_t buffer[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES];
+    size_t have = p->in.have + p->in.got, used;
+    ssize_t n;
+    *why = NULL;
+    do
+        n = recv(p->fd, buffer, sizeof buffer - have, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return n == 0 ? -ECONNRESET : errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+    int result = wire_feed(&p->in, buffer, (size_t)n, &used, why);
+    if (result < 0 || p->in.have < WIRE_HEADER_BYTES || p->in.header.kind == WIRE_HELLO)
+        return result;
+    *why = "a frame that is no greeting";
+    return -EPROTO;
+}
+
 void peer_close(struct peer *p)
 {
     if (p->fd >= 0)

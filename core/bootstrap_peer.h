@@ -54,6 +54,10 @@ int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t fr
  * the other end is gone; -EPROTO: garbled, with *why; other -errno: the socket's. */
 int peer_receive(struct peer *p, const char **why);
 
+/* The same for a stranger, who may send a greeting and nothing else: one read of no more than what is missing of it. What
+ * its header does not call a greeting of the right length is -EPROTO before any more is read. */
+int peer_receive_greeting(struct peer *p, const char **why);
+
 /* Closes the connection and frees what was queued; the kernel still delivers what was written. */
 void peer_close(struct peer *p);
 

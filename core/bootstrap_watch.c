@@ -202,7 +202,8 @@ static void serve_peer(struct bootstrap *b, uint32_t i)
     }
 }
 
-/* Late strangers, and ranks that came when all seats were taken. */
+/* Late strangers, and ranks that came when all seats were taken. Without the lock: after joining the door is the watcher's alone, and
+ * nobody waits for what strangers do. */
 static void serve_door(struct bootstrap *b)
 {
     struct peer arrived;
@@ -254,6 +255,7 @@ static void *watch_main(void *argument)
         pthread_mutex_unlock(&b->lock);
         int ms = deadline == UINT64_MAX ? -1 : deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
         poll(fds, n, ms);
+        serve_door(b);
         pthread_mutex_lock(&b->lock);
         uint64_t count;
         ssize_t woken = fds[0].revents ? read(b->wake_fd, &count, sizeof count) : 0;
@@ -261,7 +263,6 @@ static void *watch_main(void *argument)
         for (uint32_t k = 1; k < peers; k++)
             if (fds[k].revents && b->peers[who[k]].fd >= 0)
                 serve_peer(b, who[k]);
-        serve_door(b);
         if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
             b->final = 1;
             failure_settle(&b->failure);

@@ -1,11 +1,14 @@
 /* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends
  * nothing. */
 #define _GNU_SOURCE /* RTLD_NEXT */
-#include "core/bootstrap_wire.h"
+#include "core/bootstrap_peer.h"
 #include "tests/helpers/job.h"
 
 #include <dlfcn.h>
 #include <netdb.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <errno.h>
 #include <setjmp.h>
@@ -76,6 +79,31 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
         }
     wire_release(&p);
     return -code;
+}
+
+/* A process that is no rank either: it announces the longest message there is and sends zeros until nobody takes them, three
+ * times. Returns the megabytes that one connection has taken; 64 are too many to go on. */
+static int pour(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    static const uint8_t zeros[65536];
+    uint8_t header[WIRE_HEADER_BYTES];
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    uint64_t most = 0, enough = (uint64_t)64 << 20;
+    wire_put_header(header, WIRE_PART, 0, 1, WIRE_MAX_BYTES);
+    for (int i = 0; i < 3 && most < enough; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        uint64_t sent = 0;
+        struct timeval bound = {10, 0};
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) || send(fd, header, sizeof header, MSG_NOSIGNAL) < 0)
+            return -1;
+        for (ssize_t n; sent < enough && (n = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
+            sent += (uint64_t)n;
+        close(fd);
+        most = sent > most ? sent : most;
+    }
+    return (int)(most >> 20);
 }
 
 static size_t hello_bytes(uint8_t *out, const char *token, uint32_t rank, uint32_t world)
@@ -191,6 +219,153 @@ static void strangers_do_not_stop_the_job(void **state)
     ended(&j, 4, -EPROTO, "a frame that is no greeting");
     ended(&j, 5, -EPROTO, "a frame of impossible length");
     assert_true(j.reports[6].came);
+}
+
+/* Until somebody says that it is enough. */
+static int join_and_stay(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct bootstrap *b;
+    const int *enough = argument;
+    int result = bootstrap_join(&b, c, text, size), stay = !result;
+    while (stay && !result) {
+        int over = __atomic_load_n(enough, __ATOMIC_ACQUIRE), all[2] = {0, 0};
+        result = bootstrap_allgather(b, &over, all, sizeof over);
+        stay = !all[0] && !all[1];
+    }
+    bootstrap_leave(b);
+    return result;
+}
+
+/* Whoever shows no token fills no memory, neither before the ranks have joined nor afterwards. */
+static void strangers_who_pour_are_cut_off(void **state)
+{
+    struct job j;
+    int *enough = mmap(NULL, sizeof *enough, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(enough != MAP_FAILED);
+    job_init(&j, 2, LONG);
+    struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
+    job_start(&j, 0, &root, join_and_stay, enough);
+    for (uint32_t i = 2; i < 6; i++)
+        job_start(&j, i, &c, pour, NULL);
+    for (uint32_t i = 2; i < 6; i++)
+        job_wait(&j, i);
+    job_start(&j, 1, &c, join_and_stay, enough);
+    job_sleep(0.2); /* where rank 1 is late the first of these come before it, which is as good */
+    for (uint32_t i = 6; i < 10; i++)
+        job_start(&j, i, &c, pour, NULL);
+    for (uint32_t i = 6; i < 10; i++)
+        job_wait(&j, i);
+    __atomic_store_n(enough, 1, __ATOMIC_RELEASE);
+    job_finish(&j);
+    munmap(enough, sizeof *enough);
+    assert_int_equal(j.reports[0].result, 0);
+    assert_int_equal(j.reports[1].result, 0);
+    for (uint32_t i = 2; i < 10; i++) {
+        assert_true(j.reports[i].came);
+        assert_in_range(j.reports[i].result, 0, 32); /* megabytes: what the kernel's own buffers take */
+    }
+}
+
+/* What a stranger's turn costs: one read, no longer than a greeting, and nothing of what its header should not announce. */
+static void a_turn_reads_one_greeting_at_most(void **state)
+{
+    static const uint8_t zeros[8192];
+    uint8_t header[WIRE_HEADER_BYTES], hello[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES];
+    struct peer p;
+    const char *why;
+    int ends[2], left;
+    for (uint32_t kind = WIRE_HELLO; kind < WIRE_KINDS; kind++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        peer_init(&p, ends[0]);
+        uint64_t length = kind == WIRE_FAIL ? WIRE_FAILURE_BYTES : kind == WIRE_PART || kind == WIRE_RESULT ? WIRE_MAX_BYTES : 8;
+        wire_put_header(header, (enum wire_kind)kind, 0, 1, length);
+        assert_int_equal(write(ends[1], header, sizeof header), sizeof header);
+        assert_int_equal(write(ends[1], zeros, sizeof zeros), sizeof zeros);
+        assert_int_equal(peer_receive_greeting(&p, &why), -EPROTO);
+        assert_non_null(why);
+        assert_int_equal(ioctl(ends[0], FIONREAD, &left), 0);
+        assert_in_range(left, sizeof header + sizeof zeros - sizeof hello, sizeof header + sizeof zeros);
+        peer_close(&p);
+        close(ends[1]);
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    peer_init(&p, ends[0]);
+    hello_bytes(hello, "a token", 1, 2);
+    for (size_t i = 0; i < sizeof hello; i++) { /* in the smallest pieces */
+        assert_int_equal(peer_receive_greeting(&p, &why), 0);
+        assert_int_equal(write(ends[1], hello + i, 1), 1);
+    }
+    assert_int_equal(peer_receive_greeting(&p, &why), 1);
+    peer_close(&p);
+    close(ends[1]);
+}
+
+/* Where the port's strangers may have kept a rank out, the sentence says who they were. */
+static void strangers_are_named_beside_a_missing_rank(void **state)
+{
+    static const char request[] = "GET / HTTP/1.1\r\n\r\n";
+    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 2};
+    struct job j;
+    job_init(&j, 2, TIMEOUT);
+    struct bootstrap_config root = job_config(&j, 0);
+    job_start(&j, 0, &root, join, NULL);
+    for (uint32_t i = 2; i < 5; i++)
+        job_start(&j, i, &root, visit, &web);
+    for (uint32_t i = 2; i < 5; i++)
+        job_wait(&j, i);
+    job_start(&j, 5, &root, visit, &silent);
+    job_finish(&j);
+    ended(&j, 0, -ETIMEDOUT, "1 of 2 ranks did not join within 3.0 s: rank 1 (");
+    ended(&j, 0, -ETIMEDOUT, " connections were turned away, the last from 127.0.0.1: ");
+}
+
+static int join_with_few_files(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+{
+    struct rlimit few = {26, 26};
+    if (setrlimit(RLIMIT_NOFILE, &few))
+        return -1;
+    return join(c, text, size, NULL);
+}
+
+/* A crowd that takes every descriptor keeps the ranks waiting, not out. */
+static void strangers_do_not_take_the_last_descriptor(void **state)
+{
+    struct visitor silent = {"", 0, 40};
+    struct job j;
+    job_init(&j, 2, LONG);
+    struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
+    job_start(&j, 0, &root, join_with_few_files, NULL);
+    job_start(&j, 2, &c, visit, &silent);
+    job_sleep(0.2);
+    job_start(&j, 1, &c, join, NULL);
+    job_finish(&j);
+    ended(&j, 0, 0, "");
+    ended(&j, 1, 0, "");
+}
+
+/* An address is listened at, and no other; a name is no address. */
+static void the_port_is_where_the_ranks_were_told(void **state)
+{
+    static const struct {
+        const char *host;
+        uint32_t elsewhere; /* reached at 127.0.0.3 */
+        uint32_t address;
+    } places[] = {{"127.0.0.2", 0, 0x7f000002}, {"localhost", 0, INADDR_LOOPBACK}, {"127.0.0.1", 0, INADDR_LOOPBACK},
+                  {"rank0.invalid", 1, INADDR_LOOPBACK}, {"192.0.2.1", 1, INADDR_LOOPBACK}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint16_t port = 0;
+        int fd = bootstrap_listen(places[i].host, &port);
+        assert_true(fd >= 0);
+        for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+            struct sockaddr_in a = {.sin_family = AF_INET,
+                                    .sin_port = htons(port),
+                                    .sin_addr.s_addr = htonl(elsewhere ? 0x7f000003 : places[i].address)};
+            int knock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            assert_int_equal(connect(knock, (struct sockaddr *)&a, sizeof a) == 0, !elsewhere || places[i].elsewhere);
+            close(knock);
+        }
+        close(fd);
+    }
 }
 
 /* It knows the token, so what it does is the job's. Rank 3 never comes: the others stand in the door. */
@@ -373,6 +548,11 @@ int main(void)
         cmocka_unit_test(a_rank_that_comes_twice_ends_the_job),
         cmocka_unit_test(ranks_that_disagree_about_the_world_end_the_job),
         cmocka_unit_test(strangers_do_not_stop_the_job),
+        cmocka_unit_test(strangers_who_pour_are_cut_off),
+        cmocka_unit_test(a_turn_reads_one_greeting_at_most),
+        cmocka_unit_test(strangers_are_named_beside_a_missing_rank),
+        cmocka_unit_test(strangers_do_not_take_the_last_descriptor),
+        cmocka_unit_test(the_port_is_where_the_ranks_were_told),
         cmocka_unit_test(garbage_after_the_token_ends_the_job),
         cmocka_unit_test(another_version_is_told_so),
         cmocka_unit_test(two_jobs_at_one_port),
