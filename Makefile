@@ -52,7 +52,7 @@ HAVE_GPU      := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 # What no build goes without. demo and test install it first, and make again.
 MISSING := $(if $(HAVE_OPENBLAS),,libopenblas-dev) $(if $(HAVE_SQLITE),,libsqlite3-dev) $(if $(HAVE_NCURSES),,libncurses-dev)
 ifneq ($(strip $(MISSING)),)
-ifneq ($(filter-out demo test test-rxe help clean found format,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out demo test test-rxe help clean found format format-check format-version,$(or $(MAKECMDGOALS),all)),)
 $(error missing: $(strip $(MISSING)) (Debian's names); `make demo` installs what is missing)
 endif
 endif
@@ -97,7 +97,7 @@ FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $
 RXE_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/test_rxe_one.sh $(BUILD)/tests/test_rxe.sh)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures format install clean FORCE
+.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix format format-check format-version install clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -205,8 +205,27 @@ bench-gpu: all $(GPU_TESTS) ## the same, then the tables of docs/FIGURES.md: GEM
 figures: all ## reprint the figures of docs/FIGURES.md that need no GPU
 	@sh experiments/figures.sh $(BUILD)
 
-format: ## clang-format over the tree
-	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+matrix: ## the tests built by gcc and clang, with and without CUDA, then under the sanitizers: an hour on two cores
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/gcc CC=gcc check
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=$(CLANG) check
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/gcc-no-cuda CC=gcc CUDA_HOME= NVCC= FUZZERS= check
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang-no-cuda CC=$(CLANG) CUDA_HOME= NVCC= FUZZERS= check
+	@$(MAKE) --no-print-directory asan tsan
+
+# Versions of clang-format disagree about white space: one is pinned, Debian 12's.
+FORMAT_VERSION := 14
+CLANG_FORMAT ?= $(or $(shell command -v clang-format-$(FORMAT_VERSION)),clang-format)
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+
+format-version:
+	@$(CLANG_FORMAT) --version 2>&1 | grep -q 'version $(FORMAT_VERSION)\.' || { \
+		echo "format: $(CLANG_FORMAT) is not clang-format $(FORMAT_VERSION); install clang-format-$(FORMAT_VERSION)" >&2; exit 3; }
+
+format: format-version ## clang-format over the tree
+	@$(CLANG_FORMAT) -i $(SOURCES)
+
+format-check: format-version ## which lines `make format` would change
+	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
 install: all ## the command, the libraries and the headers: PREFIX=/usr/local; programs say -I$(PREFIX)/include/mkernel
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel

@@ -12,8 +12,8 @@
 static const char *const session[] = {
     "Z Z Z\nPageDown*4 PageUp*4\n+*14\nL*3\n-*14\nZ\n",
     "Down*3\n+*3 Right*9 + L + L + H + + + + + +\n0\n",
-    "/\ntype wait network >20us\nEnter n n N N\n/\ntype tile 99999999\nEnter n\n/\ntype copy chunk 3 epoch "
-    "2\nEnter n n\n",
+    ("/\ntype wait network >20us\nEnter n n N N\n/\ntype tile 99999999\nEnter n\n"
+     "/\ntype copy chunk 3 epoch 2\nEnter n n\n"),
     "w w w Enter Enter Enter Enter Backspace*4\nW\n",
     "g 1 2 3 4 5 6 7\n2 Down*4 3 Down*4 4 Down*4 6\nRight*5 e e E\n",
     "1 [\nL\n]\nf Escape 0\n",

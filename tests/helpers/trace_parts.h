@@ -147,6 +147,7 @@ __attribute__((unused)) static int parts_clean(void **state)
     do {                                                                                                     \
         char error_[512] = "";                                                                               \
         const struct trace_run run_ = {.executor = "host"};                                                  \
+        (db) = NULL;                                                                                         \
         if (store_parts((p)->part, PARTS_RANKS, &run_, parts_path("t.db"), error_, sizeof error_) ||         \
             trace_open(&(db), parts_path("t.db"), error_, sizeof error_))                                    \
             fail_msg("%s", error_);                                                                          \
