@@ -145,9 +145,9 @@ static void find_token(struct reading *r, struct launcher *l)
     else if (token)
         snprintf(l->token, sizeof l->token, "%s", token);
     else
-        snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                 (unsigned long long)job_hash(r, l, 0xcbf29ce484222325ull),
-                 (unsigned long long)job_hash(r, l, 0x2545f4914f6cdd1dull));
+        l->guessable = snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
+                                (unsigned long long)job_hash(r, l, 0xcbf29ce484222325ull),
+                                (unsigned long long)job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 
 /* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them so. */

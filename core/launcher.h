@@ -25,6 +25,7 @@ struct launcher {
     char host[256]; /* of rank 0 */
     uint16_t port;
     char token[64];
+    int guessable; /* the token was made from ids: whoever knows them, or tries, has it */
 };
 
 /* Reads `environment` ("NAME=VALUE" strings, ended by NULL: environ). Returns 1 and fills *out under a

@@ -180,9 +180,20 @@ static int identify(const struct spawn_identity *spawned, int is_spawned, struct
     me->local_world = l.local_world;
     me->port = l.port;
     me->launcher = l.name;
+    me->guessable = l.guessable;
     memcpy(me->host, l.host, sizeof me->host);
     memcpy(me->token, l.token, sizeof me->token);
     return 1;
+}
+
+/* Once a job: rank 0 says it. */
+static void warn_of_token(const struct run_identity *me, const char *mode)
+{
+    if (!me->rank && me->guessable)
+        fprintf(stderr,
+                "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made from ids that others may guess; "
+                "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, before %s keeps them out\n",
+                mode, me->launcher, me->port, me->launcher);
 }
 
 static int run_op(int argc, char **argv, enum run_mode mode)
@@ -214,6 +225,7 @@ static int run_op(int argc, char **argv, enum run_mode mode)
     }
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
+    warn_of_token(&me, name);
     share_cores(me.local_world);
     signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */
     int status = run_rank(&job, sentence, sizeof sentence);

@@ -65,6 +65,7 @@ struct run_identity {
     uint16_t port;
     int listen_fd;
     char token[64];
+    int guessable;        /* the token was made from ids that others may know */
     const char *launcher; /* "torchrun"; NULL: started by `mkernel run` itself */
 };
 

@@ -21,14 +21,18 @@ struct where {
     int64_t result; /* 0 or -errno of the rank's own part */
 };
 
+/* Its size stays as it is: who shrinks a file under its mapping makes a SIGBUS of the next access. Only a memfd can have these. */
+#define HEAP_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 static int make_own(struct mk_comm *comm, struct where *mine)
 {
     struct mk_heap *heap = &comm->heap;
     mine->pid = getpid();
     mine->bytes = heap->bytes;
-    mine->fd = memfd_create("mkernel heap", MFD_CLOEXEC);
+    mine->fd = memfd_create("mkernel heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     struct stat st;
-    if (mine->fd < 0 || ftruncate((int)mine->fd, (off_t)heap->bytes) || fstat((int)mine->fd, &st))
+    if (mine->fd < 0 || ftruncate((int)mine->fd, (off_t)heap->bytes) ||
+        fcntl((int)mine->fd, F_ADD_SEALS, HEAP_SEALS) || fstat((int)mine->fd, &st))
         return -errno;
     mine->inode = st.st_ino;
     void *base = mmap(NULL, heap->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)mine->fd, 0);
@@ -38,23 +42,36 @@ static int make_own(struct mk_comm *comm, struct where *mine)
     return 0;
 }
 
+/* The token keeps jobs apart; where it can be guessed, what a rank says of itself is a stranger's word. So nothing is opened, which
+ * could do more than open it, before it is known to be a file of this user, and nothing is mapped but a heap. 0 or -errno. */
+static int check_peer(const struct where *peer, const struct stat *st)
+{
+    if (st->st_ino != peer->inode || (uint64_t)st->st_size != peer->bytes)
+        return -ENXIO; /* another process has that number here */
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid() ? 0 : -EPERM;
+}
+
 static int map_peer(struct mk_comm *comm, uint32_t rank, const struct where *peer)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)peer->pid, (long long)peer->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
+    int place = open(path, O_PATH | O_CLOEXEC), fd = -1;
+    if (place < 0)
         return -errno;
     struct stat st;
-    int result = 0;
     void *base = MAP_FAILED;
-    if (fstat(fd, &st))
+    int result = fstat(place, &st) ? -errno : check_peer(peer, &st);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", place);
+    if (!result && (fd = open(path, O_RDWR | O_CLOEXEC)) < 0)
         result = -errno;
-    else if (st.st_ino != peer->inode || (uint64_t)st.st_size != peer->bytes)
-        result = -ENXIO; /* another process has that number here */
-    else if ((base = mmap(NULL, peer->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+    close(place);
+    int seals = fd < 0 ? 0 : fcntl(fd, F_GET_SEALS);
+    if (!result && (seals < 0 || (seals & HEAP_SEALS) != HEAP_SEALS))
+        result = -EPERM;
+    if (!result && (base = mmap(NULL, peer->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
         result = -errno;
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     if (!result)
         comm->heap.peers[mk_local_of(&comm->topo, rank)] = base;
     return result;

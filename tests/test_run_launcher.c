@@ -66,6 +66,7 @@ static void test_torchrun(void **state)
     for (int i = 0; i < WORLD; i++)
         start_torchrun(i, i, port, "", "secret");
     expect_all_right();
+    assert_int_equal(command_lines(ranks[0].err_text), 1); /* no warning of a token */
     assert_non_null(strstr(ranks[0].out_text, "1 node of 4"));
 }
 
@@ -93,6 +94,25 @@ static void test_mpirun(void **state)
                       NULL);
     }
     expect_all_right();
+}
+
+/* A token that others may guess is told once, on rank 0, with what to do. */
+static void test_no_secret(void **state)
+{
+    int port = free_port();
+    for (int i = 0; i < WORLD; i++) {
+        char text[3][64];
+        snprintf(text[0], 64, "SLURM_PROCID=%d", i);
+        snprintf(text[1], 64, "SLURM_LOCALID=%d", i);
+        snprintf(text[2], 64, "MKERNEL_PORT=%d", port);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4", "SLURM_NODEID=0",
+                      "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7",
+                      "SLURM_STEP_ID=0", NULL);
+    }
+    expect_all_right();
+    assert_int_equal(command_lines(ranks[0].err_text), 2);
+    assert_non_null(strstr(ranks[0].err_text, "warning: srun gives the job no secret"));
+    assert_non_null(strstr(ranks[0].err_text, "export MKERNEL_TOKEN="));
 }
 
 static void test_srun(void **state)
@@ -153,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torchrun),       cmocka_unit_test(test_emulated_nodes),
         cmocka_unit_test(test_mpirun),         cmocka_unit_test(test_srun),
+        cmocka_unit_test(test_no_secret),
         cmocka_unit_test(test_missing_rank),   cmocka_unit_test(test_wrong_token),
         cmocka_unit_test(test_duplicate_rank), cmocka_unit_test(test_wrong_topology),
     };
