@@ -4,9 +4,11 @@
 #include "experiments/options.h"
 #include "experiments/output_file.h"
 #include "experiments/trace_cli.h"
+#include "experiments/trace_output.h"
 #include "tracer/generate.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,7 +214,7 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         snprintf(error, size, "--out %s is the trace itself", a->out);
         return refuse("export", error);
     }
-    if (output_check("--out", a->out, OUTPUT_WRITTEN, error, size) || trace_open(&db, f->words[0], error, size))
+    if (trace_output_check(a->out, error, size) || trace_open(&db, f->words[0], error, size))
         return refuse("export", error);
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
     if (what.rank >= ranks) {
@@ -220,20 +222,12 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         sqlite3_close(db);
         return refuse("export", error);
     }
-    FILE *out = a->out ? output_open(a->out) : stdout;
-    if (!out) {
-        snprintf(error, size, "cannot write '%s': %s", a->out, strerror(errno));
-        sqlite3_close(db);
-        return fail("export", error);
+    struct trace_output o;
+    int rc = trace_output_open(&o, a->out, 0, error, size);
+    if (!rc) {
+        trace_export_chrome(db, &what, o.out);
+        rc = trace_output_close(&o, check_damage(error, size), error, size);
     }
-    int rc = trace_export_chrome(db, &what, out, error, size);
-    int closed = output_close(out, a->out);
-    if (closed && !rc) {
-        snprintf(error, size, "cannot write %s: %s", a->out ? a->out : "the export", strerror(-closed));
-        rc = closed;
-    }
-    if (!rc && (rc = check_damage(error, size)))
-        output_discard(a->out);
     sqlite3_close(db);
     return rc ? fail("export", error) : STATUS_DONE;
 }
@@ -306,7 +300,7 @@ static int run_plot(struct asked *a, struct options_found *f, char *error, size_
     const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
     if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
         return refuse("plot", "--out must end in .png or .svg");
-    if ((!a->script && output_check("--out", out, OUTPUT_WRITTEN, error, size)) || trace_open(&db, f->words[0], error, size))
+    if ((!a->script && trace_output_check(out, error, size)) || trace_open(&db, f->words[0], error, size))
         return refuse("plot", error);
     int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
                        : trace_plot(db, a->kind, a->launch, out, error, size);
@@ -370,6 +364,7 @@ int command_trace(int argc, char **argv)
     const char *names[COMMANDS];
     char error[512] = "";
     trace_watch_damage();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         print_help();
         return STATUS_DONE;

@@ -16,16 +16,16 @@ struct trace_export {
     uint64_t from, to; /* to: UINT64_MAX for the end */
     int64_t rank;      /* -1: all */
 };
-/* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open). -EIO where
- * `out` fails. */
-int trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out, char *error,
-                        size_t error_size);
+/* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open). Ends early where `out` fails,
+ * which the caller asks it (ferror). */
+void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out);
 
 enum trace_plot_kind { TRACE_PLOT_TIMELINE, TRACE_PLOT_OVERLAP };
-/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ENOENT: no gnuplot; -EIO: it failed. */
+/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ERANGE: there is no such launch; -ENOENT: no gnuplot; -EIO: it
+ * failed, or the picture could not be written: then what was at `path` is as it was. */
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, char *error,
                size_t error_size);
-/* The gnuplot script that trace_plot runs: for tests and for who wants to change the picture. */
+/* The gnuplot script that draws into `path`: for tests and for who wants to change the picture. */
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
                       char *error, size_t error_size);
 

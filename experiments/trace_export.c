@@ -3,7 +3,6 @@
  * Event Format", the document of chrome://tracing; ui.perfetto.dev reads the same. Times there are us. */
 #include "experiments/trace_cli.h"
 
-#include <errno.h>
 #include <string.h>
 
 static void put_string(FILE *out, const char *text)
@@ -209,7 +208,7 @@ static void write_counters(struct writer *w, sqlite3 *db, const struct trace_exp
     sqlite3_finalize(q);
 }
 
-int trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out, char *error, size_t size)
+void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out)
 {
     struct writer w = {out, 0};
     fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{", out);
@@ -232,9 +231,4 @@ int trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out,
     write_arrows(&w, db, what);
     write_counters(&w, db, what);
     fputs("\n]}\n", out);
-    if (fflush(out) != 0 || ferror(out)) {
-        snprintf(error, size, "cannot write the export: %s", strerror(errno ? errno : EIO));
-        return -EIO;
-    }
-    return 0;
 }

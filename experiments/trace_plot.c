@@ -1,11 +1,16 @@
 /* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and changed. */
+#define _GNU_SOURCE
 #include "experiments/trace_cli.h"
+#include "experiments/trace_output.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,13 +40,16 @@ static void put_quoted(FILE *out, const char *text)
     fputc('\'', out);
 }
 
-static void head(FILE *out, sqlite3 *db, const char *path, const char *title, int height)
+static int is_svg(const char *path)
 {
     const char *dot = strrchr(path, '.');
-    int svg = dot && !strcasecmp(dot, ".svg");
-    fprintf(out, "set terminal %s size 1200,%d%s\nset output ", svg ? "svg" : "pngcairo", height,
-            svg ? " background '#ffffff'" : "");
-    put_quoted(out, path);
+    return dot && !strcasecmp(dot, ".svg");
+}
+
+static void head(FILE *out, sqlite3 *db, const char *path, const char *title, int height)
+{
+    int svg = is_svg(path);
+    fprintf(out, "set terminal %s size 1200,%d%s", svg ? "svg" : "pngcairo", height, svg ? " background '#ffffff'" : "");
     sqlite3_stmt *q = trace_query(
         db,
         "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || ' x ' || gpus || ' ranks' FROM run",
@@ -226,9 +234,15 @@ static int overlap(sqlite3 *db, uint64_t launch, const char *path, FILE *out)
     return 0;
 }
 
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
-                      char *error, size_t size)
+/* `named`: the picture goes to `path`; else to gnuplot's standard output, and `path` says its form. */
+static int write_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, int named, FILE *out,
+                        char *error, size_t size)
 {
+    if (named) {
+        fputs("set output ", out);
+        put_quoted(out, path);
+        fputc('\n', out);
+    }
     int rc = kind == TRACE_PLOT_OVERLAP ? overlap(db, launch, path, out) : timeline(db, launch, path, out);
     if (trace_damage()) {
         snprintf(error, size, "the trace is damaged: %s", trace_damage());
@@ -244,41 +258,93 @@ int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, c
     return rc;
 }
 
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
+                      char *error, size_t size)
+{
+    return write_script(db, kind, launch, path, 1, out, error, size);
+}
+
+enum { END = 12 };
+
+/* The last bytes of what comes in pieces. */
+static void keep_end(char end[END], const char *piece, size_t n)
+{
+    size_t new = n < END ? n : END;
+    memmove(end, end + new, END - new);
+    memcpy(end + END - new, piece + n - new, new);
+}
+
+/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing tag. */
+static int is_whole(const char end[END], const char *path)
+{
+    if (is_svg(path))
+        return memmem(end, END, "</svg>", 6) != NULL;
+    return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
+}
+
+/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or -errno with a sentence. */
+static int run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
+{
+    int picture[2], status = 0, rc = 0;
+    char name[32], piece[65536], end[END] = "";
+    snprintf(name, sizeof name, "/dev/fd/%d", script);
+    pid_t child = pipe2(picture, O_CLOEXEC) ? -1 : fork();
+    if (child == 0) {
+        int null = open("/dev/null", O_RDWR); /* its complaints are many lines */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(null, 0) < 0 || dup2(picture[1], 1) < 0 || dup2(null, 2) < 0)
+            _exit(126);
+        execlp("gnuplot", "gnuplot", name, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0) {
+        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
+        return -EIO;
+    }
+    close(picture[1]);
+    for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
+        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out)) {
+            rc = -errno;
+            snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
+        }
+        keep_end(end, piece, (size_t)n);
+    }
+    close(picture[0]);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc)
+        return rc;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
+        rc = -ENOENT;
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !is_whole(end, path)) {
+        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told", path);
+        rc = -EIO;
+    }
+    return rc;
+}
+
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, char *error,
                size_t size)
 {
-    char name[] = "/tmp/mkernel-plot.XXXXXX";
-    int fd = mkstemp(name), status = 0;
-    FILE *script = fd >= 0 ? fdopen(fd, "w") : NULL;
+    struct trace_output o;
+    int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
+    FILE *script = fd < 0 ? NULL : fdopen(fd, "w");
     if (!script) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
         if (fd >= 0)
             close(fd);
         return -EIO;
     }
-    int rc = trace_plot_script(db, kind, launch, path, script, error, size);
-    if (fclose(script) != 0 && !rc) {
+    int rc = write_script(db, kind, launch, path, 0, script, error, size);
+    if (!rc && (fflush(script) || ferror(script))) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
         rc = -EIO;
     }
-    pid_t child = rc ? -1 : fork();
-    if (child == 0) {
-        int null = open("/dev/null", O_WRONLY); /* its complaints are many lines */
-        if (null >= 0)
-            dup2(null, STDERR_FILENO);
-        execlp("gnuplot", "gnuplot", name, (char *)NULL);
-        _exit(127);
+    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
+        rc = run_gnuplot(fd, o.out, path, error, size);
+        rc = trace_output_close(&o, rc, error, size);
     }
-    if (!rc && (child < 0 || waitpid(child, &status, 0) != child)) {
-        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
-        rc = -EIO;
-    } else if (!rc && WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
-        rc = -ENOENT;
-    } else if (!rc && (!WIFEXITED(status) || WEXITSTATUS(status))) {
-        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told", path);
-        rc = -EIO;
-    }
-    unlink(name);
+    fclose(script);
     return rc;
 }

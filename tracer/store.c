@@ -97,8 +97,7 @@ static int write_temporary(const struct trace_data *d, const char *temporary, ch
 static char unfinished[4096];
 static int is_unfinished;
 
-/* NULL: none. */
-static void set_unfinished(const char *temporary)
+void trace_set_unfinished(const char *temporary)
 {
     __atomic_store_n(&is_unfinished, 0, __ATOMIC_SEQ_CST);
     if (!temporary || strlen(temporary) >= sizeof unfinished)
@@ -127,7 +126,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     }
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
     unlink(temporary); /* of a process that had this id and was killed */
-    set_unfinished(temporary);
+    trace_set_unfinished(temporary);
     int rc = write_temporary(d, temporary, error, size);
     if (!rc && rename(temporary, path) != 0) {
         rc = -errno;
@@ -135,7 +134,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     }
     if (rc)
         unlink(temporary);
-    set_unfinished(NULL);
+    trace_set_unfinished(NULL);
     free(temporary);
     return rc;
 }

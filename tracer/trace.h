@@ -59,9 +59,11 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t error_size);
 
-/* The temporary file that this process is writing a trace to, NULL where it writes none: whoever ends the process early
- * removes it. One store at a time is told of. May be called in a signal handler. */
+/* The temporary file that this process is writing a trace to, or an export or a picture of one, NULL where it writes none: whoever
+ * ends the process early removes it. One file at a time is told of. trace_unfinished may be called in a signal handler;
+ * trace_set_unfinished is for who writes the file (NULL: none), before it is made and after it has its name. */
 const char *trace_unfinished(void);
+void trace_set_unfinished(const char *temporary);
 
 /* The same for ranks that live in one process and on one clock (the deterministic executor, the simulator):
  * `comms` in rank order, all idle. Uses no bootstrap. Returns as trace_collect does. */

@@ -1,0 +1,256 @@
+/* An export or a picture of a trace is there whole or not at all: whatever ends the writing of it early (a signal, a limit, a full
+ * disk, a drawing program that fails), the file that had the name before is as it was, nothing else is left, and the exit
+ * status says so. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "tests/helpers/folder.h"
+
+static struct command_run r;
+
+static const char *at(const char *format)
+{
+    static char line[8][2048];
+    static int turn;
+    snprintf(line[turn = (turn + 1) % 8], sizeof *line, format, folder, folder, folder, folder);
+    return line[turn];
+}
+
+static void run(const char *line)
+{
+    command_start(&r, line, NULL);
+    command_finish(&r, 120);
+}
+
+/* In a shell, where $M is mkernel and a gnuplot of the test's own is the first. */
+static void in_shell(const char *script)
+{
+    char mkernel[1024], line[4096];
+    command_path(mkernel, sizeof mkernel);
+    snprintf(line, sizeof line, "M=%s; PATH=%s/bin:$PATH; cd %s || exit 99; %s", mkernel, folder, folder,
+             script);
+    command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(at(name), "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Whether a file holds exactly this. */
+static int holds(const char *name, const char *text)
+{
+    char got[64] = "";
+    FILE *f = fopen(at(name), "r");
+    assert_non_null(f);
+    size_t n = fread(got, 1, sizeof got - 1, f);
+    fclose(f);
+    return n == strlen(text) && !memcmp(got, text, n);
+}
+
+/* Files with `part` in their names, of at least so many bytes. */
+static int files_with(const char *part, off_t bytes)
+{
+    int count = 0;
+    struct stat s;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));)
+        count += strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
+    closedir(d);
+    return count;
+}
+
+static void assert_kept(const char *what)
+{
+    if (!holds("%s/old", "what was there"))
+        fail_msg("%s: the file that was there is not as it was", what);
+    if (files_with(".partial", 0))
+        fail_msg("%s: a half is left", what);
+}
+
+/* Stops it while it writes. 0 where it was done before. */
+static int stop_while_writing(const char *line)
+{
+    int state = 0;
+    put("%s/old", "what was there");
+    command_start(&r, line, NULL);
+    for (int i = 0; i < 6000; i++) { /* at most 60 s */
+        usleep(10000);
+        if (waitpid(r.pid, &state, WNOHANG) == r.pid)
+            return 0;
+        if (!files_with(".partial", 1))
+            continue;
+        kill(r.pid, SIGSTOP);
+        assert_int_equal(waitpid(r.pid, &state, WUNTRACED), r.pid);
+        return WIFSTOPPED(state) && files_with(".partial", 1);
+    }
+    return 0;
+}
+
+static void end_while_writing(const char *line, int number)
+{
+    for (int i = 0; !stop_while_writing(line); i++)
+        if (i == 4)
+            fail_msg("mkernel %s: nothing is written beside the old file", line);
+    kill(r.pid, number);
+    kill(r.pid, SIGCONT);
+    command_finish(&r, 60);
+    assert_int_equal(r.signal, number);
+    assert_kept(line);
+}
+
+static void test_signal(void **state)
+{
+    end_while_writing(at("trace export %s/big.db --out %s/old"), SIGINT);
+    end_while_writing(at("trace export %s/big.db --out %s/old"), SIGTERM);
+}
+
+/* Its gnuplot draws for ever; it ends with it. */
+static void test_signal_while_drawing(void **state)
+{
+    int status = 0;
+    pid_t drawing[4];
+    put("%s/old", "what was there");
+    put("%s/bin/gnuplot", "#!/bin/sh\necho drawing\nexec sleep 1000\n");
+    in_shell("ln -sf old old.png; exec $M trace plot small.db --out old.png");
+    for (int i = 0; i < 6000; i++) {
+        if (files_with(".partial", 0) && command_children(r.pid, drawing, 4) == 1)
+            break;
+        usleep(10000);
+        assert_int_not_equal(i, 5999);
+    }
+    kill(r.pid, SIGINT);
+    command_finish(&r, 60);
+    assert_int_equal(r.signal, SIGINT);
+    assert_kept("trace plot");
+    for (int i = 0; kill(drawing[0], 0) == 0; i++) { /* it is nobody's child now, and may lie there dead */
+        char text[256] = "", path[64];
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)drawing[0]);
+        FILE *f = fopen(path, "r");
+        if (f && (!fgets(text, sizeof text, f) || strstr(text, ") Z")))
+            status = 1;
+        if (f)
+            fclose(f);
+        if (status)
+            break;
+        usleep(10000);
+        assert_int_not_equal(i, 5999);
+    }
+}
+
+static void expect_failed(const char *script, const char *says)
+{
+    put("%s/old", "what was there");
+    in_shell(script);
+    command_finish(&r, 120);
+    if (r.status != 3 || !strstr(r.err_text, says) || command_lines(r.err_text) != 1)
+        fail_msg("%s: status %d, \"%s\" is not one sentence with \"%s\"", script, r.status, r.err_text, says);
+    assert_kept(script);
+}
+
+/* Half of it finds room. (dash counts blocks of 512 bytes, bash of 1024.) */
+static void test_limit(void **state)
+{
+    put("%s/bin/gnuplot",
+        "#!/bin/sh\nhead -c 20000000 /dev/zero\nprintf '\\0\\0\\0\\0IEND\\256\\102\\140\\202'\n");
+    expect_failed("ulimit -f 64; exec $M trace export small.db --out old", "File too large");
+    expect_failed("ln -sf old old.png; ulimit -f 16000; exec $M trace plot small.db --out old.png",
+                  "File too large");
+}
+
+/* A disk of 64 KiB, where this user may make one. */
+static void test_full_disk(void **state)
+{
+    put("%s/bin/gnuplot",
+        "#!/bin/sh\nhead -c 20000000 /dev/zero\nprintf '\\0\\0\\0\\0IEND\\256\\102\\140\\202'\n");
+    in_shell("mkdir disk && unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk'");
+    command_finish(&r, 60);
+    if (r.status) {
+        print_message("skipped: a file system cannot be mounted here\n");
+        skip();
+    }
+    expect_failed(
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept >disk/x.json; $0 trace "
+        "export small.db"
+        " --out disk/x.json; s=$?; [ \"$(ls disk) $(cat disk/x.json)\" = \"x.json kept\" ] && exit $s' $M",
+        "No space left on device");
+    expect_failed(
+        "exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept >disk/x.png; $0 trace plot "
+        "small.db"
+        " --out disk/x.png; s=$?; [ \"$(ls disk) $(cat disk/x.png)\" = \"x.png kept\" ] && exit $s' $M",
+        "No space left on device");
+}
+
+/* A gnuplot that fails, or does not and yet draws half a picture. */
+static void test_half_a_picture(void **state)
+{
+    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '\\211PNG\\r\\n\\032\\n and no more'\n");
+    expect_failed("ln -sf old old.png; exec $M trace plot small.db --out old.png",
+                  "gnuplot could not draw 'old.png'");
+    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<?xml version=\"1.0\"?>\\n<svg>\\n'\n");
+    expect_failed("ln -sf old old.svg; exec $M trace plot small.db --out old.svg",
+                  "gnuplot could not draw 'old.svg'");
+    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<svg></svg>\\n'\nexit 1\n");
+    expect_failed("ln -sf old old.svg; exec $M trace plot small.db --out old.svg",
+                  "gnuplot could not draw 'old.svg'");
+    put("%s/bin/gnuplot", "#!/bin/sh\nprintf '<svg></svg>\\n'\n");
+    in_shell("ln -sf old old.svg; exec $M trace plot small.db --out old.svg");
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 0);
+    assert_true(holds("%s/old", "<svg></svg>\n"));
+}
+
+/* A link stays one, and the mode of what it leads to is kept; a pipe is written to. */
+static void test_what_was_there(void **state)
+{
+    struct stat s;
+    put("%s/old", "what was there");
+    assert_int_equal(chmod(at("%s/old"), 0640), 0);
+    assert_int_equal(symlink("old", at("%s/link.json")), 0);
+    run(at("trace export %s/small.db --out %s/link.json"));
+    assert_int_equal(r.status, 0);
+    assert_true(lstat(at("%s/link.json"), &s) == 0 && S_ISLNK(s.st_mode));
+    assert_true(lstat(at("%s/old"), &s) == 0 && S_ISREG(s.st_mode) && s.st_size > 1000 &&
+                (s.st_mode & 0777) == 0640);
+    in_shell("mkfifo pipe; cat pipe >copy.json & $M trace export small.db --out pipe; s=$?; wait; cmp "
+             "copy.json old && exit $s");
+    command_finish(&r, 60);
+    if (r.status || r.err_used)
+        fail_msg("through a pipe: status %d, \"%s\" \"%s\"", r.status, r.out_text, r.err_text);
+    in_shell("$M trace export small.db --out /dev/stdout >copy.json && cmp copy.json old");
+    command_finish(&r, 60);
+    assert_int_equal(r.status, 0);
+}
+
+static int set_up(void **state)
+{
+    if (folder_make(state) || mkdir(at("%s/bin"), 0700))
+        return -1;
+    put("%s/bin/gnuplot", "#!/bin/sh\n");
+    if (chmod(at("%s/bin/gnuplot"), 0700))
+        return -1;
+    run(at("trace generate %s/small.db --events 3000 --nodes 2 --gpus 2 --ctas 12"));
+    if (!r.status)
+        run(at("trace generate %s/big.db --events 1000000 --nodes 2 --gpus 2"));
+    return r.status;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signal),         cmocka_unit_test(test_signal_while_drawing),
+        cmocka_unit_test(test_limit),          cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_half_a_picture), cmocka_unit_test(test_what_was_there),
+    };
+    return cmocka_run_group_tests(tests, set_up, folder_remove);
+}
