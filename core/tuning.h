@@ -46,7 +46,8 @@ void tuning_close(struct tuning_table *t);
 int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t error_size);
 
 /* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other lines stay as they are. The
- * file and its folder are made where they are not there; a reader sees the old file or the new one. 0, or -errno with a sentence. */
+ * file and its folder are made where they are not there; a reader sees the old file or the new one, and several may store at once: a lock beside the
+ * file (PATH.lock) makes them wait for each other, at most 10 s. 0, or -errno with a sentence. */
 int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t error_size);
 
 /* Makes the folders that `path` lies in, as far as they are not there and can be made. */

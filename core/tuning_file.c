@@ -7,10 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MOST_BYTES (1u << 20)
+#define LOCK_MS 10000
+#define LOCK_STEP_MS 5
 
 /* core/tuning.plans, with a 0 behind it. */
 extern const char tuning_shipped[];
@@ -129,37 +133,86 @@ void tuning_make_folders(const char *path)
     }
 }
 
+/* Held while the file is read and written anew, so that of two `tune` at once neither loses the other's lines. It has a file of its
+ * own, as the plans' is replaced; who holds it takes that away, so it counts only while its name still leads to it. Where the file
+ * system knows no locks there is none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
+static int take_lock(const char *name, int *out)
+{
+    struct stat held, named;
+    for (int left = LOCK_MS; left > 0; left -= LOCK_STEP_MS) {
+        int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return -errno;
+        int error = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
+        *out = fd;
+        if ((error && error != EWOULDBLOCK) || (!error && !fstat(fd, &held) && !stat(name, &named) &&
+                                                held.st_ino == named.st_ino && held.st_dev == named.st_dev))
+            return 0;
+        close(fd);
+        nanosleep(&(struct timespec){0, LOCK_STEP_MS * 1000000l}, NULL);
+    }
+    return -ETIMEDOUT;
+}
+
+/* A file of our own beside `path`: nothing that somebody laid there is written to. */
+static int make_beside(const char *path, FILE **out)
+{
+    unlink(path); /* of a process that had this id and was killed */
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    *out = fd < 0 ? NULL : fdopen(fd, "w");
+    if (*out)
+        return 0;
+    int result = -errno;
+    if (fd >= 0)
+        close(fd);
+    return result;
+}
+
+/* With the lock held: the file with the new entry in place of the old one. An error without a sentence leaves `error` empty. */
+static int replace_file(const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+{
+    char temporary[1100];
+    FILE *f;
+    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
+    int result = make_beside(temporary, &f);
+    if (result)
+        return result;
+    result = write_lines(f, path, old, entry, error, size);
+    int lost = fflush(f) || ferror(f) || fsync(fileno(f)) ? -errno : 0;
+    if (fclose(f) && !lost)
+        lost = -errno;
+    result = result ? result : lost;
+    if (!result && rename(temporary, path))
+        result = -errno;
+    if (result)
+        unlink(temporary);
+    return result;
+}
+
 int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t size)
 {
-    char *text = NULL, temporary[1100];
-    int result = read_file(path, &text);
-    if (result == -ENOENT || result == -ENOTDIR) {
-        tuning_make_folders(path);
+    char *text = NULL, lock[1100];
+    int held = -1;
+    error[0] = '\0';
+    tuning_make_folders(path);
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    int result = take_lock(lock, &held);
+    if (!result)
+        result = read_file(path, &text);
+    if (result == -ENOENT && held >= 0) {
         text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its defaults from them "
                       "(docs/GUIDE.md).\n");
         result = text ? 0 : -ENOMEM;
     }
-    snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    FILE *f = result ? NULL : fopen(temporary, "we");
-    if (!result && !f)
-        result = -errno;
-    if (result) {
-        snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path, strerror(-result));
-        free(text);
-        return result;
+    if (!result)
+        result = replace_file(path, text, entry, error, size);
+    if (result && !error[0])
+        snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path,
+                 result == -ETIMEDOUT && held < 0 ? "another `mkernel tune` has been writing to it for 10 s" : strerror(-result));
+    if (held >= 0) {
+        unlink(lock);
+        close(held);
     }
-    result = write_lines(f, path, text, entry, error, size);
-    int lost = fflush(f) || ferror(f) || fsync(fileno(f)) ? -errno : 0;
-    if (fclose(f) && !lost)
-        lost = -errno;
-    if (!result && !lost && rename(temporary, path))
-        lost = -errno;
-    if (!result && lost) {
-        result = lost;
-        snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path, strerror(-lost));
-    }
-    if (result)
-        unlink(temporary);
     free(text);
     return result;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -251,6 +252,79 @@ static void test_store(void **state)
     assert_non_null(strstr(error, "/proc/none/plans"));
 }
 
+static struct tuning_entry entry_of(uint64_t m)
+{
+    struct tuning_entry e;
+    struct mk_problem q = problem(MK_OP_AG_GEMM, m, 64, 64);
+    tuning_key(&e, &q, "G");
+    e.tuning.pieces = 2;
+    return e;
+}
+
+/* What several `tune` at once keep is all kept. */
+static void test_stores_at_once(void **state)
+{
+    enum { STORERS = 4, PLANS = 25 };
+    pid_t pids[STORERS];
+    snprintf(path, sizeof path, "%s/at_once", folder);
+    for (int i = 0; i < STORERS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        for (int n = 0; !pids[i]; n++) {
+            struct tuning_entry e = entry_of((uint64_t)(i * PLANS + n + 1) * 64);
+            int result = n < PLANS ? tuning_store(path, &e, error, sizeof error) : 0;
+            if (result)
+                fprintf(stderr, "%s\n", error);
+            if (result || n == PLANS)
+                _exit(result != 0);
+        }
+    }
+    for (int i = 0; i < STORERS; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    struct tuning_table t;
+    uint32_t kept = 0;
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
+    for (uint32_t i = 0; i < t.count; i++)
+        kept += !t.entries[i].shipped;
+    tuning_close(&t);
+    assert_int_equal(kept, STORERS * PLANS);
+    char lock[300];
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    assert_int_not_equal(access(lock, F_OK), 0);
+}
+
+/* Nothing is written to what somebody laid in the way of the file that is renamed into place. */
+static void test_store_through_a_trap(void **state)
+{
+    char trap[300], victim[300], text[32] = "";
+    struct tuning_entry e = entry_of(64);
+    snprintf(path, sizeof path, "%s/trap", folder);
+    snprintf(trap, sizeof trap, "%s.%ld", path, (long)getpid());
+    snprintf(victim, sizeof victim, "%s.victim", path);
+    FILE *f = fopen(victim, "w");
+    assert_non_null(f);
+    fputs("precious", f);
+    fclose(f);
+    assert_int_equal(symlink(victim, trap), 0);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), 0);
+    f = fopen(victim, "r");
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    assert_string_equal(text, "precious");
+    struct stat s;
+    assert_int_equal(lstat(path, &s), 0);
+    assert_true(S_ISREG(s.st_mode));
+    snprintf(trap, sizeof trap, "%s.lock", path);
+    assert_int_equal(symlink(victim, trap), 0);
+    assert_int_equal(tuning_store(path, &e, error, sizeof error), -ELOOP);
+    assert_non_null(strstr(error, "the tuned plan cannot be kept in "));
+    unlink(trap);
+    unlink(victim);
+}
+
 /* Which file is read, and that what is compiled in makes sense. */
 static void test_places(void **state)
 {
@@ -299,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),   cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_exact),
         cmocka_unit_test(test_nearest), cmocka_unit_test(test_store),     cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stores_at_once), cmocka_unit_test(test_store_through_a_trap),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
