@@ -23,7 +23,7 @@ static const char *const test_words[] = {"all", "bw", "lat"};
 
 struct arguments {
     const char *nic, *peer_nic, *verbs, *efa, *client, *csv, *json;
-    int test, server, fabric;
+    int test, server, fabric, quiet;
     uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
 };
 
@@ -44,8 +44,10 @@ static const struct option_spec specs[] = {
      .word_count = 3, .group = PUTS},
     {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16,
      256 << 20, .group = PUTS},
-    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20, .group = PUTS},
-    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20, .group = PUTS},
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20,
+     .group = PUTS},
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20,
+     .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
      "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
      "latency 20 to 1000",
@@ -53,18 +55,22 @@ static const struct option_spec specs[] = {
     {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096, .group = PUTS},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs", .words = fabric_words,
      .word_count = 2, .group = ENDS},
-    {"efa", OPTION_TEXT, AT(efa), "K=V,...", "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...",
-     .max = 255, .group = ENDS},
+    {"efa", OPTION_TEXT, AT(efa), "K=V,...",
+     "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...", .max = 255, .group = ENDS},
     {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
      "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255, .group = ENDS},
     {"server", OPTION_FLAG, AT(server), NULL,
      "wait for a client on --port instead of starting both ends here", .group = ENDS},
-    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255, .group = ENDS},
+    {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255,
+     .group = ENDS},
     {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535, .group = ENDS},
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
      86400000000000ull, .group = ENDS},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095, .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL,
+     "no table. Default: on standard output; on standard error where a result goes to standard output",
+     .group = RESULTS},
 };
 
 static const struct option_table table = {
@@ -80,6 +86,7 @@ static const struct option_table table = {
 
 /* Files are made in memory and written at the end: an interrupted bench leaves no half of one. */
 struct report {
+    FILE *table; /* NULL: none */
     FILE *csv, *json;
     char *csv_text, *json_text;
     size_t csv_bytes, json_bytes;
@@ -96,11 +103,15 @@ static int complain(int status, const char *what)
 
 static void report_bandwidth(struct report *r, const struct bandwidth_result *b, int head)
 {
-    if (head)
-        printf(" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
-    printf(" %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
-           (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20), b->rate / 1e6);
-    fflush(stdout);
+    if (r->table) {
+        if (head)
+            fprintf(r->table,
+                    " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
+        fprintf(r->table, " %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
+                (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20),
+                b->rate / 1e6);
+        fflush(r->table);
+    }
     if (r->csv)
         fprintf(r->csv, "bw,%llu,%llu,%.0f,%.0f,%.3f,,,,,,,\n", (unsigned long long)b->bytes,
                 (unsigned long long)b->iterations, b->peak, b->average, b->rate);
@@ -115,14 +126,17 @@ static void report_bandwidth(struct report *r, const struct bandwidth_result *b,
 
 static void report_latency(struct report *r, const struct latency_result *l, int head)
 {
-    if (head)
-        printf(" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
-               "t_stdev[usec]   99%% "
-               "percentile[usec]   99.9%% percentile[usec]\n");
-    printf(" %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
-           (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max, l->typical,
-           l->average, l->deviation, l->p99, l->p999);
-    fflush(stdout);
+    if (r->table) {
+        if (head)
+            fprintf(r->table,
+                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
+                    "t_stdev[usec]   99%% "
+                    "percentile[usec]   99.9%% percentile[usec]\n");
+        fprintf(r->table, " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
+                (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max, l->typical,
+                l->average, l->deviation, l->p99, l->p999);
+        fflush(r->table);
+    }
     if (r->csv)
         fprintf(r->csv, "lat,%llu,%llu,,,,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", (unsigned long long)l->bytes,
                 (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation,
@@ -259,7 +273,7 @@ static int all_tests(struct fabric_end *e, struct wire *w, const struct argument
 static int run_client(const struct arguments *a, int fd)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
-    struct report r = {0};
+    struct report r = {.table = output_table(a->quiet, a->csv, a->json)};
     struct fabric_end e = {0};
     char text[384];
     int status = report_open(&r, a);
@@ -274,7 +288,8 @@ static int run_client(const struct arguments *a, int fd)
         snprintf(e.error, sizeof e.error, "%s", wire_reason(rc, &answer));
     if (!rc && !(rc = fabric_end_connect(&e, &w, 1))) {
         fabric_end_describe(&e, text, sizeof text);
-        printf("%s; %llu puts under way\n", text, (unsigned long long)a->depth);
+        if (r.table)
+            fprintf(r.table, "%s; %llu puts under way\n", text, (unsigned long long)a->depth);
         if (r.json)
             fprintf(r.json, "{\"bench\":\"fabric\",\"device\":\"%s\",\"depth\":%llu,\"results\":[", e.nic,
                     (unsigned long long)a->depth);
@@ -433,7 +448,8 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
 /* What was given and would be ignored; NULL: nothing. */
 static const char *ignored(const struct arguments *a, const struct options_found *found)
 {
-    static const char *const clients[] = {"test", "size", "min", "max", "iters", "depth", "csv", "json"};
+    static const char *const clients[] = {"test",  "size", "min",  "max",  "iters",
+                                          "depth", "csv",  "json", "quiet"};
     for (size_t i = 0; a->server && i < sizeof clients / sizeof *clients; i++)
         if (options_given(&table, found, clients[i]))
             return clients[i];

@@ -151,37 +151,46 @@ static void print_cell(FILE *f, const struct column *c, const struct bench_gpu_r
         fprintf(f, "%*.*f", width, c->digits, v);
 }
 
-static void print_table(const struct bench_gpu_row *rows, uint32_t count)
+static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
 {
     for (int i = 0; i < COLUMNS; i++)
-        printf("%s%*s", i ? " " : "", columns[i].width, columns[i].title);
-    printf("  roles, tile, chunk\n");
+        fprintf(out, "%s%*s", i ? " " : "", columns[i].width, columns[i].title);
+    fprintf(out, "  roles, tile, chunk\n");
     for (uint32_t r = 0; r < count; r++) {
         for (int i = 0; i < COLUMNS; i++) {
             if (i)
-                putchar(' ');
-            print_cell(stdout, &columns[i], &rows[r], columns[i].width, bench_gpu_right(&rows[r]) ? "-" : "WRONG");
+                fputc(' ', out);
+            print_cell(out, &columns[i], &rows[r], columns[i].width,
+                       bench_gpu_right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
         const struct mk_tuning *t = &row->tuning;
-        printf("  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1], t->split.ctas[2], t->split.ctas[3],
-               t->tile_m, t->tile_n, t->chunk_rows, *row->tuned ? ", tuned" : "");
+        fprintf(out, "  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1], t->split.ctas[2],
+                t->split.ctas[3], t->tile_m, t->tile_n, t->chunk_rows, *row->tuned ? ", tuned" : "");
     }
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
-            printf("%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n", column_m(&rows[r]), column_n(&rows[r]),
-                   column_k(&rows[r]), rows[r].tuned);
+            fprintf(out, "%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n",
+                    column_m(&rows[r]), column_n(&rows[r]), column_k(&rows[r]), rows[r].tuned);
     int gathers = rows->op == MK_OP_AG_GEMM;
-    printf("ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this kernel with %c = 8; "
-           "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of their ports; ideal: the larger of GEMM "
-           "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
-           gathers ? "all-gather" : rows->op == MK_OP_GEMM_RS ? "reduce-scatter" : "all-reduce", gathers ? 'N' : 'K',
-           rows->network_ms > 0        ? "that"
-           : rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate" : "the faster of NCCL and own",
-           gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
-           gathers                      ? "fused_all_gather_matmul"
-           : rows->op == MK_OP_GEMM_RS ? "fused_matmul_reduce_scatter"
+    fprintf(out,
+            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this "
+            "kernel with %c = 8; "
+            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of their "
+            "ports; ideal: the larger of GEMM "
+            "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
+            gathers                     ? "all-gather"
+            : rows->op == MK_OP_GEMM_RS ? "reduce-scatter"
+                                        : "all-reduce",
+            gathers ? 'N' : 'K',
+            rows->network_ms > 0        ? "that"
+            : rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate"
+                                        : "the faster of NCCL and own",
+            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
+            gathers                     ? "fused_all_gather_matmul"
+            : rows->op == MK_OP_GEMM_RS ? "fused_matmul_reduce_scatter"
                                         : "has none");
+    return output_table_end(out);
 }
 
 static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_t count)
@@ -223,15 +232,13 @@ static int write_json(const char *path, const struct run_job *job, const struct 
 int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,
                      const char **path)
 {
-    int result = 0;
-    print_table(rows, count);
-    if (job->options.csv) {
-        *path = job->options.csv;
-        result = write_csv(*path, rows, count);
-    }
-    if (!result && job->options.json) {
-        *path = job->options.json;
-        result = write_json(*path, job, rows, count);
-    }
-    return result;
+    const struct run_options *o = &job->options;
+    FILE *out = output_table(o->quiet, o->json, o->csv);
+    *path = "the table";
+    int result = out ? print_table(out, rows, count) : 0;
+    int csv = o->csv ? write_csv(o->csv, rows, count) : 0,
+        json = o->json ? write_json(o->json, job, rows, count) : 0;
+    if (csv || json)
+        *path = csv ? o->csv : o->json;
+    return csv ? csv : json ? json : result;
 }

@@ -96,8 +96,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json)
+static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json, int quiet)
 {
+    FILE *table_out = output_table(quiet, json, NULL);
     int status = STATUS_FAILED, job_failed = 0;
     double rates[ROUNDS_MAX];
     struct null_fabric *fabric = calloc(1, sizeof *fabric);
@@ -144,9 +145,12 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
             rates[i - 1] = (double)commands * 1e3 / (double)ns;
     }
     qsort(rates, rounds, sizeof *rates, by_value);
-    printf("%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]", "min[M/s]", "max[M/s]");
-    printf("%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands, (unsigned long long)capacity,
-           rates[rounds / 2], rates[0], rates[rounds - 1]);
+    if (table_out) {
+        fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]", "min[M/s]",
+                "max[M/s]");
+        fprintf(table_out, "%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands,
+                (unsigned long long)capacity, rates[rounds / 2], rates[0], rates[rounds - 1]);
+    }
     if (out)
         fprintf(out,
                 "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
@@ -169,6 +173,7 @@ done:
 struct arguments {
     uint64_t commands, rounds, capacity;
     const char *json;
+    int quiet;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -178,6 +183,8 @@ static const struct option_spec specs[] = {
     {"capacity", OPTION_NUMBERS, AT(capacity), "N", "places in the ring, a power of two. Default 1024", 2,
      1u << 24},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL,
+     "no table. Default: on standard output; on standard error where the result goes to standard output"},
 };
 
 static const struct option_table table = {"bench ring [OPTIONS]",
@@ -189,7 +196,7 @@ static const struct option_table table = {"bench ring [OPTIONS]",
 
 int bench_ring(int argc, char **argv)
 {
-    struct arguments a = {5000000, 7, 1024, NULL};
+    struct arguments a = {5000000, 7, 1024, NULL, 0};
     struct options_found found;
     char error[256];
     int rc = options_parse(&table, argc, argv, &a, &found, error, sizeof error);
@@ -208,5 +215,5 @@ int bench_ring(int argc, char **argv)
         fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
         return STATUS_USAGE;
     }
-    return measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json);
+    return measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json, a.quiet);
 }

@@ -66,6 +66,26 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
     return why ? refuse(option, path, strerror(why), error, size) : 0;
 }
 
+/* Whether what is written to `path` comes out where standard output leads, be it by /dev/stdout or by the name of its file. Not
+ * where both are thrown away. */
+static int leads_to_stdout(const char *path)
+{
+    struct stat file, out;
+    return path && !stat(path, &file) && !fstat(STDOUT_FILENO, &out) && file.st_dev == out.st_dev &&
+           file.st_ino == out.st_ino && (!S_ISCHR(out.st_mode) || isatty(STDOUT_FILENO));
+}
+
+FILE *output_table(int quiet, const char *one, const char *other)
+{
+    return quiet ? NULL : leads_to_stdout(one) || leads_to_stdout(other) ? stderr : stdout;
+}
+
+int output_table_end(FILE *table)
+{
+    errno = 0;
+    return table && (fflush(table) || ferror(table)) ? (errno ? -errno : -EIO) : 0;
+}
+
 FILE *output_open(const char *path)
 {
     struct stat file;

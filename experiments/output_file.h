@@ -15,6 +15,13 @@ enum output_kind {
  * a link to a file that is not there yet, that file. 0, or -EINVAL with a sentence. */
 int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t error_size);
 
+/* Where a table for people goes, with two result files beside it (NULL: none): standard output; standard error where a file is
+ * standard output, which then holds nothing but the result; NULL, nowhere, where `quiet`. Ask before the files are opened. */
+FILE *output_table(int quiet, const char *one, const char *other);
+
+/* Ends a table. 0, or -errno where not all of it could be written. NULL is none. */
+int output_table_end(FILE *table);
+
 /* Opens it to write it anew; where it is what standard output or error is (/dev/stdout, whatever that leads to), behind what was
  * written there, instead of over it. NULL with errno. */
 FILE *output_open(const char *path);

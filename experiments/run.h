@@ -49,6 +49,7 @@ struct run_options {
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
     int live;           /* the viewer while it runs */
+    int quiet;          /* no table */
     int traced;         /* bench on the GPU: record events */
     const char *shapes; /* tune, and bench on the GPU: M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
@@ -214,7 +215,7 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
 /* The problem's shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
 #define RUN_SHAPE_TEXT 128
 const char *run_shape(const struct mk_problem *problem, char text[RUN_SHAPE_TEXT]);
-/* The table, on stdout. 0 or -errno. */
+/* The table, where output_table says. 0 or -errno. */
 int run_print(const struct run_summary *s);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */

@@ -95,12 +95,16 @@ struct parsed {
      .contexts = GEMMS, .group = PLAN},                                                                                             \
     {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once (ag_gemm)", 1, MK_MAX_LOCAL,  \
      .contexts = AG_GEMM, .group = PLAN}
+#define QUIET_SPEC                                                                                                   \
+    {"quiet", OPTION_FLAG, AT(o.quiet), NULL,                                                                        \
+     "no table. Default: on standard output; on standard error where a result goes to standard output", .group = RESULTS}
 #define LAUNCH_SPECS                                                                                                 \
     {"burst", OPTION_NUMBERS, AT(o.burst), "N",                                                                      \
      "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096, .group = LAUNCHES},      \
     {"warmup", OPTION_NUMBERS, AT(o.warmup), "N", "launches before those that are timed. Default 1 (run), 5 "        \
      "(bench)", 0, 1000000, .group = LAUNCHES},                                                                                         \
-    {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS}
+    {"json", OPTION_TEXT, AT(o.json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS},                              \
+    QUIET_SPEC
 
 static const struct option_spec run_specs[] = {
     JOB_SPECS,
@@ -139,6 +143,7 @@ static const struct option_spec tune_specs[] = {
     {"verify", OPTION_FLAG, AT(o.verify), NULL,
      "keep nothing: only say whether the plan's default is within 1.05 of the best found; exit status 1 if it is not", .group = SEARCH},
     {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write all plans that were measured as CSV", .max = 4095, .group = RESULTS},
+    QUIET_SPEC,
 };
 
 /* clang-format on */

@@ -163,7 +163,8 @@ static int report(struct run_rank *r, char *sentence, size_t size)
                  (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
                  (unsigned long long)summary.check.worst_row, (unsigned long long)summary.check.worst_col,
                  summary.check.worst_value, summary.check.worst_reference);
-    if (*r->trace_lost) {
+    if (*r->trace_lost) { /* what was asked for and is not there is no success, as with --json and --csv */
+        status = status == STATUS_DONE ? STATUS_FAILED : status;
         size_t used = strlen(sentence);
         snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
     }

@@ -62,20 +62,23 @@ static void print_bytes(FILE *out, uint64_t bytes)
         fprintf(out, "%llu B", (unsigned long long)bytes);
 }
 
-static void print_speed(const struct run_summary *s, double flop)
+static void print_speed(FILE *out, const struct run_summary *s, double flop)
 {
     const struct run_result *r = &s->ranks[s->slowest];
     if (!s->right) {
-        printf("time      not shown: the result is wrong\n");
+        fprintf(out, "time      not shown: the result is wrong\n");
         return;
     }
-    printf("time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s%s\n",
-           r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
-           r->launches > 1 ? "es" : "", s->job->options.check ? ", each checked" : "");
-    printf("speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
+    fprintf(out, "time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s",
+            r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
+            r->launches > 1 ? "es" : "");
+    if (s->job->options.warmup)
+        fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
+    fprintf(out, "\n");
+    fprintf(out, "speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
     if (r->blas_ms > 0)
-        printf("vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n", r->blas_ms,
-               r->blas_ms / r->ms_median);
+        fprintf(out, "vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n",
+                r->blas_ms, r->blas_ms / r->ms_median);
 }
 
 static int is_moe(const struct mk_problem *q)
@@ -101,45 +104,67 @@ const char *run_shape(const struct mk_problem *q, char text[RUN_SHAPE_TEXT])
     return text;
 }
 
+/* How near to its bound an element comes is said only of one that is beyond: right results come up to it, since half a unit in the
+ * last place of a bf16 uses it up (check.h). */
+static void print_check(FILE *out, const struct run_summary *s)
+{
+    const struct check_result *c = &s->check;
+    uint64_t launches = s->job->options.iters + s->job->options.warmup;
+    fprintf(out, "check     relative error %.2e (bound %.1e); ", check_error(c), check_bound(c));
+    if (c->wrong)
+        fprintf(out, "%llu of %llu elements are beyond their bounds, the worst %.2f times; ",
+                (unsigned long long)c->wrong, (unsigned long long)c->elements, c->worst);
+    else
+        fprintf(out, "all %llu elements are within their bounds; ", (unsigned long long)c->elements);
+    fprintf(out, "%llu launch%s checked\n", (unsigned long long)launches, launches > 1 ? "es" : "");
+}
+
 int run_print(const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
     char shape[RUN_SHAPE_TEXT];
+    const struct run_options *o = &s->job->options;
+    FILE *out = output_table(o->quiet, o->json, o->csv);
+    if (!out)
+        return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
-    printf("op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
-           q->op == MK_OP_RING_ATTENTION ? "B,S,heads,kv_heads,D" : is_moe(q) ? "T,H,I,experts,k" : "M,N,K", run_shape(q, shape),
-           (unsigned long long)s->job->options.seed);
-    printf("ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
-           q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
-    printf("plan      roles ");
-    print_roles(stdout, &q->tuning.split);
-    printf("; tiles %u x %u; chunks of %u rows, ", q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows);
+    fprintf(out, "op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
+            q->op == MK_OP_RING_ATTENTION ? "B,S,heads,kv_heads,D"
+            : is_moe(q)                   ? "T,H,I,experts,k"
+                                          : "M,N,K",
+            run_shape(q, shape), (unsigned long long)s->job->options.seed);
+    fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
+            q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
+    fprintf(out, "plan      roles ");
+    print_roles(out, &q->tuning.split);
+    fprintf(out, "; tiles %u x %u; chunks of %u rows, ", q->tuning.tile_m, q->tuning.tile_n,
+            q->tuning.chunk_rows);
     if (q->tuning.slices > 1)
-        printf("%u slices, ", q->tuning.slices);
-    printf("%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+        fprintf(out, "%u slices, ", q->tuning.slices);
+    fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
     if (*s->job->plan.tuned)
-        printf("tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
-    print_speed(s, flop);
-    printf("moved     ");
-    print_bytes(stdout, nvlink);
-    printf(" over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
-    print_bytes(stdout, network);
-    printf(" over the network, into each rank in each launch%s\n",
-           is_moe(q) ? "; on average at most, as it depends on what experts tokens name" : "");
+        fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
+    print_speed(out, s, flop);
+    fprintf(out, "moved     ");
+    print_bytes(out, nvlink);
+    fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
+    print_bytes(out, network);
+    fprintf(out, " over the network, into each rank in each launch%s\n",
+            is_moe(q) ? "; on average at most, as it depends on what experts tokens name" : "");
     if (s->checked)
-        printf("check     relative error %.2e (bound %.1e), worst element at %.2f of its bound, %llu of %llu "
-               "wrong\n",
-               check_error(&s->check), check_bound(&s->check), s->check.worst,
-               (unsigned long long)s->check.wrong, (unsigned long long)s->check.elements);
+        print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)
-        printf("trace     LOST: %s\n", s->trace_lost);
+        fprintf(out, "trace     LOST: %s\n", s->trace_lost);
     else if (s->job->options.trace)
-        printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace,
-               s->job->options.trace);
-    printf("verdict   %s\n", !s->checked ? "done, not checked (--check)" : s->right ? "right" : "WRONG");
-    return fflush(stdout) || ferror(stdout) ? -errno : 0;
+        fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace,
+                s->job->options.trace);
+    fprintf(out, "verdict   %s\n",
+            !s->checked ? "done, not checked (--check)"
+            : s->right  ? "right"
+                        : "WRONG");
+    return output_table_end(out);
 }
 
 static void write_json(FILE *f, const struct run_summary *s)
@@ -167,8 +192,9 @@ static void write_json(FILE *f, const struct run_summary *s)
         json_text(f, "routing", run_routings[o->routing]);
     if (*s->job->plan.tuned)
         json_text(f, "tuned", s->job->plan.tuned);
-    fprintf(f, "  \"launches\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
-            (unsigned long long)r->launches, (unsigned long long)s->job->burst, flop);
+    fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
+            (unsigned long long)r->launches, (unsigned long long)o->warmup, (unsigned long long)s->job->burst,
+            flop);
     fprintf(f, "  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", (unsigned long long)nvlink,
             (unsigned long long)network);
     if (s->right) {

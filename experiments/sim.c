@@ -41,45 +41,59 @@ struct arguments {
     uint64_t tile[2], chunk_rows, pieces;
     struct mk_role_split roles;
     const char *cluster, *trace, *json;
+    int quiet;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 
 static const struct option_spec specs[] = {
     {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
-     "the global problem, in elements. Default: as `mkernel run --exec host`; with --explore 33 rows a rank, N 40, K 72", 1, UINT32_MAX, 3, .contexts = GEMMS, .group = PROBLEM},
+     "the global problem, in elements. Default: as `mkernel run --exec host`; with --explore 33 rows a rank, "
+     "N 40, K 72",
+     1, UINT32_MAX, 3, .contexts = GEMMS, .group = PROBLEM},
     {"attention", OPTION_NUMBERS, AT(attention), "B,S,H,G,D",
      "ring_attention's global problem: batch, sequence, heads, heads of K and V, their dimension. Default: "
      "as `mkernel run --exec host`; with --explore 18 rows a rank, 2,.,2,1,64",
      1, UINT32_MAX, 5, .contexts = ATTENTION, .group = PROBLEM},
-    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one", .contexts = ATTENTION, .group = PROBLEM},
+    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one",
+     .contexts = ATTENTION, .group = PROBLEM},
     {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
      "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
-     "as `mkernel run --exec host`, spread evenly; with --explore 16,64,40, two experts a rank, 2, and of tokens and experts any",
+     "as `mkernel run --exec host`, spread evenly; with --explore 16,64,40, two experts a rank, 2, and of "
+     "tokens and experts any",
      1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},
-    {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
-     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE, .group = PROBLEM},
-    {"deterministic", OPTION_FLAG, AT(deterministic), NULL, "sums in rank order, the same bits in every order of events", .group = PROBLEM},
+    {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
+     "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn", .words = layouts, .word_count = 2,
+     .contexts = GEMMS | MOE, .group = PROBLEM},
+    {"deterministic", OPTION_FLAG, AT(deterministic), NULL,
+     "sums in rank order, the same bits in every order of events", .group = PROBLEM},
     {"cluster", OPTION_TEXT, AT(cluster), "FILE",
-     "rates of the machine, such as 'network = 50 GB/s' (docs/GUIDE.md). Default: H200s, a 400 Gb/s NIC each", .max = 4095, .group = MACHINE},
+     "rates of the machine, such as 'network = 50 GB/s' (docs/GUIDE.md). Default: H200s, a 400 Gb/s NIC each",
+     .max = 4095, .group = MACHINE},
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS, .group = MACHINE},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL, .group = MACHINE},
     {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
      1000000, .group = PROBLEM},
     {"seed", OPTION_NUMBERS, AT(seed), "S", "the first seed. Default 1", 0, UINT64_MAX / 2, .group = PROBLEM},
     {"roles", OPTION_ROLES, AT(roles), "compute=..,...", "CTAs of each role", .group = PLAN},
-    {"tile", OPTION_NUMBERS, AT(tile), "M,N", "rows and columns of a tile. Default: the plan's; with --explore 16,64", 8, 65536, 2, .group = PLAN},
-    {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS", "rows of a chunk. Default: the tile's", 8,
-     1 << 24, .group = PLAN},
-    {"pieces", OPTION_NUMBERS, AT(pieces), "N", "parts of a chunk that different CTAs push. Default 1", 1,
-     64, .group = PLAN},
-    {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result", .group = EXPLORING},
-    {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1, 1000000000, .group = EXPLORING},
+    {"tile", OPTION_NUMBERS, AT(tile), "M,N",
+     "rows and columns of a tile. Default: the plan's; with --explore 16,64", 8, 65536, 2, .group = PLAN},
+    {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS", "rows of a chunk. Default: the tile's", 8, 1 << 24,
+     .group = PLAN},
+    {"pieces", OPTION_NUMBERS, AT(pieces), "N", "parts of a chunk that different CTAs push. Default 1", 1, 64,
+     .group = PLAN},
+    {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result",
+     .group = EXPLORING},
+    {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1, 1000000000,
+     .group = EXPLORING},
     {"vary", OPTION_FLAG, AT(vary), NULL,
-     "let the seed also choose tiles, chunks, pieces, roles, where A lies, ring, fabric and delays", .group = EXPLORING},
+     "let the seed also choose tiles, chunks, pieces, roles, where A lies, ring, fabric and delays",
+     .group = EXPLORING},
     {"random", OPTION_FLAG, AT(random), NULL,
-     "let the seed choose everything: cluster, shape, plan, network, order, and now and then a fault, which must then be "
-     "told as it is", .group = EXPLORING},
+     "let the seed choose everything: cluster, shape, plan, network, order, and now and then a fault, which "
+     "must then be "
+     "told as it is",
+     .group = EXPLORING},
     {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
      .words = orders, .word_count = 2, .group = EXPLORING},
     {"fault", OPTION_WORD, AT(fault), "drop|mute|fail_put|slow",
@@ -87,19 +101,27 @@ static const struct option_spec specs[] = {
      "fails; slow: "
      "puts from and to it take up to NUMBER ns longer",
      .words = faults, .word_count = 5, .group = EXPLORING},
-    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0, MK_MAX_RANKS - 1, .group = EXPLORING},
-    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER", "of the fault: a step, a put, or ns. Default 1", 0, UINT64_MAX / 2, .group = EXPLORING},
-    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS", "capacity of a command ring, a power of two. Default 1024; with --explore 64",
-     1, 1 << 20, .group = MACHINE},
-    {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1, 1 << 20, .group = MACHINE},
-    {"depth", OPTION_NUMBERS, AT(depth), "PUTS", "that a fabric takes before it says no. Default 256; with --explore 16", 1,
-     1 << 20, .group = MACHINE},
+    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0,
+     MK_MAX_RANKS - 1, .group = EXPLORING},
+    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER",
+     "of the fault: a step, a put, or ns. Default 1", 0, UINT64_MAX / 2, .group = EXPLORING},
+    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS",
+     "capacity of a command ring, a power of two. Default 1024; with --explore 64", 1, 1 << 20,
+     .group = MACHINE},
+    {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1, 1 << 20,
+     .group = MACHINE},
+    {"depth", OPTION_NUMBERS, AT(depth), "PUTS",
+     "that a fabric takes before it says no. Default 256; with --explore 16", 1, 1 << 20, .group = MACHINE},
     {"delay", OPTION_SECONDS, AT(delay_ns), "SECONDS", "every delivery takes up to this much longer", 0,
      1000000000, .group = EXPLORING},
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "bound of every wait, in virtual time. Default 10",
      1000000, 3600000000000ull, .group = MACHINE},
-    {"trace", OPTION_TEXT, AT(trace), "FILE", "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095, .group = RESULTS},
+    {"trace", OPTION_TEXT, AT(trace), "FILE",
+     "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095, .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL,
+     "no table. Default: on standard output; on standard error where the result goes to standard output",
+     .group = RESULTS},
 };
 
 static const struct option_table table = {
@@ -264,7 +286,7 @@ static int predict(struct arguments *a, enum mk_op op, int argc, char **argv)
         size_t used = strlen(command);
         snprintf(command + used, sizeof command - used, " %s", argv[i]);
     }
-    int status = sim_predict(&c, a->cluster, a->trace, a->json, command, error, sizeof error);
+    int status = sim_predict(&c, a->cluster, a->trace, a->json, a->quiet, command, error, sizeof error);
     if (status == STATUS_USAGE)
         return usage(error);
     if (status)
@@ -291,7 +313,7 @@ static int check_seeded(const struct arguments *a, const struct options_found *f
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
                                          NULL};
     static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
-    static const char *const predicting[] = {"cluster", "trace", "json", NULL};
+    static const char *const predicting[] = {"cluster", "trace", "json", "quiet", NULL};
     for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
         if (options_given(&table, found, *name)) {
             snprintf(error, size, a->explore ? "--%s is not for --explore" : "--%s is for --explore", *name);

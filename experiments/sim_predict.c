@@ -19,13 +19,13 @@ struct storing {
     const struct sim_cluster *cluster;
     const char *path, *command, *shape;
     const int64_t *seed;
-    char *error;
-    size_t error_size;
+    char lost[400]; /* why there is no trace; empty: there is */
 };
 
+/* What was computed stands without it, so that it is told in the end. */
 static int store(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result)
 {
-    const struct storing *s = context;
+    struct storing *s = context;
     const struct trace_run run = {.source = "simulated",
                                   .executor = "sim",
                                   .command = s->command,
@@ -37,12 +37,15 @@ static int store(void *context, struct mk_comm *const *comms, uint32_t count, co
                                   .peak_flops = s->cluster->flop * 1e9,
                                   .nvlink_bytes_per_s = s->cluster->nvlink * 1e9,
                                   .network_bytes_per_s = s->cluster->network * 1e9};
-    return trace_collect_local(comms, count, &run, s->path, s->error, s->error_size);
+    int rc = trace_collect_local(comms, count, &run, s->path, s->lost, sizeof s->lost);
+    if (rc && !*s->lost)
+        snprintf(s->lost, sizeof s->lost, "%s", strerror(-rc));
+    return 0;
 }
 
-static void print_time(const char *name, double ns)
+static void print_time(FILE *out, const char *name, double ns)
 {
-    printf("%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
+    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
 }
 
 /* Mean of the ranks, in each launch. */
@@ -54,8 +57,8 @@ static double mean_bytes(const struct sim_link *links, uint32_t ranks, uint32_t 
     return sum / ranks / launches;
 }
 
-static void print_table(const struct sim_world_config *c, const struct mk_plan *plan, const struct sim_machine *m,
-                        const struct sim_world_result *r, const char *shape)
+static void print_table(FILE *out, const struct sim_world_config *c, const struct mk_plan *plan,
+                        const struct sim_machine *m, const struct sim_world_result *r, const char *shape)
 {
     const struct sim_cluster *k = &m->cluster;
     const struct mk_tuning *t = &plan->problem.tuning;
@@ -64,19 +67,27 @@ static void print_table(const struct sim_world_config *c, const struct mk_plan *
     double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
-    printf("op        %s  %s\n", plan_op_name(plan->problem.op), shape);
-    printf("cluster   %u node%s of %u, simulated: %.0f TFLOP/s, NVLink %.0f GB/s and %.1f us, network %.0f GB/s and %.1f us\n",
-           m->topo.nodes, m->topo.nodes > 1 ? "s" : "", m->topo.gpus, k->flop / 1e3, k->nvlink, (double)k->nvlink_latency / 1e3,
-           k->network, (double)k->network_latency / 1e3);
-    printf("plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; tiles %u x %u; chunks of %u rows\n",
-           ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE], t->tile_m, t->tile_n, t->chunk_rows);
-    print_time("time", launch);
-    printf(" a launch, mean of %u back to back\n", c->launches);
-    print_time("ideal", ideal);
-    printf(": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n", flop / k->flop / 1e3,
-           (double)nvlink / k->nvlink / 1e3, (double)network / k->network / 1e3, ideal / launch);
-    printf("moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each launch%s\n",
-           mean_bytes(m->links, ranks, c->launches), mean_bytes(m->nics, ranks, c->launches), ranks > 1 ? " (mean)" : "");
+    fprintf(out, "op        %s  %s\n", plan_op_name(plan->problem.op), shape);
+    fprintf(out,
+            "cluster   %u node%s of %u, simulated: %.0f TFLOP/s, NVLink %.0f GB/s and %.1f us, network %.0f "
+            "GB/s and %.1f us\n",
+            m->topo.nodes, m->topo.nodes > 1 ? "s" : "", m->topo.gpus, k->flop / 1e3, k->nvlink,
+            (double)k->nvlink_latency / 1e3, k->network, (double)k->network_latency / 1e3);
+    fprintf(out,
+            "plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; tiles %u x %u; chunks "
+            "of %u rows\n",
+            ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE], t->tile_m,
+            t->tile_n, t->chunk_rows);
+    print_time(out, "time", launch);
+    fprintf(out, " a launch, mean of %u back to back\n", c->launches);
+    print_time(out, "ideal", ideal);
+    fprintf(out, ": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
+            flop / k->flop / 1e3, (double)nvlink / k->nvlink / 1e3, (double)network / k->network / 1e3,
+            ideal / launch);
+    fprintf(out,
+            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each launch%s\n",
+            mean_bytes(m->links, ranks, c->launches), mean_bytes(m->nics, ranks, c->launches),
+            ranks > 1 ? " (mean)" : "");
 }
 
 /* 0 or -errno. */
@@ -108,8 +119,8 @@ static int write_json(const char *path, const struct sim_world_config *c, const 
     return output_close(f, path);
 }
 
-int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *json, const char *command,
-                char *error, size_t size)
+int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *json,
+                int quiet, const char *command, char *error, size_t size)
 {
     struct sim_cluster cluster;
     struct sim_machine machine;
@@ -128,9 +139,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
                               .path = trace,
                               .command = command,
                               .shape = run_shape(&plan.problem, shape),
-                              .seed = &seed,
-                              .error = error,
-                              .error_size = size};
+                              .seed = &seed};
     if (sim_machine_open(&machine, &cluster, &config->problem.topo)) {
         snprintf(error, size, "no memory for a cluster of %u ranks", mk_world(&config->problem.topo));
         return STATUS_FAILED;
@@ -143,13 +152,25 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     error[0] = '\0';
     int rc = sim_world_run(config, &result);
     if (!rc) {
-        print_table(config, &plan, &machine, &result, shape);
-        if (trace)
-            printf("trace     %s; `mkernel trace summary %s` shows the overlap\n", trace, trace);
+        FILE *out = output_table(quiet, json, NULL);
+        if (out)
+            print_table(out, config, &plan, &machine, &result, shape);
+        if (out && trace && *storing.lost)
+            fprintf(out, "trace     LOST: %s\n", storing.lost);
+        else if (out && trace)
+            fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", trace, trace);
         int written = json ? write_json(json, config, &plan, &machine, &result) : 0;
-        if (written) {
-            snprintf(error, size, "%s could not be written: %s", json, strerror(-written));
-            rc = written;
+        if (written || *storing.lost) {
+            size_t used =
+                (size_t)snprintf(error, size, "%u launch%s on %u ranks done, all right", config->launches,
+                                 config->launches > 1 ? "es" : "", mk_world(&config->problem.topo));
+            if (*storing.lost)
+                used +=
+                    (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", storing.lost);
+            if (written && used < size)
+                snprintf(error + used, size - used, "; but %s could not be written: %s", json,
+                         strerror(-written));
+            rc = -EIO;
         }
     } else if (!*error) {
         snprintf(error, size, "%s", *result.sentence ? result.sentence : strerror(-rc));

@@ -5,9 +5,9 @@
 #include "sim/world.h"
 
 /* `config` has the problem, launches and seed. `cluster`: a file, NULL for the default; `trace` and `json`: files, NULL
- * for none; `command`: as it was typed. Prints the table. Returns an exit status with one sentence in `error` where it is not
+ * for none; `quiet`: no table; `command`: as it was typed. Prints the table. Returns an exit status with one sentence in `error` where it is not
  * 0. */
-int sim_predict(struct sim_world_config *config, const char *cluster, const char *trace, const char *json, const char *command,
-                char *error, size_t error_size);
+int sim_predict(struct sim_world_config *config, const char *cluster, const char *trace, const char *json,
+                int quiet, const char *command, char *error, size_t error_size);
 
 #endif

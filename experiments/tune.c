@@ -1,6 +1,7 @@
 /* One rank of `mkernel tune OP`. All ranks know all times, so that each comes to the same next step by itself. */
 #include "experiments/tune.h"
 #include "experiments/commands.h"
+#include "experiments/output_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -154,18 +155,22 @@ static int conclude(struct tune *t, uint32_t best, struct outcome *o)
     o->slowest = slower > o->slowest ? slower : o->slowest;
     if (!job->options.verify && usable)
         result = keep(t, chosen);
+    FILE *out = job->identity.rank ? NULL : output_table(job->options.quiet, job->options.csv, NULL);
     if (result || job->identity.rank)
         return result;
-    printf("default   %.3f of the best found: %swithin %.2f (%s)\n", slower, within ? "" : "not ", TUNE_WITHIN,
-           *t->standing_words ? t->standing_words : "the formula's");
-    if (!usable)
-        printf("kept      nothing: all results are wrong\n");
-    else if (!job->options.verify)
-        printf("kept      %s, %.3f of the best found, in %s\n", tuning_words(&t->plans[chosen].asked, words, sizeof words),
-               t->plans[chosen].ratio / t->plans[best].ratio, t->table.path);
-    printf("\n");
     o->kept += usable && !job->options.verify;
-    return fflush(stdout) || ferror(stdout) ? -EIO : 0;
+    if (!out)
+        return 0;
+    fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower, within ? "" : "not ",
+            TUNE_WITHIN, *t->standing_words ? t->standing_words : "the formula's");
+    if (!usable)
+        fprintf(out, "kept      nothing: all results are wrong\n");
+    else if (!job->options.verify)
+        fprintf(out, "kept      %s, %.3f of the best found, in %s\n",
+                tuning_words(&t->plans[chosen].asked, words, sizeof words),
+                t->plans[chosen].ratio / t->plans[best].ratio, t->table.path);
+    fprintf(out, "\n");
+    return output_table_end(out);
 }
 
 static int tune_all(struct tune *t, struct outcome *o)

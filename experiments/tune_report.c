@@ -27,18 +27,18 @@ static int by_rank(const void *x, const void *y, void *plans)
     return (a->ratio > b->ratio) - (a->ratio < b->ratio);
 }
 
-static void print_plan(const struct tune *t, uint32_t i, uint32_t best)
+static void print_plan(FILE *out, const struct tune *t, uint32_t i, uint32_t best)
 {
     const struct tune_plan *p = &t->plans[i];
     char words[256], made[256];
     if (p->wrong)
-        printf("     WRONG                               ");
+        fprintf(out, "     WRONG                               ");
     else
-        printf("%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, of_best(t, p, best));
-    printf("%s  %s", p->last ? " *" : "  ", tuning_words(&p->asked, words, sizeof words));
+        fprintf(out, "%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, of_best(t, p, best));
+    fprintf(out, "%s  %s", p->last ? " *" : "  ", tuning_words(&p->asked, words, sizeof words));
     if (i == 0)
-        printf(" (%s)", tuning_words(&p->made, made, sizeof made));
-    printf("%s\n", i == t->standing ? "  <- default" : "");
+        fprintf(out, " (%s)", tuning_words(&p->made, made, sizeof made));
+    fprintf(out, "%s\n", i == t->standing ? "  <- default" : "");
 }
 
 static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best, int first)
@@ -64,30 +64,38 @@ static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best,
     return fclose(f) ? -errno : 0;
 }
 
-int tune_report(const struct tune *t, uint32_t best, int first)
+static int print_table(FILE *out, const struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const struct mk_problem *q = &t->shape.problem;
-    uint32_t order[TUNE_PLANS], slower = 0;
-    for (uint32_t i = 0; i < t->count; i++)
-        order[i] = i;
-    qsort_r(order, t->count, sizeof *order, by_rank, t->plans);
-    printf("%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op), (unsigned long long)q->m,
-           (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, t->job->device, t->count);
+    uint32_t slower = 0;
+    fprintf(out, "%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op),
+            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes,
+            q->topo.gpus, t->job->device, t->count);
     if (t->unfit)
-        printf("; %u more do not fit (%s)", t->unfit, t->unfit_why);
-    printf("\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
+        fprintf(out, "; %u more do not fit (%s)", t->unfit, t->unfit_why);
+    fprintf(out, "\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
     for (uint32_t i = 0; i < t->count; i++)
         if (i < SHOWN || t->plans[order[i]].wrong)
-            print_plan(t, order[i], best);
+            print_plan(out, t, order[i], best);
         else
             slower++;
     if (slower)
-        printf("... and %u slower plans, which --csv FILE lists\n", slower);
+        fprintf(out, "... and %u slower plans, which --csv FILE lists\n", slower);
     if (first)
-        printf("ms: a launch, median of the slowest rank; of best: * as compared in the last turns, twice as many launches; else by "
-               "way of the\nformula's plan, which was beside each\n");
-    int result = fflush(stdout) || ferror(stdout) ? -EIO : 0;
-    if (!result && t->job->options.csv)
-        result = write_csv(t, order, best, first);
-    return result;
+        fprintf(out, "ms: a launch, median of the slowest rank; of best: * as compared in the last turns, "
+                     "twice as many launches; else by "
+                     "way of the\nformula's plan, which was beside each\n");
+    return output_table_end(out);
+}
+
+int tune_report(const struct tune *t, uint32_t best, int first)
+{
+    uint32_t order[TUNE_PLANS];
+    for (uint32_t i = 0; i < t->count; i++)
+        order[i] = i;
+    qsort_r(order, t->count, sizeof *order, by_rank, t->plans);
+    FILE *out = output_table(t->job->options.quiet, t->job->options.csv, NULL);
+    int result = out ? print_table(out, t, order, best, first) : 0;
+    int csv = t->job->options.csv ? write_csv(t, order, best, first) : 0;
+    return csv ? csv : result;
 }

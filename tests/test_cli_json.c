@@ -109,28 +109,70 @@ static void test_disk_full(void **state)
     }
 }
 
-/* Standard output is a file: the result stands behind the table in it, and nothing takes its place. */
+/* `mkernel LINE`; 1 where its standard output is the result and nothing else, JSON or a CSV that begins with `header`. */
+static void expect_only_result(const char *line, const char *header)
+{
+    command_start(&r, line, NULL);
+    command_finish(&r, 240);
+    struct json *j = header ? NULL : json_read(r.out_text);
+    if (r.status || (header ? strncmp(r.out_text, header, strlen(header)) != 0 : !j))
+        fail_msg("mkernel %s: status %d, \"%s\" \"%s\"", line, r.status, r.out_text, r.err_text);
+    json_free(j);
+}
+
+/* A result that goes to standard output is there alone: the table is on standard error, or, with --quiet, nowhere. */
 static void test_standard_output(void **state)
+{
+#define RUN " ag_gemm --exec host --shape 64,64,64 --iters 2 "
+    static const struct {
+        const char *line, *header, *table; /* header: of a CSV; table: what only a table says */
+    } lines[] = {
+        {"run" RUN "--json /dev/stdout", NULL, "verdict   done"},
+        {"bench" RUN "--json /dev/stdout", NULL, "verdict   right"},
+        {"bench" RUN "--csv /dev/stdout", "op,", "verdict   right"},
+        {"sim ag_gemm --shape 64,64,64 --json /dev/stdout", NULL, "ideal "},
+        {"bench ring --commands 1000 --rounds 1 --json /dev/stdout", NULL, "median[M/s]"},
+        {"bench fabric --nic soft --size 64 --iters 20 --test bw --json /dev/stdout", NULL, "MsgRate"},
+        {"bench fabric --nic soft --size 64 --iters 20 --test lat --csv /dev/stdout", "test,", "t_typical"},
+        {"tune" RUN "--tuning none --verify --rounds 1 --space pieces=1 --csv /dev/stdout", "op,", "of best"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char quiet[512];
+        expect_only_result(lines[i].line, lines[i].header);
+        if (!strstr(r.err_text, lines[i].table))
+            fail_msg("mkernel %s: no table on standard error: \"%s\"", lines[i].line, r.err_text);
+        snprintf(quiet, sizeof quiet, "%s --quiet", lines[i].line);
+        expect_only_result(quiet, lines[i].header);
+        if (strstr(r.err_text, lines[i].table))
+            fail_msg("mkernel %s: a table: \"%s\"", quiet, r.err_text);
+    }
+    command_start(&r, "run" RUN "--quiet", NULL);
+    command_finish(&r, 120);
+    assert_int_equal(r.status + (int)r.out_used, 0);
+    assert_int_equal(command_lines(r.err_text), 1);
+}
+
+/* Standard output is a file: the result stands there, behind what was written before it, and nothing takes its place. */
+static void test_standard_output_is_a_file(void **state)
 {
     char mkernel[1024], command[2048], text[16384], path[96];
     struct stat there;
     command_path(mkernel, sizeof mkernel);
-    snprintf(command, sizeof command, "cd %s; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json /dev/stdout >both", folder, mkernel);
+    snprintf(command, sizeof command, "cd %s; { echo first; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json both; } >both",
+             folder, mkernel);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
     command_finish(&r, 120);
     assert_int_equal(r.status, 0);
+    assert_non_null(strstr(r.err_text, "verdict   done"));
     snprintf(path, sizeof path, "%s/both", folder);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
-    char *begin = strchr(text, '{');
-    assert_non_null(begin);
-    struct json *j = json_read(begin);
+    assert_memory_equal(text, "first\n{", 7);
+    struct json *j = json_read(text + 6);
     assert_non_null(j);
     json_free(j);
-    *begin = 0;
-    assert_non_null(strstr(text, "verdict   done"));
 
     snprintf(command, sizeof command,
              "cd %s; ln -s /proc/self/fd/1 out; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --trace out >table", folder,
@@ -150,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_sim),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_standard_output),
+        cmocka_unit_test(test_standard_output_is_a_file),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
