@@ -1,126 +1,143 @@
 /*
- * The GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role of a persistent
- * Hopper kernel.
+ * The GEMM engine: C = A B for bf16 inputs, fp32 accumulation, bf16 C, as the compute role of a
+ * persistent Hopper kernel.
  *
- * A CTA has three warpgroups. One thread of the first, the producer, loads tiles of A and B with TMA into a
- * ring of stages; the two others, the consumers, multiply them with wgmma, each its half of the rows, and
- * store C with TMA. Two mbarriers a stage keep them in step: `full` (the bytes have landed) and `empty` (all
- * who read the stage are done). The consumers share nothing but the ring, so while one stores its part of C
- * the other keeps the tensor cores busy.
+ * A CTA has three warpgroups. One thread of the first, the producer, loads tiles of A and B with
+ * TMA into a ring of stages; the two others, the consumers, multiply them with wgmma, each its half
+ * of the rows, and store C with TMA. Two mbarriers a stage keep them in step: `full` (the bytes
+ * have landed) and `empty` (all who read the stage are done). The consumers share nothing but the
+ * ring, so while one stores its part of C the other keeps the tensor cores busy.
  *
- * With a cluster of two, the CTAs work on the upper and the lower rows of one tile of twice the height: each
- * loads half of their columns of B and the TMA unit delivers it to both. A stage then belongs to both CTAs'
- * consumers before it may be filled again.
+ * With a cluster of two, the CTAs work on the upper and the lower rows of one tile of twice the
+ * height: each loads half of their columns of B and the TMA unit delivers it to both. A stage then
+ * belongs to both CTAs' consumers before it may be filled again.
  *
- * The engine runs over a tile source, which the including file defines before it includes this: struct
- * gemm_source and the functions declared below.
+ * The engine is a template over a tile shape (struct gemm_shape) and a tile source: a struct that
+ * says which tiles there are, what has to be waited for and what follows a tile's stores. struct
+ * gemm_source is what every source begins with.
  *
- * Every wait ends: TMA loads complete, consumers wait for nothing else, and gemm_source_before is bounded.
+ * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
+ * bounded.
  */
 #ifndef MK_KERNELS_GEMM_CUH
 #define MK_KERNELS_GEMM_CUH
 
 #include "core/cta.h"
 #include "kernels/gemm_tiling.h"
+#include "kernels/pipeline.cuh"
 #include "kernels/wgmma.cuh"
 
 enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 };
 
-/* Of a thread. An includer whose other warps need more defines both; a launch gives 168 to each. */
-#ifndef GEMM_PRODUCER_REGISTERS
-#define GEMM_PRODUCER_REGISTERS 104
-#define GEMM_CONSUMER_REGISTERS 200 /* 128 of which hold accumulators */
-#endif
-static_assert(GEMM_PRODUCER_REGISTERS + 2 * GEMM_CONSUMER_REGISTERS <= 3 * GEMM_LAUNCH_REGISTERS,
-              "more than there are: setmaxnreg.inc would wait for ever");
+#define GEMM_MEMBER __device__ __forceinline__
 
-/* The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A pure function:
- * the producer and every consumer thread call it. Only at the end of a slab may a tile have fewer rows than
- * the shape's. */
-PTX_FN bool gemm_source_next(const struct gemm_source *source, uint32_t i, struct mk_tile *tile);
+/*
+ * What a tile source derives from: the calls that it need not have. Those that it must have are
+ *
+ *   bool next(uint32_t i, struct mk_tile *tile) const
+ *       The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A
+ *       pure function: the producer and every consumer thread call it. Only at the end of a slab
+ *       may a tile have fewer rows than the shape's.
+ *
+ *   const CUtensorMap *a(const struct mk_tile *tile) const
+ *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
+ *
+ *   struct gemm_place place(uint32_t i, const struct mk_tile *tile, uint32_t row) const
+ *       Where in the map of C the CTA's part of a tile goes; `row`: its first row in the tile.
+ *
+ * Each thread has its own copy of a source. What a consumer keeps there costs registers beside the
+ * accumulators.
+ */
+struct gemm_source {
+    /* Of a thread. A source whose warps beside the engine need more says so; a launch gives 168 to
+     * each. */
+    static constexpr int producer_registers = 104;
+    static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
 
-/* Where the tile's A lies: slabs of rows x K; box tile_m x 64. */
-PTX_FN const CUtensorMap *gemm_source_a(const struct gemm_source *source, const struct mk_tile *tile);
+    /* The producer thread of each CTA, first and last of all; at close every load has been
+     * consumed. */
+    GEMM_MEMBER void open()
+    {
+    }
+    GEMM_MEMBER void close()
+    {
+    }
 
-/* The producer thread of each CTA, first and last of all; at close every load has been consumed. */
-PTX_FN void gemm_source_open(struct gemm_source *source);
-PTX_FN void gemm_source_close(struct gemm_source *source);
+    /* The producer thread, before the loads of a slice of the tile's K. It may wait (within bounds)
+     * for A to arrive. If that fails, it notes so and returns all the same, at once from then on:
+     * the launch ends over whatever the memory holds, and fails as a whole. */
+    GEMM_MEMBER void before(uint32_t, const struct mk_tile *, uint32_t)
+    {
+    }
 
-/* The producer thread, before the loads of a slice of the tile's K. It may wait (within bounds) for A to arrive. If that
- * fails, it notes so and returns all the same, at once from then on: the launch ends over whatever the memory
- * holds, and fails as a whole. */
-PTX_FN void gemm_source_before(struct gemm_source *source, uint32_t i, const struct mk_tile *tile, uint32_t slice);
+    /* One thread of each consumer warpgroup, when the tile's first loads have landed. */
+    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    {
+    }
 
-/* One thread of each consumer warpgroup, when the tile's first loads have landed. */
-PTX_FN void gemm_source_begin(struct gemm_source *source, uint32_t i, const struct mk_tile *tile);
+    /* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA),
+     * before its first TMA store of a tile: waits until there is room for it. */
+    GEMM_MEMBER void room(uint32_t, uint32_t) const
+    {
+    }
 
-/* Where in the map of C the CTA's part of a tile goes; `row`: its first row in the tile. */
-PTX_FN struct gemm_place gemm_source_place(const struct gemm_source *source, uint32_t i,
-                                           const struct mk_tile *tile, uint32_t row);
+    /* The same thread, when its part of C is in committed TMA stores. */
+    GEMM_MEMBER void after(uint32_t, const struct mk_tile *, uint32_t)
+    {
+    }
 
-/* One thread of each consumer warpgroup (half 0 and 1: the upper and lower rows of the CTA), before its first
- * TMA store of a tile: waits until there is room for it. */
-PTX_FN void gemm_source_room(const struct gemm_source *source, uint32_t i, uint32_t half);
+    /* The same thread, some products into the next tile or after the last: the stores have had time
+     * to be written, so that whoever announces them to others and calls ptx_bulk_wait_all first
+     * does not stand still. */
+    GEMM_MEMBER void stored(uint32_t, uint32_t) const
+    {
+    }
 
-/* The same thread, when its part of C is in committed TMA stores. */
-PTX_FN void gemm_source_after(struct gemm_source *source, uint32_t i, const struct mk_tile *tile,
-                              uint32_t half);
-
-/* The same thread, some products into the next tile or after the last: the stores have had time to be
- * written, so that whoever announces them to others and calls ptx_bulk_wait_all first does not stand still. */
-PTX_FN void gemm_source_stored(const struct gemm_source *source, uint32_t i, uint32_t half);
-
-/* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the block. */
-PTX_FN void gemm_source_beside(struct gemm_source *source, uint32_t warp);
+    /* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the
+     * block. */
+    GEMM_MEMBER void beside(uint32_t)
+    {
+    }
+};
 
 /* A kernel parameter (__grid_constant__): the TMA unit reads the maps there. */
 struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
     CUtensorMap c; /* slabs of rows x columns; box 64 x 64, of fp32 64 x 32 */
     uint32_t stages_of_k, stages_of_slice;
-    uint64_t limit_ns; /* no wait for a stage may take longer; above what gemm_source_before may take */
+    uint64_t
+        limit_ns; /* no wait for a stage may take longer; above what a source's `before` may take */
 };
 
-/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes: of 64 x
- * 64 of C (of fp32: 64 x 32) on their way out, for each consumer warpgroup. */
-template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_, int c_number_ = MK_BF16>
+/* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
+ * of 64 x 64 of C (of fp32: 64 x 32) on their way out, for each consumer warpgroup. */
+template <int tile_m_, int tile_n_, int cluster_, int b_kn_, int stages_, int c_boxes_,
+          int c_number_ = MK_BF16>
 struct gemm_shape {
     static constexpr int c_number = c_number_;
     static constexpr int tile_m = tile_m_, tile_n = tile_n_, cluster = cluster_, b_kn = b_kn_;
     static constexpr int stages = stages_, c_boxes = c_boxes_;
-    static constexpr int blocks = tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
+    static constexpr int blocks =
+        tile_m / 128; /* of 64 rows, times all columns: a consumer warpgroup's */
 
     static constexpr uint32_t a_bytes = tile_m * GEMM_TILE_K * 2;
     static constexpr uint32_t b_bytes = tile_n * GEMM_TILE_K * 2;
     static constexpr uint32_t stage_bytes = a_bytes + b_bytes;
     static constexpr uint32_t box_bytes = 64 * 64 * 2;
     static constexpr uint32_t c_offset = stages * stage_bytes;
-    static constexpr uint32_t full_offset = c_offset + 2 * c_boxes * box_bytes;
-    static constexpr uint32_t empty_offset = full_offset + stages * 8;
-    static constexpr uint32_t shared_bytes = empty_offset + stages * 8 + 1024; /* to align the first stage */
+    static constexpr uint32_t barriers_offset = c_offset + 2 * c_boxes * box_bytes;
+    static constexpr uint32_t shared_bytes =
+        barriers_offset + stages * 16 + 1024; /* to align the first stage */
 
     static_assert(tile_m % 128 == 0 && tile_n / cluster % 64 == 0, "boxes of B are 64 wide");
     static_assert(shared_bytes <= 227 * 1024, "what a CTA of Hopper has");
 };
 
-/* Position in the ring of stages; parity tells one lap from the next. */
-struct gemm_ring {
-    uint32_t stage, parity;
-};
-
-template <class shape> PTX_FN void gemm_ring_step(struct gemm_ring *ring)
-{
-    if (++ring->stage == shape::stages) {
-        ring->stage = 0;
-        ring->parity ^= 1;
-    }
-}
-
-/* Loads the 64 elements of K from `k` on of a tile's rows of A and columns of B (with a cluster: this CTA's
- * share of B, for all of them). */
+/* Loads the 64 elements of K from `k` on of a tile's rows of A and columns of B (with a cluster:
+ * this CTA's share of B, for all of them). */
 template <class shape>
-PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage, uint32_t full,
-                            const struct mk_tile *tile, int32_t k, uint32_t rank)
+PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage,
+                            uint32_t full, const struct mk_tile *tile, int32_t k, uint32_t rank)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster;
@@ -132,8 +149,8 @@ PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, 
 #pragma unroll
         for (int j = 0; j < share / 64; j++) {
             if (shape::cluster > 1)
-                ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64, k, 0,
-                                        everyone);
+                ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64, k,
+                                        0, everyone);
             else
                 ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k, 0);
         }
@@ -145,52 +162,36 @@ PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, 
 }
 
 /* The producer: one thread. */
-template <class shape>
-PTX_FN void gemm_produce(const struct gemm_operands *op, struct gemm_source *source, uint32_t shared,
+template <class shape, class tile_source>
+PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t rank)
 {
-    struct gemm_ring ring = {0, 0};
+    const uint32_t barriers = shared + shape::barriers_offset;
+    struct pipeline_position at = {0, 0};
     struct mk_tile tile;
-    gemm_source_open(source);
-    for (uint32_t i = 0; gemm_source_next(source, i, &tile); i++) {
-        const CUtensorMap *a = gemm_source_a(source, &tile);
+    source->open();
+    for (uint32_t i = 0; source->next(i, &tile); i++) {
+        const CUtensorMap *a = source->a(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
             if (!left) {
-                gemm_source_before(source, i, &tile, slice++);
+                source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
-            /* A stage starts out empty: its first lap waits for the parity of the phase before the first. */
-            ptx_mbar_wait(shared + shape::empty_offset + ring.stage * 8, ring.parity ^ 1, op->limit_ns);
-            gemm_load_stage<shape>(a, &op->b, shared + ring.stage * shape::stage_bytes,
-                                   shared + shape::full_offset + ring.stage * 8, &tile, k * GEMM_TILE_K,
-                                   rank);
-            gemm_ring_step<shape>(&ring);
+            pipeline_wait_empty<shape::stages>(barriers, &at, op->limit_ns);
+            gemm_load_stage<shape>(a, &op->b, shared + at.stage * shape::stage_bytes,
+                                   pipeline_full<shape::stages>(barriers, at.stage), &tile,
+                                   k * GEMM_TILE_K, rank);
+            pipeline_step<shape::stages>(&at);
         }
     }
-    /* All stages given back: nothing of A is read any more. */
-    for (int s = 0; s < shape::stages; s++) {
-        ptx_mbar_wait(shared + shape::empty_offset + ring.stage * 8, ring.parity ^ 1, op->limit_ns);
-        gemm_ring_step<shape>(&ring);
-    }
-    gemm_source_close(source);
-}
-
-/* Tells the producers of all CTAs that fill this stage that the calling warp is done with it. */
-template <class shape> PTX_FN void gemm_release(uint32_t shared, uint32_t stage, uint32_t lane)
-{
-    uint32_t empty = shared + shape::empty_offset + stage * 8;
-    if (shape::cluster > 1) {
-        if (lane < shape::cluster)
-            ptx_mbar_arrive_at(empty, lane);
-    } else if (lane == 0) {
-        ptx_mbar_arrive(empty);
-    }
+    pipeline_drain<shape::stages>(barriers, &at, op->limit_ns); /* nothing of A is read any more */
+    source->close();
 }
 
 /* Starts the products of one stage: `blocks` x 64 rows of A with all columns of B. */
 template <class shape>
-PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage, uint32_t half,
-                                uint32_t accumulate)
+PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t stage,
+                                uint32_t half, uint32_t accumulate)
 {
     constexpr uint32_t block_bytes = 64 * GEMM_TILE_K * 2;
     constexpr uint32_t b_step = shape::b_kn ? 16 * 128 : 32;
@@ -207,8 +208,8 @@ PTX_FN void gemm_multiply_stage(float (&sum)[shape::blocks][shape::tile_n / 2], 
     wgmma_commit();
 }
 
-/* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of row r lies at
- * piece p ^ (r % 8). */
+/* A warpgroup's 64 x 64 sums to a box in shared memory. 128-byte swizzle: the 16-byte piece p of
+ * row r lies at piece p ^ (r % 8). */
 PTX_FN void gemm_fill_box_bf16(uint32_t box, const float *sum)
 {
     uint32_t thread = threadIdx.x % 128, lane = thread % 32;
@@ -217,8 +218,9 @@ PTX_FN void gemm_fill_box_bf16(uint32_t box, const float *sum)
     for (int j = 0; j < 4; j++) {
         const float *d = sum + j * 8;
         uint32_t piece = (j * 2 + lane / 16) ^ (row % 8);
-        ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]), ptx_pack_bf16(d[2], d[3]),
-                        ptx_pack_bf16(d[4], d[5]), ptx_pack_bf16(d[6], d[7]));
+        ptx_stmatrix_x4(box + row * 128 + piece * 16, ptx_pack_bf16(d[0], d[1]),
+                        ptx_pack_bf16(d[2], d[3]), ptx_pack_bf16(d[4], d[5]),
+                        ptx_pack_bf16(d[6], d[7]));
     }
 }
 
@@ -230,18 +232,20 @@ PTX_FN void gemm_fill_box_fp32(uint32_t box, const float *sum)
     for (int j = 0; j < 4; j++) {
         uint32_t at = box + row * 128 + (((j * 2 + lane % 4 / 2) ^ (row % 8)) * 16) + lane % 2 * 8;
         ptx_store_shared_2(at, sum[j * 4], sum[j * 4 + 1]);
-        ptx_store_shared_2(at + 8 * 128, sum[j * 4 + 2], sum[j * 4 + 3]); /* eight rows on: the same swizzle */
+        ptx_store_shared_2(at + 8 * 128, sum[j * 4 + 2],
+                           sum[j * 4 + 3]); /* eight rows on: the same swizzle */
     }
 }
 
 /*
- * Stores the warpgroup's half of the tile, a box at a time: registers to shared memory, then a TMA store,
- * which drops what lies outside C. `boxes` counts the boxes used so far. A box is written again when the store that read it last is
- * through.
+ * Stores the warpgroup's half of the tile, a box at a time: registers to shared memory, then a TMA
+ * store, which drops what lies outside C. `boxes` counts the boxes used so far. A box is written
+ * again when the store that read it last is through.
  */
 template <class shape>
-PTX_FN void gemm_store(const struct gemm_operands *op, const float (&sum)[shape::blocks][shape::tile_n / 2],
-                       uint32_t shared, uint32_t half, const struct gemm_place *place, uint32_t *boxes)
+PTX_FN void gemm_store(const struct gemm_operands *op,
+                       const float (&sum)[shape::blocks][shape::tile_n / 2], uint32_t shared,
+                       uint32_t half, const struct gemm_place *place, uint32_t *boxes)
 {
     constexpr int columns = shape::c_number == MK_FP32 ? 32 : 64; /* of a box */
     uint32_t thread = threadIdx.x % 128;
@@ -270,68 +274,70 @@ PTX_FN void gemm_store(const struct gemm_operands *op, const float (&sum)[shape:
 }
 
 /* A consumer warpgroup. */
-template <class shape>
-PTX_FN void gemm_consume(const struct gemm_operands *op, struct gemm_source *source, uint32_t shared,
+template <class shape, class tile_source>
+PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
                          uint32_t half, uint32_t rank)
 {
+    const uint32_t barriers = shared + shape::barriers_offset;
     float sum[shape::blocks][shape::tile_n / 2];
-    struct gemm_ring ring = {0, 0};
+    struct pipeline_position at = {0, 0};
     struct mk_tile tile;
     uint32_t boxes = 0, lane = threadIdx.x % 32, i;
     uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
-    for (i = 0; gemm_source_next(source, i, &tile); i++) {
+    for (i = 0; source->next(i, &tile); i++) {
         uint32_t previous = 0;
         for (uint32_t k = 0; k < op->stages_of_k; k++) {
-            ptx_mbar_wait(shared + shape::full_offset + ring.stage * 8, ring.parity, op->limit_ns);
+            pipeline_wait_full<shape::stages>(barriers, &at, op->limit_ns);
             if (k == 0 && threadIdx.x % 128 == 0)
-                gemm_source_begin(source, i, &tile);
+                source->begin(i, &tile);
             if (i > 0 && k == later && threadIdx.x % 128 == 0)
-                gemm_source_stored(source, i - 1, half);
-            gemm_multiply_stage<shape>(sum, shared + ring.stage * shape::stage_bytes, half, k > 0);
+                source->stored(i - 1, half);
+            gemm_multiply_stage<shape>(sum, shared + at.stage * shape::stage_bytes, half, k > 0);
             /* One stage's products stay under way while the one before is given back. */
             wgmma_wait<1>();
             if (k > 0)
-                gemm_release<shape>(shared, previous, lane);
-            previous = ring.stage;
-            gemm_ring_step<shape>(&ring);
+                pipeline_release<shape::stages, shape::cluster>(barriers, previous, lane);
+            previous = at.stage;
+            pipeline_step<shape::stages>(&at);
         }
         wgmma_wait<0>();
-        gemm_release<shape>(shared, previous, lane);
+        pipeline_release<shape::stages, shape::cluster>(barriers, previous, lane);
 #pragma unroll
         for (int m = 0; m < shape::blocks; m++)
             wgmma_settle(sum[m]);
         if (threadIdx.x % 128 == 0)
-            gemm_source_room(source, i, half);
-        struct gemm_place place = gemm_source_place(source, i, &tile, rank * shape::tile_m);
+            source->room(i, half);
+        struct gemm_place place = source->place(i, &tile, rank * shape::tile_m);
         gemm_store<shape>(op, sum, shared, half, &place, &boxes);
         if (threadIdx.x % 128 == 0)
-            gemm_source_after(source, i, &tile, half);
+            source->after(i, &tile, half);
     }
     if (threadIdx.x % 128 == 0) {
         ptx_bulk_wait_all();
         if (i > 0)
-            gemm_source_stored(source, i - 1, half);
+            source->stored(i - 1, half);
     }
 }
 
 /*
- * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic shared
- * memory at the same address in all CTAs of the cluster; the kernel has __launch_bounds__(GEMM_THREADS, 1).
- * Returns when all stores have been written.
+ * Runs the CTA's tiles. All GEMM_THREADS threads call, once, with shape::shared_bytes of dynamic
+ * shared memory at the same address in all CTAs of the cluster; the kernel has
+ * __launch_bounds__(GEMM_THREADS, 1). Returns when all stores have been written.
  */
-template <class shape>
-PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *source, uint8_t *memory)
+template <class shape, class tile_source>
+PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, uint8_t *memory)
 {
+    constexpr int producer_registers = tile_source::producer_registers,
+                  consumer_registers = tile_source::consumer_registers;
+    static_assert(producer_registers + 2 * consumer_registers <= 3 * GEMM_LAUNCH_REGISTERS,
+                  "more than there are: setmaxnreg.inc would wait for ever");
     uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
     uint32_t rank = shape::cluster > 1 ? ptx_cluster_rank() : 0;
     if (threadIdx.x == 0) {
         ptx_tensormap_prefetch(&op->b);
         ptx_tensormap_prefetch(&op->c);
-        for (int s = 0; s < shape::stages; s++) {
-            ptx_mbar_init(shared + shape::full_offset + s * 8, 1);
-            ptx_mbar_init(shared + shape::empty_offset + s * 8, 8 * shape::cluster); /* consumer warps */
-        }
-        ptx_mbar_init_fence();
+        pipeline_init<shape::stages>(shared + shape::barriers_offset,
+                                     8 * shape::cluster); /* consumer warps */
     }
     if (shape::cluster > 1)
         ptx_cluster_sync();
@@ -341,16 +347,16 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, struct gemm_source *sou
     /* The shuffle tells the compiler that it is the same in all lanes. */
     uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (warpgroup == 0) {
-        if (GEMM_PRODUCER_REGISTERS < GEMM_LAUNCH_REGISTERS)
-            ptx_registers_dec<GEMM_PRODUCER_REGISTERS>();
+        if (producer_registers < GEMM_LAUNCH_REGISTERS)
+            ptx_registers_dec<producer_registers>();
         if (threadIdx.x < 32 && ptx_elect())
             gemm_produce<shape>(op, source, shared, rank);
         else if (threadIdx.x >= 32)
-            gemm_source_beside(source, threadIdx.x / 32);
+            source->beside(threadIdx.x / 32);
         __syncwarp();
     } else {
-        if (GEMM_CONSUMER_REGISTERS > GEMM_LAUNCH_REGISTERS)
-            ptx_registers_inc<GEMM_CONSUMER_REGISTERS>();
+        if (consumer_registers > GEMM_LAUNCH_REGISTERS)
+            ptx_registers_inc<consumer_registers>();
         gemm_consume<shape>(op, source, shared, warpgroup - 1, rank);
     }
     /* A CTA's shared memory must outlive what its neighbour still sends there. */

@@ -1,38 +1,39 @@
 /* GEMM+AllReduce: C = the sum over ranks of A_r * B_r, on every rank, in one launch.
- * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_ar.h. */
+ * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_ar.h.
+ */
 #include "kernels/gemm_ar.h"
-
-#include <errno.h>
-#include <stdio.h>
-
-#include "kernels/cta_reduce.cuh"
-#include "kernels/tensormap.h"
-
-#include "core/roles/gemm_ar.h"
-
-#define gemm_reduce_plan gemm_ar_plan
-
-MK_PURE const struct gemm_rs_plan *reduce_tiles(const struct gemm_ar_plan *plan)
-{
-    return &plan->rs;
-}
-
-PTX_FN void reduce_role(const struct gemm_ar_plan *plan, struct mk_cta *cta)
-{
-    if (cta->role == MK_INTER_REDUCE)
-        gemm_ar_inter_reduce(plan, cta);
-    else
-        gemm_ar_intra_comm(plan, cta);
-}
 
 #include "kernels/gemm_reduce.cuh"
 
+#include "core/roles/gemm_ar.h"
+
+struct gemm_ar_roles {
+    typedef struct gemm_ar_plan plan;
+
+    static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
+    {
+        return &p->rs;
+    }
+
+    static GEMM_MEMBER void role(const plan *p, struct mk_cta *cta)
+    {
+        if (cta->role == MK_INTER_REDUCE)
+            gemm_ar_inter_reduce(p, cta);
+        else
+            gemm_ar_intra_comm(p, cta);
+    }
+};
+
+typedef reduce_on_gpu<gemm_ar_roles> gemm_ar_on_gpu;
+
 int gemm_ar_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return reduce_prepare(&plan->u.gemm_ar, plan->problem.b_transposed, error, error_size);
+    return gemm_op_prepare<gemm_ar_on_gpu>(&plan->u.gemm_ar, plan->problem.b_transposed, error,
+                                           error_size);
 }
 
 int gemm_ar_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
-    return reduce_launch(&plan->u.gemm_ar, plan->problem.b_transposed, launch, stream);
+    return gemm_op_launch<gemm_ar_on_gpu>(&plan->u.gemm_ar, plan->problem.b_transposed, launch,
+                                          stream);
 }

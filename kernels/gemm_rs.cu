@@ -1,35 +1,34 @@
 /* GEMM+ReduceScatter: C_r = rows r of the sum over ranks of A_r * B_r, in one launch.
- * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_rs.h. */
+ * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_rs.h.
+ */
 #include "kernels/gemm_rs.h"
-
-#include <errno.h>
-#include <stdio.h>
-
-#include "kernels/cta_reduce.cuh"
-#include "kernels/tensormap.h"
-
-#include "core/roles/gemm_rs.h"
-
-#define gemm_reduce_plan gemm_rs_plan
-
-MK_PURE const struct gemm_rs_plan *reduce_tiles(const struct gemm_rs_plan *plan)
-{
-    return plan;
-}
-
-PTX_FN void reduce_role(const struct gemm_rs_plan *plan, struct mk_cta *cta)
-{
-    gemm_rs_inter_reduce(plan, cta);
-}
 
 #include "kernels/gemm_reduce.cuh"
 
+struct gemm_rs_roles {
+    typedef struct gemm_rs_plan plan;
+
+    static __host__ GEMM_MEMBER const struct gemm_rs_plan *tiles(const plan *p)
+    {
+        return p;
+    }
+
+    static GEMM_MEMBER void role(const plan *p, struct mk_cta *cta)
+    {
+        gemm_rs_inter_reduce(p, cta);
+    }
+};
+
+typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
+
 int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return reduce_prepare(&plan->u.gemm_rs, plan->problem.b_transposed, error, error_size);
+    return gemm_op_prepare<gemm_rs_on_gpu>(&plan->u.gemm_rs, plan->problem.b_transposed, error,
+                                           error_size);
 }
 
 int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
-    return reduce_launch(&plan->u.gemm_rs, plan->problem.b_transposed, launch, stream);
+    return gemm_op_launch<gemm_rs_on_gpu>(&plan->u.gemm_rs, plan->problem.b_transposed, launch,
+                                          stream);
 }

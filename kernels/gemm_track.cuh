@@ -1,13 +1,13 @@
-/* When each tile was computed: the second track of a compute block, which the first thread of the first consumer warpgroup
- * writes. What a consumer keeps here costs registers beside the accumulators: so only the count is kept, and half a clock. */
+/* When each tile was computed: the second track of a compute block, which the first thread of the
+ * first consumer warpgroup writes. What a consumer keeps here costs registers beside the
+ * accumulators: so only the count is kept, and half a clock. */
 #ifndef MK_KERNELS_GEMM_TRACK_CUH
 #define MK_KERNELS_GEMM_TRACK_CUH
 
 #include "kernels/cta.cuh"
+#include "kernels/gemm.cuh"
 
 #define GEMM_TRACK_NONE UINT32_MAX /* `noted`: this thread has no track */
-
-/* noted: events so far, those for which there was no room too; start: low half of the clock when the tile's math began. */
 
 PTX_FN struct mk_track *gemm_track(const struct gpu_launch *launch)
 {
@@ -27,21 +27,34 @@ PTX_FN uint32_t gemm_track_begin(const struct gpu_launch *launch)
     return noted;
 }
 
-/* A tile's stores are under way. */
-template <class source> PTX_FN void gemm_track_tile(source *s, const struct mk_tile *tile)
-{
-    if (s->noted == GEMM_TRACK_NONE)
-        return;
-    const struct mk_track *track = gemm_track(s->launch);
-    if (s->noted < track->capacity) {
-        struct mk_event *e = &track->events[s->noted];
-        uint64_t now = ptx_globaltimer();
-        e->ns = (uint32_t)now - s->start;
-        e->start = now - e->ns;
-        e->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
+/* A tile source that notes when each tile was computed. */
+struct tracked_source : gemm_source {
+    const struct gpu_launch *launch;
+    uint32_t noted; /* events so far, those for which there was no room too */
+    uint32_t start; /* low half of the clock when the tile's math began */
+
+    GEMM_MEMBER void begin(uint32_t, const struct mk_tile *)
+    {
+        if (noted != GEMM_TRACK_NONE)
+            start = (uint32_t)ptx_globaltimer();
     }
-    s->noted++;
-}
+
+    /* The tile's stores are under way. */
+    GEMM_MEMBER void after(uint32_t, const struct mk_tile *tile, uint32_t)
+    {
+        if (noted == GEMM_TRACK_NONE)
+            return;
+        const struct mk_track *track = gemm_track(launch);
+        if (noted < track->capacity) {
+            struct mk_event *e = &track->events[noted];
+            uint64_t now = ptx_globaltimer();
+            e->ns = (uint32_t)now - start;
+            e->start = now - e->ns;
+            e->what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id);
+        }
+        noted++;
+    }
+};
 
 /* Every thread, after the engine. */
 PTX_FN void gemm_track_end(const struct gpu_launch *launch, uint32_t noted)

@@ -1,0 +1,36 @@
+/* The tiles that the GPU's GEMM engine is built for: one table, which kernels, plans, the tuner and
+ * error texts read. */
+#ifndef MK_GEMM_TILES_H
+#define MK_GEMM_TILES_H
+
+#include "core/base.h"
+
+/* X(rows, columns, cluster, stages, boxes). rows, columns: what one CTA computes at a time;
+ * `cluster` CTAs along M share a plan's tile, of rows * cluster rows. stages, boxes: of the
+ * engine's ring and of C on its way out, which fill an SM's 227 KB (kernels/gemm.cuh). A plan that
+ * is given no tile takes the first of the table with its cluster. */
+#define MK_GEMM_TILES(X)                                                                           \
+    X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
+
+/* A tile as plans have it: tile_m counts the rows of the whole cluster. */
+struct mk_gemm_tile {
+    uint32_t tile_m, tile_n, cluster;
+};
+
+/* The i-th of the table; 0 where there are fewer, else 1. (In C, so that it is no code of a GPU.)
+ */
+#ifndef __CUDACC__
+static inline int mk_gemm_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+#define MK_GEMM_TILE(rows, columns, cluster_, stages, boxes)                                       \
+    {(rows) * (cluster_), columns, cluster_},
+    static const struct mk_gemm_tile built[] = {MK_GEMM_TILES(MK_GEMM_TILE)};
+#undef MK_GEMM_TILE
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+#endif
+
+#endif

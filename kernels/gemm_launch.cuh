@@ -1,0 +1,171 @@
+/* How what runs on the GEMM engine gets onto a GPU: tensor maps, the choice of the tile shape that
+ * a kernel was built for, the kernel of an operator and its launch. Host side, but for the kernel
+ * itself.
+ *
+ * An operator is a struct `op` with
+ *
+ *   typedef ... plan
+ *       Its plan, a kernel parameter.
+ *   typedef ... maps
+ *       Tensor maps of its own beside those of struct gemm_operands; a kernel parameter.
+ *   static constexpr bool fp32
+ *       Kernels that store fp32 are built too, for plans whose form asks for them.
+ *   static constexpr uint32_t shared_bytes
+ *       Dynamic shared memory that CTAs which do not compute need.
+ *   struct gemm_form form(const plan *)
+ *       The plan's tile.
+ *   int describe<shape>(maps *, struct gemm_operands *, const plan *, const struct gpu_launch *)
+ *       Fills the maps and operands, but for operands->limit_ns. 0, or what tensormap.h says.
+ *   void compute<shape>(plan, launch, operands, maps, memory)
+ *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
+ *   void communicate<shape>(plan, launch, memory)
+ *       On the GPU: all threads of any other block.
+ */
+#ifndef MK_KERNELS_GEMM_LAUNCH_CUH
+#define MK_KERNELS_GEMM_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/gemm_tiles.h"
+#include "kernels/cta.cuh"
+#include "kernels/gemm.cuh"
+#include "kernels/tensormap.h"
+
+/* Which of the built kernels a plan wants. */
+struct gemm_form {
+    uint32_t tile_m, tile_n, cluster;
+    uint32_t number; /* enum mk_number of C as the engine stores it */
+};
+
+/* The map of B, [k, n] or [n, k] as the shape has it. 0, or what tensormap.h says. */
+template <class shape>
+static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t k)
+{
+    const uint64_t nk[3] = {k, n, 1}, kn[3] = {n, k, 1};
+    const uint32_t nk_box[2] = {GEMM_TILE_K, shape::tile_n / shape::cluster},
+                   kn_box[2] = {64, GEMM_TILE_K};
+    return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * k, kn_box)
+                       : tensormap_bf16(map, b, nk, k, n * k, nk_box);
+}
+
+/* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */
+template <class... parameters>
+static int gemm_allow_shared(void (*kernel)(parameters...), uint32_t shared_bytes)
+{
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                shared_bytes) == cudaSuccess
+               ? 0
+               : -EIO;
+}
+
+/* Launches `blocks` blocks, a multiple of `cluster`, of the engine's threads. 0 or -EIO. */
+template <class... parameters>
+static int gemm_launch_kernel(void (*kernel)(parameters...), uint32_t blocks, uint32_t cluster,
+                              uint32_t shared_bytes, cudaStream_t stream,
+                              const parameters &...arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(GEMM_THREADS);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess ? 0 : -EIO;
+}
+
+/* ---- an operator's one persistent kernel ---- */
+
+template <class op, class shape>
+__global__ void __launch_bounds__(GEMM_THREADS, 1)
+    gemm_op_kernel(const __grid_constant__ typename op::plan plan,
+                   const __grid_constant__ struct gpu_launch launch,
+                   const __grid_constant__ struct gemm_operands operands,
+                   const __grid_constant__ typename op::maps maps)
+{
+    extern __shared__ uint8_t memory[];
+    if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
+        op::template compute<shape>(&plan, &launch, &operands, &maps, memory);
+    else if (blockIdx.x < mk_total_blocks(&launch.split)) /* the grid is rounded up to clusters */
+        op::template communicate<shape>(&plan, &launch, memory);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cta_leave(&launch);
+}
+
+template <class op, class shape> constexpr uint32_t gemm_op_shared_bytes()
+{
+    return shape::shared_bytes > op::shared_bytes ? shape::shared_bytes : op::shared_bytes;
+}
+
+/* Calls `call` with an object of the gemm_shape that the form asks for; -EINVAL where there is
+ * none. */
+template <class op, int rows, int columns, int cluster, int stages, int boxes, class function>
+static int gemm_op_shape(const struct gemm_form *form, int transposed, function call)
+{
+    if constexpr (op::fp32)
+        if (form->number == MK_FP32)
+            return transposed
+                       ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes, MK_FP32>())
+                       : call(gemm_shape<rows, columns, cluster, 1, stages, boxes, MK_FP32>());
+    return transposed ? call(gemm_shape<rows, columns, cluster, 0, stages, boxes>())
+                      : call(gemm_shape<rows, columns, cluster, 1, stages, boxes>());
+}
+
+template <class op, class function>
+static int gemm_op_dispatch(const struct gemm_form *form, int transposed, function call)
+{
+#define GEMM_OP_TRY(rows, columns, cluster_, stages, boxes)                                        \
+    if (form->tile_m == rows * cluster_ && form->tile_n == columns && form->cluster == cluster_)   \
+        return gemm_op_shape<op, rows, columns, cluster_, stages, boxes>(form, transposed, call);
+    MK_GEMM_TILES(GEMM_OP_TRY)
+#undef GEMM_OP_TRY
+    return -EINVAL;
+}
+
+/* What <op>_prepare and <op>_launch (ag_gemm.h) are. */
+template <class op>
+static int gemm_op_prepare(const typename op::plan *plan, int transposed, char *error,
+                           size_t error_size)
+{
+    const struct gemm_form form = op::form(plan);
+    int err = gemm_op_dispatch<op>(&form, transposed, [](auto shape) {
+        return gemm_allow_shared(gemm_op_kernel<op, decltype(shape)>,
+                                 gemm_op_shared_bytes<op, decltype(shape)>());
+    });
+    if (err == -EINVAL)
+        snprintf(error, error_size, "no kernel is built for tiles of %u x %u on %u CTAs",
+                 form.tile_m, form.tile_n, form.cluster);
+    else if (err)
+        snprintf(error, error_size, "the GPU refuses the kernel: %s",
+                 cudaGetErrorString(cudaGetLastError()));
+    return err;
+}
+
+template <class op>
+static int gemm_op_launch(const typename op::plan *plan, int transposed,
+                          const struct gpu_launch *launch, cudaStream_t stream)
+{
+    const struct gemm_form form = op::form(plan);
+    return gemm_op_dispatch<op>(&form, transposed, [=](auto shape) {
+        typedef decltype(shape) built;
+        typename op::maps maps;
+        struct gemm_operands operands;
+        operands.limit_ns = launch->timeout_ns + 2000000000; /* longer than any wait for a flag */
+        int err = op::template describe<built>(&maps, &operands, plan, launch);
+        if (err)
+            return err;
+        uint32_t blocks = (uint32_t)mk_round_up(mk_total_blocks(&launch->split), built::cluster);
+        return gemm_launch_kernel(gemm_op_kernel<op, built>, blocks, built::cluster,
+                                  gemm_op_shared_bytes<op, built>(), stream, *plan, *launch,
+                                  operands, maps);
+    });
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* A ring of stages in shared memory, between one thread that fills them by TMA (the producer) and
+ * warps that read them.
+ *
+ * Two mbarriers a stage keep them in step: `full` (the bytes that the producer expects have landed)
+ * and `empty` (all who read the stage are done). Nothing here knows what lies in a stage. The
+ * barriers lie together, 16 bytes a stage, at an address that is a multiple of 8: all `full`, then
+ * all `empty`.
+ *
+ * Who walks the ring keeps its position, which begins at {0, 0}; parity tells one lap from the
+ * next. */
+#ifndef MK_KERNELS_PIPELINE_CUH
+#define MK_KERNELS_PIPELINE_CUH
+
+#include "kernels/ptx.cuh"
+
+struct pipeline_position {
+    uint32_t stage, parity;
+};
+
+template <int stages> PTX_FN void pipeline_step(struct pipeline_position *at)
+{
+    if (++at->stage == stages) {
+        at->stage = 0;
+        at->parity ^= 1;
+    }
+}
+
+template <int stages> PTX_FN uint32_t pipeline_full(uint32_t barriers, uint32_t stage)
+{
+    return barriers + stage * 8;
+}
+
+template <int stages> PTX_FN uint32_t pipeline_empty(uint32_t barriers, uint32_t stage)
+{
+    return barriers + stages * 8 + stage * 8;
+}
+
+/* One thread, before anybody uses the ring; a barrier of the CTA (of the cluster, where stages are
+ * filled across it) follows. readers: arrivals that give a stage back. */
+template <int stages> PTX_FN void pipeline_init(uint32_t barriers, uint32_t readers)
+{
+    for (int s = 0; s < stages; s++) {
+        ptx_mbar_init(pipeline_full<stages>(barriers, s), 1);
+        ptx_mbar_init(pipeline_empty<stages>(barriers, s), readers);
+    }
+    ptx_mbar_init_fence();
+}
+
+/* The producer, before it fills the stage: its readers are done. A stage starts out empty: its
+ * first lap waits for the parity of the phase before the first. */
+template <int stages>
+PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_position *at,
+                                uint64_t limit_ns)
+{
+    ptx_mbar_wait(pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1, limit_ns);
+}
+
+/* A reader: the stage's bytes are here. */
+template <int stages>
+PTX_FN void pipeline_wait_full(uint32_t barriers, const struct pipeline_position *at,
+                               uint64_t limit_ns)
+{
+    ptx_mbar_wait(pipeline_full<stages>(barriers, at->stage), at->parity, limit_ns);
+}
+
+/* The calling warp is done with the stage. It says so to the producers of all `cluster` CTAs that
+ * fill it. */
+template <int stages, int cluster>
+PTX_FN void pipeline_release(uint32_t barriers, uint32_t stage, uint32_t lane)
+{
+    uint32_t empty = pipeline_empty<stages>(barriers, stage);
+    if (cluster > 1) {
+        if (lane < cluster)
+            ptx_mbar_arrive_at(empty, lane);
+    } else if (lane == 0) {
+        ptx_mbar_arrive(empty);
+    }
+}
+
+/* The producer, after its last stage: all stages have been given back, nothing that it loaded is
+ * read any more. */
+template <int stages>
+PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at, uint64_t limit_ns)
+{
+    for (int s = 0; s < stages; s++) {
+        pipeline_wait_empty<stages>(barriers, at, limit_ns);
+        pipeline_step<stages>(at);
+    }
+}
+
+#endif
