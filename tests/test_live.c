@@ -306,6 +306,143 @@ static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
     assert_true(is_empty(folder));
 }
 
+/* Folders that are not this user's alone: another's, one that others may write to, and a link that leads to one of our own. */
+enum foreign { ANOTHERS, GROUPS, EVERYBODYS, A_LINK, FOREIGN };
+
+static void make_foreign(enum foreign kind, const char *path)
+{
+    static const mode_t modes[FOREIGN] = {0700, 0720, 0702, 0700};
+    char own[160];
+    snprintf(own, sizeof own, "%s%s", path, kind == A_LINK ? ".own" : "");
+    assert_int_equal(mkdir(own, 0700), 0);
+    assert_int_equal(chmod(own, modes[kind]), 0);
+    if (kind == ANOTHERS && !geteuid())
+        assert_int_equal(chown(own, 65534, 65534), 0);
+    if (kind == A_LINK)
+        assert_int_equal(symlink(own, path), 0);
+}
+
+static void remove_foreign(enum foreign kind, const char *path)
+{
+    char own[160];
+    snprintf(own, sizeof own, "%s%s", path, kind == A_LINK ? ".own" : "");
+    if (kind == A_LINK)
+        unlink(path);
+    assert_int_equal(rmdir(own), 0);
+}
+
+static void publish(const char *where, uint64_t *word, struct live **l, int *result)
+{
+    static const struct mk_problem q = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .topo = {1, 1, 0}, .m = 64, .n = 64, .k = 64};
+    static struct mk_plan plan;
+    static struct mk_comm comm;
+    char error[256];
+    assert_int_equal(plan_build(&plan, &q, 0, 0, error, sizeof error), 0);
+    comm.progress = word;
+    comm.progress_count = 1;
+    *result = live_begin(l, where, &comm, &plan, 0, 1, "a command");
+}
+
+/* Who may write to a rank's folder may say what its job does; a rank publishes into none of these. */
+static void nothing_is_published_where_others_may_write(void **state)
+{
+    char base[96], path[128];
+    uint64_t word = 0;
+    struct live *l;
+    int result;
+    snprintf(base, sizeof base, "%s/base", folder);
+    mkdir(folder, 0700);
+    for (int kind = geteuid() ? GROUPS : ANOTHERS; kind < FOREIGN; kind++) {
+        snprintf(path, sizeof path, "%s/run-1", base);
+        make_foreign((enum foreign)kind, base); /* the place of all jobs */
+        publish(path, &word, &l, &result);
+        if (result != -EPERM)
+            fail_msg("base of kind %d: %d", kind, result);
+        assert_null(l);
+        remove_foreign((enum foreign)kind, base);
+        assert_int_equal(mkdir(base, 0700), 0);
+        make_foreign((enum foreign)kind, path); /* the job's own */
+        publish(path, &word, &l, &result);
+        if (result != -EPERM)
+            fail_msg("folder of kind %d: %d", kind, result);
+        assert_null(l);
+        if (kind == A_LINK) { /* live_begin takes an empty folder of its name away, and a link is none */
+            remove_foreign(A_LINK, path);
+        } else {
+            rmdir(path);
+        }
+        assert_int_equal(rmdir(base), 0);
+    }
+    if (geteuid()) { /* /usr is root's */
+        publish("/usr/run-1", &word, &l, &result);
+        assert_int_equal(result, -EPERM);
+    }
+    assert_true(is_empty(folder));
+}
+
+/* Nor is anything believed that lies there, whether a viewer is given the folder, its name, or looks by itself. */
+static void what_others_may_have_written_is_no_job(void **state)
+{
+    char path[128], file[160], variable[160], text[64], error[300];
+    struct live_job job;
+    static struct command_run look;
+    uint64_t word = 0;
+    struct live *l;
+    int result;
+    mkdir(folder, 0700);
+    snprintf(path, sizeof path, "%s/run-1", folder);
+    snprintf(file, sizeof file, "%s/rank-0", path);
+    snprintf(variable, sizeof variable, "%s/link", folder);
+    publish(path, &word, &l, &result);
+    assert_int_equal(result, 0);
+    assert_int_equal(live_open(&job, path, error, sizeof error), 0);
+    assert_int_equal(job.ranks[0].header.pid, getpid());
+    for (int place = 0; place < 3; place++) { /* where all jobs are, this one's folder, its file */
+        const char *spoilt = place == 0 ? folder : place == 1 ? path : file;
+        for (int kind = geteuid() ? GROUPS : ANOTHERS; kind < A_LINK; kind++) {
+            struct stat before;
+            assert_int_equal(lstat(spoilt, &before), 0);
+            assert_int_equal(kind == ANOTHERS ? chown(spoilt, 65534, 65534) : chmod(spoilt, kind == GROUPS ? 0720 : 0702), 0);
+            if (place) { /* who names the folder means it, wherever it lies */
+                struct live_job other;
+                assert_int_equal(live_open(&other, path, error, sizeof error), -EPERM);
+                assert_non_null(strstr(error, "is another user's, or others may write to it"));
+                assert_non_null(strstr(error, path));
+            }
+            for (int named = 0; named < 2; named++) {
+                snprintf(text, sizeof text, "%d", (int)getpid());
+                setenv("MKERNEL_LIVE", folder, 1);
+                char found[256];
+                assert_int_not_equal(live_find(found, sizeof found, named ? text : NULL, error, sizeof error), 0);
+                unsetenv("MKERNEL_LIVE");
+            }
+            if (!place)
+                assert_non_null(strstr(error, "is another user's, or others may write to it"));
+            assert_int_equal(chmod(spoilt, before.st_mode & 07777), 0);
+            assert_int_equal(kind == ANOTHERS ? chown(spoilt, before.st_uid, before.st_gid) : 0, 0);
+        }
+    }
+    assert_int_equal(symlink(path, variable), 0);
+    struct live_job other;
+    assert_int_not_equal(live_open(&other, variable, error, sizeof error), 0);
+    snprintf(text, sizeof text, "tui --attach link --dump-screen");
+    command_start(&look, text, environment, NULL);
+    command_finish(&look, 10);
+    assert_int_equal(look.status, 2);
+    unlink(variable);
+    live_read(&job); /* whose folder was right and is so again */
+    assert_int_equal(job.ranks[0].state, LIVE_RUNS);
+    assert_int_equal(chmod(path, 0702), 0);
+    uint64_t beat = job.ranks[0].header.beat;
+    moment(150);
+    live_read(&job);
+    assert_true(job.ranks[0].header.beat == beat); /* what it showed last */
+    assert_int_equal(chmod(path, 0700), 0);
+    live_close(&job);
+    live_end(l);
+    assert_true(is_empty(folder));
+}
+
 /* Files of a job are foreign bytes. */
 static void a_damaged_file_gets_a_sentence(void **state)
 {
@@ -363,6 +500,8 @@ int main(void)
         cmocka_unit_test(where_there_is_no_room_nothing_is_left),
         cmocka_unit_test(what_a_killed_job_left_is_ignored_and_taken_away),
         cmocka_unit_test(a_damaged_file_gets_a_sentence),
+        cmocka_unit_test(nothing_is_published_where_others_may_write),
+        cmocka_unit_test(what_others_may_have_written_is_no_job),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,5 +1,5 @@
 /* A running job seen from outside: every rank of `mkernel run` publishes its progress words in a file that only its user may
- * read, and anybody's viewer reads it. The job never waits for a viewer and never fails because of one.
+ * read, and that user's viewer reads it. The job never waits for a viewer and never fails because of one.
  *
  * A job is a folder, a rank a file of it, `rank-N`, of fixed size: struct live_header and then one struct live_word per
  * CTA. A thread of the rank copies the words every LIVE_PERIOD_NS; no launch, wait or CTA takes part. The folder lies in

@@ -95,6 +95,11 @@ int live_folder(char *path, size_t size, int job_pid, const char *launcher, cons
     return n > 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
+int live_is_own(const struct stat *s)
+{
+    return s->st_uid == geteuid() && !(s->st_mode & (S_IWGRP | S_IWOTH));
+}
+
 /* A folder of our own that nobody else may enter: /dev/shm and /tmp are everybody's. */
 static int own_folder(const char *path)
 {
@@ -103,7 +108,7 @@ static int own_folder(const char *path)
         return -errno;
     if (lstat(path, &s))
         return -errno;
-    return S_ISDIR(s.st_mode) && s.st_uid == geteuid() && !(s.st_mode & 022) ? 0 : -EPERM;
+    return S_ISDIR(s.st_mode) && live_is_own(&s) ? 0 : -EPERM;
 }
 
 void live_remove(const char *folder)

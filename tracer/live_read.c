@@ -1,5 +1,6 @@
 /* A viewer's side: which jobs there are, and what their files say. Files are read and never mapped: one that shrinks under
- * a reader is an error and not a SIGBUS. Their bytes are checked as foreign ones. */
+ * a reader is an error and not a SIGBUS. Their bytes are checked as foreign ones, and nothing is taken from a folder or file
+ * of another user or that another may write to: what it says of a job would be that user's word, and no job of ours. */
 #define _GNU_SOURCE
 #include "tracer/live_process.h"
 
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FOREIGN "what lies at %s is another user's, or others may write to it: it is not read"
 #define NO_ARGUMENT 0xffffffu /* of a wait for what is no flag */
 
 static int header_holds(const struct live_header *h)
@@ -22,15 +24,31 @@ static int header_holds(const struct live_header *h)
            t->rank < mk_world(t) && h->pid > 0;
 }
 
-/* Reads a rank's file; *words is made where it is NULL. 0 or -errno. */
-static int read_rank(const char *folder, uint32_t rank, struct live_header *h, struct live_word **words)
+/* A folder, opened; -EPERM: it is not ours alone. */
+static int open_folder(const char *path)
 {
-    char path[300];
-    snprintf(path, sizeof path, "%s/rank-%u", folder, rank);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat s;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && header_holds(h) ? 0 : -EINVAL;
+    int result = fstat(fd, &s) ? -errno : live_is_own(&s) ? 0 : -EPERM;
+    if (result)
+        close(fd);
+    return result ? result : fd;
+}
+
+/* Reads a rank's file; *words is made where it is NULL. 0 or -errno. */
+static int read_rank(int folder, uint32_t rank, struct live_header *h, struct live_word **words)
+{
+    char name[24];
+    struct stat s;
+    snprintf(name, sizeof name, "rank-%u", rank);
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    int result = fstat(fd, &s) ? -errno : live_is_own(&s) ? 0 : -EPERM;
+    if (!result)
+        result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && header_holds(h) ? 0 : -EINVAL;
     h->command[sizeof h->command - 1] = 0;
     size_t bytes = result ? 0 : h->ctas * sizeof **words;
     if (!result && !*words && !(*words = calloc(LIVE_MAX_CTAS, sizeof **words)))
@@ -75,12 +93,12 @@ int live_plan(struct live_rank *rank)
 
 void live_read(struct live_job *job)
 {
-    int seen = 0, over = 0;
+    int seen = 0, over = 0, folder = open_folder(job->folder);
     job->now = live_now();
     for (uint32_t i = 0; i < job->world; i++) {
         struct live_rank *r = &job->ranks[i];
         struct live_header h;
-        int result = read_rank(job->folder, i, &h, &r->words);
+        int result = folder < 0 ? folder : read_rank(folder, i, &h, &r->words);
         if (!result && h.problem.topo.rank == i && mk_world(&h.problem.topo) == job->world) {
             int is_new = !r->plan || h.pid_start != r->header.pid_start || h.pid != r->header.pid;
             r->header = h;
@@ -91,22 +109,37 @@ void live_read(struct live_job *job)
         seen += r->state != LIVE_ABSENT;
         over += r->state == LIVE_ENDED || r->state == LIVE_GONE;
     }
+    if (folder >= 0)
+        close(folder);
     job->ended = seen && seen == over;
+}
+
+/* The same, to list it. 0 or -errno. */
+static int open_own(const char *path, DIR **out)
+{
+    int fd = open_folder(path);
+    *out = fd < 0 ? NULL : fdopendir(fd);
+    if (*out || fd < 0)
+        return *out ? 0 : fd;
+    int result = -errno;
+    close(fd);
+    return result;
 }
 
 /* Any rank's header of a folder. 0 or -errno. */
 static int read_any(const char *folder, struct live_header *h)
 {
     struct live_word *words = NULL;
-    DIR *d = opendir(folder);
     struct dirent *e;
     unsigned rank;
-    int result = d ? -ENOENT : -errno;
-    while (d && result && (e = readdir(d)))
+    DIR *d;
+    int result = open_own(folder, &d);
+    if (result)
+        return result;
+    for (result = -ENOENT; result && (e = readdir(d));)
         if (sscanf(e->d_name, "rank-%u", &rank) == 1)
-            result = read_rank(folder, rank, h, &words);
-    if (d)
-        closedir(d);
+            result = read_rank(dirfd(d), rank, h, &words);
+    closedir(d);
     free(words);
     return result;
 }
@@ -122,6 +155,8 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
             snprintf(error, error_size, "no job runs at %s", folder);
         else if (result == -EINVAL)
             snprintf(error, error_size, "what runs at %s was not published by this version of mkernel", folder);
+        else if (result == -EPERM)
+            snprintf(error, error_size, FOREIGN, folder);
         else
             snprintf(error, error_size, "the job at %s cannot be read: %s", folder, strerror(-result));
         return result;
@@ -169,22 +204,29 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
 {
     char bases[2][200], path[700], *end, list[256] = "";
     struct live_header h;
-    int pid = 0, found = 0, count = live_bases(bases);
+    int pid = 0, found = 0, foreign = -1, count = live_bases(bases);
     if (name) {
         pid = (int)strtol(name, &end, 10);
         if (*end || pid <= 0) { /* a folder, or its name in the usual place */
-            for (int i = -1; i < count; i++) {
+            int result = -ENOENT;
+            for (int i = -1; i < count && result != -EPERM; i++) {
                 snprintf(path, sizeof path, "%s%s%s", i < 0 ? "" : bases[i], i < 0 ? "" : "/", name);
-                if (!read_any(path, &h))
+                result = read_any(path, &h);
+                if (!result)
                     return snprintf(folder, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
             }
-            snprintf(error, error_size, "no job is called %s", name);
-            return -ENOENT;
+            if (result == -EPERM)
+                snprintf(error, error_size, FOREIGN, path);
+            else
+                snprintf(error, error_size, "no job is called %s", name);
+            return result == -EPERM ? result : -ENOENT;
         }
     }
     for (int i = 0; i < count; i++) {
-        DIR *d = opendir(bases[i]);
+        DIR *d;
         struct dirent *e;
+        if (open_own(bases[i], &d) == -EPERM)
+            foreign = i;
         while (d && (e = readdir(d))) {
             size_t used = strlen(list);
             snprintf(path, sizeof path, "%s/%.250s", bases[i], e->d_name);
@@ -202,6 +244,8 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         return 0;
     if (found > 1)
         snprintf(error, error_size, "several jobs run here; attach to one of %s", list);
+    else if (foreign >= 0)
+        snprintf(error, error_size, FOREIGN, bases[foreign]);
     else if (pid)
         snprintf(error, error_size, "process %d is no rank of a running `mkernel run`, nor its parent", pid);
     else
