@@ -7,68 +7,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum unit { UNIT_NS, UNIT_PERCENT, UNIT_COUNT };
+enum { MOST_FIGURES = 256 };
 
-static const char *value_text(char text[24], enum unit unit, double value)
+/* What stands above the figures of a section; of the first nothing. */
+static const struct {
+    const char *section, *title;
+} titles[] = {
+    {"overlap", "overlap, of all ranks' time in launches"},
+    {"role", "share of the time of a role's CTAs in launches"},
+    {"wait", "waiting per launch and rank, its CTAs together"},
+    {"work", "one tile, wait, copy, reduction"},
+    {"message", "messages by stage"},
+};
+
+static const char *value_text(char text[24], int percent, double value)
 {
     if (isnan(value))
         snprintf(text, 24, "-");
-    else if (unit == UNIT_NS)
+    else if (!percent)
         return trace_time(text, value);
     else
-        snprintf(text, 24, unit == UNIT_PERCENT ? "%.1f %%" : "%.0f", value);
+        snprintf(text, 24, "%.1f %%", value);
     return text;
 }
 
-static void print_row(FILE *out, const char *name, enum unit unit, double a, double b)
+static void print_row(FILE *out, const struct trace_figure *f)
 {
     char one[24], two[24], change[24] = "-";
+    double a = f->value[0], b = f->value[1];
+    int percent = !strcmp(f->unit, "%");
     if (!isnan(a) && !isnan(b)) {
-        if (unit == UNIT_PERCENT)
+        if (percent)
             snprintf(change, sizeof change, "%+.1f pp", b - a);
         else if (a != 0)
             snprintf(change, sizeof change, "%+.1f %%", 100 * (b - a) / a);
         else
             snprintf(change, sizeof change, b != 0 ? "new" : "same");
     }
-    fprintf(out, "  %-36s %12s %12s %12s\n", name, value_text(one, unit, a), value_text(two, unit, b),
-            change);
-}
-
-static void compare(FILE *out, sqlite3 *a, sqlite3 *b, const char *name, enum unit unit, const char *sql)
-{
-    print_row(out, name, unit, trace_real(a, sql, NAN), trace_real(b, sql, NAN));
-}
-
-/* A named list of figures on both sides: every name of either. `sql` gives (name, value) in order of
- * interest. */
-static void compare_list(FILE *out, sqlite3 *a, sqlite3 *b, enum unit unit, const char *sql)
-{
-    struct item {
-        char name[64];
-        double value[2];
-    } items[64];
-    int count = 0;
-    for (int side = 0; side < 2; side++) {
-        sqlite3_stmt *q = trace_query(side ? b : a, sql, 0, 0);
-        while (sqlite3_step(q) == SQLITE_ROW) {
-            const char *name = (const char *)sqlite3_column_text(q, 0);
-            int i = 0;
-            while (i < count && strcmp(items[i].name, name ? name : ""))
-                i++;
-            if (i == count) {
-                if (count == 64)
-                    break;
-                snprintf(items[count].name, sizeof items[count].name, "%s", name ? name : "");
-                items[count].value[0] = items[count].value[1] = NAN;
-                count++;
-            }
-            items[i].value[side] = sqlite3_column_double(q, 1);
-        }
-        sqlite3_finalize(q);
-    }
-    for (int i = 0; i < count; i++)
-        print_row(out, items[i].name, unit, items[i].value[0], items[i].value[1]);
+    fprintf(out, "  %-38s %12s %12s %12s\n", f->name, value_text(one, percent, a),
+            value_text(two, percent, b), change);
 }
 
 static void print_run(FILE *out, const char *side, sqlite3 *db)
@@ -76,7 +53,8 @@ static void print_run(FILE *out, const char *side, sqlite3 *db)
     sqlite3_stmt *q = trace_query(
         db,
         "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' executor, ' || nodes ||"
-        " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus WHEN 1 THEN ' rank' ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
+        " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus WHEN 1 THEN ' rank' "
+        "ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
         " ELSE '' END FROM run",
         0, 0);
     if (sqlite3_step(q) == SQLITE_ROW)
@@ -96,8 +74,8 @@ static int print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
     int64_t room = trace_integer(a, "SELECT count(*) FROM launches", 0), n = 0;
     double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
-    sqlite3_stmt *p = trace_query(a, "SELECT ns FROM launches ORDER BY launch", 0, 0);
-    sqlite3_stmt *q = trace_query(b, "SELECT ns FROM launches ORDER BY launch", 0, 0);
+    sqlite3_stmt *p = trace_query(a, "SELECT slowest_ns FROM launches ORDER BY launch", 0, 0);
+    sqlite3_stmt *q = trace_query(b, "SELECT slowest_ns FROM launches ORDER BY launch", 0, 0);
     while (ratio && n < room && sqlite3_step(p) == SQLITE_ROW && sqlite3_step(q) == SQLITE_ROW)
         if (sqlite3_column_double(p, 0) > 0)
             ratio[n++] = sqlite3_column_double(q, 0) / sqlite3_column_double(p, 0);
@@ -106,7 +84,8 @@ static int print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
     if (n) {
         qsort(ratio, (size_t)n, sizeof *ratio, compare_double);
         fprintf(out,
-                "  launch i of B over launch i of A: median %.3f, from %.3f to %.3f over %lld launch%s\n",
+                "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f over %lld "
+                "launch%s\n",
                 ratio[n / 2], ratio[0], ratio[n - 1], (long long)n, n == 1 ? "" : "es");
     }
     free(ratio);
@@ -126,34 +105,21 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
     print_run(out, "B", b);
     if (!same)
         fprintf(out, "note: not the same op, shape and cluster; shares compare, times may not\n");
-    fprintf(out, "\n  %-36s %12s %12s %12s\n", "", "A", "B", "change");
-    compare(out, a, b, "launch, median", UNIT_NS,
-            "SELECT ns FROM launches ORDER BY ns LIMIT 1 OFFSET (SELECT count(*) / 2 FROM launches)");
-    compare(out, a, b, "efficiency, mean", UNIT_PERCENT, "SELECT avg(efficiency) FROM efficiency");
-    int rc = print_launches(out, a, b);
-    fprintf(out, "overlap, mean over ranks\n");
-    compare(out, a, b, "compute only", UNIT_PERCENT, "SELECT avg(compute_only) FROM overlap");
-    compare(out, a, b, "compute and communication", UNIT_PERCENT, "SELECT avg(both) FROM overlap");
-    compare(out, a, b, "communication only", UNIT_PERCENT, "SELECT avg(comm_only) FROM overlap");
-    compare(out, a, b, "idle", UNIT_PERCENT, "SELECT avg(idle) FROM overlap");
-    compare(out, a, b, "exposed, of all communication", UNIT_PERCENT,
-            "SELECT 100.0 * sum(exposed_ns) / nullif(sum(communication_ns), 0) FROM exposed");
-    fprintf(out, "share of a role's time, mean over ranks\n");
-    compare_list(
-        out, a, b, UNIT_PERCENT,
-        "SELECT role || ' ' || kind, avg(share) FROM role_time GROUP BY role, kind ORDER BY role, kind");
-    fprintf(out, "waiting per launch and rank, by cause\n");
-    compare_list(out, a, b, UNIT_NS,
-                 "SELECT role || ' ' || cause, 1.0 * sum(ns) / max(1, (SELECT count(*) FROM launch_rank)) "
-                 "FROM stalls GROUP BY "
-                 "role, cause HAVING sum(ns) > 0 ORDER BY sum(ns) DESC");
-    fprintf(out, "one tile, copy, reduction: mean\n");
-    compare_list(out, a, b, UNIT_NS,
-                 "SELECT k.name, 1.0 * sum(s.ns) / sum(s.count) FROM total s JOIN kind k ON k.id = s.kind "
-                 "WHERE s.kind IN (2, 4, 7) "
-                 "GROUP BY s.kind");
-    fprintf(out, "messages by stage: median\n");
-    compare_list(out, a, b, UNIT_NS, "SELECT name, median_ns FROM stage WHERE count > 0");
+    fprintf(out, "\n  %-38s %12s %12s %12s\n", "", "A", "B", "change");
+    struct trace_figure *figures = malloc(MOST_FIGURES * sizeof *figures);
+    int count = figures ? trace_figures(a, b, figures, MOST_FIGURES) : 0, rc = figures ? 0 : -ENOMEM;
+    for (int i = 0; i < count && !rc; i++) {
+        const char *before = i ? figures[i - 1].section : "launch";
+        if (strcmp(before, figures[i].section)) {
+            if (!strcmp(before, "launch"))
+                rc = print_launches(out, a, b);
+            for (size_t k = 0; k < sizeof titles / sizeof *titles; k++)
+                if (!strcmp(titles[k].section, figures[i].section))
+                    fprintf(out, "%s\n", titles[k].title);
+        }
+        print_row(out, &figures[i]);
+    }
+    free(figures);
     if (rc)
         snprintf(error, size, "out of memory");
     else if (fflush(out) != 0) {

@@ -3,10 +3,12 @@
 #include "experiments/trace_cli.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #define RANKS_SHOWN 8
 #define BAR 32
+#define MOST_FIGURES 256
 
 static const char *text_of(sqlite3_stmt *q, int column)
 {
@@ -48,28 +50,28 @@ static void print_run(sqlite3 *db, FILE *out)
     sqlite3_finalize(q);
 }
 
-static void print_launches(sqlite3 *db, FILE *out)
+/* A figure by its name (view figures); NAN where there is none. */
+static double figure(const struct trace_figure *f, int count, const char *section, const char *name)
 {
-    char median[24], ideal[24], most[24];
-    sqlite3_stmt *q =
-        trace_query(db,
-                    "SELECT ns, (SELECT max(ns) FROM launches) FROM launches ORDER BY ns LIMIT 1 OFFSET"
-                    " (SELECT count(*) / 2 FROM launches)",
-                    0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW) {
-        double ns = sqlite3_column_double(q, 0);
-        fprintf(out, "launch: median %s, slowest %s", trace_time(median, ns),
-                trace_time(most, sqlite3_column_double(q, 1)));
-        sqlite3_stmt *e =
-            trace_query(db, "SELECT avg(efficiency), avg(ideal_ns), min(basis) FROM efficiency", 0, 0);
-        if (sqlite3_step(e) == SQLITE_ROW && sqlite3_column_type(e, 0) != SQLITE_NULL)
-            fprintf(out, "; ideal %s, efficiency %.1f %% (%s)",
-                    trace_time(ideal, sqlite3_column_double(e, 1)), sqlite3_column_double(e, 0),
-                    strcmp(text_of(e, 2), "peak") ? "if nothing ever waited" : "of the machine's peak rates");
-        sqlite3_finalize(e);
-        fputc('\n', out);
-    }
-    sqlite3_finalize(q);
+    for (int i = 0; i < count; i++)
+        if (!strcmp(f[i].section, section) && !strcmp(f[i].name, name))
+            return f[i].value[0];
+    return NAN;
+}
+
+static void print_launches(sqlite3 *db, const struct trace_figure *f, int count, FILE *out)
+{
+    char slowest[24], ideal[24], whole[24], most[24];
+    double ns = figure(f, count, "launch", "median launch: slowest rank");
+    if (isnan(ns))
+        return;
+    const char *basis = trace_integer(db, "SELECT max(basis = 'peak') FROM launches", 0) ? "at the machine's peak rates" : "if nothing ever waited";
+    fprintf(out, "median launch: slowest rank %s, ideal %s (%s), ideal / slowest rank %.1f %%\n", trace_time(slowest, ns),
+            trace_time(ideal, figure(f, count, "launch", "median launch: ideal of that rank")), basis,
+            figure(f, count, "launch", "median launch: ideal / slowest rank"));
+    fprintf(out, "  first start to last end %s; slowest launch: slowest rank %s\n",
+            trace_time(whole, figure(f, count, "launch", "median launch: first start to last end")),
+            trace_time(most, figure(f, count, "launch", "slowest launch: slowest rank")));
 }
 
 /* A share as a bar: # compute only, = both, - communication only, space idle. */
@@ -89,7 +91,7 @@ static void print_bar(FILE *out, const double share[4])
     fputs("|\n", out);
 }
 
-static void print_overlap(sqlite3 *db, FILE *out)
+static void print_overlap(sqlite3 *db, const struct trace_figure *f, int figures, FILE *out)
 {
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM overlap", 0);
     fprintf(out, "\noverlap, %% of launch time%s\n  rank  compute only   both  comm only   idle\n",
@@ -108,39 +110,29 @@ static void print_overlap(sqlite3 *db, FILE *out)
         print_bar(out, share);
     }
     sqlite3_finalize(q);
-    q = trace_query(
-        db,
-        "SELECT 100.0 * sum(exposed_ns) / max(1, sum(communication_ns)), max(exposed), sum(communication_ns) "
-        "FROM exposed",
-        0, 0);
-    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_double(q, 2) > 0)
-        fprintf(out,
-                "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, = both, - "
-                "communication)\n",
-                sqlite3_column_double(q, 0), sqlite3_column_double(q, 1));
+    double all[4], exposed = figure(f, figures, "overlap", "exposed, of all communication");
+    static const char *const names[4] = {"compute only", "compute and communication", "communication only (exposed)", "idle"};
+    for (int i = 0; i < 4; i++)
+        all[i] = figure(f, figures, "overlap", names[i]);
+    if (ranks > 1 && !isnan(all[0])) {
+        fprintf(out, "   all  %12.1f  %5.1f  %9.1f  %5.1f  ", all[0], all[1], all[2], all[3]);
+        print_bar(out, all);
+    }
+    if (!isnan(exposed))
+        fprintf(out, "  exposed communication: %.1f %% of it, on the worst rank %.1f %%  (# compute, = both, - communication)\n", exposed,
+                trace_real(db, "SELECT max(exposed) FROM exposed", 0));
     else
         fprintf(out, "  no communication was recorded\n");
-    sqlite3_finalize(q);
 }
 
 static void print_roles(sqlite3 *db, FILE *out)
 {
     fprintf(out, "\nCTAs in launches, %%     tile   copy  reduce  command   wait   other\n");
-    sqlite3_stmt *q = trace_query(
-        db,
-        "SELECT o.name, 100.0 * sum(x.tile) / span, 100.0 * sum(x.copy) / span, 100.0 * sum(x.reduce) / span,"
-        " 100.0 * sum(x.command) / span, 100.0 * sum(x.wait) / span FROM (SELECT track, sum(ns) FILTER "
-        "(WHERE kind = 2) AS tile,"
-        " sum(ns) FILTER (WHERE kind = 4) AS copy, sum(ns) FILTER (WHERE kind = 7) AS reduce, sum(ns) FILTER "
-        "(WHERE kind = 6)"
-        " AS command, sum(ns) FILTER (WHERE kind = 3) AS wait FROM total GROUP BY track) x JOIN track t ON "
-        "t.id = x.track JOIN"
-        " role o ON o.id = t.role JOIN (SELECT k.role, max(1, sum(u.ns)) AS span FROM track k"
-        " JOIN (SELECT rank, sum(end - start) AS ns FROM launch_rank GROUP BY rank) u ON u.rank = k.rank "
-        "WHERE"
-        " k.kind = 'cta' AND k.start IS NOT NULL"
-        " GROUP BY k.role) s ON s.role = t.role GROUP BY t.role",
-        0, 0);
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT role, max(share) FILTER (WHERE kind = 'tile'), max(share) FILTER (WHERE kind = 'copy'),"
+                                  " max(share) FILTER (WHERE kind = 'reduce'), max(share) FILTER (WHERE kind = 'command'),"
+                                  " max(share) FILTER (WHERE kind = 'wait') FROM role_share GROUP BY role_id",
+                                  0, 0);
     while (sqlite3_step(q) == SQLITE_ROW) {
         double share[5], rest = 100;
         for (int i = 0; i < 5; i++)
@@ -257,9 +249,11 @@ static void print_losses(sqlite3 *db, FILE *out)
 
 int trace_report_summary(sqlite3 *db, FILE *out, char *error, size_t size)
 {
+    struct trace_figure figures[MOST_FIGURES];
+    int count = trace_figures(db, NULL, figures, MOST_FIGURES);
     print_run(db, out);
-    print_launches(db, out);
-    print_overlap(db, out);
+    print_launches(db, figures, count, out);
+    print_overlap(db, figures, count, out);
     print_roles(db, out);
     print_stalls(db, out);
     print_messages(db, out);

@@ -196,7 +196,7 @@ static void test_summary(void **state)
 static void test_diff(void **state)
 {
     static const char *const lines[] = {
-        "launch, median                             300 ns       300 ns       +0.0 %",
+        "median launch: slowest rank                  300 ns       300 ns       +0.0 %",
         "median 1.000, from 1.000 to 1.000 over 1 launch"};
     char *text = report(1);
     assert_lines(text, lines, sizeof lines / sizeof *lines, 60);
@@ -260,7 +260,7 @@ static void test_commands(void **state)
     snprintf(line, sizeof line, "trace summary %s", file);
     expect(line, 0, "overlap");
     snprintf(line, sizeof line, "trace diff %s %s", file, file);
-    expect(line, 0, "launch, median");
+    expect(line, 0, "median launch: slowest rank");
     snprintf(line, sizeof line, "trace export %s --rank 2", file);
     expect(line, 0, "traceEvents");
     snprintf(line, sizeof line, "trace export %s --from 2ms --to 1ms", file);

@@ -50,6 +50,16 @@ static void test_overlap(void **state)
               "0|50|180|27.8;1|70|140|50.0;2|130|150|86.7;3|0|0|0.0");
     parts_ask(db, "SELECT launch, epoch, start, end, ns, slowest_ns, fastest_ns FROM launches",
               "1|1|0|300|300|300|40");
+    parts_ask(db, "SELECT slowest_rank, ideal_ns, efficiency, basis FROM launches", "2|170|56.7|trace");
+    parts_ask(db, "SELECT name, value FROM figures WHERE section = 'launch' ORDER BY place",
+              "median launch: slowest rank|300;median launch: ideal of that rank|170;median launch: ideal / slowest rank|"
+              "56.6666666666667;median launch: first start to last end|300;slowest launch: slowest rank|300");
+    parts_ask(db, "SELECT name, round(value, 2) FROM figures WHERE section = 'overlap' ORDER BY place",
+              "compute only|38.16;compute and communication|28.95;communication only (exposed)|32.89;idle|0.0;"
+              "exposed, of all communication|53.19;exposed, per launch and rank|62.5");
+    parts_ask(db, "SELECT name, value FROM figures WHERE section = 'wait' ORDER BY place", "compute data|30.0;compute network|32.5");
+    parts_ask(db, "SELECT name, round(value, 2) FROM figures WHERE section = 'role' AND name LIKE 'compute%' ORDER BY place",
+              "compute tile|67.11;compute wait|32.89");
     parts_ask(db, "SELECT rank, ns, ideal_ns, efficiency, basis FROM efficiency WHERE rank < 2",
               "0|250|200|80.0|trace;1|170|140|82.4|trace");
 }

@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/event.h"
+#include "tracer/sql.h"
 
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
 {
@@ -119,6 +122,31 @@ static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
     return 0;
 }
 
+/* views.sql as temporary views, which come before those of the file. SQLite's code. */
+static int make_views(sqlite3 *db)
+{
+    static const char create[] = "CREATE VIEW ", temporary[] = "CREATE TEMP VIEW ";
+    size_t views = 0, used = 0;
+    for (const char *at = trace_sql_views; (at = strstr(at, create)); at++)
+        views++;
+    char *sql = malloc(strlen(trace_sql_views) + views * (sizeof temporary - sizeof create) + 1);
+    if (!sql)
+        return SQLITE_NOMEM;
+    for (const char *at = trace_sql_views, *next; *at; at = next) {
+        int begins = !strncmp(at, create, sizeof create - 1);
+        const char *text = begins ? temporary : at;
+        next = strstr(at + 1, create);
+        next = begins ? at + sizeof create - 1 : next ? next : at + strlen(at);
+        size_t n = begins ? sizeof temporary - 1 : (size_t)(next - at);
+        memcpy(sql + used, text, n);
+        used += n;
+    }
+    sql[used] = 0;
+    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    free(sql);
+    return rc;
+}
+
 static int damage; /* SQLite's code */
 
 static void note_damage(void *context, int code, const char *text)
@@ -151,11 +179,52 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
         return -EIO;
     }
     /* A cache, no mapping: where a mapped file is cut while it is open, reading it is SIGBUS. */
-    sqlite3_exec(db, "PRAGMA query_only = 1; PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536", NULL, NULL, NULL);
+    sqlite3_exec(db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
     rc = check_schema(db, path, error, size);
+    if (!rc && make_views(db) != SQLITE_OK) {
+        rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
+        snprintf(error, size, "trace '%s' cannot be read: %s", path, sqlite3_errmsg(db));
+    }
+    sqlite3_exec(db, "PRAGMA query_only = 1", NULL, NULL, NULL);
     if (rc)
         sqlite3_close(db);
     else
         *out = db;
     return rc;
+}
+
+static int compare_places(const void *x, const void *y)
+{
+    const struct trace_figure *a = x, *b = y;
+    return a->place != b->place ? (a->place > b->place) - (a->place < b->place) : strcmp(a->name, b->name);
+}
+
+int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
+{
+    int count = 0;
+    for (int side = 0; side < (b ? 2 : 1); side++) {
+        sqlite3_stmt *q = NULL;
+        sqlite3_prepare_v2(side ? b : a, "SELECT place, section, name, unit, value FROM figures", -1, &q, NULL);
+        while (q && sqlite3_step(q) == SQLITE_ROW) {
+            struct trace_figure f = {.place = sqlite3_column_int64(q, 0), .value = {NAN, NAN}};
+            const unsigned char *text[3];
+            for (int i = 0; i < 3; i++)
+                text[i] = sqlite3_column_text(q, 1 + i);
+            snprintf(f.section, sizeof f.section, "%s", text[0] ? (const char *)text[0] : "");
+            snprintf(f.name, sizeof f.name, "%s", text[1] ? (const char *)text[1] : "");
+            snprintf(f.unit, sizeof f.unit, "%s", text[2] ? (const char *)text[2] : "");
+            int i = 0;
+            while (i < count && (strcmp(out[i].section, f.section) || strcmp(out[i].name, f.name)))
+                i++;
+            if (i == room)
+                break;
+            if (i == count)
+                out[count++] = f;
+            if (sqlite3_column_type(q, 4) != SQLITE_NULL)
+                out[i].value[side] = sqlite3_column_double(q, 4);
+        }
+        sqlite3_finalize(q);
+    }
+    qsort(out, (size_t)count, sizeof *out, compare_places);
+    return count;
 }

@@ -31,10 +31,21 @@ enum trace_state {
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 
 /* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a time per
- * handle. Reads a few pages only, whatever the size of the trace. Returns 0, or -errno with one sentence in
+ * handle. Reads a few pages only, whatever the size of the trace. The views are this program's (views.sql, as temporary ones), so
+ * that figures of two files are of one definition, whichever version wrote them. Returns 0, or -errno with one sentence in
  * `error` and *db NULL: -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL (not a trace),
  * -EPROTO (another schema version). */
 int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
+
+/* A row of view figures, of one trace or of two beside each other. */
+struct trace_figure {
+    int64_t place;
+    char section[16], name[48], unit[8];
+    double value[2]; /* NAN: that trace has no such figure */
+};
+
+/* The figures of `a`, and of `b` where that is not NULL, in order of place; at most `room`. Returns how many. */
+int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room);
 
 /* Notes from now on that SQLite meets damage in a file, in any query of this process: trace_open reads a few pages, and what a
  * query finds damaged merely ends its rows. Call it before anything else uses SQLite, from the only thread. Takes SQLite's

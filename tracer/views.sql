@@ -18,11 +18,16 @@ SELECT rank, sum(comm_only) AS exposed_ns, sum(comm_only + both) AS communicatio
        round(100.0 * sum(both) / max(1, sum(comm_only + both)), 1) AS hidden
 FROM launch_rank GROUP BY rank;
 
--- Slowest rank of each launch: time from the launch's first start to its last end.
+-- Each launch: from its first start to its last end (ns), and its slowest rank with the ideal of that rank's part.
 CREATE VIEW launches AS
-SELECT l.id AS launch, l.plan, l.epoch, min(r.start) AS start, max(r.end) AS end, max(r.end) - min(r.start) AS ns,
-       max(r.end - r.start) AS slowest_ns, min(r.end - r.start) AS fastest_ns
-FROM launch l JOIN launch_rank r ON r.launch = l.id GROUP BY l.id;
+SELECT l.id AS launch, l.plan, l.epoch, x.start, x.end, x.end - x.start AS ns, s.ns AS slowest_ns, x.fastest_ns,
+       s.rank AS slowest_rank, s.ideal_ns, s.efficiency, s.basis
+FROM launch l
+     JOIN (SELECT launch, min(start) AS start, max(end) AS end, min(end - start) AS fastest_ns FROM launch_rank GROUP BY launch) x
+         ON x.launch = l.id
+     JOIN (SELECT *, row_number() OVER (PARTITION BY launch ORDER BY ns DESC, rank) AS place FROM efficiency) s
+         ON s.launch = l.id AND s.place = 1
+ORDER BY l.id;
 
 -- The ideal is whichever takes longest: the flops at peak, the bytes at NVLink's rate, the bytes at the network's. Where the
 -- run does not know these rates (basis 'trace') it is the mean tile time of a compute track, or the time with a
@@ -48,6 +53,16 @@ SELECT t.rank, o.name AS role, k.name AS kind, sum(s.count) AS count, sum(s.ns) 
            (SELECT sum(l.end - l.start) FROM launch_rank l WHERE l.rank = t.rank)), 1) AS share
 FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN kind k ON k.id = s.kind
 WHERE k.name NOT IN ('launch', 'signal') GROUP BY t.rank, t.role, s.kind;
+
+-- The same over all ranks. share: of the time that all CTAs of the role had in launches.
+CREATE VIEW role_share AS
+SELECT t.role AS role_id, o.name AS role, s.kind AS kind_id, k.name AS kind, sum(s.count) AS count, sum(s.ns) AS ns,
+       100.0 * sum(s.ns) / c.ns AS share
+FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN kind k ON k.id = s.kind
+     JOIN (SELECT p.role, max(1, sum(l.ns)) AS ns
+           FROM track p JOIN (SELECT rank, sum(end - start) AS ns FROM launch_rank GROUP BY rank) l ON l.rank = p.rank
+           WHERE p.kind = 'cta' AND p.start IS NOT NULL GROUP BY p.role) c ON c.role = t.role
+WHERE k.name NOT IN ('launch', 'signal') GROUP BY t.role, s.kind;
 
 -- Waiting, by role and cause.
 CREATE VIEW stalls AS
@@ -139,3 +154,32 @@ FROM "drop" d LEFT JOIN track t ON t.id = d.track WHERE d.dropped > 0;
 
 CREATE VIEW clock_quality AS
 SELECT rank, domain, residual_ns, offset_ns, round(drift * 1e6, 3) AS drift_ppm, samples, used FROM clock;
+
+-- The figures that `mkernel trace summary`, `mkernel trace diff` and the viewer's panel of differences show: each is defined here and
+-- nowhere else, and docs/TRACE.md says it in words. place: in which order. unit: 'ns' or '%'. value NULL: not known.
+CREATE VIEW figures AS
+WITH middle AS (SELECT * FROM launches ORDER BY slowest_ns, launch LIMIT 1 OFFSET (SELECT count(*) / 2 FROM launch)),
+     time AS (SELECT count(*) AS parts, sum(end - start) AS ns, sum(compute_only) AS compute_only, sum(both) AS both,
+                     sum(comm_only) AS comm_only, sum(idle) AS idle FROM launch_rank)
+SELECT 100 AS place, 'launch' AS section, 'median launch: slowest rank' AS name, 'ns' AS unit, slowest_ns AS value FROM middle
+UNION ALL SELECT 101, 'launch', 'median launch: ideal of that rank', 'ns', ideal_ns FROM middle
+UNION ALL SELECT 102, 'launch', 'median launch: ideal / slowest rank', '%', 100.0 * ideal_ns / max(1, slowest_ns) FROM middle
+UNION ALL SELECT 103, 'launch', 'median launch: first start to last end', 'ns', ns FROM middle
+UNION ALL SELECT 104, 'launch', 'slowest launch: slowest rank', 'ns', max(slowest_ns) FROM launches
+UNION ALL SELECT 200, 'overlap', 'compute only', '%', 100.0 * compute_only / max(1, ns) FROM time WHERE parts
+UNION ALL SELECT 201, 'overlap', 'compute and communication', '%', 100.0 * both / max(1, ns) FROM time WHERE parts
+UNION ALL SELECT 202, 'overlap', 'communication only (exposed)', '%', 100.0 * comm_only / max(1, ns) FROM time WHERE parts
+UNION ALL SELECT 203, 'overlap', 'idle', '%', 100.0 * idle / max(1, ns) FROM time WHERE parts
+UNION ALL SELECT 204, 'overlap', 'exposed, of all communication', '%', 100.0 * comm_only / (comm_only + both) FROM time
+    WHERE comm_only + both > 0
+UNION ALL SELECT 205, 'overlap', 'exposed, per launch and rank', 'ns', 1.0 * comm_only / parts FROM time WHERE parts
+UNION ALL SELECT 300 + 16 * role_id + kind_id, 'role', role || ' ' || kind, '%', share FROM role_share
+UNION ALL SELECT 400 + 16 * t.role + s.cause, 'wait', o.name || ' ' || c.name, 'ns', 1.0 * sum(s.ns) / max(1, (SELECT parts FROM time))
+    FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN cause c ON c.id = s.cause
+    WHERE s.kind = 3 GROUP BY t.role, s.cause HAVING sum(s.ns) > 0
+UNION ALL SELECT 500 + s.kind, 'work', k.name || ', mean', 'ns', 1.0 * sum(s.ns) / sum(s.count)
+    FROM total s JOIN kind k ON k.id = s.kind WHERE s.kind IN (2, 4, 7) GROUP BY s.kind
+UNION ALL SELECT 510 + s.kind, 'work', k.name || ', longest', 'ns', max(s.longest_ns)
+    FROM total s JOIN kind k ON k.id = s.kind WHERE s.kind IN (2, 3, 4, 7) GROUP BY s.kind
+UNION ALL SELECT 600 + 2 * id, 'message', name || ', median', 'ns', median_ns FROM stage WHERE count > 0
+UNION ALL SELECT 601 + 2 * id, 'message', name || ', p99', 'ns', p99_ns FROM stage WHERE count > 0;

@@ -9,6 +9,8 @@
 #include "tui/picture.h"
 #include "tui/source_private.h"
 
+enum { MOST_FIGURES = 256 };
+
 void panel_add(struct panel_text *t, const char *format, ...)
 {
     va_list args;
@@ -101,8 +103,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
     no_figures(t, before, "launches");
     q = source_prepare(
         s,
-        "SELECT l.epoch, l.ns, l.slowest_ns, l.fastest_ns, min(e.efficiency), e.basis FROM launches l JOIN "
-        "efficiency e ON e.launch = l.launch GROUP BY l.launch ORDER BY l.launch");
+        "SELECT epoch, ns, slowest_ns, fastest_ns, efficiency, basis FROM launches ORDER BY launch");
     if (q && sqlite3_step(q) == SQLITE_ROW) {
         panel_add(t, FAINT "epoch      launch  slowest rank  fastest rank  ideal / slowest rank");
         do {
@@ -295,22 +296,11 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
     no_figures(t, before, "critical path of this launch");
 }
 
-static double one_double(struct source *s, const char *sql)
+static void difference(struct panel_text *t, const struct trace_figure *f)
 {
-    sqlite3_stmt *q = source_prepare(s, sql);
-    double value = q && sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL
-                       ? sqlite3_column_double(q, 0)
-                       : NAN;
-    sqlite3_finalize(q);
-    return value;
-}
-
-static void difference(struct panel_text *t, struct model *m, const char *name, const char *sql, int length)
-{
-    double a = one_double(m->source[0], sql), b = one_double(m->source[1], sql);
+    double a = f->value[0], b = f->value[1];
+    int length = strcmp(f->unit, "%") != 0;
     char text[3][32];
-    if (isnan(a) && isnan(b))
-        return;
     for (int i = 0; i < 3; i++) {
         double v = i == 0 ? a : i == 1 ? b : b - a;
         if (isnan(v))
@@ -323,41 +313,33 @@ static void difference(struct panel_text *t, struct model *m, const char *name, 
     char ratio[32] = "";
     if (length && a > 0 && b > 0)
         snprintf(ratio, sizeof ratio, "×%.3f", b / a);
-    panel_add(t, PLAIN "%-34s %s %s   %s%s%s" PLAIN "  %s", name, text[0], text[1], b == a ? FAINT : STRONG,
+    panel_add(t, PLAIN "%-38s %s %s   %s%s%s" PLAIN "  %s", f->name, text[0], text[1], b == a ? FAINT : STRONG,
               b > a ? "+" : "", text[2], ratio);
 }
 
+/* What `mkernel trace diff` prints, but for the shares of roles, which have a panel. */
 static void panel_difference(struct panel_text *t, struct model *m)
 {
     static const struct {
-        const char *name, *sql;
-        int length;
-    } figure[] = {
-        {"launch, mean", "SELECT avg(ns) FROM launches", 1},
-        {"slowest rank of a launch, mean", "SELECT avg(slowest_ns) FROM launches", 1},
-        {"compute only", "SELECT avg(compute_only) FROM overlap", 0},
-        {"both (overlap)", "SELECT avg(both) FROM overlap", 0},
-        {"communication only (exposed)", "SELECT avg(comm_only) FROM overlap", 0},
-        {"neither", "SELECT avg(idle) FROM overlap", 0},
-        {"efficiency, slowest rank", "SELECT min(efficiency) FROM efficiency", 0},
-        {"exposed communication per rank", "SELECT avg(exposed_ns) FROM exposed", 1},
-        {"compute: waiting for data",
-         "SELECT avg(share) FROM stalls WHERE role = 'compute' AND cause = 'data'", 0},
-        {"compute: waiting for the network",
-         "SELECT avg(share) FROM stalls WHERE role = 'compute' AND cause = 'network'", 0},
-        {"longest wait", "SELECT max(ns) FROM longest WHERE kind = 3", 1},
-        {"longest tile", "SELECT max(ns) FROM longest WHERE kind = 2", 1},
-        {"message, command to proxy, median", "SELECT median_ns FROM stage WHERE name = 'command-seen'", 1},
-        {"message, posted to arrived, median", "SELECT median_ns FROM stage WHERE name = 'posted-arrived'",
-         1},
-        {"message, whole, p99", "SELECT p99_ns FROM stage WHERE name = 'whole'", 1},
-    };
+        const char *section, *title;
+    } titles[] = {{"overlap", "of all ranks' time in launches"},
+                  {"wait", "waiting per launch and rank, its CTAs together"},
+                  {"work", "one tile, wait, copy, reduction"},
+                  {"message", "messages by stage"}};
+    struct trace_figure f[MOST_FIGURES];
+    int count = trace_figures(m->source[0]->db, m->source[1]->db, f, MOST_FIGURES);
     const struct source_info *a = source_info(m->source[0]), *b = source_info(m->source[1]);
     if (strcmp(a->title, b->title))
         panel_add(t, ALARM "These are different problems:" PLAIN " A %s, B %s", a->title, b->title);
-    panel_add(t, FAINT "%-34s %12s %12s   B - A  B / A", "", "A", "B");
-    for (size_t i = 0; i < sizeof figure / sizeof *figure; i++)
-        difference(t, m, figure[i].name, figure[i].sql, figure[i].length);
+    panel_add(t, FAINT "%-38s %12s %12s   B - A  B / A", "", "A", "B");
+    for (int i = 0; i < count; i++) {
+        if (!strcmp(f[i].section, "role"))
+            continue;
+        for (size_t k = 0; k < sizeof titles / sizeof *titles; k++)
+            if (!strcmp(titles[k].section, f[i].section) && (!i || strcmp(f[i].section, f[i - 1].section)))
+                panel_add(t, FAINT "%s", titles[k].title);
+        difference(t, &f[i]);
+    }
 }
 
 void panel_fetch(struct panel_text *t, struct model *m)
