@@ -23,7 +23,7 @@ static const char *const test_words[] = {"all", "bw", "lat"};
 
 struct arguments {
     const char *nic, *peer_nic, *verbs, *efa, *client, *csv, *json;
-    int test, server, fabric, quiet;
+    int test, server, fabric, quiet, append;
     uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
 };
 
@@ -67,6 +67,8 @@ static const struct option_spec specs[] = {
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
      86400000000000ull, .group = ENDS},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095, .group = RESULTS},
+    {"append", OPTION_FLAG, AT(append), NULL,
+     "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
     {"quiet", OPTION_FLAG, AT(quiet), NULL,
      "no table. Default: on standard output; on standard error where a result goes to standard output",
@@ -84,112 +86,32 @@ static const struct option_table table = {
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
-/* Files are made in memory and written at the end: an interrupted bench leaves no half of one. */
-struct report {
-    FILE *table; /* NULL: none */
-    FILE *csv, *json;
-    char *csv_text, *json_text;
-    size_t csv_bytes, json_bytes;
-    int rows;
-};
-
 static int complain(int status, const char *what)
 {
     fprintf(stderr, "mkernel bench fabric: %s\n", what);
     return status;
 }
 
-/* ---- report ---- */
-
-static void report_bandwidth(struct report *r, const struct bandwidth_result *b, int head)
+static struct fabric_report report_of(const struct arguments *a)
 {
-    if (r->table) {
-        if (head)
-            fprintf(r->table,
-                    " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
-        fprintf(r->table, " %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
-                (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20),
-                b->rate / 1e6);
-        fflush(r->table);
-    }
-    if (r->csv)
-        fprintf(r->csv, "bw,%llu,%llu,%.0f,%.0f,%.3f,,,,,,,\n", (unsigned long long)b->bytes,
-                (unsigned long long)b->iterations, b->peak, b->average, b->rate);
-    if (r->json)
-        fprintf(r->json,
-                "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
-                "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
-                r->rows ? "," : "", (unsigned long long)b->bytes, (unsigned long long)b->iterations, b->peak,
-                b->average, b->rate);
-    r->rows++;
+    return (struct fabric_report){.csv = a->csv,
+                                  .json = a->json,
+                                  .append = a->append,
+                                  .efa = a->fabric,
+                                  .rails = a->rails,
+                                  .depth = a->depth,
+                                  .options = a->fabric ? a->efa : a->verbs};
 }
 
-static void report_latency(struct report *r, const struct latency_result *l, int head)
+/* The files, where all was measured: what failed leaves them as they were. */
+static int report_end(struct fabric_report *r, int status)
 {
-    if (r->table) {
-        if (head)
-            fprintf(r->table,
-                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
-                    "t_stdev[usec]   99%% "
-                    "percentile[usec]   99.9%% percentile[usec]\n");
-        fprintf(r->table, " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
-                (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max, l->typical,
-                l->average, l->deviation, l->p99, l->p999);
-        fflush(r->table);
-    }
-    if (r->csv)
-        fprintf(r->csv, "lat,%llu,%llu,,,,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", (unsigned long long)l->bytes,
-                (unsigned long long)l->iterations, l->min, l->max, l->typical, l->average, l->deviation,
-                l->p99, l->p999);
-    if (r->json)
-        fprintf(r->json,
-                "%s\n  {\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
-                "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f}",
-                r->rows ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min,
-                l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
-    r->rows++;
-}
-
-static int report_open(struct report *r, const struct arguments *a)
-{
-    r->csv = a->csv ? open_memstream(&r->csv_text, &r->csv_bytes) : NULL;
-    r->json = a->json ? open_memstream(&r->json_text, &r->json_bytes) : NULL;
-    if ((a->csv && !r->csv) || (a->json && !r->json))
-        return complain(STATUS_FAILED, "no memory for the results");
-    if (r->csv)
-        fprintf(r->csv, "test,bytes,iterations,peak_bytes_per_s,average_bytes_per_s,messages_per_s,min_us,"
-                        "max_us,typical_us,"
-                        "average_us,stdev_us,p99_us,p999_us\n");
-    return STATUS_DONE;
-}
-
-/* Closes the stream and writes what it made. 0 or -errno. */
-static int write_result(FILE *stream, const char *path, char **text, const size_t *bytes)
-{
-    if (!stream)
-        return 0;
-    int bad = fclose(stream), rc = bad ? -ENOMEM : 0;
-    FILE *f = rc ? NULL : output_open(path);
-    if (!rc && !f)
-        rc = -errno;
-    if (f) {
-        fwrite(*text, 1, *bytes, f); /* output_close asks ferror */
-        rc = output_close(f, path);
-    }
-    free(*text);
-    return rc;
-}
-
-static int report_close(struct report *r, const struct arguments *a, int status)
-{
+    const char *path;
     char text[4200];
-    if (r->json)
-        fprintf(r->json, "%s]}\n", r->rows ? "\n" : "");
-    int csv = write_result(r->csv, a->csv, &r->csv_text, &r->csv_bytes);
-    int json = write_result(r->json, a->json, &r->json_text, &r->json_bytes);
-    if ((!csv && !json) || status != STATUS_DONE)
+    int rc = fabric_report_end(r, status == STATUS_DONE, &path);
+    if (!rc || status != STATUS_DONE)
         return status;
-    snprintf(text, sizeof text, "%s could not be written: %s", csv ? a->csv : a->json, strerror(csv ? -csv : -json));
+    snprintf(text, sizeof text, "%s could not be written: %s", path, strerror(-rc));
     return complain(STATUS_FAILED, text);
 }
 
@@ -217,7 +139,7 @@ static struct fabric_kind kind_of(const struct arguments *a, uint64_t region)
 
 /* Asks the server for one test, takes part, and hears whether what should have arrived did. */
 static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
-                    struct report *r, int head)
+                    struct fabric_report *r, int head)
 {
     struct wire_message answer = {0};
     struct bandwidth_result b;
@@ -240,13 +162,13 @@ static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t
         return rc;
     }
     if (t->kind == WIRE_BANDWIDTH)
-        report_bandwidth(r, &b, head);
+        fabric_report_bandwidth(r, &b, head);
     else
-        report_latency(r, &l, head);
+        fabric_report_latency(r, &l, head);
     return 0;
 }
 
-static int all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct report *r)
+static int all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct fabric_report *r)
 {
     uint64_t low = a->size ? a->size : a->min, high = a->size ? a->size : a->max, value = 1;
     for (uint32_t kind = WIRE_BANDWIDTH; kind <= WIRE_LATENCY; kind++) {
@@ -273,12 +195,11 @@ static int all_tests(struct fabric_end *e, struct wire *w, const struct argument
 static int run_client(const struct arguments *a, int fd)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
-    struct report r = {.table = output_table(a->quiet, a->csv, a->json)};
+    struct fabric_report r = report_of(a);
     struct fabric_end e = {0};
     char text[384];
-    int status = report_open(&r, a);
-    if (status)
-        return report_close(&r, a, status);
+    int status = STATUS_DONE;
+    r.table = output_table(a->quiet, a->csv, a->json);
     struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
     int rc = wire_send(&w, &hello);
     struct fabric_kind kind = kind_of(a, region_of(a));
@@ -288,19 +209,14 @@ static int run_client(const struct arguments *a, int fd)
         snprintf(e.error, sizeof e.error, "%s", wire_reason(rc, &answer));
     if (!rc && !(rc = fabric_end_connect(&e, &w, 1))) {
         fabric_end_describe(&e, text, sizeof text);
-        if (r.table)
-            fprintf(r.table, "%s; %llu puts under way\n", text, (unsigned long long)a->depth);
-        if (r.json)
-            fprintf(r.json, "{\"bench\":\"fabric\",\"device\":\"%s\",\"depth\":%llu,\"results\":[", e.nic,
-                    (unsigned long long)a->depth);
-        rc = all_tests(&e, &w, a, &r);
-    } else if (r.json) {
-        fprintf(r.json, "{\"bench\":\"fabric\",\"results\":[");
+        rc = fabric_report_begin(&r, e.nic, text);
+        rc = rc ? rc : all_tests(&e, &w, a, &r);
     }
     if (rc)
         status = complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
+    status = report_end(&r, status);
     fabric_end_close(&e);
-    return report_close(&r, a, status);
+    return status;
 }
 
 /* Does what the client asks until it ends. Its failures go to the client, which prints them. */
@@ -422,8 +338,14 @@ static int check_files(const struct arguments *a, char *error, size_t size)
         snprintf(error, size, "--csv and --json name the same file %s", a->csv);
         return -EINVAL;
     }
+    struct fabric_report r = report_of(a);
     int rc = output_check("--csv", a->csv, OUTPUT_WRITTEN, error, size);
-    return rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
+    rc = rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
+    if (!rc && a->append && !a->csv) {
+        snprintf(error, size, "--append adds to the file of --csv, which is not given");
+        rc = -EINVAL;
+    }
+    return rc || !a->append ? rc : fabric_report_check_append(&r, error, size);
 }
 
 static int check_fabric(const struct arguments *a, char *error, size_t size)
@@ -448,8 +370,8 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
 /* What was given and would be ignored; NULL: nothing. */
 static const char *ignored(const struct arguments *a, const struct options_found *found)
 {
-    static const char *const clients[] = {"test",  "size", "min",  "max",  "iters",
-                                          "depth", "csv",  "json", "quiet"};
+    static const char *const clients[] = {"test",  "size", "min",  "max",   "iters",
+                                          "depth", "csv",  "json", "quiet", "append"};
     for (size_t i = 0; a->server && i < sizeof clients / sizeof *clients; i++)
         if (options_given(&table, found, clients[i]))
             return clients[i];

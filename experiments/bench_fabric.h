@@ -9,6 +9,9 @@
 #include "backends/efa/efa.h"
 #endif
 
+#include "experiments/csv_row.h"
+#include "experiments/result_file.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -99,5 +102,34 @@ int receive_until_told(struct fabric_end *e, const struct wire *w);
 /* The receiver's part: after the sender is done, the last flags and the last bytes must have arrived. */
 int check_bandwidth(struct fabric_end *e, const struct wire_message *test);
 int measure_latency(struct fabric_end *e, const struct wire_message *test, struct latency_result *out);
+
+/* ---- the report (bench_fabric_report.c) ---- */
+
+enum { FABRIC_ROWS = 2 * FABRIC_SIZES };
+
+struct fabric_report {
+    FILE *table;            /* NULL: none */
+    const char *csv, *json; /* files; NULL: none */
+    const char *options;    /* of the fabric, as they were given; NULL: none */
+    int append, efa;
+    uint64_t rails, depth;
+    /* what follows is its own */
+    const char *device;
+    struct result_file json_file;
+    struct csv_row rows[FABRIC_ROWS];
+    uint32_t count, measured;
+    int failed;
+};
+
+/* Before the first measurement: `device` (which must stay) is measured; `sentence` says what was found. 0 or
+ * -ENOMEM. */
+int fabric_report_begin(struct fabric_report *r, const char *device, const char *sentence);
+/* head: the first of its kind. */
+void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_result *b, int head);
+void fabric_report_latency(struct fabric_report *r, const struct latency_result *l, int head);
+/* Writes the files, where the measurements are `whole`. 0, or -errno and the path. */
+int fabric_report_end(struct fabric_report *r, int whole, const char **path);
+/* Whether the CSV can be added to the file that is there. 0, or -EINVAL with a sentence. */
+int fabric_report_check_append(const struct fabric_report *r, char *error, size_t size);
 
 #endif

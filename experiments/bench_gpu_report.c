@@ -1,5 +1,8 @@
 #include "experiments/bench_gpu_row.h"
+#include "experiments/bench_gpu.h"
+#include "experiments/bench_row.h"
 #include "experiments/output_file.h"
+#include "experiments/result_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -193,40 +196,89 @@ static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t cou
     return output_table_end(out);
 }
 
-static int write_csv(const char *path, const struct bench_gpu_row *rows, uint32_t count)
+/* What the plan of a row was made for, and what it chose. */
+static struct mk_problem problem_of(const struct run_job *job, const struct bench_gpu_row *row)
 {
-    FILE *f = output_open(path);
-    if (!f)
-        return -errno;
-    for (int i = 0; i < COLUMNS; i++)
-        fprintf(f, "%s%s", i ? "," : "", columns[i].name);
-    for (uint32_t r = 0; r < count; r++)
-        for (int i = 0; i < COLUMNS; i++) {
-            fputc(i ? ',' : '\n', f);
-            print_cell(f, &columns[i], &rows[r], 0, "");
-        }
-    fputc('\n', f);
-    return output_close(f, path);
+    struct mk_problem q = job->plan.problem;
+    q.m = row->m;
+    q.n = row->n;
+    q.k = row->k;
+    q.tuning = row->tuning;
+    return q;
 }
 
-static int write_json(const char *path, const struct run_job *job, const struct bench_gpu_row *rows,
-                      uint32_t count)
+static void fill_row(struct csv_row *csv, const struct run_job *job, const struct bench_gpu_row *row)
 {
-    FILE *f = output_open(path);
-    if (!f)
-        return -errno;
-    fprintf(f, "{\"op\": \"%s\", \"exec\": \"cuda\", \"nodes\": %u, \"gpus\": %u, \"rows\": [",
+    struct mk_problem q = problem_of(job, row);
+    char fabric[RUN_FABRIC_TEXT];
+    for (int i = 0; i < COLUMNS; i++) {
+        char format[16];
+        snprintf(format, sizeof format, columns[i].digits < 0 ? "%%.1e" : "%%.%df", columns[i].digits);
+        csv_number(csv, columns[i].name, format, columns[i].value(row));
+    }
+    csv_text(csv, "op", plan_op_name(q.op));
+    csv_whole(csv, "nodes", q.topo.nodes);
+    csv_whole(csv, "gpus", q.topo.gpus);
+    csv_text(csv, "exec", "cuda");
+    bench_row_context(csv, job, &q, row->tuned, run_fabric(job, fabric));
+    csv_text(csv, "verdict", bench_gpu_right(row) ? "right" : "wrong");
+}
+
+static int write_csv(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+{
+    struct csv_row csv[RUN_SHAPES];
+    uint32_t open = 0;
+    int rc = 0;
+    for (; open < count && !rc; open++) {
+        rc = csv_row_open(&csv[open]);
+        if (rc)
+            break;
+        fill_row(&csv[open], job, &rows[open]);
+        rc = csv_row_close(&csv[open]);
+    }
+    rc = rc ? rc : csv_write(job->options.csv, csv, count, job->options.append);
+    while (open--)
+        csv_row_free(&csv[open]);
+    return rc;
+}
+
+int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
+{
+    struct csv_row csv;
+    struct bench_gpu_row row = {.op = job->problem.op, .world = 1};
+    if (csv_row_open(&csv))
+        return -ENOMEM;
+    fill_row(&csv, job, &row);
+    int rc = csv_row_close(&csv);
+    rc = rc ? rc : csv_check_append(job->options.csv, csv.header, error, size);
+    csv_row_free(&csv);
+    return rc;
+}
+
+static int write_json(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+{
+    struct result_file f;
+    char fabric[RUN_FABRIC_TEXT];
+    int rc = result_open(&f);
+    if (rc)
+        return rc;
+    fprintf(f.out, "{\n");
+    bench_json_job(f.out, job, run_fabric(job, fabric));
+    fprintf(f.out, "  \"op\": \"%s\",\n  \"nodes\": %u,\n  \"gpus\": %u,\n  \"rows\": [",
             plan_op_name(job->problem.op), job->problem.topo.nodes, job->problem.topo.gpus);
     for (uint32_t r = 0; r < count; r++) {
-        fprintf(f, "%s\n  {", r ? "," : "");
+        struct mk_problem q = problem_of(job, &rows[r]);
+        fprintf(f.out, "%s\n{\n", r ? "," : "");
+        bench_json_plan(f.out, &q, rows[r].tuned);
         for (int i = 0; i < COLUMNS; i++) {
-            fprintf(f, "%s\"%s\": ", i ? ", " : "", columns[i].name);
-            print_cell(f, &columns[i], &rows[r], 0, "null");
+            fprintf(f.out, "  \"%s\": ", columns[i].name);
+            print_cell(f.out, &columns[i], &rows[r], 0, "null");
+            fprintf(f.out, ",\n");
         }
-        fputc('}', f);
+        fprintf(f.out, "  \"verdict\": \"%s\"\n}", bench_gpu_right(&rows[r]) ? "right" : "wrong");
     }
-    fprintf(f, "\n]}\n");
-    return output_close(f, path);
+    fprintf(f.out, "\n]}\n");
+    return result_close(&f, job->options.json);
 }
 
 int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,
@@ -236,8 +288,7 @@ int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows
     FILE *out = output_table(o->quiet, o->json, o->csv);
     *path = "the table";
     int result = out ? print_table(out, rows, count) : 0;
-    int csv = o->csv ? write_csv(o->csv, rows, count) : 0,
-        json = o->json ? write_json(o->json, job, rows, count) : 0;
+    int csv = o->csv ? write_csv(job, rows, count) : 0, json = o->json ? write_json(job, rows, count) : 0;
     if (csv || json)
         *path = csv ? o->csv : o->json;
     return csv ? csv : json ? json : result;

@@ -3,6 +3,7 @@
 #include "experiments/commands.h"
 #include "experiments/options.h"
 #include "experiments/output_file.h"
+#include "experiments/result_file.h"
 #include "backends/proxy.h"
 #include "backends/wall_clock.h"
 
@@ -104,14 +105,10 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     struct null_fabric *fabric = calloc(1, sizeof *fabric);
     struct mk_ring *ring = aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
     struct proxy *proxy = NULL;
-    FILE *out = json ? output_open(json) : NULL;
+    struct result_file file = {.out = NULL};
     if (!fabric || !ring) {
         fprintf(stderr, "mkernel bench ring: no memory for a ring of %llu commands\n",
                 (unsigned long long)capacity);
-        goto done;
-    }
-    if (json && !out) {
-        fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(errno));
         goto done;
     }
     memset(ring, 0, mk_ring_bytes(capacity));
@@ -151,8 +148,12 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
         fprintf(table_out, "%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands,
                 (unsigned long long)capacity, rates[rounds / 2], rates[0], rates[rounds - 1]);
     }
-    if (out)
-        fprintf(out,
+    if (json && result_open(&file)) {
+        fprintf(stderr, "mkernel bench ring: no memory for the result\n");
+        goto done;
+    }
+    if (json)
+        fprintf(file.out,
                 "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
                 "\"min_mps\":%.3f,\"max_mps\":%.3f}\n",
                 (unsigned long long)commands, (unsigned long long)capacity, rounds, rates[rounds / 2],
@@ -160,8 +161,8 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
     status = STATUS_DONE;
 done:
     proxy_destroy(proxy);
-    int written = out ? output_close(out, json) : 0;
-    if (written && status == STATUS_DONE) {
+    int written = file.out ? result_close(&file, json) : 0;
+    if (written) {
         fprintf(stderr, "mkernel bench ring: cannot write %s: %s\n", json, strerror(-written));
         status = STATUS_FAILED;
     }

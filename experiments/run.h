@@ -10,7 +10,8 @@
  *   run_check.c     whether its results are right
  *   run_trace.c     what it tells the tracer
  *   run_live.c      what it shows while it runs
- *   run_report.c    the table, the JSON and the CSV */
+ *   run_report.c    the table
+ *   run_files.c     the JSON and the CSV */
 #ifndef MK_RUN_H
 #define MK_RUN_H
 
@@ -48,6 +49,7 @@ struct run_options {
     uint64_t tile[2], chunk_rows, slices, pieces, pace, width;
     struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
+    int append;         /* to the CSV */
     int live;           /* the viewer while it runs */
     int quiet;          /* no table */
     int traced;         /* bench on the GPU: record events */
@@ -79,6 +81,7 @@ struct run_job {
     uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
     uint32_t shape_count;
     char device[64];           /* that tuned plans are for: a GPU's name, or "host" */
+    int cuda_driver;           /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
     uint64_t burst;            /* launches in flight before a wait */
     char command[512];         /* as it was typed */
     double nic_gbit;           /* of the devices of local rank 0 together; 0 on one node, or unknown */
@@ -103,7 +106,7 @@ struct run_summary {
     uint32_t slowest;    /* rank of the largest median */
     uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
-    char fabric[272];       /* "verbs over soft"; empty on one node */
+    char fabric[272];       /* run_fabric */
     const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
 };
 
@@ -215,8 +218,17 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
 /* The problem's shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
 #define RUN_SHAPE_TEXT 128
 const char *run_shape(const struct mk_problem *problem, char text[RUN_SHAPE_TEXT]);
+/* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
+#define RUN_FABRIC_TEXT 272
+const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
 /* The table, where output_table says. 0 or -errno. */
 int run_print(const struct run_summary *s);
+
+/* GFLOP/s of a rank; 0 where the result is wrong. */
+double run_gflops(const struct run_summary *s, double flop);
+
+/* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or -EINVAL with a sentence. */
+int run_check_append(const struct run_job *job, char *error, size_t error_size);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */
 int run_write_files(const struct run_summary *s, const char **path);

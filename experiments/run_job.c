@@ -1,5 +1,6 @@
 /* What a run does in detail, from what was asked for and what this machine has. */
 #include "experiments/run.h"
+#include "experiments/bench_gpu.h"
 #include "experiments/gpu.h"
 #include "experiments/memory_need.h"
 #include "experiments/output_file.h"
@@ -265,6 +266,21 @@ static uint64_t operand_bytes(const struct mk_problem *q)
     return sum;
 }
 
+/* Of a bench: whether the table that is there is one of the same columns. */
+static int check_append(const struct run_job *job, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    if (!o->append || job->identity.rank)
+        return 0;
+    if (!o->csv) {
+        snprintf(error, size, "--append adds to the file of --csv, which is not given");
+        return -EINVAL;
+    }
+    return job->problem.exec == MK_EXEC_CUDA && bench_gpu_check_append
+               ? bench_gpu_check_append(job, error, size)
+               : run_check_append(job, error, size);
+}
+
 int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
                     char *error, size_t error_size)
 {
@@ -293,6 +309,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
 
     o = &job->options;
     snprintf(job->device, sizeof job->device, "%s", o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
+    job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
     job->problem = (struct mk_problem){
         .op = o->op,
         .exec = (enum mk_exec)o->exec,
@@ -333,6 +350,9 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;
+    result = check_append(job, error, error_size);
+    if (result)
+        return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
     if (o->exec != MK_EXEC_HOST)
         return 0;

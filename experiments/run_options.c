@@ -129,7 +129,8 @@ static const struct option_spec bench_specs[] = {
     {"traced", OPTION_FLAG, AT(o.traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
     {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
      .max = 1023, .contexts = GEMMS, .group = PROBLEM},
-    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write the row as CSV", .max = 4095, .group = RESULTS},
+    {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write a row a shape as CSV: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
+    {"append", OPTION_FLAG, AT(o.append), NULL, "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
 };
 
 static const struct option_spec tune_specs[] = {

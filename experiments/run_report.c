@@ -1,18 +1,22 @@
-/* What a run has to show, from one struct: a table for people, JSON and CSV for programs. */
+/* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for programs). */
 #include "experiments/run.h"
-#include "experiments/commands.h"
 #include "experiments/inputs.h"
-#include "experiments/json_write.h"
 #include "experiments/output_file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static const char *const exec_names[] = {"host", "cuda"};
+
+const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT])
+{
+    text[0] = '\0';
+    if (job->options.nodes > 1)
+        snprintf(text, RUN_FABRIC_TEXT, "%s over %s", job->options.fabric ? "efa" : "verbs", job->nic);
+    return text;
+}
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks)
 {
@@ -35,11 +39,10 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
     }
     if (s->wrong_rank != UINT32_MAX)
         s->right = 0;
-    if (job->options.nodes > 1)
-        snprintf(s->fabric, sizeof s->fabric, "%s over %s", job->options.fabric ? "efa" : "verbs", job->nic);
+    run_fabric(job, s->fabric);
 }
 
-static double gflops(const struct run_summary *s, double flop)
+double run_gflops(const struct run_summary *s, double flop)
 {
     double ms = s->ranks[s->slowest].ms_median;
     return s->right && ms > 0 ? flop / ms / 1e6 : 0;
@@ -75,7 +78,7 @@ static void print_speed(FILE *out, const struct run_summary *s, double flop)
     if (s->job->options.warmup)
         fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
     fprintf(out, "\n");
-    fprintf(out, "speed     %.1f GFLOP/s a rank\n", gflops(s, flop));
+    fprintf(out, "speed     %.1f GFLOP/s a rank\n", run_gflops(s, flop));
     if (r->blas_ms > 0)
         fprintf(out, "vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n",
                 r->blas_ms, r->blas_ms / r->ms_median);
@@ -165,100 +168,4 @@ int run_print(const struct run_summary *s)
             : s->right  ? "right"
                         : "WRONG");
     return output_table_end(out);
-}
-
-static void write_json(FILE *f, const struct run_summary *s)
-{
-    const struct run_options *o = &s->job->options;
-    const struct mk_problem *q = &s->job->plan.problem;
-    const struct run_result *r = &s->ranks[s->slowest];
-    uint64_t nvlink, network;
-    double flop;
-    char host[128] = "", date[32];
-    time_t now = time(NULL);
-    gethostname(host, sizeof host - 1);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    plan_work(&s->job->plan, &flop, &nvlink, &network);
-    fprintf(f, "{\n");
-    json_text(f, "mkernel", MK_VERSION);
-    json_text(f, "command", o->mode == RUN_BENCH ? "bench" : "run");
-    json_text(f, "date", date);
-    json_text(f, "host", host);
-    json_problem(f, q);
-    json_text(f, "exec", exec_names[q->exec]);
-    json_text(f, "fabric", s->fabric);
-    fprintf(f, "  \"pace_ns\": %u,\n  \"seed\": %llu,\n", q->tuning.pace, (unsigned long long)o->seed);
-    if (is_moe(q))
-        json_text(f, "routing", run_routings[o->routing]);
-    if (*s->job->plan.tuned)
-        json_text(f, "tuned", s->job->plan.tuned);
-    fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n  \"flop\": %.0f,\n",
-            (unsigned long long)r->launches, (unsigned long long)o->warmup, (unsigned long long)s->job->burst,
-            flop);
-    fprintf(f, "  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", (unsigned long long)nvlink,
-            (unsigned long long)network);
-    if (s->right) {
-        fprintf(f, "  \"slowest_rank\": %u,\n", s->slowest);
-        json_number(f, "ms_median", r->ms_median);
-        json_number(f, "ms_min", r->ms_min);
-        json_number(f, "ms_max", r->ms_max);
-        json_number(f, "gflops_per_rank", gflops(s, flop));
-        if (r->blas_ms > 0)
-            json_number(f, "blas_ms", r->blas_ms);
-    }
-    fprintf(f, "  \"checked\": %s,\n", s->checked ? "true" : "false");
-    if (s->checked) {
-        json_number(f, "relative_error", check_error(&s->check));
-        json_number(f, "worst_of_bound", s->check.worst);
-        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n", (unsigned long long)s->check.wrong,
-                (unsigned long long)s->check.elements);
-        fprintf(f, "  \"bits\": \"%016llx\",\n", (unsigned long long)s->bits); /* of all results of all ranks */
-    }
-    fprintf(f, "  \"verdict\": \"%s\"\n}\n", !s->checked ? "not checked" : s->right ? "right" : "wrong");
-}
-
-static void write_csv(FILE *f, const struct run_summary *s)
-{
-    const struct mk_problem *q = &s->job->plan.problem;
-    const struct run_result *r = &s->ranks[s->slowest];
-    uint64_t nvlink, network;
-    double flop;
-    plan_work(&s->job->plan, &flop, &nvlink, &network);
-    char shape[RUN_SHAPE_TEXT];
-    fprintf(f, "op,m,n,k,nodes,gpus,exec,ms,ms_min,ms_max,gflops_per_rank,blas_ms,relative_error,wrong,shape\n");
-    fprintf(f, "%s,", plan_op_name(q->op));
-    if (RUN_GEMMS >> q->op & 1)
-        fprintf(f, "%llu,%llu,%llu,", (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k);
-    else
-        fprintf(f, ",,,"); /* what a plan makes of another shape is no M, N, K of anybody's */
-    fprintf(f, "%u,%u,%s,", q->topo.nodes, q->topo.gpus, exec_names[q->exec]);
-    if (s->right)
-        fprintf(f, "%.6f,%.6f,%.6f,%.3f,", r->ms_median, r->ms_min, r->ms_max, gflops(s, flop));
-    else
-        fprintf(f, ",,,,");
-    if (s->right && r->blas_ms > 0)
-        fprintf(f, "%.6f", r->blas_ms);
-    fprintf(f, ",%.3e,%llu,\"%s\"\n", check_error(&s->check), (unsigned long long)s->check.wrong, run_shape(q, shape));
-}
-
-static int write_file(const char *path, const struct run_summary *s,
-                      void (*write_it)(FILE *, const struct run_summary *))
-{
-    FILE *f = output_open(path);
-    if (!f)
-        return -errno;
-    write_it(f, s);
-    return output_close(f, path);
-}
-
-int run_write_files(const struct run_summary *s, const char **path)
-{
-    int result = 0;
-    *path = s->job->options.json;
-    if (*path)
-        result = write_file(*path, s, write_json);
-    if (result || !s->job->options.csv)
-        return result;
-    *path = s->job->options.csv;
-    return write_file(*path, s, write_csv);
 }

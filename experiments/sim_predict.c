@@ -2,6 +2,7 @@
 #include "experiments/commands.h"
 #include "experiments/json_write.h"
 #include "experiments/output_file.h"
+#include "experiments/result_file.h"
 #include "experiments/memory_need.h"
 #include "experiments/run.h"
 #include "sim/cluster.h"
@@ -98,9 +99,11 @@ static int write_json(const char *path, const struct sim_world_config *c, const 
     uint32_t ranks = mk_world(&m->topo);
     double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
     uint64_t nvlink, network;
-    FILE *f = output_open(path);
-    if (!f)
-        return -errno;
+    struct result_file file;
+    int rc = result_open(&file);
+    FILE *f = file.out;
+    if (rc)
+        return rc;
     plan_work(plan, &flop, &nvlink, &network);
     fprintf(f, "{\n");
     json_text(f, "mkernel", MK_VERSION);
@@ -116,7 +119,7 @@ static int write_json(const char *path, const struct sim_world_config *c, const 
     json_number(f, "ms_mean", launch / 1e6);
     json_number(f, "ms_ideal", ideal / 1e6);
     fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
-    return output_close(f, path);
+    return result_close(&file, path);
 }
 
 int sim_predict(struct sim_world_config *config, const char *file, const char *trace, const char *json,
