@@ -5,6 +5,7 @@
 #include "experiments/memory_need.h"
 #include "experiments/output_file.h"
 #include "experiments/tune.h"
+#include "core/comm.h"
 #include "core/tuning.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
@@ -16,6 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef MK_HAVE_CUDA
+#pragma weak exec_cuda /* a test of these files alone links, too */
+#endif
 
 #define DEFAULT_BURST 4
 #define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
@@ -51,21 +56,23 @@ static int check_exec_options(const struct run_options *o, char *error, size_t s
 static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     uint32_t hoppers = gpu_hoppers(gpus);
-    int *exec = &job->options.exec, built = 0;
+    int *exec = &job->options.exec, built = 0, kernel = 0;
 #ifdef MK_HAVE_CUDA
-    extern const struct mk_exec_ops exec_cuda __attribute__((weak));
     built = &exec_cuda != NULL;
+    kernel = built && exec_cuda.takes(job->options.op);
 #endif
     if (*exec < 0)
-        *exec = built && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+        *exec = kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
     if (*exec == MK_EXEC_HOST)
         return 0;
     if (!built)
         snprintf(error, size, "--exec cuda is not in this build; --exec host is");
+    else if (!kernel)
+        snprintf(error, size, "--exec cuda: %s has no GPU kernel yet; --exec host runs it", plan_op_name(job->options.op));
     else if (!hoppers)
         snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
                  gpus->count ? "another kind is" : gpus->missing);
-    return built && hoppers ? 0 : -EINVAL;
+    return kernel && hoppers ? 0 : -EINVAL;
 }
 
 static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,

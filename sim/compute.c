@@ -7,6 +7,10 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+/* What OpenBLAS asks for on x86-64 and arm64, and some for what lies beside it. */
+#define BLAS_BUFFER_BYTES ((size_t)130 << 20)
 
 struct compute {
     const struct mk_plan *plan;
@@ -27,6 +31,26 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         to[i] = mk_bf16_to_float(from[i]);
+}
+
+/* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's midst, keeps for the next, and where
+ * it gets none asks for again for ever. So it gets it here, once, where it can still be said that there is none. 0 or -ENOMEM. */
+static int give_blas_its_buffer(void)
+{
+    enum { ROWS = 256, DEPTH = 64 }; /* small products do without */
+    static int given;
+    if (__atomic_load_n(&given, __ATOMIC_ACQUIRE))
+        return 0;
+    void *room = mmap(NULL, BLAS_BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    float *a = calloc(ROWS * (2 * DEPTH + ROWS), sizeof *a), *b = a + ROWS * DEPTH, *c = b + ROWS * DEPTH;
+    if (room != MAP_FAILED)
+        munmap(room, BLAS_BUFFER_BYTES);
+    if (a && room != MAP_FAILED) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ROWS, ROWS, DEPTH, 1.0f, a, DEPTH, b, ROWS, 0.0f, c, ROWS);
+        __atomic_store_n(&given, 1, __ATOMIC_RELEASE);
+    }
+    free(a);
+    return a && room != MAP_FAILED ? 0 : -ENOMEM;
 }
 
 int compute_create(struct compute **out, const struct mk_plan *plan)
@@ -55,6 +79,10 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         return -ENOMEM;
     }
     openblas_set_num_threads(1); /* 8 ranks share 2 cores */
+    if (give_blas_its_buffer()) {
+        compute_destroy(m);
+        return -ENOMEM;
+    }
     *out = m;
     return 0;
 }

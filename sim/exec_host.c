@@ -251,9 +251,12 @@ static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
     int result = count > h->cta_count ? grow(h, count) : 0;
     if (!result)
         result = compute_create(&h->plans[plan->id - 1].compute, plan);
-    if (result)
-        snprintf(comm->error, sizeof comm->error, "%s on the host: %s", plan_op_name(plan->problem.op),
-                 strerror(-result));
+    if (result == -ENOMEM)
+        snprintf(comm->error, sizeof comm->error,
+                 "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space of each; does `ulimit -v` allow less?)",
+                 plan_op_name(plan->problem.op));
+    else if (result)
+        snprintf(comm->error, sizeof comm->error, "%s on the host: %s", plan_op_name(plan->problem.op), strerror(-result));
     return result;
 }
 

@@ -92,11 +92,10 @@ static int map_peers(struct mk_comm *comm, const struct where *all)
         }
         int result = map_peer(comm, rank, &all[rank]);
         if (result) {
-            snprintf(comm->error, sizeof comm->error,
-                     "rank %u can't map the heap of rank %u (process %lld): %s; ranks of one node must share "
-                     "a host, a "
-                     "user and a process namespace",
-                     comm->topo.rank, rank, (long long)all[rank].pid, strerror(-result));
+            int ours = result == -ENOMEM || result == -EMFILE || result == -ENFILE;
+            snprintf(comm->error, sizeof comm->error, "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank,
+                     rank, (long long)all[rank].pid, strerror(-result),
+                     ours ? "" : "; ranks of one node must share a host, a user and a process namespace");
             return result;
         }
     }

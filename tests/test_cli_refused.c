@@ -54,6 +54,19 @@ static void test_ignored(void **state)
     refuses("help nosuch", "no command nosuch");
 }
 
+/* Before anything starts, and before anybody looks for a GPU. */
+static void test_no_kernel(void **state)
+{
+    static const char *const lines[] = {"run moe_ffn --exec cuda", "bench ring_attention --exec cuda"};
+    for (int i = 0; i < 2; i++) {
+        in_shell(lines[i]);
+        assert_int_equal(r.status, 2);
+        assert_int_equal(command_lines(r.err_text), 1);
+        if (!strstr(r.err_text, "has no GPU kernel yet; --exec host runs it") && !strstr(r.err_text, "--exec cuda is not in this build"))
+            fail_msg("%s", r.err_text);
+    }
+}
+
 static void test_memory(void **state)
 {
     refuses("run ag_gemm --exec host --shape 262144,8388608,65536", "a smaller problem fits");
@@ -210,7 +223,7 @@ static void test_descriptors_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ignored),         cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
+        cmocka_unit_test(test_ignored), cmocka_unit_test(test_no_kernel),         cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
         cmocka_unit_test(test_memory),          cmocka_unit_test(test_sim),
         cmocka_unit_test(test_files),           cmocka_unit_test(test_trace),       cmocka_unit_test(test_output_lost),
         cmocka_unit_test(test_descriptors_closed),

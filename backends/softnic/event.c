@@ -32,10 +32,15 @@ void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type)
     raise_event(softnic_context_of(cq->ibv.context), cq->serial, type, false);
 }
 
+void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type)
+{
+    raise_event(ctx, 0, type, false);
+}
+
 static bool resolve(struct softnic_context *ctx, const struct softnic_event *raw,
                     struct ibv_async_event *event)
 {
-    bool found = false;
+    bool found = !raw->serial; /* the device's own: there is nothing to find */
     event->event_type = (enum ibv_event_type)raw->type;
     pthread_mutex_lock(&ctx->lock);
     for (uint32_t i = 0; raw->qp && i < ctx->qp_top && !found; i++)
@@ -76,6 +81,8 @@ static bool is_cq_event(enum ibv_event_type type)
 
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
+    if (event->event_type == IBV_EVENT_DEVICE_FATAL)
+        return; /* nobody waits for it */
     pthread_mutex_t *mutex =
         is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
     pthread_cond_t *cond =

@@ -93,6 +93,15 @@ static uint64_t make_word(const struct softnic_link *link)
     return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
 }
 
+/* Without a descriptor for it a connection's messages would go nowhere, in silence, until somebody loses patience. Said once. */
+static void tell_shortage(struct softnic_context *ctx, int error)
+{
+    if ((error == EMFILE || error == ENFILE) && !ctx->short_of_files) {
+        ctx->short_of_files = true;
+        softnic_event_device(ctx, IBV_EVENT_DEVICE_FATAL);
+    }
+}
+
 struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, int context)
 {
     struct sockaddr_un address;
@@ -104,8 +113,10 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
             return link;
 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
+    if (fd < 0) {
+        tell_shortage(ctx, errno);
         return NULL;
+    }
     socklen_t length = address_of(device, (uint32_t)context, &address);
     link = connect(fd, (struct sockaddr *)&address, length) ? NULL : link_new(ctx, fd, true);
     if (!link) {
@@ -131,6 +142,10 @@ void softnic_link_accept(struct softnic_context *ctx)
     while ((fd = accept4(ctx->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
         if (!link_new(ctx, fd, false))
             close(fd);
+    if (errno != EMFILE && errno != ENFILE)
+        return;
+    tell_shortage(ctx, errno);
+    epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL); /* who knocks now would wake this thread for ever */
 }
 
 size_t softnic_link_pending(const struct softnic_link *link)

@@ -248,6 +248,7 @@ struct softnic_context {
     bool stop;
     struct softnic_options options;
     int listen_fd, epoll_fd, wake_fd, timer_fd, event_write_fd;
+    bool short_of_files; /* and that has been told */
     uint64_t timer_set_ns; /* what timer_fd is armed for; 0: nothing */
     struct softnic_link *links;
     struct softnic_cq *cqs;
@@ -388,6 +389,7 @@ struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_c
 /* event.c */
 void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type);
 void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type);
+void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type); /* softnic's own: IBV_EVENT_DEVICE_FATAL */
 int softnic_event_pipe(int fds[2]);
 
 /* qp.c, qp_state.c: under context->lock */
