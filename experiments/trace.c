@@ -19,7 +19,7 @@
 struct asked {
     const char *out;
     uint64_t from, to, rank, launch, events, nodes, gpus, ctas, seed;
-    int chrome, csv, kind, script;
+    int chrome, gzip, csv, kind, script;
 };
 
 #define AT(field) .offset = offsetof(struct asked, field)
@@ -35,7 +35,7 @@ static const struct option_spec export_specs[] = {
      .type = OPTION_TEXT,
      AT(out),
      .value = "FILE",
-     .help = "where to. Default: standard output"},
+     .help = "where to; a FILE.gz is compressed. Default: standard output"},
     {.name = "from",
      .type = OPTION_SECONDS,
      AT(from),
@@ -54,6 +54,17 @@ static const struct option_spec export_specs[] = {
      .value = "R",
      .help = "this rank only",
      .max = MK_MAX_RANKS - 1},
+    {.name = "launch",
+     .type = OPTION_NUMBERS,
+     AT(launch),
+     .value = "N",
+     .help = "this launch only. Default: all",
+     .min = 1,
+     .max = UINT32_MAX},
+    {.name = "gzip",
+     .type = OPTION_FLAG,
+     AT(gzip),
+     .help = "compressed, as --out FILE.gz is without asking. Perfetto opens it so"},
 };
 static const struct option_spec sql_specs[] = {
     {.name = "csv", .type = OPTION_FLAG, AT(csv), .help = "commas and quotes instead of tabs"},
@@ -134,8 +145,8 @@ static const struct option_table export_table = {
     .usage = "trace export FILE [OPTIONS]",
     .about = "Writes JSON that ui.perfetto.dev and chrome://tracing open.",
     SPECS(export_specs),
-    .examples = "  mkernel trace export run.db --out run.json\n  mkernel trace export run.db --from 1ms --to "
-                "2ms --rank 0 > part.json\n"};
+    .examples = "  mkernel trace export run.db --out run.json.gz\n  mkernel trace export run.db --launch 3 --out launch.json\n"
+                "  mkernel trace export run.db --from 1ms --to 2ms --rank 0 > part.json\n"};
 static const struct option_table sql_table = {
     .usage = "trace sql FILE [QUERY]",
     .about = "Runs a query, or lists the tables and views that there are. docs/TRACE.md explains them.",
@@ -207,7 +218,9 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
     sqlite3 *db;
     struct trace_export what = {.from = a->from,
                                 .to = options_given(&export_table, f, "to") ? a->to : UINT64_MAX,
-                                .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1};
+                                .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1,
+                                .launch = a->launch};
+    int64_t begin, end;
     if (what.to < what.from)
         return refuse("export", "--to lies before --from");
     if (output_same(a->out, f->words[0])) {
@@ -222,8 +235,18 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
         sqlite3_close(db);
         return refuse("export", error);
     }
+    if (a->launch && trace_launch(db, a->launch, &begin, &end, error, size)) {
+        sqlite3_close(db);
+        return refuse("export", error);
+    }
+    if (a->launch) { /* what it did lies in its time */
+        what.from = (uint64_t)begin > what.from ? (uint64_t)begin : what.from;
+        what.to = (uint64_t)end < what.to ? (uint64_t)end : what.to;
+    }
     struct trace_output o;
-    int rc = trace_output_open(&o, a->out, 0, error, size);
+    size_t length = a->out ? strlen(a->out) : 0;
+    int gzip = a->gzip || (length > 3 && !strcmp(a->out + length - 3, ".gz"));
+    int rc = trace_output_open(&o, a->out, gzip, error, size);
     if (!rc) {
         trace_export_chrome(db, &what, o.out);
         rc = trace_output_close(&o, check_damage(error, size), error, size);
@@ -286,8 +309,8 @@ static int run_sql(struct asked *a, struct options_found *f, char *error, size_t
         return refuse("sql", "the query is empty");
     if (trace_open(&db, f->words[0], error, size))
         return refuse("sql", error);
-    const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) "
-                       "AS columns FROM sqlite_master m"
+    const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS columns FROM"
+                       " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
                        " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
     int rc = run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);

@@ -15,6 +15,7 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t err
 struct trace_export {
     uint64_t from, to; /* to: UINT64_MAX for the end */
     int64_t rank;      /* -1: all */
+    uint64_t launch;   /* 0: all */
 };
 /* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open). Ends early where `out` fails,
  * which the caller asks it (ferror). */
@@ -34,6 +35,9 @@ sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two
 /* The first column of the first row; `missing` where there is none, or it is NULL. */
 int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing);
 double trace_real(sqlite3 *db, const char *sql, double missing);
+
+/* The time of a launch. 0, or -ERANGE with a sentence where there is no such launch. */
+int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error, size_t error_size);
 
 /* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns text. */
 const char *trace_time(char text[24], double ns);

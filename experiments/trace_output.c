@@ -156,8 +156,11 @@ static int end_gzip(struct trace_output *o, const char *name, char *error, size_
         ;
     if (WIFEXITED(status) && !WEXITSTATUS(status))
         return 0;
-    text[strcspn(text, "\n")] = 0;
+    while (used && text[used - 1] == '\n')
+        text[--used] = 0;
     const char *reason = strrchr(text, ':');
+    if (reason && strchr(reason, '\n'))
+        reason = NULL;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         snprintf(error, size, "cannot write %s: gzip is not installed", name);
     else

@@ -1,6 +1,7 @@
 /* Small things that every report of a trace needs. */
 #include "experiments/trace_cli.h"
 
+#include <errno.h>
 #include <math.h>
 
 sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two)
@@ -32,6 +33,19 @@ double trace_real(sqlite3 *db, const char *sql, double missing)
         missing = sqlite3_column_double(q, 0);
     sqlite3_finalize(q);
     return missing;
+}
+
+int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error, size_t size)
+{
+    sqlite3_stmt *q = trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
+    int found = sqlite3_step(q) == SQLITE_ROW;
+    if (found)
+        *start = sqlite3_column_int64(q, 0), *end = sqlite3_column_int64(q, 1);
+    sqlite3_finalize(q);
+    if (!found)
+        snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld", (unsigned long long)launch,
+                 (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
+    return found ? 0 : -ERANGE;
 }
 
 const char *trace_plural(int64_t count)

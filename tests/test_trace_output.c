@@ -232,6 +232,25 @@ static void test_what_was_there(void **state)
     assert_int_equal(r.status, 0);
 }
 
+/* Compressed where the name or an option says so; whatever ends gzip early, nothing looks like a whole file. */
+static void test_gzip(void **state)
+{
+    in_shell("$M trace export small.db --out plain.json && $M trace export small.db --out x.json.gz && gzip -dc x.json.gz | cmp - plain.json"
+             " && $M trace export small.db --gzip | gzip -dc | cmp - plain.json && [ $(wc -c <x.json.gz) -lt $(($(wc -c <plain.json) / 5)) ]");
+    command_finish(&r, 120);
+    if (r.status || r.err_used)
+        fail_msg("status %d, \"%s\" \"%s\"", r.status, r.out_text, r.err_text);
+    end_while_writing(at("trace export %s/big.db --gzip --out %s/old"), SIGINT);
+    put("%s/bin/gzip", "#!/bin/sh\ncat\n");
+    assert_int_equal(chmod(at("%s/bin/gzip"), 0700), 0);
+    expect_failed("ulimit -f 64; exec $M trace export small.db --gzip --out old", "cannot write");
+    put("%s/bin/gzip", "#!/bin/sh\nhead -c 9000\necho 'gzip: stdout: No space left on device' >&2\nexit 1\n");
+    expect_failed("exec $M trace export small.db --gzip --out old", "gzip failed: No space left on device");
+    assert_int_equal(unlink(at("%s/bin/gzip")), 0);
+    expect_failed("PATH=$PWD/bin; exec $M trace export small.db --gzip --out old", "gzip is not installed");
+    expect_failed("exec $M trace export small.db --gzip >/dev/full", "gzip failed: No space left on device");
+}
+
 static int set_up(void **state)
 {
     if (folder_make(state) || mkdir(at("%s/bin"), 0700))
@@ -251,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_signal),         cmocka_unit_test(test_signal_while_drawing),
         cmocka_unit_test(test_limit),          cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_half_a_picture), cmocka_unit_test(test_what_was_there),
+        cmocka_unit_test(test_gzip),
     };
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

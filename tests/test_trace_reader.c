@@ -158,7 +158,7 @@ static void test_scribbled(void **state)
             continue;
         }
         opened++;
-        const struct trace_export everything = {0, UINT64_MAX, -1};
+        const struct trace_export everything = {0, UINT64_MAX, -1, 0};
         trace_report_summary(db, out, error, sizeof error);
         trace_report_diff(db, db, out, error, sizeof error);
         trace_export_chrome(db, &everything, out);

@@ -73,6 +73,7 @@ static void check_event(const struct json *e)
         assert_string_equal(string(e, "s"), "t");
         break;
     case 's':
+    case 't':
     case 'f':
         number(e, "id");
         string(e, "cat");
@@ -87,17 +88,18 @@ static void check_event(const struct json *e)
     }
 }
 
+/* Of a phase, and with a name that begins so. */
 static int count(const struct json *events, char phase, const char *name)
 {
     int n = 0;
     for (const struct json *e = events->first; e; e = e->next)
-        n += *string(e, "ph") == phase && (!name || !strcmp(string(e, "name"), name));
+        n += *string(e, "ph") == phase && (!name || !strncmp(string(e, "name"), name, strlen(name)));
     return n;
 }
 
 static void test_export(void **state)
 {
-    const struct trace_export everything = {0, UINT64_MAX, -1};
+    const struct trace_export everything = {0, UINT64_MAX, -1, 0};
     char *text = export(&everything);
     struct json *j = json_read(text);
     assert_non_null(j);
@@ -107,8 +109,13 @@ static void test_export(void **state)
     for (const struct json *e = events->first; e; e = e->next)
         check_event(e);
     assert_int_equal(count(events, 'M', "process_name"), 4);
-    assert_int_equal(count(events, 'M', "thread_name"), 12);
+    assert_int_equal(count(events, 'M', "thread_name"), 12 + 4 + 1); /* tracks, launches, messages */
     assert_int_equal(count(events, 'X', "tile"), 6);
+    assert_int_equal(count(events, 'X', "tile 2: shard 2, row 0, column 0"), 1);
+    assert_int_equal(count(events, 'X', "copy chunk 0 of rank 1"), 1);
+    assert_int_equal(count(events, 'X', "launch 1"), 4);
+    assert_int_equal(count(events, 'X', "chunk 0 of rank 0's A to rank 2"), 1);
+    assert_int_equal(count(events, 'X', "in the ring") + count(events, 'X', "in the proxy") + count(events, 'X', "on the network"), 3);
     assert_int_equal(count(events, 'X', "wait data"), 2);
     assert_int_equal(count(events, 'X', "wait network"), 1);
     assert_int_equal(count(events, 'X', "command"), 1);
@@ -116,26 +123,129 @@ static void test_export(void **state)
     assert_int_equal(count(events, 'i', "signal"), 2);
     assert_int_equal(count(events, 's', NULL), 3);
     assert_int_equal(count(events, 'f', NULL), 3);
+    assert_int_equal(count(events, 't', NULL), 1);
     assert_true(count(events, 'C', "network out") > 0);
     for (const struct json *e = events->first; e; e = e->next)
-        if (!strcmp(string(e, "name"), "tile") && number(json_get(e, "args"), "tile") == 2) {
+        if (!strncmp(string(e, "name"), "tile 2:", 7))
             assert_true(number(e, "pid") == 1 && number(e, "ts") == 0.07 && number(e, "dur") == 0.1);
-        }
+        else if (!strcmp(string(e, "name"), "launch 1") && number(e, "pid") == 2)
+            assert_true(number(e, "ts") == 0 && number(e, "dur") == 0.3);
+        else if (*string(e, "ph") == 's' && !strcmp(string(e, "name"), "message"))
+            assert_true(number(e, "ts") == 0.009); /* the command lasts from 0 to 10 */
+        else if (*string(e, "ph") == 'f' && !strcmp(string(e, "name"), "message"))
+            assert_true(number(e, "ts") == 0.179); /* the wait from 50 to 180 */
+        else if (!strncmp(string(e, "name"), "chunk 0", 7)) /* commanded at 10, completed at 200 */
+            assert_true(number(e, "pid") == 0 && number(e, "ts") == 0.01 && number(e, "dur") == 0.19);
     json_free(j);
     free(text);
 }
 
 static void test_export_part(void **state)
 {
-    const struct trace_export part = {160, 175, 1};
+    const struct trace_export part = {160, 175, 1, 0};
     char *text = export(&part);
     struct json *j = json_read(text);
     assert_non_null(j);
     const struct json *events = json_get(j, "traceEvents");
-    assert_int_equal(count(events, 'X', NULL), 1); /* rank 1's tile lasts from 70 to 170 */
+    assert_int_equal(count(events, 'X', NULL), 2); /* rank 1's tile lasts from 70 to 170, its launch to 170 */
     assert_int_equal(count(events, 'M', "process_name"), 1);
     json_free(j);
     free(text);
+}
+
+struct slice {
+    int64_t tid, start, end;
+    int order;
+    const char *category;
+};
+
+static int compare_slices(const void *x, const void *y)
+{
+    const struct slice *a = x, *b = y;
+    return a->tid != b->tid       ? (a->tid > b->tid) - (a->tid < b->tid)
+           : a->start != b->start ? (a->start > b->start) - (a->start < b->start)
+                                  : a->order - b->order;
+}
+
+/* As Perfetto reads a time (json_utils.cc). */
+static int64_t read_ns(const struct json *e, const char *key)
+{
+    return (int64_t)(number(e, key) * 1000.0);
+}
+
+/* The innermost slice that is open on a thread at a time. */
+static const struct slice *innermost(const struct slice *s, int n, int64_t tid, int64_t at)
+{
+    const struct slice *found = NULL;
+    for (int i = 0; i < n; i++)
+        if (s[i].tid == tid && s[i].start <= at && at < s[i].end)
+            found = &s[i];
+    return found;
+}
+
+/* In a simulated trace everything begins where something ends, and a CTA has several copies under way: a reader still finds every
+ * slice inside or beside any other of its thread, and of every arrow the slice that it means at both ends. */
+static void test_export_of_simulation(void **state)
+{
+    static struct command_run sim;
+    char line[512], error[512];
+    sqlite3 *simulated;
+    snprintf(line, sizeof line, "sim ag_gemm --nodes 2 --gpus 2 --launches 2 --trace %s", parts_path("sim.db"));
+    command_start(&sim, line, NULL);
+    assert_int_equal(command_finish(&sim, 60), 0);
+    assert_int_equal(trace_open(&simulated, parts_path("sim.db"), error, sizeof error), 0);
+    sqlite3 *old = db;
+    db = simulated;
+    const struct trace_export everything = {0, UINT64_MAX, -1, 0}, second = {0, UINT64_MAX, -1, 2};
+    char *text = export(&everything), *part = export(&second);
+    db = old;
+    int64_t edges = trace_integer(simulated, "SELECT count(*) FROM edge", 0), copies = 0;
+    int n = 0, arrows[2] = {0}, wrong = 0;
+    struct json *j = json_read(text);
+    assert_non_null(j);
+    struct slice *slices = NULL;
+    for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next)
+        if (*string(e, "ph") == 'X') {
+            slices = realloc(slices, (size_t)(n + 1) * sizeof *slices);
+            slices[n] = (struct slice){(int64_t)number(e, "tid"), read_ns(e, "ts"), read_ns(e, "ts") + read_ns(e, "dur"), n, string(e, "cat")};
+            copies += !strcmp(slices[n++].category, "copy");
+        }
+    qsort(slices, (size_t)n, sizeof *slices, compare_slices);
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n && slices[k].tid == slices[i].tid && slices[k].start < slices[i].end; k++)
+            wrong += slices[k].end > slices[i].end;
+    assert_int_equal(wrong, 0);
+    assert_int_equal(copies, trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 4", -1));
+    for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next) {
+        char phase = *string(e, "ph");
+        if (!strchr("stf", phase))
+            continue;
+        const struct slice *s = innermost(slices, n, (int64_t)number(e, "tid"), read_ns(e, "ts"));
+        arrows[phase == 'f'] += phase != 't';
+        wrong += !s || !strcmp(s->category, "wait") != (phase == 'f' || !strcmp(s->category, "wait"));
+        wrong += phase == 't' && s && strcmp(s->category, "stage") && strcmp(s->category, "message");
+    }
+    assert_int_equal(wrong, 0);
+    assert_true(arrows[0] == arrows[1] && arrows[0] == edges && edges > 100);
+    json_free(j);
+    j = json_read(part);
+    assert_non_null(j);
+    int64_t start, end;
+    assert_int_equal(trace_launch(simulated, 2, &start, &end, error, sizeof error), 0);
+    int tiles = 0;
+    for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next)
+        if (*string(e, "ph") == 'X') {
+            assert_true(read_ns(e, "ts") >= start && read_ns(e, "ts") + read_ns(e, "dur") <= end);
+            tiles += !strcmp(string(e, "cat"), "tile");
+        }
+    assert_int_equal(tiles, trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 2 AND launch = 2", -1));
+    assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 2"), 4);
+    assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 1"), 0);
+    json_free(j);
+    free(slices);
+    free(text);
+    free(part);
+    sqlite3_close(simulated);
 }
 
 static void test_json_reader(void **state)
@@ -265,6 +375,8 @@ static void test_commands(void **state)
     expect(line, 0, "traceEvents");
     snprintf(line, sizeof line, "trace export %s --from 2ms --to 1ms", file);
     expect(line, 2, "--to lies before --from");
+    snprintf(line, sizeof line, "trace export %s --launch 77", file);
+    expect(line, 2, "there is no launch 77; the trace has launches 1 to 1");
     snprintf(line, sizeof line, "trace plot %s --out x.gif", file);
     expect(line, 2, ".png or .svg");
     snprintf(line, sizeof line, "trace plot %s --launch 77", file);
@@ -285,7 +397,7 @@ static void test_commands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export), cmocka_unit_test(test_export_part),
+        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export), cmocka_unit_test(test_export_part), cmocka_unit_test(test_export_of_simulation),
         cmocka_unit_test(test_summary),     cmocka_unit_test(test_diff),   cmocka_unit_test(test_plot),
         cmocka_unit_test(test_commands),
     };

@@ -41,7 +41,10 @@ static char *json_text(const char **s)
     if (**s != '"')
         return NULL;
     const char *c = *s + 1;
-    char *text = malloc(strlen(c) + 1), *t = text;
+    size_t length = 0; /* to the quote that ends it, or what is written so */
+    while (c[length] && c[length] != '"')
+        length += c[length] == '\\' && c[length + 1] ? 2 : 1;
+    char *text = malloc(length + 1), *t = text;
     for (; *c != '"'; c++) {
         if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x80)
             goto bad; /* ends early, a raw control character, or not ASCII */
