@@ -2,6 +2,7 @@
  * processes here or on two machines. */
 #include "experiments/bench_fabric.h"
 #include "experiments/commands.h"
+#include "experiments/launched.h"
 #include "experiments/options.h"
 #include "experiments/output_file.h"
 
@@ -22,6 +23,7 @@ static const char *const fabric_words[] = {"verbs", "efa"};
 static const char *const test_words[] = {"all", "bw", "lat"};
 
 struct arguments {
+    struct launcher launcher; /* world 0: none, or none that matters */
     const char *nic, *peer_nic, *verbs, *efa, *client, *csv, *json;
     int test, server, fabric, quiet, append;
     uint64_t rails, size, min, max, iterations, depth, port, timeout_ns;
@@ -63,7 +65,8 @@ static const struct option_spec specs[] = {
      "wait for a client on --port instead of starting both ends here", .group = ENDS},
     {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255,
      .group = ENDS},
-    {"port", OPTION_NUMBERS, AT(port), "N", "TCP port of the server. Default 18515", 1, 65535, .group = ENDS},
+    {"port", OPTION_NUMBERS, AT(port), "N",
+     "TCP port of the server. Default 18515, under a launcher the job's", 1, 65535, .group = ENDS},
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS", "of every wait. Default 10", 1000000,
      86400000000000ull, .group = ENDS},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "also write a CSV table", .max = 4095, .group = RESULTS},
@@ -79,10 +82,13 @@ static const struct option_table table = {
     "bench fabric [OPTIONS]",
     "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and "
     "ib_write_lat.\n"
+    "Without --server and --client both ends are here; under torchrun, srun or mpirun with two ranks rank 0 "
+    "measures against rank 1.\n"
     "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not counted.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench fabric --nic soft --size 256KB\n"
     "  mkernel bench fabric --fabric efa --nic soft --rails 2\n"
+    "  mpirun -np 2 --map-by ppr:1:node mkernel bench fabric --json fabric.json\n"
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
@@ -317,12 +323,35 @@ static int run_remote(const struct arguments *a)
     return status;
 }
 
-/* Whether both ends on this machine have NICs, told before either begins. */
+/* One of two processes that a launcher started with the same command line. Rank 0, where the launcher's user reads, measures and
+ * reports; rank 1 is the other end. */
+static int run_launched(const struct arguments *a)
+{
+    const struct launcher *l = &a->launcher;
+    uint16_t port = a->port ? (uint16_t)a->port : l->port;
+    char error[320];
+    int fd = -1;
+    int rc = l->rank ? wire_dial(l->host, port, a->timeout_ns, &fd, error, sizeof error)
+                     : wire_listen(port, a->timeout_ns, &fd, error, sizeof error);
+    if (rc)
+        return complain(STATUS_FAILED, error);
+    int status = STATUS_DONE;
+    if (l->rank == 0)
+        status = run_client(a, fd);
+    else if (serve(a, a->peer_nic ? a->peer_nic : a->nic, fd, error, sizeof error))
+        status = complain(STATUS_FAILED, error);
+    close(fd);
+    return status;
+}
+
+/* Whether the ends on this machine have NICs, told before either begins. */
 static int check_nics(const struct arguments *a, char *error, size_t size)
 {
     const char *names[] = {a->nic, a->peer_nic ? a->peer_nic : a->nic};
     struct nic_choice choice;
     for (uint32_t i = 0; i < (a->peer_nic ? 2 : 1); i++) {
+        if (a->launcher.world && i != a->launcher.rank && a->peer_nic)
+            continue; /* the other rank's, perhaps on another machine */
         struct nic_request request = {
             .names = names[i], .efa = a->fabric, .rails = (uint32_t)a->rails, .local_rank = i, .local_ranks = 2};
         int rc = nic_choose(&choice, &request, error, size);
@@ -364,7 +393,7 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
     }
 #endif
     rc = rc ? rc : check_nics(a, error, size);
-    return rc ? rc : check_files(a, error, size);
+    return rc || a->launcher.rank ? rc : check_files(a, error, size);
 }
 
 /* What was given and would be ignored; NULL: nothing. */
@@ -399,11 +428,22 @@ static int check(const struct arguments *a, const struct options_found *found, c
         snprintf(error, size, "--%s is of --fabric %s", unused, unused);
     else if (unused)
         snprintf(error, size, "--%s is the client's to say, and this is the server", unused);
-    else if (options_given(&table, found, "port") && !a->server && !a->client)
-        snprintf(error, size, "--port goes with --server or --client");
+    else if (options_given(&table, found, "port") && !a->server && !a->client && !a->launcher.world)
+        snprintf(error, size, "--port goes with --server or --client, or a launcher");
     else
         return check_fabric(a, error, size);
     return -EINVAL;
+}
+
+static int refuse_ranks(const struct launcher *l)
+{
+    if (l->rank == 0)
+        fprintf(
+            stderr,
+            "mkernel bench fabric: %s started %u ranks, and a fabric is measured between two ends: start 2; "
+            "`mkernel bench fabric --help` tells more\n",
+            l->name, l->world);
+    return STATUS_USAGE;
 }
 
 int bench_fabric(int argc, char **argv)
@@ -415,7 +455,6 @@ int bench_fabric(int argc, char **argv)
                           .min = 16,
                           .max = 8 << 20,
                           .depth = 64,
-                          .port = 18515,
                           .timeout_ns = MK_TIMEOUT_NS};
     struct options_found found;
     char error[512];
@@ -424,9 +463,16 @@ int bench_fabric(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    if (rc || check(&a, &found, error, sizeof error)) {
+    int launch = !rc && !a.server && !a.client ? launched(&a.launcher, error, sizeof error) : 0;
+    if (launch > 0 && a.launcher.world == 1)
+        a.launcher.world = 0;
+    else if (launch > 0 && a.launcher.world > 2)
+        return refuse_ranks(&a.launcher);
+    if (!a.port && !a.launcher.world)
+        a.port = 18515;
+    if (rc || launch < 0 || check(&a, &found, error, sizeof error)) {
         fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n", error);
         return STATUS_USAGE;
     }
-    return a.server || a.client ? run_remote(&a) : run_both(&a);
+    return a.server || a.client ? run_remote(&a) : a.launcher.world ? run_launched(&a) : run_both(&a);
 }

@@ -1,6 +1,7 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy,
  * over a fabric that takes every put and completes it at once. */
 #include "experiments/commands.h"
+#include "experiments/launched.h"
 #include "experiments/options.h"
 #include "experiments/output_file.h"
 #include "experiments/result_file.h"
@@ -210,6 +211,8 @@ int bench_ring(int argc, char **argv)
     else if (!rc && a.capacity & (a.capacity - 1))
         rc = snprintf(error, sizeof error, "--capacity takes a power of two, not %llu",
                       (unsigned long long)a.capacity);
+    if (!rc && launched_leaves("bench ring"))
+        return STATUS_DONE;
     if (!rc)
         rc = output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error);
     if (rc) {

@@ -1,5 +1,6 @@
 /* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
 #include "experiments/commands.h"
+#include "experiments/launched.h"
 #include "experiments/options.h"
 #include "experiments/output_file.h"
 #include "tracer/generate.h"
@@ -117,6 +118,8 @@ int bench_trace(int argc, char **argv)
     int bad = options_parse(&table, argc, argv, &b, &found, error, sizeof error);
     if (!bad && !found.help && found.word_count)
         bad = snprintf(error, sizeof error, "%s is one argument too many", found.words[0]);
+    if (!bad && !found.help && launched_leaves("bench trace"))
+        return STATUS_DONE;
     snprintf(path, sizeof path, "mkernel-bench.%ld.trace", (long)getpid());
     if (!bad && !found.help)
         bad = output_check(b.file ? "--file" : "without --file,", b.file ? b.file : path,

@@ -2,6 +2,7 @@
  * --explore draws random orders of every step until one of them breaks the schedule, and prints the command that replays
  * it. */
 #include "experiments/commands.h"
+#include "experiments/launched.h"
 #include "experiments/memory_need.h"
 #include "experiments/nearest.h"
 #include "experiments/options.h"
@@ -383,6 +384,8 @@ int command_sim(int argc, char **argv)
     }
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
         return usage("--fault-rank is no rank of this cluster");
+    if (launched_leaves("sim"))
+        return STATUS_DONE;
     if (!a.explore) {
         if (output_same(a.trace, a.json))
             return usage("--trace and --json name the same file");
