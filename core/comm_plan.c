@@ -1,6 +1,7 @@
 /* The communicator's heap and plans: what is allocated, and what all ranks have to agree on. */
 #include "core/agree.h"
 #include "core/comm_parts.h"
+#include "core/ops/op.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -43,12 +44,13 @@ static int check_room(struct mk_comm *comm, const struct mk_plan *p)
             (unsigned long long)(p->heap_base < h->bytes ? h->bytes - p->heap_base : 0),
             (unsigned long long)(h->bytes - h->flag_bytes),
             (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes, COMM_PAGE));
-    uint64_t a_bytes = q->op == MK_OP_AG_GEMM ? q->m / mk_world(&q->topo) * q->k * 2 : 1; /* others take A where it is */
+    uint64_t bytes[MK_SPACES - 1];
+    op_extents(q, bytes);
     if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes || q->a_offset >= h->next_data ||
-                         a_bytes > h->next_data - q->a_offset))
+                         bytes[0] > h->next_data - q->a_offset))
         return comm_refuse(comm, -EINVAL,
                            "A at offset %llu of the heap, %llu bytes: not a place that mk_heap_alloc gave",
-                           (unsigned long long)q->a_offset, (unsigned long long)a_bytes);
+                           (unsigned long long)q->a_offset, (unsigned long long)bytes[0]);
     return 0;
 }
 

@@ -89,6 +89,10 @@ uint64_t mk_moe_rows(const struct mk_plan *plan);
 int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const float *weights, const void *b1, const void *b2,
                void *y, void *stream);
 
+/* A launch of any operator: its `count` arguments in the order in which the functions above take them, but for a moe_ffn's: X, B1,
+ * ids, weights, B2, Y. As the function of the plan's operator; -EINVAL also where it takes another number of arguments. */
+int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
+
 /* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);

@@ -6,19 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line each. */
-static const struct plan_op *const ops[MK_OPS] = {
-    [MK_OP_AG_GEMM] = &plan_op_ag_gemm,
-    [MK_OP_GEMM_AR] = &plan_op_gemm_ar,
-    [MK_OP_GEMM_RS] = &plan_op_gemm_rs,
-    [MK_OP_MOE_DISPATCH_GEMM] = &plan_op_moe_dispatch_gemm,
-    [MK_OP_MOE_FFN] = &plan_op_moe_ffn,
-    [MK_OP_RING_ATTENTION] = &plan_op_ring_attention,
-};
-
-static const char *const op_names[MK_OPS] = {"ag_gemm", "gemm_ar", "gemm_rs", "moe_dispatch_gemm", "moe_ffn",
-                                             "ring_attention"};
-
 int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base, uint64_t heap_base,
                char *error, size_t error_size)
 {
@@ -35,22 +22,17 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
                  t->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
         return -EINVAL;
     }
-    if ((unsigned)problem->op >= MK_OPS) {
+    if (!op_of(problem->op)) {
         snprintf(error, error_size, "%s has no schedule", plan_op_name(problem->op));
         return -EINVAL;
     }
-    return ops[problem->op]->build(p, error, error_size);
-}
-
-const char *plan_op_name(enum mk_op op)
-{
-    return (unsigned)op < MK_OPS ? op_names[op] : "unknown op";
+    return op_of(problem->op)->build(p, error, error_size);
 }
 
 int plan_op_by_name(const char *name)
 {
     for (int i = 0; i < MK_OPS; i++)
-        if (!strcmp(name, op_names[i]))
+        if (!strcmp(name, plan_op_name((enum mk_op)i)))
             return i;
     return -EINVAL;
 }
@@ -73,7 +55,7 @@ void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_m
     out->chunk = UINT32_MAX;
     snprintf(out->text, sizeof out->text, "flag %u, which this plan does not have", flag);
     if (flag >= p->flag_base && flag - p->flag_base < p->flags)
-        ops[p->problem.op]->describe_flag(p, flag, out);
+        op_of(p->problem.op)->describe_flag(p, flag, out);
 }
 
 void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -81,7 +63,7 @@ void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *ou
     memset(out, 0, sizeof *out);
     out->id = id;
     if (id < p->tiles)
-        ops[p->problem.op]->describe_tile(p, id, out);
+        op_of(p->problem.op)->describe_tile(p, id, out);
 }
 
 void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
@@ -89,10 +71,10 @@ void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, u
     *rank = *number = UINT32_MAX;
     *bytes = 0;
     if (id < p->chunks)
-        ops[p->problem.op]->describe_chunk(p, id, rank, number, bytes);
+        op_of(p->problem.op)->describe_chunk(p, id, rank, number, bytes);
 }
 
 void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    ops[p->problem.op]->work(p, flop, nvlink_bytes, network_bytes);
+    op_of(p->problem.op)->work(p, flop, nvlink_bytes, network_bytes);
 }

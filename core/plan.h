@@ -4,22 +4,8 @@
 #define MK_PLAN_H
 
 #include "core/base.h"
-#include "core/roles/ag_gemm_plan.h"
-#include "core/roles/gemm_ar_plan.h"
-#include "core/roles/gemm_rs_plan.h"
-#include "core/roles/moe_dispatch_gemm_plan.h"
-#include "core/roles/moe_ffn_plan.h"
-#include "core/roles/ring_attention_plan.h"
-
-enum mk_op {
-    MK_OP_AG_GEMM,
-    MK_OP_GEMM_AR,
-    MK_OP_GEMM_RS,
-    MK_OP_MOE_DISPATCH_GEMM,
-    MK_OP_MOE_FFN,
-    MK_OP_RING_ATTENTION,
-    MK_OPS
-};
+#include "core/cta.h"
+#include "core/ops/registry.h"
 
 enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXECS };
 
@@ -62,6 +48,9 @@ struct mk_problem {
     uint64_t timeout_ns; /* of every wait; 0: MK_TIMEOUT_NS */
 };
 
+/* Room for an operator's own plan. */
+#define MK_PLAN_OWN 2048u
+
 struct mk_plan {
     uint32_t id; /* of its communicator, from 1: names it in commands and traces */
     struct mk_problem problem; /* with what was chosen filled in */
@@ -70,15 +59,27 @@ struct mk_plan {
     uint64_t zero_bytes; /* of the heap, from heap_base on, that the first launch must find 0, as a new heap is */
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
     char tuned[768]; /* the tuned plan that was taken (core/tuning.h), to tell a person; empty: none */
-    union {
-        struct ag_gemm_plan ag_gemm;
-        struct gemm_ar_plan gemm_ar;
-        struct gemm_rs_plan gemm_rs;
-        struct ring_attention_plan ring_attention;
-        struct moe_dispatch_gemm_plan moe_dispatch_gemm;
-        struct moe_ffn_plan moe_ffn;
-    } u;
+    unsigned char own[MK_PLAN_OWN] __attribute__((aligned(16))); /* the operator's: struct <name>_plan */
 };
+
+/* An operator's own plan in a struct mk_plan: MK_PLAN_OF(ag_gemm), behind struct ag_gemm_plan, makes ag_gemm_plan_of, which reads it, and
+ * ag_gemm_plan_in, through which it is made. Nothing but the operator looks inside. */
+#ifdef __cplusplus
+#define MK_STATIC_ASSERT static_assert
+#else
+#define MK_STATIC_ASSERT _Static_assert
+#endif
+#define MK_PLAN_OF(op)                                                                                                 \
+    MK_STATIC_ASSERT(sizeof(struct op##_plan) <= MK_PLAN_OWN, "a plan of " #op " is larger than MK_PLAN_OWN");         \
+    static inline const struct op##_plan *op##_plan_of(const struct mk_plan *p)                                        \
+    {                                                                                                                  \
+        return (const struct op##_plan *)(const void *)p->own;                                                         \
+    }                                                                                                                  \
+    static inline struct op##_plan *op##_plan_in(struct mk_plan *p)                                                    \
+    {                                                                                                                  \
+        return (struct op##_plan *)(void *)p->own;                                                                     \
+    }                                                                                                                  \
+    struct op##_plan /* so that a semicolon follows */
 
 /* What a flag stands for, to tell a person: "chunk 3 of rank 5's A". */
 struct mk_flag_meaning {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH };
+enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* bit numbers of enum op_knob */
 const char *const tuning_options[] = {"tile", "roles", "chunk_rows", "slices", "pieces", "pace", "width", NULL};
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the text). 0 or -EINVAL. */
@@ -51,7 +51,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     if (!tuning_options[option] || !word[length])
         return plan_refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
                       word);
-    if ((option == SLICES || option == WIDTH) && op != MK_OP_AG_GEMM)
+    if (!(op_of(op)->knobs >> option & 1))
         return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), tuning_options[option]);
     const char *value = word + length + 1;
     uint64_t numbers[MK_ROLES];
@@ -88,12 +88,14 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 static int read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
 {
     uint64_t numbers[3];
+    char list[OP_LIST_TEXT];
     int op;
     switch (place) {
     case 0:
         op = plan_op_by_name(word);
-        if (op != MK_OP_AG_GEMM && op != MK_OP_GEMM_RS && op != MK_OP_GEMM_AR)
-            return plan_refuse(error, size, "'%s' is not an op with tuned plans: ag_gemm, gemm_rs or gemm_ar", word);
+        if (op < 0 || !op_is_tuned((enum mk_op)op))
+            return plan_refuse(error, size, "'%s' is not an op with tuned plans: %s", word,
+                               op_list(list, sizeof list, op_is_tuned, ", ", " or "));
         e->op = (enum mk_op)op;
         return 0;
     case 1:

@@ -140,12 +140,12 @@ struct ag_gemm_on_gpu {
 
 int ag_gemm_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<ag_gemm_on_gpu>(&plan->u.ag_gemm, plan->problem.b_transposed, error,
+    return gemm_op_prepare<ag_gemm_on_gpu>(ag_gemm_plan_of(plan), plan->problem.b_transposed, error,
                                            error_size);
 }
 
 int ag_gemm_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
-    return gemm_op_launch<ag_gemm_on_gpu>(&plan->u.ag_gemm, plan->problem.b_transposed, launch,
+    return gemm_op_launch<ag_gemm_on_gpu>(ag_gemm_plan_of(plan), plan->problem.b_transposed, launch,
                                           stream);
 }

@@ -28,12 +28,12 @@ typedef reduce_on_gpu<gemm_ar_roles> gemm_ar_on_gpu;
 
 int gemm_ar_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<gemm_ar_on_gpu>(&plan->u.gemm_ar, plan->problem.b_transposed, error,
+    return gemm_op_prepare<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), plan->problem.b_transposed, error,
                                            error_size);
 }
 
 int gemm_ar_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
-    return gemm_op_launch<gemm_ar_on_gpu>(&plan->u.gemm_ar, plan->problem.b_transposed, launch,
+    return gemm_op_launch<gemm_ar_on_gpu>(gemm_ar_plan_of(plan), plan->problem.b_transposed, launch,
                                           stream);
 }

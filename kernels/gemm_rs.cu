@@ -23,12 +23,12 @@ typedef reduce_on_gpu<gemm_rs_roles> gemm_rs_on_gpu;
 
 int gemm_rs_prepare(const struct mk_plan *plan, char *error, size_t error_size)
 {
-    return gemm_op_prepare<gemm_rs_on_gpu>(&plan->u.gemm_rs, plan->problem.b_transposed, error,
+    return gemm_op_prepare<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, error,
                                            error_size);
 }
 
 int gemm_rs_launch(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream)
 {
-    return gemm_op_launch<gemm_rs_on_gpu>(&plan->u.gemm_rs, plan->problem.b_transposed, launch,
+    return gemm_op_launch<gemm_rs_on_gpu>(gemm_rs_plan_of(plan), plan->problem.b_transposed, launch,
                                           stream);
 }

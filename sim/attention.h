@@ -3,7 +3,7 @@
 #ifndef SIM_ATTENTION_H
 #define SIM_ATTENTION_H
 
-#include "core/plan.h"
+#include "core/roles/ring_attention_plan.h"
 
 /* One step of one query tile. `k`, `v`: of the rank tile->slab, [B, S/W, kv_heads, D]; `state`: the tile's,
  * p->state_pitch bytes, written at the first step, and at the last made into `o` and `lse`, which are this

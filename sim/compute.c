@@ -67,7 +67,7 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         *out = m;
         return 0;
     }
-    op->extents(plan, bytes);
+    op_extents(&plan->problem, bytes);
     m->b_elements[0] = bytes[1] / 2;
     m->b_elements[1] = op->second ? bytes[op->second - MK_SPACE_ARG0] / 2 : 0;
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));

@@ -1,25 +1,10 @@
 /* A case of the property test: everything about a run drawn from its seed. */
+#include "core/ops/op.h"
 #include "sim/world.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-enum need { NEVER, ALWAYS, IF_GPUS, IF_NODES };
-
-/* What an op's plan takes. One line each. */
-static const struct rules {
-    uint8_t roles[MK_ROLES]; /* enum need: compute, intra_comm, inter_send, inter_reduce */
-    uint8_t pieces;          /* 1: a chunk may be cut into pieces, and `width` and a_in_heap mean something */
-    uint8_t loose_chunks;    /* 1: chunks need not be multiples of tiles */
-} rules[MK_OPS] = {
-    [MK_OP_AG_GEMM] = {{ALWAYS, IF_GPUS, IF_NODES, NEVER}, 1, 0},
-    [MK_OP_GEMM_AR] = {{ALWAYS, IF_GPUS, NEVER, ALWAYS}, 1, 0},
-    [MK_OP_GEMM_RS] = {{ALWAYS, NEVER, NEVER, ALWAYS}, 1, 0},
-    [MK_OP_MOE_DISPATCH_GEMM] = {{ALWAYS, ALWAYS, IF_NODES, NEVER}, 0, 1},
-    [MK_OP_MOE_FFN] = {{ALWAYS, ALWAYS, IF_NODES, ALWAYS}, 0, 1},
-    [MK_OP_RING_ATTENTION] = {{ALWAYS, IF_GPUS, IF_NODES, NEVER}, 0, 0},
-};
 
 static uint32_t below(struct sim_random *r, uint32_t limit)
 {
@@ -62,22 +47,19 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)
 {
-    const struct rules *rule = &rules[q->op];
+    const struct op_descriptor *op = op_of(q->op);
     struct mk_tuning *t = &q->tuning;
     memset(t, 0, sizeof *t);
     t->tile_m = 8 * some(r, 8);
-    t->tile_n = (q->op == MK_OP_MOE_FFN ? 16 : 8) * some(r, 8); /* of moe_ffn half is the gate's */
-    t->chunk_rows = rule->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
-    t->pieces = rule->pieces ? some(r, 5) : 1;
-    t->slices = q->op == MK_OP_AG_GEMM && q->topo.nodes == 1 ? some(r, 4) : 1;
+    t->tile_n = (op->tile_n_unit ? op->tile_n_unit : 8) * some(r, 8);
+    t->chunk_rows = op->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
+    t->pieces = op->knobs & OP_PIECES ? some(r, 5) : 1;
+    t->slices = op->knobs & OP_SLICES && q->topo.nodes == 1 ? some(r, 4) : 1;
     t->width = q->topo.gpus > 1 ? 1 + below(r, q->topo.gpus - 1) : 1;
-    q->a_in_heap = rule->pieces && q->op == MK_OP_AG_GEMM ? (int)one_in(r, 2) : 0;
-    for (int role = 0; role < MK_ROLES; role++) {
-        uint32_t need = rule->roles[role];
-        if (need == ALWAYS || (need == IF_GPUS && q->topo.gpus > 1) ||
-            (need == IF_NODES && q->topo.nodes > 1))
+    q->a_in_heap = op->a_in_heap ? (int)one_in(r, 2) : 0;
+    for (int role = 0; role < MK_ROLES; role++)
+        if (op_needs(q->op, &q->topo, (enum mk_role)role))
             t->split.ctas[role] = some(r, 4);
-    }
 }
 
 /* One case in four has a slow peer, one in eight something that no launch survives. */

@@ -1,9 +1,9 @@
-/* What an op gives to the host executors: its roles and its tile source, compiled for the host, and where a
+/* What an op gives to the host executors, in sim/ops/<name>.c: its roles and its tile source, compiled for the host, and where a
  * tile's operands lie. */
 #ifndef SIM_OP_H
 #define SIM_OP_H
 
-#include "core/plan.h"
+#include "core/ops/op.h"
 
 struct sim_cta;
 
@@ -39,9 +39,6 @@ struct sim_op {
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at once but
      * for a call of `between` (NULL: none) while inputs are being read. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
-    /* Bytes of the arguments of one launch; those that it has none of stay 0. */
-    void (*extents)(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1]);
-    uint32_t outputs;     /* a bit for each argument that is one */
     enum mk_space second; /* where a second B lies, beside that in argument 1; MK_SPACE_HEAP: there is none */
 
     /* The explorer's inputs and verdict with the op's own math; NULL: the probe's (sim/probe.h) */
@@ -52,10 +49,11 @@ struct sim_op {
                  size_t size);
 };
 
-extern const struct sim_op sim_op_ag_gemm, sim_op_gemm_ar, sim_op_gemm_rs, sim_op_moe_dispatch_gemm,
-    sim_op_moe_ffn, sim_op_ring_attention;
+#define MK_OPERATOR(name, NAME, where) extern const struct sim_op sim_op_##name;
+MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
 
-/* NULL where the op has no host form. */
+/* NULL: there is no such operator. */
 const struct sim_op *sim_op_of(enum mk_op op);
 
 #endif

@@ -70,7 +70,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     const struct sim_world_config *config = &w->config;
     uint64_t bytes[MK_SPACES - 1] = {0};
     r->launch++;
-    w->op->extents(&r->plan, bytes);
+    uint32_t outputs = op_extents(&r->plan.problem, bytes);
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, r->arguments[0], r->arguments[1]);
     } else if (w->op->fill) {
@@ -81,7 +81,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
             probe_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 1);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
-        if (w->op->outputs >> i & 1)
+        if (outputs >> i & 1)
             memset(r->arguments[i], 0xff, bytes[i]); /* NaN */
     if (r->compute)
         compute_load_b(r->compute, r->arguments);
@@ -104,13 +104,14 @@ static void check_probe(struct sim_world *w, struct sim_world_rank *r)
 void sim_world_end_launch(struct sim_world_rank *r)
 {
     struct sim_world *w = r->world;
+    uint64_t bytes[MK_SPACES - 1];
     char text[256];
     r->busy = 0;
     if (w->result->failure.kind)
         return;
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch,
-                            r->arguments[__builtin_ctz(w->op->outputs)], text, sizeof text))
+                            r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->judge) {
         if (w->op->judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
@@ -159,7 +160,7 @@ static int make_network(struct sim_world *w, struct sim_world_rank *r)
 static int make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
     uint64_t bytes[MK_SPACES - 1] = {0};
-    w->op->extents(&r->plan, bytes);
+    op_extents(&r->plan.problem, bytes);
     r->heap = aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
     r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
                             r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float) +
@@ -206,7 +207,7 @@ static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t ran
     uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), bytes[MK_SPACES - 1] = {0};
     if (problem.a_in_heap) {
         problem.a_offset = data;
-        w->op->extents(&r->plan, bytes);
+        op_extents(&r->plan.problem, bytes);
         data += mk_round_up(bytes[0], MK_HEAP_UNIT);
     }
     result = plan_build(&r->plan, &problem, flag_base, data, error, size);

@@ -25,7 +25,7 @@ static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
     if (!s->columns || s->elements % s->columns)
         return 0;
     uint64_t to = (s->elements / s->columns - 1) * s->row_pitch + s->columns * (s->to == MK_FP32 ? 4ull : 2ull);
-    r->world->op->extents(&r->plan, bytes);
+    op_extents(&r->plan.problem, bytes);
     if (s->space >= MK_SPACES)
         return 0;
     return within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
@@ -37,7 +37,7 @@ static int combine_in_bounds(const struct sim_world_rank *r, const struct mk_com
 {
     uint64_t bytes[MK_SPACES - 1] = {0}, from = c->elements * (c->from == MK_FP32 ? 4 : 2),
                                    to = c->elements * (c->to == MK_FP32 ? 4 : 2);
-    r->world->op->extents(&r->plan, bytes);
+    op_extents(&r->plan.problem, bytes);
     if (c->count > MK_TERMS || c->space >= MK_SPACES)
         return 0;
     for (uint32_t i = 0; i < c->count; i++)

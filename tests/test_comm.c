@@ -270,7 +270,13 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
         return -5;
     if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "symmetric heap"))
         return -6;
-    return mk_ag_gemm(p, a, memory, memory, NULL);
+    void *const arguments[] = {a, memory, memory};
+    if (mk_launch(p, arguments, 2, NULL) != -EINVAL || !strstr(mk_error(comm), "2 arguments of ag_gemm: it takes 3"))
+        return -8;
+    if (mk_gemm_rs(p, a, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "mk_gemm_rs got a plan of ag_gemm"))
+        return -9;
+    int result = mk_ag_gemm(p, a, memory, memory, NULL);
+    return result ? result : mk_launch(p, arguments, 3, NULL);
 }
 
 static void arguments_are_checked(void **state)

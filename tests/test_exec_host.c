@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "core/roles/ag_gemm_plan.h"
 #include "core/comm.h"
 #include "sim/probe.h"
 #include "tests/helpers/ranks.h"
@@ -148,7 +149,7 @@ static int scene_product(const struct ranks_identity *id)
     /* Slices of own chunks to each peer of the node, chunks once into the staging buffer; those of other nodes, forwarded.
      */
     uint64_t chunks = o.plan->chunks / (id->nodes * id->gpus);
-    uint64_t slices = o.plan->u.ag_gemm.slices;
+    uint64_t slices = ag_gemm_plan_of(o.plan)->slices;
     REQUIRE(count_events(comm, MK_EV_COPY) ==
             50 * chunks * ((id->gpus - 1) * id->nodes * slices + (id->nodes > 1)));
     REQUIRE(count_events(comm, MK_EV_COMMAND) ==

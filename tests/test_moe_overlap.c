@@ -66,7 +66,7 @@ int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
 {
     const struct sim_rank *r = rank_of_cta(cta);
     struct trace *t = &trace[r->plan->problem.topo.rank];
-    if (flag >= r->plan->u.moe_ffn.flag_sum) {
+    if (flag >= moe_ffn_plan_of(r->plan)->flag_sum) {
         assert_true(t->count < sizeof t->sums / sizeof *t->sums);
         t->sums[t->count].at = r->now(r->context);
         t->sums[t->count++].bytes = chunk->bytes;
@@ -91,7 +91,7 @@ static int await_all_tiles(struct mk_cta *cta, const struct moe_ffn_plan *p)
 
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
-    const struct moe_ffn_plan *p = &rank_of_cta(cta)->plan->u.moe_ffn;
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(rank_of_cta(cta)->plan);
     if (mutation == SUMS_WAIT_FOR_ALL_TILES && flag >= p->flag_back && flag < p->flag_sum &&
         await_all_tiles(cta, p))
         return 1;

@@ -44,7 +44,7 @@ static enum mutation mutation;
  * slower rank still reads. */
 static uint64_t fold(const struct mk_plan *plan, uint64_t epoch, uint64_t offset)
 {
-    const struct ag_gemm_plan *p = &plan->u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
     if (mutation == ONE_BUFFER && epoch >= 3 && offset >= p->gathered[0] && offset < p->gathered[1])
         return offset + p->gathered[1] - p->gathered[0];
     return offset;
@@ -105,7 +105,7 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     int arrival = cta->role == MK_COMPUTE || cause == MK_CAUSE_NETWORK;
     if (mutation == COMPUTE_DOES_NOT_WAIT && cta->role == MK_COMPUTE)
         return 0;
-    const struct ag_gemm_plan *p = &plan_of(cta)->u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan_of(cta));
     if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE && (flag - p->flag_arrival) % p->slices)
         return 0;
     if (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_NETWORK)

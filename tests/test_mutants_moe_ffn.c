@@ -43,7 +43,7 @@ static uint32_t held_back; /* how often test_no_barrier held rows back */
 
 static const struct moe_ffn_plan *plan_of(const struct mk_cta *cta)
 {
-    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_ffn;
+    return moe_ffn_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
 }
 
 static struct held *hold(struct mk_cta *cta)
@@ -214,7 +214,7 @@ static struct sim_world_config config_for(uint64_t seed)
 /* Weights of both parities in one buffer: those of launch e, which are being added, a rank that is ahead overwrites. */
 static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
 {
-    struct moe_ffn_plan p = plan->u.moe_ffn;
+    struct moe_ffn_plan p = *moe_ffn_plan_of(plan);
     p.dispatch.ids[1] = p.dispatch.ids[0];
     return p;
 }

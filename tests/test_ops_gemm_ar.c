@@ -38,7 +38,7 @@ static void test_refusals(void **state)
     q.m = 68;
     q.tuning.split = (struct mk_role_split){{2, 0, 0, 1}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "at least 1 intra_comm and no inter_send"));
+    assert_non_null(strstr(error, "at least 1 intra_comm, no inter_send and at least 1 inter_reduce"));
     q.topo.gpus = 1;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
 }
@@ -77,7 +77,7 @@ static struct held *held_by(const struct mk_cta *cta)
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
     const struct mk_plan *plan = ((const struct sim_cta *)(const void *)cta)->rank->plan;
-    int whole = flag >= plan->u.gemm_ar.flag_whole;
+    int whole = flag >= gemm_ar_plan_of(plan)->flag_whole;
     if ((mutation == PUSHER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_DATA) ||
         (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_NETWORK) ||
         (mutation == DELIVERER_DOES_NOT_WAIT && cta->role == MK_INTER_REDUCE && whole))

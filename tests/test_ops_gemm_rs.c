@@ -50,7 +50,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "the next K that works is 8"));
     q.k = 8;
     q.tuning.split = (struct mk_role_split){{2, 1, 0, 1}};
-    assert_non_null(strstr(refusal(q), "no intra_comm and no inter_send"));
+    assert_non_null(strstr(refusal(q), "no intra_comm, no inter_send and at least 1 inter_reduce"));
     q.tuning.split = (struct mk_role_split){{2, 0, 0, 40}};
     assert_non_null(strstr(refusal(q), "32 command rings"));
     q.tuning.split = (struct mk_role_split){{0}};
@@ -84,7 +84,7 @@ static void test_cover(void **state)
             q.tuning.chunk_rows = 32;
             q.tuning.pieces = 5;
             assert_int_equal(plan_build(&p, &q, 7, 1000, error, sizeof error), 0);
-            const struct gemm_rs_plan *r = &p.u.gemm_rs;
+            const struct gemm_rs_plan *r = gemm_rs_plan_of(&p);
             uint8_t *seen = calloc(q.m * q.n, 1), *ids = calloc(p.tiles, 1);
             for (uint32_t t = 0; t < p.tiles; t++) {
                 struct mk_tile tile, described;
@@ -214,7 +214,7 @@ int mutant_drain(struct mk_cta *cta)
 
 static int announces_early(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(&plan->u.gemm_rs, cta, t, MK_TILE_PARTS);
+    gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
     return 0;
 }
 
@@ -224,12 +224,12 @@ static void one_buffer(const struct mk_plan *plan, const struct mk_tile *t, uint
 {
     broken_gemm_rs.operands(plan, t, epoch, out);
     if (mutation == ONE_BUFFER && epoch % 2)
-        out->c -= plan->u.gemm_rs.staged[1] - plan->u.gemm_rs.staged[0];
+        out->c -= gemm_rs_plan_of(plan)->staged[1] - gemm_rs_plan_of(plan)->staged[0];
 }
 
 static int one_buffer_inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct gemm_rs_plan p = plan->u.gemm_rs;
+    struct gemm_rs_plan p = *gemm_rs_plan_of(plan);
     p.staged[1] = p.staged[0];
     return gemm_rs_inter_reduce(&p, cta);
 }

@@ -17,7 +17,7 @@ static void test_orders(void **state)
 static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                          struct ops_bytes *expected)
 {
-    const struct moe_dispatch_plan *p = &plan->u.moe_dispatch_gemm.dispatch;
+    const struct moe_dispatch_plan *p = &moe_dispatch_gemm_plan_of(plan)->dispatch;
     uint32_t world = mk_world(&p->topo), gpus = p->topo.gpus, ids[1024];
     uint64_t ids_bytes = (uint64_t)p->tokens * p->k * 4, ids_moved = mk_round_up(ids_bytes, 16);
     for (uint32_t rank = 0; rank < world; rank++) {
@@ -114,7 +114,7 @@ static struct mk_cta *route_held_by[16];
 
 static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 {
-    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.moe_dispatch_gemm.dispatch;
+    return &moe_dispatch_gemm_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)->dispatch;
 }
 
 static void hold(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c)
@@ -230,14 +230,14 @@ static struct sim_world_config config_for(uint64_t seed)
 /* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead overwrites. */
 static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct moe_dispatch_plan p = plan->u.moe_dispatch_gemm.dispatch;
+    struct moe_dispatch_plan p = moe_dispatch_gemm_plan_of(plan)->dispatch;
     p.ids[1] = p.ids[0];
     return moe_intra_comm(&p, cta);
 }
 
 static int one_buffer_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    struct moe_dispatch_plan p = plan->u.moe_dispatch_gemm.dispatch;
+    struct moe_dispatch_plan p = moe_dispatch_gemm_plan_of(plan)->dispatch;
     p.ids[1] = p.ids[0];
     return moe_inter_send(&p, cta);
 }

@@ -188,7 +188,7 @@ static void test_tiles(void **state)
                                           .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)), ranks * count,
                                                   count > 1 ? 8 : 2},
                                           .tuning = {.tile_m = 8, .tile_n = 32}});
-        const struct moe_ffn_plan *p = &l.plan.u.moe_ffn;
+        const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
         const struct moe_dispatch_plan *d = &p->dispatch;
         uint32_t *node_rows = lone_words(&l, d->route.node_rows),
                  *first = lone_words(&l, d->route.first) + d->topo.rank * count;
@@ -242,7 +242,7 @@ static void test_order_of_a_sum(void **state)
     static const uint32_t places[5] = {2, 5, 7, 4, 0};
     struct lone l;
     lone_open(&l, (struct mk_problem){.topo = {3, 2, 3}, .moe = {16, 64, 8, 12, 8}});
-    const struct moe_ffn_plan *p = &l.plan.u.moe_ffn;
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
     const struct moe_dispatch_plan *d = &p->dispatch;
     const uint32_t from = 5, token = 9; /* of node 2, on this rail */
     struct mk_combine c = {.count = 1, .terms = {{1, 1}}};
@@ -271,7 +271,7 @@ static void test_order_of_a_sum(void **state)
 static void expect_bytes(const struct mk_plan *plan, uint32_t rank, const uint32_t *ids,
                          struct ops_bytes *expected)
 {
-    const struct moe_ffn_plan *f = &plan->u.moe_ffn;
+    const struct moe_ffn_plan *f = moe_ffn_plan_of(plan);
     const struct moe_dispatch_plan *p = &f->dispatch;
     uint32_t gpus = p->topo.gpus, nodes = p->topo.nodes;
     for (uint32_t other = 0; other < mk_world(&p->topo); other++) {

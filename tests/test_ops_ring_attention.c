@@ -79,7 +79,7 @@ static void test_cover(void **state)
                 q.tuning.split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1;
                 q.tuning.split.ctas[MK_INTER_SEND] = q.topo.nodes > 1;
                 assert_int_equal(plan_build(&plan, &q, 3, 4096, error, sizeof error), 0);
-                const struct ring_attention_plan *p = &plan.u.ring_attention;
+                const struct ring_attention_plan *p = ring_attention_plan_of(&plan);
                 uint64_t pairs = 0, rows = 0;
                 for (uint32_t t = 0; t < p->tiles; t++) {
                     struct mk_tile tile;
@@ -141,7 +141,7 @@ static struct held *held_by(const struct mk_cta *cta)
 
 static const struct ring_attention_plan *plan_of(const struct mk_cta *cta)
 {
-    return &((const struct sim_cta *)(const void *)cta)->rank->plan->u.ring_attention;
+    return ring_attention_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan);
 }
 
 /* Both parities in one buffer. */
@@ -222,7 +222,7 @@ static void folded_math(struct sim_cta *cta, const struct mk_tile *tile, void (*
     struct mk_plan plan = *cta->rank->plan;
     struct sim_rank rank = *cta->rank;
     struct sim_cta copy = *cta;
-    plan.u.ring_attention.gathered[1] = plan.u.ring_attention.gathered[0];
+    ring_attention_plan_in(&plan)->gathered[1] = ring_attention_plan_of(&plan)->gathered[0];
     rank.plan = &plan;
     copy.rank = &rank;
     broken_ring_attention.math(&copy, tile, between);

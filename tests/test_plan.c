@@ -2,6 +2,7 @@
  * what it cannot do it refuses with the nearest thing that it can. */
 #include "core/command.h"
 #include "core/plan.h"
+#include "core/roles/ag_gemm_plan.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -58,7 +59,7 @@ static struct mk_plan built(const struct mk_problem *q, uint32_t flag_base, uint
 
 static void check_tiles(const struct mk_plan *p)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t world = mk_world(&a->topo);
     uint8_t *covered = calloc((uint64_t)a->m * a->n, 1), *seen = calloc(p->tiles, 1);
     uint32_t distance_before = 0, node = mk_node_of(&a->topo, a->topo.rank);
@@ -98,7 +99,7 @@ static void check_tiles(const struct mk_plan *p)
  * Returns its bytes. */
 static uint64_t mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c, uint32_t rows)
 {
-    uint64_t pitch = p->u.ag_gemm.row_bytes;
+    uint64_t pitch = ag_gemm_plan_of(p)->row_bytes;
     assert_true(c->bytes % 16 == 0 && c->destination % 16 == 0 && c->source % 16 == 0);
     assert_true(!rows || (c->destination >= p->heap_base &&
                           c->destination + (rows - 1) * pitch + c->bytes <= p->heap_base + p->heap_bytes));
@@ -125,7 +126,7 @@ static void check_steps(const struct ag_gemm_plan *a)
 
 static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, uint64_t epoch)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     struct mk_chunk whole = ag_gemm_chunk(a, shard, chunk, MK_SPACE_HEAP, epoch);
     uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk, 0), parity = epoch & 1;
     struct mk_command_fields f =
@@ -138,7 +139,7 @@ static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, u
 
 static void check_chunks(const struct mk_plan *p)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t world = mk_world(&a->topo);
     uint8_t *units = calloc(p->heap_bytes / 16 + 1, 1);
     uint64_t shard_bytes = a->shard_rows * a->row_bytes, arrived = 0, nvlink, network;
@@ -181,7 +182,7 @@ static void check_chunks(const struct mk_plan *p)
 
 static void check_flags(const struct mk_plan *p)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t world = mk_world(&a->topo);
     uint8_t *used = calloc(p->flags, 1);
     struct mk_flag_meaning m;
@@ -226,7 +227,7 @@ static void the_ranks_agree(void **state)
         for (uint32_t r = 1; r < mk_world(&q.topo); r++) {
             q.topo.rank = r;
             struct mk_plan p = built(&q, 5, 4096);
-            p.problem.topo.rank = p.u.ag_gemm.topo.rank = 0;
+            p.problem.topo.rank = ag_gemm_plan_in(&p)->topo.rank = 0;
             assert_memory_equal(&p, &first, sizeof p);
         }
     }
@@ -365,8 +366,8 @@ static void encoding_limits(void **state)
     wide.tuning.tile_m = wide.tuning.tile_n = 8;
     wide.tuning.chunk_rows = 8u << 20;
     p = built(&wide, 0, 0);
-    assert_true((uint64_t)p.u.ag_gemm.chunk_tiles == mk_ceil_div(wide.n, 8));
-    assert_int_equal(p.u.ag_gemm.chunks, 1);
+    assert_true((uint64_t)ag_gemm_plan_of(&p)->chunk_tiles == mk_ceil_div(wide.n, 8));
+    assert_int_equal(ag_gemm_plan_of(&p)->chunks, 1);
     /* Chunks of 2^32 tiles. */
     wide = (struct mk_problem){.op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 1u << 20, .n = 1u << 19, .k = 128};
     wide.tuning.tile_m = wide.tuning.tile_n = 8;
@@ -399,7 +400,7 @@ static void huge_shapes(void **state)
             assert_int_not_equal(strlen(error), 0);
             continue;
         }
-        const struct ag_gemm_plan *a = &p.u.ag_gemm;
+        const struct ag_gemm_plan *a = ag_gemm_plan_of(&p);
         assert_true(a->chunk_tiles > 0 && a->shard_tiles > 0);
         assert_true((uint64_t)a->shard_tiles * world == p.tiles);
         for (uint32_t i = 0; i < 20; i++) {

@@ -51,7 +51,7 @@ static void test_round_trip(void **state)
             -1, &q, NULL),
         SQLITE_OK);
     for (uint32_t r = 0; r < config.nodes * config.gpus; r++) {
-        double rate = r / config.gpus ? 4e-6 * (r / config.gpus % 2 ? 1 : -1) : 0; /* as generate.c has it */
+        double rate = r / config.gpus ? 4e-6 * (r / config.gpus % 2 ? 1 : -1) : 0; /* as tracer/ops/ag_gemm.c has it */
         uint64_t skew = 100000000ull * (r / config.gpus);
         for (uint32_t c = 0; c < parts[r].track_count; c++) {
             const struct mk_track *t = &parts[r].tracks[c];

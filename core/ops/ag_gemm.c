@@ -1,6 +1,8 @@
-/* The plan of AllGather+GEMM: which shapes it takes, and where everything lies. */
+/* AllGather+GEMM, C = gather(A) * B: what it is, which shapes it takes, and where everything lies. */
 #include "core/command.h"
-#include "core/ops/op.h"
+#include "core/mkernel.h"
+#include "core/ops/gemm.h"
+#include "core/roles/ag_gemm_plan.h"
 
 #include <stdio.h>
 
@@ -88,15 +90,6 @@ static void choose(struct mk_problem *q)
 static int check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
-    const uint32_t *ctas = t->split.ctas;
-    if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
-        (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
-        return plan_refuse(
-            error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks ag_gemm "
-            "takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
-            q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
     if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
         return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width,
                            q->topo.gpus - 1);
@@ -107,10 +100,10 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     return plan_check_tuning(q, error, size);
 }
 
-static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
+static int build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
-    struct ag_gemm_plan *a = &p->u.ag_gemm;
+    struct ag_gemm_plan *a = ag_gemm_plan_in(p);
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
@@ -165,9 +158,9 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t chunk = (flag - a->flag_arrival) / a->slices, slice = (flag - a->flag_arrival) % a->slices;
     char part[32] = "";
     out->chunk = chunk % a->chunks;
@@ -177,9 +170,9 @@ static void ag_gemm_describe_flag(const struct mk_plan *p, uint32_t flag, struct
     snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk, out->producer);
 }
 
-static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles,
              within = rest - chunk * a->chunk_tiles;
     uint32_t rows = ag_gemm_chunk_rows(a, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, a->tile_m);
@@ -195,29 +188,49 @@ static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     out->c_slab = out->slab;
 }
 
-static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                                    uint64_t *bytes)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     *rank = id / a->chunks;
     *number = id % a->chunks;
     *bytes = ag_gemm_chunk_rows(a, *number) * a->row_bytes;
 }
 
-static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
-    const struct ag_gemm_plan *a = &p->u.ag_gemm;
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint64_t shard = a->shard_rows * a->row_bytes;
     *flop = 2.0 * a->m * a->n * a->k;
     *network_bytes = (a->topo.nodes - 1) * shard;
     *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
 }
 
-const struct plan_op plan_op_ag_gemm = {
-    .build = ag_gemm_build,
-    .describe_flag = ag_gemm_describe_flag,
-    .describe_tile = ag_gemm_describe_tile,
-    .describe_chunk = ag_gemm_describe_chunk,
-    .work = ag_gemm_work,
+static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    op_choose_gemm(size, world, 0, numbers);
+}
+
+int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(a), OP_ARGUMENT(b), c};
+    return op_launch(plan, MK_OP_AG_GEMM, arguments, stream);
+}
+
+const struct op_descriptor op_ag_gemm = {
+    .help = "C = A of all ranks, gathered, times this rank's B",
+    .shape = &op_shape_gemm,
+    .choose_shape = choose_shape,
+    .arguments = {{"A", OP_BF16, "M/W,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_WIDTH,
+    .tuned = 1,
+    .a_in_heap = 1,
+    .b_layout = 1,
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
 };

@@ -1,19 +1,23 @@
-/* What the plans of all GEMM operators check in the same way. */
-#include "core/command.h"
-#include "core/ops/op.h"
+/* What all GEMM operators share: their problem, its defaults and its checks. */
+#include "core/ops/gemm.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+const struct op_shape op_shape_gemm = {
+    .option = "shape",
+    .letters = "M,N,K",
+    .heading = "M,N,K",
+    .dimensions = {{"M", offsetof(struct mk_problem, m)},
+                   {"N", offsetof(struct mk_problem, n)},
+                   {"K", offsetof(struct mk_problem, k)}},
+};
 
-int plan_refuse(char *error, size_t size, const char *format, ...)
+void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error, size, format, args);
-    va_end(args);
-    return -EINVAL;
+    uint64_t part = mk_round_up(8192 / world ? 8192 / world : 8, 8);
+    numbers[0] = size == OP_SIZE_GPU    ? mk_round_up(8192, world)
+                 : size == OP_SIZE_HOST ? 256 * world
+                                        : 33 * world;
+    numbers[1] = size == OP_SIZE_GPU ? (shared_k ? 8192 : part) : size == OP_SIZE_HOST ? 512 : 40;
+    numbers[2] = size == OP_SIZE_GPU ? (shared_k ? part : 8192) : size == OP_SIZE_HOST ? 512 : 72;
 }
 
 int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
@@ -21,86 +25,27 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
     uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
     if (!q->m || !q->n || !q->k || q->m > limit || q->n > limit || q->k > limit)
         return plan_refuse(error, size, "M,N,K = %llu,%llu,%llu: each must be 1 to %llu",
-                           (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
-                           (unsigned long long)limit);
+                           (unsigned long long)q->m, (unsigned long long)q->n,
+                           (unsigned long long)q->k, (unsigned long long)limit);
     if (q->m % world)
-        return plan_refuse(error, size, "M = %llu does not divide by %llu ranks; the next that does is %llu",
+        return plan_refuse(error, size,
+                           "M = %llu does not divide by %llu ranks; the next that does is %llu",
                            (unsigned long long)q->m, (unsigned long long)world,
                            (unsigned long long)mk_round_up(q->m, world));
     if (q->k % 8)
-        return plan_refuse(error, size,
-                           "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
-                           (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
+        return plan_refuse(
+            error, size,
+            "K = %llu: rows of A must be 16-byte multiples; the next K that works is %llu",
+            (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
     if (q->n % 8)
-        return plan_refuse(error, size,
-                           "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
-                           (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
+        return plan_refuse(
+            error, size,
+            "N = %llu: rows of C must be 16-byte multiples; the next N that works is %llu",
+            (unsigned long long)q->n, (unsigned long long)mk_round_up(q->n, 8));
     return 0;
 }
 
 double plan_multiply_ns(const struct mk_problem *q)
 {
     return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
-}
-
-int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
-{
-    const struct mk_tuning *t = &q->tuning;
-    const uint32_t *ctas = t->split.ctas;
-    for (int role = 0; role < MK_ROLES; role++)
-        if (ctas[role] > PLAN_MOST_CTAS)
-            return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role], plan_role_name((enum mk_role)role),
-                               PLAN_MOST_CTAS);
-    if (t->tile_m > PLAN_MOST_TILE || t->tile_n > PLAN_MOST_TILE)
-        return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m, t->tile_n, PLAN_MOST_TILE);
-    uint32_t posting = q->topo.nodes > 1 ? ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE] : 0;
-    if (posting > MK_MAX_RINGS)
-        return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings",
-                           posting, MK_MAX_RINGS);
-    if (q->exec == MK_EXEC_CUDA && t->cluster && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
-        return plan_refuse(error, size,
-                           "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
-                           mk_total_blocks(&t->split), t->cluster, q->sms);
-    if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
-        return plan_refuse(error, size,
-                           "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
-                           t->cluster);
-    if (!t->tile_m || !t->tile_n || t->tile_m % 8 || t->tile_n % 8 || t->chunk_rows % t->tile_m)
-        return plan_refuse(error, size,
-                           "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
-                           t->tile_m, t->tile_n, t->chunk_rows);
-    if (t->pieces > 64)
-        return plan_refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
-    return 0;
-}
-
-/* Adds what is too much of: " 4294967296 flags (at most 1048575)". */
-static void say_excess(char *text, size_t size, const char *what, uint64_t needed, uint64_t most)
-{
-    size_t used = strlen(text);
-    if (needed == UINT64_MAX)
-        snprintf(text + used, size - used, "%s more %s than can be counted", used ? "," : "", what);
-    else if (needed > most)
-        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "", (unsigned long long)needed, what,
-                 (unsigned long long)most);
-}
-
-int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes,
-              char *error, size_t size)
-{
-    const struct mk_problem *q = &p->problem;
-    char excess[256] = "";
-    uint64_t heap_left = p->heap_base > MK_CMD_MAX_OFFSET ? 0 : MK_CMD_MAX_OFFSET - p->heap_base;
-    say_excess(excess, sizeof excess, "tiles", tiles, UINT32_MAX / 2);
-    say_excess(excess, sizeof excess, "flags", flags, p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
-    say_excess(excess, sizeof excess, "heap bytes", heap_bytes, heap_left);
-    if (q->topo.nodes > 1)
-        say_excess(excess, sizeof excess, "bytes in a put", put_bytes, MK_CMD_MAX_BYTES);
-    if (*excess)
-        return plan_refuse(error, size, "%s of this size, in tiles of %u x %u and chunks of %u rows, needs%s: more than a command can name",
-                           plan_op_name(q->op), q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, excess);
-    p->flags = (uint32_t)flags;
-    p->heap_bytes = heap_bytes;
-    p->tiles = (uint32_t)tiles;
-    return 0;
 }

@@ -1,14 +1,16 @@
-/* The plan of GEMM+AllReduce: that of GEMM+ReduceScatter, and where the sum is gathered. */
+/* GEMM+AllReduce, C = the sum over ranks of A * B, on every rank: its plan is that of GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
-#include "core/ops/op.h"
+#include "core/mkernel.h"
+#include "core/ops/gemm.h"
+#include "core/roles/gemm_ar_plan.h"
 
 #include <stdio.h>
 
 static int build(struct mk_plan *p, char *error, size_t size)
 {
-    struct gemm_ar_plan *a = &p->u.gemm_ar;
+    struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t flags, bytes, world = mk_world(&p->problem.topo);
-    int result = plan_build_gemm_rs(p, &a->rs, &flags, &bytes, error, size);
+    int result = plan_build_gemm_rs(p, &a->rs, 1, &flags, &bytes, error, size);
     if (result)
         return result;
     a->block_pitch = a->rs.slab_pitch / a->rs.element_bytes * 2;
@@ -20,7 +22,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    const struct gemm_ar_plan *a = &p->u.gemm_ar;
+    const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
     if (plan_describe_gemm_rs_flag(&a->rs, flag, out))
         return;
     out->producer = (flag - a->flag_whole) / a->rs.units;
@@ -31,13 +33,13 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    plan_describe_gemm_rs_tile(&p->u.gemm_ar.rs, id, out);
+    plan_describe_gemm_rs_tile(&gemm_ar_plan_of(p)->rs, id, out);
 }
 
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
-    const struct gemm_rs_plan *r = &p->u.gemm_ar.rs;
+    const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
     *rank = id / r->units;
     *number = id % r->units;
     struct gemm_rs_area a = gemm_rs_unit(r, *number);
@@ -46,14 +48,34 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    const struct gemm_rs_plan *r = &p->u.gemm_ar.rs;
+    const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
     uint64_t block = (uint64_t)r->shard_rows * r->n * (r->element_bytes + 2);
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
 }
 
-const struct plan_op plan_op_gemm_ar = {
+static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    op_choose_gemm(size, world, 1, numbers);
+}
+
+int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(a), OP_ARGUMENT(b), c};
+    return op_launch(plan, MK_OP_GEMM_AR, arguments, stream);
+}
+
+const struct op_descriptor op_gemm_ar = {
+    .help = "C = the sum over ranks of A times B, on every rank",
+    .shape = &op_shape_gemm,
+    .choose_shape = choose_shape,
+    .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .knobs = OP_GEMM_KNOBS,
+    .tuned = 1,
+    .b_layout = 1,
+    .sums = 1,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

@@ -1,7 +1,8 @@
-/* The plan of GEMM+ReduceScatter, which GEMM+AllReduce begins with: which shapes it takes, and where
+/* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which GEMM+AllReduce's begins with: which shapes it takes, and where
  * everything lies. */
 #include "core/command.h"
-#include "core/ops/op.h"
+#include "core/mkernel.h"
+#include "core/ops/gemm.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,10 +23,10 @@ static double sent_bytes(const struct mk_problem *q)
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
-static void choose(struct mk_problem *q)
+static void choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
-    int cuda = q->exec == MK_EXEC_CUDA, gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
+    int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
     if (!t->cluster)
         t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
@@ -60,10 +61,10 @@ static void choose(struct mk_problem *q)
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So the warps that
  * push stay together just below what it takes. Tiles that stay on their rank are not paced. */
-static uint32_t choose_pace(const struct mk_problem *q)
+static uint32_t choose_pace(const struct mk_problem *q, int gathers)
 {
     double away = (q->topo.gpus - 1.0) / q->topo.gpus;
-    double rate = q->op == MK_OP_GEMM_AR ? NVLINK_RATE / 2 : NVLINK_RATE; /* of one of the pushing warps' kinds */
+    double rate = gathers ? NVLINK_RATE / 2 : NVLINK_RATE; /* of one of the pushing warps' kinds */
     if (q->exec != MK_EXEC_CUDA || q->topo.gpus == 1)
         return 1;
     return (uint32_t)(512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / rate);
@@ -72,7 +73,7 @@ static uint32_t choose_pace(const struct mk_problem *q)
 /* One warp of three beside the engine takes tiles to their reducers. */
 #define MOST_RIDERS 2
 
-static int check_roles(const struct mk_problem *q, char *error, size_t size)
+static int check_riders(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
     uint32_t riders =
@@ -85,27 +86,18 @@ static int check_roles(const struct mk_problem *q, char *error, size_t size)
                            "%u inter_reduce CTAs ride beside %u compute CTAs: between nodes they post to the network, for which each "
                            "needs a thread block of its own; take another number of them",
                            ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
-    int gathers = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1;
-    if (ctas[MK_COMPUTE] && ctas[MK_INTER_REDUCE] && (ctas[MK_INTRA_COMM] > 0) == gathers &&
-        !ctas[MK_INTER_SEND])
-        return 0;
-    return plan_refuse(
-        error, size,
-        "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks %s takes at "
-        "least 1 compute, at least 1 inter_reduce, %s intra_comm and no inter_send CTAs",
-        ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op),
-        gathers ? "at least 1" : "no");
+    return 0;
 }
 
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes,
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags, uint64_t *bytes,
                        char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
-    choose(q);
-    result = check_roles(q, error, size);
+    choose(q, gathers && q->topo.gpus > 1);
+    result = check_riders(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
     if (result)
@@ -126,7 +118,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
     r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
     r->full_chunks = r->shard_rows / r->chunk_rows;
     if (!q->tuning.pace)
-        q->tuning.pace = choose_pace(q);
+        q->tuning.pace = choose_pace(q, gathers);
     r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     r->pieces = q->tuning.pieces;
     r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), 8);
@@ -162,9 +154,9 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flag
 
 static int build(struct mk_plan *p, char *error, size_t size)
 {
-    struct gemm_rs_plan *r = &p->u.gemm_rs;
+    struct gemm_rs_plan *r = gemm_rs_plan_in(p);
     uint64_t flags, bytes;
-    int result = plan_build_gemm_rs(p, r, &flags, &bytes, error, size);
+    int result = plan_build_gemm_rs(p, r, 0, &flags, &bytes, error, size);
     return result ? result
                   : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->tile_m * r->tile_n * r->element_bytes,
                               error, size);
@@ -194,7 +186,7 @@ int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, stru
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    plan_describe_gemm_rs_flag(&p->u.gemm_rs, flag, out);
+    plan_describe_gemm_rs_flag(gemm_rs_plan_of(p), flag, out);
 }
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
@@ -214,13 +206,13 @@ void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struc
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    plan_describe_gemm_rs_tile(&p->u.gemm_rs, id, out);
+    plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
 }
 
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
-    const struct gemm_rs_plan *r = &p->u.gemm_rs;
+    const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
     *rank = id / r->units;
     *number = id % r->units;
     struct gemm_rs_area a = gemm_rs_unit(r, *number);
@@ -229,14 +221,34 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    const struct gemm_rs_plan *r = &p->u.gemm_rs;
+    const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
     uint64_t block = (uint64_t)r->shard_rows * r->n * r->element_bytes;
     *flop = 2.0 * r->m * r->n * r->k;
     *network_bytes = (r->topo.nodes - 1) * block;
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
 }
 
-const struct plan_op plan_op_gemm_rs = {
+static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    op_choose_gemm(size, world, 1, numbers);
+}
+
+int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(a), OP_ARGUMENT(b), c};
+    return op_launch(plan, MK_OP_GEMM_RS, arguments, stream);
+}
+
+const struct op_descriptor op_gemm_rs = {
+    .help = "C = this rank's rows of the sum over ranks of A times B",
+    .shape = &op_shape_gemm,
+    .choose_shape = choose_shape,
+    .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M/W,N", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .knobs = OP_GEMM_KNOBS,
+    .tuned = 1,
+    .b_layout = 1,
+    .sums = 1,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

@@ -1,8 +1,24 @@
 /* What the plans of both MoE operators share: which shapes they take, where tokens lie until they are with their experts. */
-#include "core/mkernel.h"
-#include "core/ops/op.h"
+#include "core/ops/moe.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct mk_problem, moe.field)
+const struct op_shape op_shape_moe = {
+    .option = "moe",
+    .letters = "T,H,I,E,K",
+    .heading = "T,H,I,experts,k",
+    .dimensions = {{"T", AT(tokens)}, {"H", AT(hidden)}, {"I", AT(inner)}, {"E", AT(experts)}, {"K", AT(k)}},
+};
+
+void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    static const uint64_t sizes[][5] = {
+        [OP_SIZE_HOST] = {128, 256, 128, 4, 2}, [OP_SIZE_GPU] = {4096, 7168, 2048, 256, 8}, [OP_SIZE_EXPLORE] = {16, 64, 40, 2, 2}};
+    memcpy(numbers, sizes[size], sizeof sizes[size]);
+    numbers[3] = size == OP_SIZE_GPU ? mk_round_up(numbers[3], world) : numbers[3] * world;
+}
 
 void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
 {
@@ -28,30 +44,13 @@ void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers)
     ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
 }
 
-int plan_check_moe_tuning(struct mk_problem *q, int reduces, char *error, size_t size)
+int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
-    const uint32_t *ctas = q->tuning.split.ctas;
-    const char *name = plan_op_name(q->op);
-    if (!ctas[MK_COMPUTE] || !ctas[MK_INTRA_COMM] || (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) ||
-        reduces != (ctas[MK_INTER_REDUCE] > 0))
-        return plan_refuse(
-            error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks %s takes "
-            "at least 1 compute, at least 1 intra_comm, %s inter_send and %s inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, name, q->topo.nodes > 1 ? "at least 1" : "no",
-            reduces ? "at least 1" : "no");
-    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
-        return plan_refuse(error, size,
-                           "%s moves whole chunks and computes tiles of one CTA: pieces and cluster are 1",
-                           name);
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
     if (chunk_rows % 8)
         return plan_refuse(error, size, "chunks of %u tokens: a multiple of 8; the next that works is %llu",
                            chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
-    q->tuning.chunk_rows = q->tuning.tile_m;
-    int result = plan_check_tuning(q, error, size);
-    q->tuning.chunk_rows = chunk_rows;
-    return result;
+    return plan_check_tuning(q, error, size);
 }
 
 int plan_check_moe(const struct mk_problem *q, char *error, size_t size)

@@ -1,16 +1,17 @@
-/* The plan of MoE dispatch+GEMM: which shapes it takes, and where everything lies. */
+/* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
-#include "core/ops/op.h"
+#include "core/ops/moe.h"
+#include "core/roles/moe_dispatch_gemm_plan.h"
 
 static int build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
-    struct moe_dispatch_gemm_plan *m = &p->u.moe_dispatch_gemm;
+    struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
     plan_choose_moe(q, 128, 0);
-    result = plan_check_moe_tuning(q, 0, error, size);
+    result = plan_check_moe_tuning(q, error, size);
     if (result)
         return result;
     uint64_t row_tiles, flags = plan_size_moe(&m->dispatch, q, &row_tiles), next = p->heap_base;
@@ -41,19 +42,19 @@ static int build(struct mk_plan *p, char *error, size_t size)
 
 uint64_t mk_moe_rows(const struct mk_plan *plan)
 {
-    const struct moe_dispatch_plan *m = &plan->u.moe_dispatch_gemm.dispatch;
+    const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(plan)->dispatch;
     return (uint64_t)m->row_tiles * m->tile_m;
 }
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    plan_describe_moe_flag(&p->u.moe_dispatch_gemm.dispatch, flag, out);
+    plan_describe_moe_flag(&moe_dispatch_gemm_plan_of(p)->dispatch, flag, out);
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    const struct moe_dispatch_gemm_plan *m = &p->u.moe_dispatch_gemm;
+    const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
     out->a = MK_SPACE_HEAP;
     out->slab = d->topo.rank;
@@ -67,7 +68,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
-    const struct moe_dispatch_plan *m = &p->u.moe_dispatch_gemm.dispatch;
+    const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(p)->dispatch;
     *rank = id / m->chunks;
     *number = id % m->chunks;
     *bytes = m->chunk_rows * m->row_bytes;
@@ -77,12 +78,33 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
  * other nodes as it names experts and every place's row over NVLink. */
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    const struct moe_dispatch_gemm_plan *m = &p->u.moe_dispatch_gemm;
+    const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     *flop = 2.0 * m->dispatch.tokens * m->dispatch.k * m->hidden * m->inner;
     plan_moe_dispatch_work(&m->dispatch, nvlink_bytes, network_bytes);
 }
 
-const struct plan_op plan_op_moe_dispatch_gemm = {
+int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids, void *c,
+                         uint32_t *rows, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x), OP_ARGUMENT(b), OP_ARGUMENT(ids), c, rows};
+    return op_launch(plan, MK_OP_MOE_DISPATCH_GEMM, arguments, stream);
+}
+
+const struct op_descriptor op_moe_dispatch_gemm = {
+    .help = "the tokens of each expert of this rank, of all ranks, times its B",
+    .shape = &op_shape_moe,
+    .choose_shape = op_choose_moe,
+    .arguments = {{"X", OP_BF16, "T,H"},
+                  {"B", OP_BF16, "E/W,H,I"},
+                  {"ids", OP_UINT32, "T,K"},
+                  {"C", OP_BF16, "rows,I", .output = 1},
+                  {"rows", OP_UINT32, "E/W,2", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS,
+              [MK_INTRA_COMM] = OP_ALWAYS,
+              [MK_INTER_SEND] = OP_IF_NODES,},
+    .knobs = OP_MOE_KNOBS,
+    .loose_chunks = 1,
+    .b_layout = 1,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

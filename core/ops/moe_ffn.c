@@ -1,9 +1,11 @@
-/* The plan of the MoE feed-forward layer: which shapes it takes, and where everything lies. */
-#include "core/ops/op.h"
+/* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes, and where everything lies. */
+#include "core/mkernel.h"
+#include "core/ops/moe.h"
+#include "core/roles/moe_ffn_plan.h"
 
 #include <stdio.h>
 
-static int check_tuning(struct mk_problem *q, char *error, size_t size)
+static int check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     if (q->tuning.tile_n % 16)
         return plan_refuse(
@@ -11,7 +13,7 @@ static int check_tuning(struct mk_problem *q, char *error, size_t size)
             "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
             "works is %llu",
             q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
-    return plan_check_moe_tuning(q, 1, error, size);
+    return plan_check_moe_tuning(q, error, size);
 }
 
 /* In the heap from *next on; what must begin as 0 comes first. */
@@ -40,7 +42,7 @@ static void lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
 static int build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
-    struct moe_ffn_plan *m = &p->u.moe_ffn;
+    struct moe_ffn_plan *m = moe_ffn_plan_in(p);
     int result = plan_check_moe(q, error, size);
     if (result)
         return result;
@@ -87,7 +89,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
     uint32_t me = d->topo.rank, local = mk_local_of(&d->topo, me);
     if (plan_describe_moe_flag(d, flag, out))
@@ -115,7 +117,7 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
  * activation, then those of results. */
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t across = m->up_tiles + m->down_tiles, col = id % across;
     if (col < m->up_tiles)
         moe_ffn_columns(m, MOE_FFN_UP, col, out);
@@ -131,7 +133,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
-    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t world = mk_world(&m->dispatch.topo);
     *rank = id / m->dispatch.chunks % world;
     *number = id % m->dispatch.chunks + (id / m->dispatch.chunks < world ? 0 : m->dispatch.chunks);
@@ -143,7 +145,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
  * for each row there. */
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    const struct moe_ffn_plan *m = &p->u.moe_ffn;
+    const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t others = d->topo.nodes - 1, places = (uint64_t)d->tokens * d->k;
     plan_moe_dispatch_work(d, nvlink_bytes, network_bytes);
@@ -152,7 +154,33 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, 
     *nvlink_bytes += d->topo.gpus > 1 ? places * m->result_bytes : 0;
 }
 
-const struct plan_op plan_op_moe_ffn = {
+int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const float *weights, const void *b1,
+               const void *b2, void *y, void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x),       OP_ARGUMENT(b1), OP_ARGUMENT(ids),
+                                            OP_ARGUMENT(weights), OP_ARGUMENT(b2), y};
+    return op_launch(plan, MK_OP_MOE_FFN, arguments, stream);
+}
+
+const struct op_descriptor op_moe_ffn = {
+    .help = "each token through its experts' gated layers and back",
+    .shape = &op_shape_moe,
+    .choose_shape = op_choose_moe,
+    .arguments = {{"X", OP_BF16, "T,H"},
+                  {"B1", OP_BF16, "E/W,H,2*I"},
+                  {"ids", OP_UINT32, "T,K"},
+                  {"weights", OP_FP32, "T,K"},
+                  {"B2", OP_BF16, "E/W,I,H"},
+                  {"Y", OP_BF16, "T,H", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS,
+              [MK_INTRA_COMM] = OP_ALWAYS,
+              [MK_INTER_SEND] = OP_IF_NODES,
+              [MK_INTER_REDUCE] = OP_ALWAYS},
+    .knobs = OP_MOE_KNOBS,
+    .tile_n_unit = 16, /* half are of the gate */
+    .loose_chunks = 1,
+    .b_layout = 1,
+    .sums = 1,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

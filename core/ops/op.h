@@ -1,62 +1,163 @@
-/* Inside core: what an op gives to the plan. */
-#ifndef MK_PLAN_OPS_H
-#define MK_PLAN_OPS_H
+/* What an operator is. Each is one constant of struct op_descriptor in core/ops/<name>.c, which
+ * the registry (core/ops/registry.h) finds by its name; whoever wants to know something of an
+ * operator asks its descriptor, and nothing outside the operator's own files knows one operator
+ * from another. docs/ADD_AN_OPERATOR.md adds one step by step.
+ *
+ * Inside core: also the checks that plans share. */
+#ifndef MK_OPS_OP_H
+#define MK_OPS_OP_H
 
 #include "core/plan.h"
 
-struct plan_op {
-    int (*build)(struct mk_plan *p, char *error, size_t error_size);
-    void (*describe_flag)(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
-    void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
-    void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes);
-    void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes);
+/* ---- the problem ---- */
+
+#define OP_DIMENSIONS 6
+
+/* One number of a problem, a uint64_t at `offset` of struct mk_problem. `letter` is what the
+ * command line and formulas call it. */
+struct op_dimension {
+    const char *letter;
+    size_t offset;
 };
 
-extern const struct plan_op plan_op_ag_gemm, plan_op_gemm_ar, plan_op_gemm_rs, plan_op_moe_dispatch_gemm,
-    plan_op_moe_ffn, plan_op_ring_attention;
+/* The numbers that make a problem, in the order of the command line. Operators with the same
+ * numbers share one. */
+struct op_shape {
+    const char *option;  /* of the command line, and the name in JSON: "shape" */
+    const char *letters; /* "M,N,K" */
+    const char *heading; /* as reports name them: "M,N,K", or with words for letters */
+    struct op_dimension dimensions[OP_DIMENSIONS]; /* the first without a letter ends them */
+};
+
+/* For what a default is wanted: a run on the host executor (small, so that a test has many tiles
+ * and chunks), a run on GPUs, the explorer (as small as still has every case). */
+enum op_size { OP_SIZE_HOST, OP_SIZE_GPU, OP_SIZE_EXPLORE };
+
+/* ---- the arguments of a launch ---- */
+
+enum op_type { OP_BF16, OP_FP32, OP_UINT32 };
+
+/* One argument, row-major, of one rank. `shape` is a formula: factors between commas, each a
+ * product or quotient, from the left, of numbers, the problem's letters, W (ranks) and rows
+ * (those that the plan makes room for, mk_problem.m): "M/W,K". */
+struct op_argument {
+    const char *name; /* "A": in sentences */
+    enum op_type type;
+    const char *shape;
+    int output; /* 1: the launch writes it */
+};
+
+/* ---- the plan ---- */
+
+/* When a role has CTAs. */
+enum op_need {
+    OP_NEVER,
+    OP_ALWAYS,
+    OP_IF_GPUS, /* where a node has several ranks */
+    OP_IF_NODES /* where there are several nodes */
+};
+
+/* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_options
+ * (core/tuning.h). */
+enum op_knob {
+    OP_TILE = 1,
+    OP_ROLES = 2,
+    OP_CHUNK_ROWS = 4,
+    OP_SLICES = 8,
+    OP_PIECES = 16,
+    OP_PACE = 32,
+    OP_WIDTH = 64
+};
+
+struct op_descriptor {
+    const char *help; /* one line: what it computes */
+
+    const struct op_shape *shape;
+    /* Default numbers for `world` ranks, in the order of the shape's dimensions. */
+    void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
+    struct op_argument
+        arguments[MK_SPACES -
+                  1]; /* in the order of MK_SPACE_ARG0 ..; the first without a name ends them */
+
+    uint8_t needs[MK_ROLES]; /* enum op_need */
+    uint32_t knobs;          /* bits of enum op_knob */
+    uint32_t tile_n_unit;    /* columns of a tile are multiples of it; 0: of 8 */
+    uint8_t tuned;           /* 1: measured plans are kept for it, by M, N and K (core/tuning.h) */
+    uint8_t
+        a_in_heap; /* 1: its schedule is another where A lies in the heap (mk_problem.a_in_heap) */
+    uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
+    uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
+    uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
+
+    /* Checks the problem (a refusal names the nearest that works), fills in the tuning that was
+     * left open, lays out flags and heap from p->flag_base and p->heap_base on (plan_take), and
+     * makes the operator's own plan: <name>_plan_in(p). 0, or -EINVAL with a sentence. */
+    int (*build)(struct mk_plan *p, char *error, size_t error_size);
+    /* As core/plan.h says; ids and flags are the plan's. */
+    void (*describe_flag)(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
+    void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
+    void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes);
+    void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                 uint64_t *network_bytes);
+};
+
+#define MK_OPERATOR(name, NAME, where) extern const struct op_descriptor op_##name;
+MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+
+/* The descriptor of an operator; NULL: there is no such one. */
+const struct op_descriptor *op_of(enum mk_op op);
+
+/* Whether it has a kernel: the registry's third word. */
+int op_on_gpu(enum mk_op op);
+
+/* Bytes of the arguments of one launch on one rank; those that it has none of get 0. Of a MoE
+ * the problem is a plan's, which knows the rows. Returns a bit for each output. */
+uint32_t op_extents(const struct mk_problem *problem, uint64_t bytes[MK_SPACES - 1]);
+
+/* The problem's numbers, in the order of its operator's shape; returns how many. */
+uint32_t op_numbers(const struct mk_problem *problem, uint64_t numbers[OP_DIMENSIONS]);
+void op_set_numbers(struct mk_problem *problem, const uint64_t numbers[OP_DIMENSIONS]);
+uint32_t op_dimensions(const struct op_shape *shape);
+
+/* Whether a role has CTAs on these nodes and ranks. */
+int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role);
+
+/* The names of all operators that `wanted` (NULL: all) is true of, with `between` between them
+ * and `last` before the last: "ag_gemm, gemm_ar or gemm_rs". Returns text. */
+char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *between,
+              const char *last);
+#define OP_LIST_TEXT 512
+int op_is_tuned(enum mk_op op);
+
+/* ---- launches ---- */
+
+/* What the public function of an operator does: checks that `plan` is the operator's and its
+ * arguments are memory, then launches. As mk_launch; core/comm_launch.c. */
+int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
+              void *stream);
+
+/* A const pointer among the arguments of a launch. */
+#define OP_ARGUMENT(pointer) ((void *)(uintptr_t)(pointer))
+
+/* ---- what plans share ---- */
 
 /* Writes the sentence of a refusal. Returns -EINVAL. */
-__attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format, ...);
-
-/* M,N,K that every GEMM takes: M divides by the ranks, rows of A, B and C are 16-byte multiples. 0, or -EINVAL. */
-int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
-
-/* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a ns. Defaults on a GPU weigh them against
- * what moves; that they are about right is enough (docs/FIGURES.md). */
-double plan_multiply_ns(const struct mk_problem *q);
-#define PLAN_NETWORK_RATE 50.0
+__attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format,
+                                                      ...);
 
 /* Far above what anybody runs: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */
 #define PLAN_MOST_TILE (1u << 24)
 
-/* Tiles, chunks, clusters and numbers of CTAs that any executor can run; the op has checked which roles it has. */
+/* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
+ * can run. 0, or -EINVAL. */
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size);
 
-/* Whether flags, heap and the largest put fit what a command can name; sets p->flags and p->heap_bytes. */
-int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes, char *error,
-              size_t size);
-
-/* The parts of gemm_rs's plan that gemm_ar shares: fills *r, chooses tuning. *flags and *bytes: what it takes, from
- * p->flag_base and p->heap_base on. 0, or -EINVAL. */
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, uint64_t *flags, uint64_t *bytes, char *error,
-                       size_t size);
-void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
-int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
-
-/* What the MoE operators share (plan_moe.c). plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs
- * (inter_reduce) on a GPU. plan_check_moe, plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is chosen: numbers of
- * tokens, rows and chunks; returns the flags that dispatch takes, and how many tiles of rows there must be room for; the
- * caller refuses what does not fit and sets row_tiles and route.wanted, then plan_lay_out_moe sets the rest, in the heap from
- * *next on. plan_take_moe: `bytes` more there. */
-void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
-int plan_check_moe_tuning(struct mk_problem *q, int reduces, char *error, size_t size);
-int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
-uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, uint64_t *row_tiles);
-uint64_t plan_take_moe(uint64_t *next, uint64_t bytes);
-void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next);
-uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
-int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag, struct mk_flag_meaning *out); /* 1: its */
-void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes, uint64_t *network_bytes);
+/* Whether flags, heap and the largest put fit what a command can name; sets p->flags and
+ * p->heap_bytes. */
+int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,
+              uint64_t put_bytes, char *error, size_t size);
 
 #endif

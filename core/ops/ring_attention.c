@@ -1,9 +1,12 @@
-/* The plan of ring attention: which shapes it takes, and where everything lies. */
+/* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which shapes it takes, and where everything lies. */
 #include "core/command.h"
+#include "core/mkernel.h"
 #include "core/ops/op.h"
+#include "core/roles/ring_attention_plan.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static int check_shape(const struct mk_problem *q, char *error, size_t size)
 {
@@ -57,35 +60,16 @@ static void choose(struct mk_problem *q)
     ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
 }
 
-static int check_tuning(const struct mk_problem *q, char *error, size_t size)
-{
-    const uint32_t *ctas = q->tuning.split.ctas;
-    if (!ctas[MK_COMPUTE] || (q->topo.gpus > 1) != (ctas[MK_INTRA_COMM] > 0) ||
-        (q->topo.nodes > 1) != (ctas[MK_INTER_SEND] > 0) || ctas[MK_INTER_REDUCE])
-        return plan_refuse(
-            error, size,
-            "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks "
-            "ring_attention takes at least 1 compute, %s intra_comm, %s inter_send and no inter_reduce CTAs",
-            ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
-            q->topo.gpus > 1 ? "at least 1" : "no", q->topo.nodes > 1 ? "at least 1" : "no");
-    if (q->tuning.pieces != 1 || q->tuning.cluster != 1)
-        return plan_refuse(
-            error, size,
-            "ring_attention moves whole chunks and computes tiles of one CTA: pieces and cluster "
-            "are 1");
-    return plan_check_tuning(q, error, size);
-}
-
 static int build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     const struct mk_attention *a = &q->attention;
-    struct ring_attention_plan *r = &p->u.ring_attention;
+    struct ring_attention_plan *r = ring_attention_plan_in(p);
     int result = check_shape(q, error, size);
     if (result)
         return result;
     choose(q);
-    result = check_tuning(q, error, size);
+    result = plan_check_tuning(q, error, size);
     if (result)
         return result;
     q->m = a->batch * a->heads * a->sequence;
@@ -133,7 +117,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
 {
-    const struct ring_attention_plan *r = &p->u.ring_attention;
+    const struct ring_attention_plan *r = ring_attention_plan_of(p);
     out->producer = (flag - r->flag_arrival) / r->chunks;
     out->chunk = (flag - r->flag_arrival) % r->chunks;
     snprintf(out->text, sizeof out->text, "chunk %u of rank %u's %c", out->chunk, out->producer,
@@ -142,13 +126,13 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
-    ring_attention_tile(&p->u.ring_attention, id, out);
+    ring_attention_tile(ring_attention_plan_of(p), id, out);
 }
 
 static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
-    const struct ring_attention_plan *r = &p->u.ring_attention;
+    const struct ring_attention_plan *r = ring_attention_plan_of(p);
     *rank = id / r->chunks;
     *number = id % r->chunks;
     *bytes = ring_attention_move(r, *rank, *number, 1, 0).bytes;
@@ -156,7 +140,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
-    const struct ring_attention_plan *r = &p->u.ring_attention;
+    const struct ring_attention_plan *r = ring_attention_plan_of(p);
     const struct mk_attention *a = &p->problem.attention;
     uint64_t shard = 2ull * r->batch * r->rows * r->row_bytes;
     double pairs = (double)r->rows * (double)a->sequence;
@@ -165,7 +149,40 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, 
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * shard;
 }
 
-const struct plan_op plan_op_ring_attention = {
+#define AT(field) offsetof(struct mk_problem, attention.field)
+static const struct op_shape shape = {
+    .option = "attention",
+    .letters = "B,S,H,G,D",
+    .heading = "B,S,heads,kv_heads,D",
+    .dimensions = {{"B", AT(batch)}, {"S", AT(sequence)}, {"H", AT(heads)}, {"G", AT(kv_heads)}, {"D", AT(head_dim)}},
+};
+
+static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    static const uint64_t sizes[][5] = {
+        [OP_SIZE_HOST] = {1, 128, 4, 2, 64}, [OP_SIZE_GPU] = {1, 4096, 16, 16, 128}, [OP_SIZE_EXPLORE] = {2, 18, 2, 1, 64}};
+    memcpy(numbers, sizes[size], sizeof sizes[size]);
+    numbers[1] *= world;
+}
+
+int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o, float *lse,
+                      void *stream)
+{
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(q), OP_ARGUMENT(k), OP_ARGUMENT(v), o, lse};
+    return op_launch(plan, MK_OP_RING_ATTENTION, arguments, stream);
+}
+
+const struct op_descriptor op_ring_attention = {
+    .help = "attention over a sequence that is spread over the ranks",
+    .shape = &shape,
+    .choose_shape = choose_shape,
+    .arguments = {{"Q", OP_BF16, "B,S/W,H,D"},
+                  {"K", OP_BF16, "B,S/W,G,D"},
+                  {"V", OP_BF16, "B,S/W,G,D"},
+                  {"O", OP_BF16, "B,S/W,H,D", .output = 1},
+                  {"lse", OP_FP32, "B,H,S/W", .output = 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
+    .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

@@ -3,7 +3,7 @@
 #ifndef MK_ROLES_AG_GEMM_PLAN_H
 #define MK_ROLES_AG_GEMM_PLAN_H
 
-#include "core/cta.h"
+#include "core/plan.h"
 
 struct ag_gemm_plan {
     struct mk_topo topo;
@@ -29,6 +29,7 @@ struct ag_gemm_plan {
     uint64_t gathered[2];            /* heap offsets, by epoch & 1 */
     uint64_t a_offset;               /* heap offset of A where it is not staged */
 };
+MK_PLAN_OF(ag_gemm);
 
 /* Rows of chunk `chunk` of any shard. */
 MK_PURE uint32_t ag_gemm_chunk_rows(const struct ag_gemm_plan *p, uint32_t chunk)

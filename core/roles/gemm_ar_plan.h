@@ -3,6 +3,7 @@
 #ifndef MK_ROLES_GEMM_AR_PLAN_H
 #define MK_ROLES_GEMM_AR_PLAN_H
 
+#include "core/plan.h"
 #include "core/roles/gemm_rs_plan.h"
 
 struct gemm_ar_plan {
@@ -11,6 +12,7 @@ struct gemm_ar_plan {
     uint64_t block_pitch; /* bytes from block to block of the whole sum, bf16, a multiple of 128 */
     uint64_t whole;       /* heap: W blocks */
 };
+MK_PLAN_OF(gemm_ar);
 
 /* Of any rank: unit `unit` of the block that `owner` has summed is here. */
 MK_PURE uint32_t gemm_ar_whole_flag(const struct gemm_ar_plan *p, uint32_t owner, uint32_t unit)

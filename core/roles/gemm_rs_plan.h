@@ -3,7 +3,7 @@
 #ifndef MK_ROLES_GEMM_RS_PLAN_H
 #define MK_ROLES_GEMM_RS_PLAN_H
 
-#include "core/cta.h"
+#include "core/plan.h"
 
 #define GEMM_RS_OUTBOX 2u
 
@@ -32,6 +32,7 @@ struct gemm_rs_plan {
     uint64_t sums;       /* heap: nodes - 1 slabs that leave for other nodes */
     uint64_t outbox;     /* heap, on a GPU: GEMM_RS_OUTBOX parts of tiles of each compute CTA, on their way out */
 };
+MK_PLAN_OF(gemm_rs);
 
 /* Rows of chunk `chunk` of any block. */
 MK_PURE uint32_t gemm_rs_chunk_rows(const struct gemm_rs_plan *p, uint32_t chunk)

@@ -3,6 +3,7 @@
 #ifndef MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_GEMM_PLAN_H
 
+#include "core/plan.h"
 #include "core/roles/moe_dispatch_plan.h"
 
 struct moe_dispatch_gemm_plan {
@@ -13,5 +14,6 @@ struct moe_dispatch_gemm_plan {
     uint32_t col_tiles;
     uint32_t tiles; /* room for: row_tiles * col_tiles */
 };
+MK_PLAN_OF(moe_dispatch_gemm);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef MK_ROLES_MOE_FFN_PLAN_H
 #define MK_ROLES_MOE_FFN_PLAN_H
 
+#include "core/plan.h"
 #include "core/roles/moe_dispatch_plan.h"
 
 /* The stages of a tile. */
@@ -34,6 +35,7 @@ struct moe_ffn_plan {
     uint64_t
         whole; /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the order of `sent` */
 };
+MK_PLAN_OF(moe_ffn);
 
 MK_PURE uint32_t moe_ffn_acted_flag(const struct moe_ffn_plan *p, uint32_t row)
 {

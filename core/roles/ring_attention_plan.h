@@ -3,7 +3,7 @@
 #ifndef MK_ROLES_RING_ATTENTION_PLAN_H
 #define MK_ROLES_RING_ATTENTION_PLAN_H
 
-#include "core/cta.h"
+#include "core/plan.h"
 
 struct ring_attention_plan {
     struct mk_topo topo;
@@ -26,6 +26,7 @@ struct ring_attention_plan {
     uint64_t state_pitch;  /* bytes, of a query tile: tile_rows x (head_dim sums, maximum, sum of weights, 2
                               unused) fp32 */
 };
+MK_PLAN_OF(ring_attention);
 
 /* Which blocks of the sequence a rank holds: causal masks give early rows little work, so a rank has one
  * block from the front and the matching one from the back. */

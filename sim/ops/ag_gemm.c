@@ -13,23 +13,23 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return ag_gemm_intra_comm(&plan->u.ag_gemm, cta);
+    return ag_gemm_intra_comm(ag_gemm_plan_of(plan), cta);
 }
 
 static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return ag_gemm_inter_send(&plan->u.ag_gemm, cta);
+    return ag_gemm_inter_send(ag_gemm_plan_of(plan), cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    ag_gemm_tile(&plan->u.ag_gemm, t, out);
+    ag_gemm_tile(ag_gemm_plan_of(plan), t, out);
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    for (uint32_t slice = 0; slice < plan->u.ag_gemm.slices; slice++)
-        if (ag_gemm_before(&plan->u.ag_gemm, cta, t, slice))
+    for (uint32_t slice = 0; slice < ag_gemm_plan_of(plan)->slices; slice++)
+        if (ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice))
             return 1;
     return 0;
 }
@@ -37,7 +37,7 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    const struct ag_gemm_plan *p = &plan->u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
     *out = (struct sim_operands){0}; /* C is stored in bf16, added to nothing */
     out->a_space = (enum mk_space)t->a;
@@ -55,20 +55,10 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     out->k = p->k;
 }
 
-static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
-{
-    const struct ag_gemm_plan *p = &plan->u.ag_gemm;
-    bytes[0] = (uint64_t)p->shard_rows * p->k * 2;
-    bytes[1] = (uint64_t)p->k * p->n * 2;
-    bytes[2] = (uint64_t)p->m * p->n * 2;
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = tile,
     .before = before,
     .operands = operands,
-    .extents = extents,
-    .outputs = 1u << 2,
 };

@@ -14,38 +14,30 @@
 
 static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_rs_inter_reduce(&plan->u.gemm_rs, cta);
+    return gemm_rs_inter_reduce(gemm_rs_plan_of(plan), cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    gemm_rs_tile(&plan->u.gemm_rs, t, out);
+    gemm_rs_tile(gemm_rs_plan_of(plan), t, out);
 }
 
 static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(&plan->u.gemm_rs, cta, t, MK_TILE_PARTS);
+    gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    sim_gemm_rs_operands(&plan->u.gemm_rs, plan->problem.b_transposed, t, epoch, out);
-}
-
-static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
-{
-    const struct gemm_rs_plan *p = &plan->u.gemm_rs;
-    bytes[0] = (uint64_t)p->m * p->k * 2;
-    bytes[1] = (uint64_t)p->k * p->n * 2;
-    bytes[2] = (uint64_t)p->shard_rows * p->n * 2;
+    sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
 }
 
 static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
-    const struct gemm_rs_plan *p = &plan->u.gemm_rs;
+    const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     return exact_judge(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
                        arguments[2], reference, text, size);
 }
@@ -56,8 +48,6 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .after = after,
     .operands = operands,
-    .extents = extents,
-    .outputs = 1u << 2,
     .fill = exact_fill,
     .judge = judge,
 };

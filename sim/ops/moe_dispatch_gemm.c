@@ -14,33 +14,33 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_intra_comm(&plan->u.moe_dispatch_gemm.dispatch, cta);
+    return moe_intra_comm(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
 static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_inter_send(&plan->u.moe_dispatch_gemm.dispatch, cta);
+    return moe_inter_send(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
 static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_await_routed(&plan->u.moe_dispatch_gemm.dispatch, cta);
+    return moe_await_routed(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    moe_tile(&plan->u.moe_dispatch_gemm, cta, t, out);
+    moe_tile(moe_dispatch_gemm_plan_of(plan), cta, t, out);
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    return moe_before(&plan->u.moe_dispatch_gemm, cta, t);
+    return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
+    const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
     out->a_space = MK_SPACE_HEAP;
     out->a = p->dispatch.gathered + t->row * p->dispatch.row_bytes;
@@ -61,17 +61,6 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     out->k = p->hidden;
 }
 
-static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
-{
-    const struct moe_dispatch_gemm_plan *p = &plan->u.moe_dispatch_gemm;
-    const struct moe_dispatch_plan *d = &p->dispatch;
-    bytes[0] = d->tokens * d->row_bytes;
-    bytes[1] = (uint64_t)d->rank_experts * p->hidden * p->inner * 2;
-    bytes[2] = d->ids_bytes;
-    bytes[3] = (uint64_t)d->row_tiles * d->tile_m * p->inner * 2;
-    bytes[4] = d->rank_experts * 8ull;
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
@@ -79,8 +68,6 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .operands = operands,
-    .extents = extents,
-    .outputs = 1u << 3 | 1u << 4,
     .fill = exact_moe_fill,
     .judge = exact_moe_judge,
 };

@@ -14,43 +14,43 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_ffn_intra_comm(&plan->u.moe_ffn, cta);
+    return moe_ffn_intra_comm(moe_ffn_plan_of(plan), cta);
 }
 
 static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_inter_send(&plan->u.moe_ffn.dispatch, cta);
+    return moe_inter_send(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
 
 static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_ffn_inter_reduce(&plan->u.moe_ffn, cta);
+    return moe_ffn_inter_reduce(moe_ffn_plan_of(plan), cta);
 }
 
 static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return moe_await_routed(&plan->u.moe_ffn.dispatch, cta);
+    return moe_await_routed(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    moe_ffn_tile(&plan->u.moe_ffn, cta, t, out);
+    moe_ffn_tile(moe_ffn_plan_of(plan), cta, t, out);
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    return moe_ffn_before(&plan->u.moe_ffn, cta, t);
+    return moe_ffn_before(moe_ffn_plan_of(plan), cta, t);
 }
 
 static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    moe_ffn_after(&plan->u.moe_ffn, cta, t, MK_TILE_PARTS);
+    moe_ffn_after(moe_ffn_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    const struct moe_ffn_plan *p = &plan->u.moe_ffn;
+    const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     int transposed = plan->problem.b_transposed, up = t->stage == MOE_FFN_UP;
     uint64_t k = up ? p->hidden : p->inner, n = up ? 2ull * p->inner : p->hidden;
     out->a_space = out->c_space = MK_SPACE_HEAP;
@@ -72,16 +72,6 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     out->k = (uint32_t)k;
 }
 
-static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
-{
-    const struct moe_ffn_plan *p = &plan->u.moe_ffn;
-    uint64_t product = (uint64_t)p->dispatch.rank_experts * p->hidden * p->inner * 2;
-    bytes[0] = bytes[5] = p->dispatch.tokens * p->dispatch.row_bytes;
-    bytes[1] = 2 * product;
-    bytes[2] = bytes[3] = p->dispatch.ids_bytes;
-    bytes[4] = product;
-}
-
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send, [MK_INTER_REDUCE] = inter_reduce},
@@ -90,8 +80,6 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .after = after,
     .operands = operands,
-    .extents = extents,
-    .outputs = 1u << 5,
     .second = MK_SPACE_ARG4,
     .fill = exact_moe_ffn_fill,
     .judge = exact_moe_ffn_judge,

@@ -20,28 +20,28 @@
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return ring_attention_intra_comm(&plan->u.ring_attention, cta);
+    return ring_attention_intra_comm(ring_attention_plan_of(plan), cta);
 }
 
 static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return ring_attention_inter_send(&plan->u.ring_attention, cta);
+    return ring_attention_inter_send(ring_attention_plan_of(plan), cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
-    ring_attention_tile(&plan->u.ring_attention, t, out);
+    ring_attention_tile(ring_attention_plan_of(plan), t, out);
 }
 
 static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    return ring_attention_before(&plan->u.ring_attention, cta, t);
+    return ring_attention_before(ring_attention_plan_of(plan), cta, t);
 }
 
 static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(void))
 {
     const struct sim_rank *r = cta->rank;
-    const struct ring_attention_plan *p = &r->plan->u.ring_attention;
+    const struct ring_attention_plan *p = ring_attention_plan_of(r->plan);
     const uint8_t *kv[2];
     for (uint32_t part = 0; part < 2; part++)
         kv[part] = t->a == MK_SPACE_HEAP
@@ -54,20 +54,11 @@ static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(v
                    (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
 }
 
-static void extents(const struct mk_plan *plan, uint64_t bytes[MK_SPACES - 1])
-{
-    const struct ring_attention_plan *p = &plan->u.ring_attention;
-    uint64_t rows = (uint64_t)p->batch * p->rows;
-    bytes[0] = bytes[3] = rows * p->heads * p->head_dim * 2;
-    bytes[1] = bytes[2] = rows * p->row_bytes;
-    bytes[4] = rows * p->heads * sizeof(float);
-}
-
 static void fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, uint64_t launch,
                       uint32_t argument, uint16_t *to)
 {
     uint64_t bytes[MK_SPACES - 1];
-    extents(plan, bytes);
+    op_extents(&plan->problem, bytes);
     probe_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
@@ -84,10 +75,10 @@ static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
-    const struct ring_attention_plan *p = &plan->u.ring_attention;
+    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
     uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
     uint64_t bytes[MK_SPACES - 1];
-    extents(plan, bytes);
+    op_extents(&plan->problem, bytes);
     uint8_t *memory =
         malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] + p->query_tiles * p->state_pitch);
     if (!memory) {
@@ -132,8 +123,6 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .math = math,
-    .extents = extents,
-    .outputs = 1u << 3 | 1u << 4,
     .fill = fill,
     .judge = judge,
 };

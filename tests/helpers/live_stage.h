@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "core/roles/ag_gemm_plan.h"
 #include "tests/helpers/screen.h"
 #include "tui/live.h"
 
@@ -30,7 +31,7 @@ static inline void live_stage_wait(struct live_stage *s, uint32_t rank, uint32_t
 {
     struct live_rank *r = &s->job.ranks[rank];
     uint32_t gpus = r->plan->problem.topo.gpus, cause = producer / gpus == rank / gpus ? MK_CAUSE_DATA : MK_CAUSE_NETWORK;
-    uint32_t flag = ag_gemm_arrival_flag(&r->plan->u.ag_gemm, producer, 0, 0);
+    uint32_t flag = ag_gemm_arrival_flag(ag_gemm_plan_of(r->plan), producer, 0, 0);
     r->words[cta] = (struct live_word){epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag), LIVE_STAGE_NOW - ms * 1000000};
 }
 

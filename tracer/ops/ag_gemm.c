@@ -1,6 +1,7 @@
 /* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations. Not a
  * simulator: nothing contends, credits are always there. It exists to have millions of records of the right
  * kind quickly. */
+#include "core/roles/ag_gemm_plan.h"
 #include "tracer/generate.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ static void push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shar
                  uint32_t local)
 {
     struct rank *r = &g->ranks[rank];
-    const struct ag_gemm_plan *p = &r->plan.u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     double start = r->clock[cta], end = start + jitter(g, (double)bytes / COPY_RATE);
     record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start, end);
@@ -102,7 +103,7 @@ static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
                 uint32_t chunk)
 {
     struct rank *r = &g->ranks[rank];
-    const struct ag_gemm_plan *p = &r->plan.u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     double commanded = r->clock[cta] + jitter(g, 300);
     record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta], commanded);
@@ -138,7 +139,7 @@ static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
 
 static void send_role(struct generator *g, uint32_t rank)
 {
-    const struct ag_gemm_plan *p = &g->ranks[rank].plan.u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(&g->ranks[rank].plan);
     uint32_t first = p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM],
              count = p->split.ctas[MK_INTER_SEND];
     for (uint32_t distance = 1; distance < p->topo.nodes; distance++) {
@@ -153,7 +154,7 @@ static void send_role(struct generator *g, uint32_t rank)
 static void push_role(struct generator *g, uint32_t rank, int forward)
 {
     struct rank *r = &g->ranks[rank];
-    const struct ag_gemm_plan *p = &r->plan.u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint32_t gpus = p->topo.gpus, local = mk_local_of(&p->topo, rank), node = mk_node_of(&p->topo, rank),
              turn = 0;
     uint32_t first = p->split.ctas[MK_COMPUTE], count = p->split.ctas[MK_INTRA_COMM];
@@ -173,7 +174,7 @@ static void push_role(struct generator *g, uint32_t rank, int forward)
 static void compute_role(struct generator *g, uint32_t rank)
 {
     struct rank *r = &g->ranks[rank];
-    const struct ag_gemm_plan *p = &r->plan.u.ag_gemm;
+    const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     for (uint32_t t = 0; t < p->tiles; t++) {
         uint32_t cta = t % p->split.ctas[MK_COMPUTE];
         struct mk_tile tile;
@@ -195,13 +196,13 @@ static void launch(struct generator *g)
     double start = 0;
     for (uint32_t i = 0; i < g->world;
          i++) /* a rank starts when its last launch is over; so do its peers, about */
-        for (uint32_t c = 0; c < mk_total_ctas(&g->ranks[i].plan.u.ag_gemm.split); c++)
+        for (uint32_t c = 0; c < mk_total_ctas(&ag_gemm_plan_of(&g->ranks[i].plan)->split); c++)
             start = g->ranks[i].clock[c] > start ? g->ranks[i].clock[c] : start;
     g->epoch++;
     for (uint32_t i = 0; i < g->world; i++) {
         struct rank *r = &g->ranks[i];
         double mine = start + 5000 + 3000 * uniform(g);
-        for (uint32_t c = 0; c < mk_total_ctas(&r->plan.u.ag_gemm.split); c++) {
+        for (uint32_t c = 0; c < mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split); c++) {
             r->clock[c] = mine;
             record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
         }
@@ -247,7 +248,7 @@ static int make_rank(struct generator *g, struct trace_part *part, uint32_t rank
     if (rc)
         return rc;
     r->plan.id = 1;
-    uint32_t node = mk_node_of(&q.topo, rank), ctas = mk_total_ctas(&r->plan.u.ag_gemm.split);
+    uint32_t node = mk_node_of(&q.topo, rank), ctas = mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split);
     r->skew = node ? 1e8 * node : 0; /* hosts booted at different times, and their crystals differ */
     r->drift = node ? 4e-6 * (node % 2 ? node : -(double)node) : 0;
     r->tracks = calloc(ctas, sizeof *r->tracks);

@@ -1,0 +1,37 @@
+/* What GEMM operators share: the problem M,N,K and its checks, and the plan of a product that is
+ * added over ranks. */
+#ifndef MK_OPS_GEMM_H
+#define MK_OPS_GEMM_H
+
+#include "core/ops/op.h"
+#include "core/roles/gemm_rs_plan.h"
+
+extern const struct op_shape op_shape_gemm;
+
+/* What all GEMM plans look at beside slices and width. */
+#define OP_GEMM_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE)
+
+/* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,
+ * else N is. */
+void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers);
+
+/* M,N,K that every GEMM takes: M divides by the ranks, rows of A, B and C are 16-byte multiples.
+ * 0, or -EINVAL. */
+int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
+
+/* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a
+ * ns. Defaults on a GPU weigh them against what moves; that they are about right is enough
+ * (docs/FIGURES.md). */
+double plan_multiply_ns(const struct mk_problem *q);
+#define PLAN_NETWORK_RATE 50.0
+
+/* The parts of gemm_rs's plan that gemm_ar shares (core/ops/gemm_rs.c): fills *r, chooses
+ * tuning. `gathers`: the sum goes to all ranks. *flags and *bytes: what it takes, from
+ * p->flag_base and p->heap_base on. 0, or -EINVAL. */
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
+                       uint64_t *bytes, char *error, size_t size);
+void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
+int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag,
+                               struct mk_flag_meaning *out); /* 1: its */
+
+#endif

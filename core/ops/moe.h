@@ -1,0 +1,33 @@
+/* What the MoE operators share (moe.c): the problem T,H,I,E,K and its checks, and the plan of
+ * how tokens come to their experts. */
+#ifndef MK_OPS_MOE_H
+#define MK_OPS_MOE_H
+
+#include "core/ops/op.h"
+#include "core/roles/moe_dispatch_plan.h"
+
+extern const struct op_shape op_shape_moe;
+void op_choose_moe(enum op_size size, uint64_t world,
+                   uint64_t *numbers); /* struct op_descriptor's */
+#define OP_MOE_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS)
+
+/* plan_choose_moe: what tuning leaves open, `tile_n` and `reducers` CTAs (inter_reduce) on a
+ * GPU. plan_check_moe, plan_check_moe_tuning: 0, or -EINVAL. plan_size_moe, once tuning is
+ * chosen: numbers of tokens, rows and chunks; returns the flags that dispatch takes, and how
+ * many tiles of rows there must be room for; the caller refuses what does not fit and sets
+ * row_tiles and route.wanted, then plan_lay_out_moe sets the rest, in the heap from *next on.
+ * plan_take_moe: `bytes` more there. */
+void plan_choose_moe(struct mk_problem *q, uint32_t tile_n, uint32_t reducers);
+int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size);
+int plan_check_moe(const struct mk_problem *q, char *error, size_t size);
+uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q,
+                       uint64_t *row_tiles);
+uint64_t plan_take_moe(uint64_t *next, uint64_t bytes);
+void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next);
+uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
+int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag,
+                           struct mk_flag_meaning *out); /* 1: its */
+void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
+                            uint64_t *network_bytes);
+
+#endif

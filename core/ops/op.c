@@ -1,0 +1,164 @@
+/* The table of operators, and what their descriptors say. */
+#include "core/ops/op.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum where { HOST, GPU };
+
+static const struct entry {
+    const char *name;
+    const struct op_descriptor *op;
+    enum where where;
+} entries[MK_OPS] = {
+#define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = {#name, &op_##name, where},
+    MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+};
+
+const struct op_descriptor *op_of(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS ? entries[op].op : NULL;
+}
+
+int op_on_gpu(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].where == GPU;
+}
+
+int op_is_tuned(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS && entries[op].op->tuned;
+}
+
+const char *plan_op_name(enum mk_op op)
+{
+    return (unsigned)op < MK_OPS ? entries[op].name : "unknown op";
+}
+
+char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *between,
+              const char *last)
+{
+    const char *names[MK_OPS];
+    uint32_t count = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int op = 0; op < MK_OPS; op++)
+        if (!wanted || wanted((enum mk_op)op))
+            names[count++] = entries[op].name;
+    for (uint32_t i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 !i              ? ""
+                                 : i + 1 < count ? between
+                                                 : last,
+                                 names[i]);
+    return text;
+}
+
+/* ---- the problem's numbers ---- */
+
+uint32_t op_dimensions(const struct op_shape *shape)
+{
+    uint32_t count = 0;
+    while (count < OP_DIMENSIONS && shape->dimensions[count].letter)
+        count++;
+    return count;
+}
+
+static uint64_t number_at(const struct mk_problem *q, size_t offset)
+{
+    uint64_t value;
+    memcpy(&value, (const char *)q + offset, sizeof value);
+    return value;
+}
+
+uint32_t op_numbers(const struct mk_problem *q, uint64_t numbers[OP_DIMENSIONS])
+{
+    const struct op_shape *shape = entries[q->op].op->shape;
+    uint32_t count = op_dimensions(shape);
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = number_at(q, shape->dimensions[i].offset);
+    return count;
+}
+
+void op_set_numbers(struct mk_problem *q, const uint64_t numbers[OP_DIMENSIONS])
+{
+    const struct op_shape *shape = entries[q->op].op->shape;
+    for (uint32_t i = 0; i < op_dimensions(shape); i++)
+        memcpy((char *)q + shape->dimensions[i].offset, &numbers[i], sizeof numbers[i]);
+}
+
+int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role)
+{
+    switch ((enum op_need)entries[op].op->needs[role]) {
+    case OP_ALWAYS:
+        return 1;
+    case OP_IF_GPUS:
+        return topo->gpus > 1;
+    case OP_IF_NODES:
+        return topo->nodes > 1;
+    case OP_NEVER:
+        break;
+    }
+    return 0;
+}
+
+/* ---- formulas ---- */
+
+static uint64_t letter_value(const struct mk_problem *q, const char *word, size_t length)
+{
+    const struct op_shape *shape = entries[q->op].op->shape;
+    for (uint32_t i = 0; i < op_dimensions(shape); i++)
+        if (strlen(shape->dimensions[i].letter) == length &&
+            !strncmp(shape->dimensions[i].letter, word, length))
+            return number_at(q, shape->dimensions[i].offset);
+    if (length == 1 && *word == 'W')
+        return mk_world(&q->topo);
+    return length == 4 && !strncmp(word, "rows", 4)
+               ? q->m
+               : 0; /* 0: a mistake, which a test of every formula finds */
+}
+
+/* One factor, "2*H/W", up to a comma or the end. */
+static uint64_t factor_value(const struct mk_problem *q, const char **at)
+{
+    uint64_t value = 1;
+    char then = '*';
+    for (;; (*at)++) {
+        uint64_t next;
+        if (**at >= '0' && **at <= '9') {
+            char *end;
+            next = strtoull(*at, &end, 10);
+            *at = end;
+        } else {
+            size_t length = strcspn(*at, "*/,");
+            next = letter_value(q, *at, length);
+            *at += length;
+        }
+        value = then == '*' ? value * next : next ? value / next : 0;
+        then = **at;
+        if (then != '*' && then != '/')
+            return value;
+    }
+}
+
+static uint64_t formula_value(const struct mk_problem *q, const char *formula)
+{
+    uint64_t value = factor_value(q, &formula);
+    while (*formula++ == ',')
+        value *= factor_value(q, &formula);
+    return value;
+}
+
+uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
+{
+    const struct op_argument *arguments = entries[q->op].op->arguments;
+    uint32_t outputs = 0;
+    memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
+    for (uint32_t i = 0; i < MK_SPACES - 1 && arguments[i].name; i++) {
+        bytes[i] = formula_value(q, arguments[i].shape) * (arguments[i].type == OP_BF16 ? 2 : 4);
+        outputs |= (uint32_t)(arguments[i].output != 0) << i;
+    }
+    return outputs;
+}

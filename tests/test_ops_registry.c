@@ -1,0 +1,117 @@
+/* Every operator of the registry says all of itself: what a descriptor lacks would show in a
+ * command's output, or as an argument of no bytes. */
+#include "core/ops/op.h"
+#include "sim/op.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct mk_problem default_problem(enum mk_op op, enum op_size size, uint32_t nodes,
+                                         uint32_t gpus)
+{
+    struct mk_problem q = {.op = op, .topo = {nodes, gpus, 0}};
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    op_of(op)->choose_shape(size, mk_world(&q.topo), numbers);
+    op_set_numbers(&q, numbers);
+    return q;
+}
+
+/* Each has what reports and commands ask for, and the number of letters in its text is that of
+ * its dimensions. */
+static void a_descriptor_is_whole(void **state)
+{
+    for (int i = 0; i < MK_OPS; i++) {
+        const struct op_descriptor *op = op_of((enum mk_op)i);
+        uint32_t letters = 1;
+        assert_true(op->help && op->shape && op->build && op->describe_flag && op->describe_tile &&
+                    op->describe_chunk && op->work);
+        assert_true(op->knobs & OP_ROLES);
+        for (const char *c = op->shape->letters; *c; c++)
+            letters += *c == ',';
+        assert_int_equal(letters, op_dimensions(op->shape));
+        assert_int_equal(plan_op_by_name(plan_op_name((enum mk_op)i)), i);
+        assert_non_null(sim_op_of((enum mk_op)i));
+    }
+    assert_null(op_of(MK_OPS));
+    assert_null(sim_op_of(MK_OPS));
+}
+
+/* The defaults make a plan on every cluster; a role has CTAs in it where the descriptor says so;
+ * every formula of an argument counts something, and at least one argument is an output. */
+static void defaults_make_a_plan(void **state)
+{
+    static const uint32_t clusters[][2] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {3, 2}};
+    for (int i = 0; i < MK_OPS; i++)
+        for (int size = OP_SIZE_HOST; size <= OP_SIZE_EXPLORE; size++)
+            for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++) {
+                struct mk_problem q = default_problem((enum mk_op)i, (enum op_size)size,
+                                                      clusters[c][0], clusters[c][1]);
+                struct mk_plan p;
+                char error[512] = "";
+                uint64_t bytes[MK_SPACES - 1];
+                q.exec = size == OP_SIZE_GPU ? MK_EXEC_CUDA : MK_EXEC_HOST;
+                q.sms = q.exec == MK_EXEC_CUDA ? 132 : 0;
+                if (plan_build(&p, &q, 0, 0, error, sizeof error))
+                    fail_msg("%s: %s", plan_op_name((enum mk_op)i), error);
+                for (int role = 0; role < MK_ROLES; role++)
+                    assert_int_equal(p.problem.tuning.split.ctas[role] > 0,
+                                     op_needs(q.op, &q.topo, (enum mk_role)role));
+                assert_true(op_extents(&p.problem, bytes));
+                for (uint32_t a = 0; a < MK_SPACES - 1; a++)
+                    assert_int_equal(bytes[a] > 0,
+                                     a < MK_SPACES - 1 && op_of(q.op)->arguments[a].name != NULL);
+            }
+}
+
+/* Formulas count what the operators' own words say, computed by hand. */
+static void formulas_count(void **state)
+{
+    uint64_t b[MK_SPACES - 1];
+    struct mk_problem q = {
+        .op = (enum mk_op)plan_op_by_name("gemm_rs"), .topo = {2, 3, 0}, .m = 60, .n = 16, .k = 24};
+    assert_int_equal(op_extents(&q, b), 1u << 2);
+    assert_int_equal(b[0], 60 * 24 * 2);
+    assert_int_equal(b[1], 24 * 16 * 2);
+    assert_int_equal(b[2], 10 * 16 * 2);
+    assert_int_equal(b[3] + b[4] + b[5], 0);
+    q.op = (enum mk_op)plan_op_by_name("ring_attention");
+    q.attention = (struct mk_attention){
+        .batch = 2, .sequence = 36, .heads = 6, .kv_heads = 3, .head_dim = 64};
+    assert_int_equal(op_extents(&q, b), 1u << 3 | 1u << 4);
+    assert_int_equal(b[0], 2 * 6 * 6 * 64 * 2);
+    assert_int_equal(b[1], 2 * 6 * 3 * 64 * 2);
+    assert_int_equal(b[4], 2 * 6 * 6 * 4);
+    q.op = (enum mk_op)plan_op_by_name("moe_ffn");
+    q.moe = (struct mk_moe){.tokens = 5, .hidden = 16, .inner = 8, .experts = 12, .k = 3};
+    assert_int_equal(op_extents(&q, b), 1u << 5);
+    assert_int_equal(b[1], 2 * 16 * 2 * 8 * 2);
+    assert_int_equal(b[3], 5 * 3 * 4);
+    q.op = (enum mk_op)plan_op_by_name("moe_dispatch_gemm");
+    q.m = 96; /* what the plan makes room for */
+    op_extents(&q, b);
+    assert_int_equal(b[3], 96 * 8 * 2);
+    assert_int_equal(b[4], 2 * 2 * 4);
+}
+
+static void lists_are_sentences(void **state)
+{
+    char text[OP_LIST_TEXT], small[8];
+    assert_string_equal(op_list(text, sizeof text, op_is_tuned, ", ", " or "),
+                        "ag_gemm, gemm_ar or gemm_rs");
+    assert_true(strstr(op_list(text, sizeof text, NULL, " ", " "), "ring_attention") != NULL);
+    assert_string_equal(op_list(small, sizeof small, NULL, " ", " "), "ag_gemm");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_descriptor_is_whole),
+        cmocka_unit_test(defaults_make_a_plan),
+        cmocka_unit_test(formulas_count),
+        cmocka_unit_test(lists_are_sentences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
