@@ -1,11 +1,9 @@
 /* The GPU executor: one process per rank, one persistent kernel per launch on the caller's stream. */
 #include "core/comm.h"
-#include "kernels/ag_gemm.h"
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
-#include "kernels/gemm_ar.h"
-#include "kernels/gemm_rs.h"
+#include "kernels/op.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -23,9 +21,11 @@ struct cuda_op {
 };
 
 static const struct cuda_op cuda_ops[MK_OPS] = {
-    [MK_OP_AG_GEMM] = {ag_gemm_prepare, ag_gemm_launch},
-    [MK_OP_GEMM_RS] = {gemm_rs_prepare, gemm_rs_launch},
-    [MK_OP_GEMM_AR] = {gemm_ar_prepare, gemm_ar_launch},
+#define CUDA_OP_HOST(name) {NULL, NULL} /* has no kernel */
+#define CUDA_OP_GPU(name) {name##_prepare, name##_launch}
+#define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = CUDA_OP_##where(name),
+    MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
 };
 
 struct cuda_executor {

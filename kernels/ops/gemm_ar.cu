@@ -1,7 +1,7 @@
 /* GEMM+AllReduce: C = the sum over ranks of A_r * B_r, on every rank, in one launch.
  * kernels/gemm_reduce.cuh is the kernel; this file gives it the schedule of core/roles/gemm_ar.h.
  */
-#include "kernels/gemm_ar.h"
+#include "kernels/op.h"
 
 #include "kernels/gemm_reduce.cuh"
 

@@ -2,7 +2,7 @@
  * role is the GEMM engine over the schedule's tile source, the others run their part of
  * core/roles/ag_gemm.h on one thread. Where there are one, two or three times as many intra_comm as
  * compute CTAs, warps that the engine leaves free run that role, so that every SM computes. */
-#include "kernels/ag_gemm.h"
+#include "kernels/op.h"
 
 #include "kernels/cta.cuh"
 #include "kernels/gemm_launch.cuh"
