@@ -55,7 +55,6 @@ struct mk_comm {
  * failed included, and after the network's; once the job has failed it must not wait for other ranks. */
 struct mk_exec_ops {
     const char *name;
-    int (*takes)(enum mk_op op);           /* whether there is code for it; NULL: for all */
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
     int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and rings, maps the peers
                                             * (uses the bootstrap) */

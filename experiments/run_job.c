@@ -6,6 +6,7 @@
 #include "experiments/output_file.h"
 #include "experiments/tune.h"
 #include "core/comm.h"
+#include "core/ops/op.h"
 #include "core/tuning.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
@@ -56,13 +57,12 @@ static int check_exec_options(const struct run_options *o, char *error, size_t s
 static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     uint32_t hoppers = gpu_hoppers(gpus);
-    int *exec = &job->options.exec, built = 0, kernel = 0;
+    int *exec = &job->options.exec, built = 0, kernel = op_on_gpu(job->options.op);
 #ifdef MK_HAVE_CUDA
     built = &exec_cuda != NULL;
-    kernel = built && exec_cuda.takes(job->options.op);
 #endif
     if (*exec < 0)
-        *exec = kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+        *exec = built && kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
     if (*exec == MK_EXEC_HOST)
         return 0;
     if (!built)
@@ -72,7 +72,7 @@ static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *e
     else if (!hoppers)
         snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
                  gpus->count ? "another kind is" : gpus->missing);
-    return kernel && hoppers ? 0 : -EINVAL;
+    return built && kernel && hoppers ? 0 : -EINVAL;
 }
 
 static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,

@@ -305,13 +305,7 @@ static void cuda_close(struct mk_comm *comm)
     comm->exec_state = NULL;
 }
 
-static int takes(enum mk_op op)
-{
-    return cuda_ops[op].launch != NULL;
-}
-
 const struct mk_exec_ops exec_cuda = {
-    .takes = takes,
     .name = "cuda",
     .sms = cuda_sms,
     .open = cuda_open,
