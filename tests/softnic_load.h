@@ -39,7 +39,7 @@
                 X(ibv_query_qp) X(ibv_query_device) X(ibv_query_gid) X(ibv_qp_to_qp_ex)                      \
                     X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_get_cq_event)               \
                         X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_create_srq) \
-                            X(ibv_create_ah) X(softnic_configure) X(softnic_error)        \
+                            X(ibv_create_ah) X(softnic_configure) X(softnic_error) X(softnic_silent) \
                                 X(softnic_provide_cuda)
 
 static struct {

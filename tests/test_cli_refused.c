@@ -136,6 +136,8 @@ static void test_softnic_options(void **state)
             command_start(&r, lines[l], wrong[i][0], NULL);
             command_finish(&r, 20);
             judge(wrong[i][0], 2, wrong[i][1]);
+            if (command_lines(r.err_text) != 1) /* softnic says it itself only under programs that do not ask */
+                fail_msg("%s: not one line: \"%s\"", wrong[i][0], r.err_text);
         }
 }
 

@@ -107,7 +107,7 @@ static void the_program_compiles_and_multiplies(void **state)
              blocks[1]);
     if (shell(command, said, sizeof said))
         fail_msg("%s: %s", command, said);
-    snprintf(command, sizeof command, "cd / && timeout 60 %s/multiply 2>&1", folder);
+    snprintf(command, sizeof command, "cd / && timeout 300 %s/multiply 2>&1", folder);
     if (shell(command, said, sizeof said) || strcmp(said, "0x4480\n") != 0)
         fail_msg("%s: %s", command, said);
     for (int i = 0; i < count; i++)

@@ -11,6 +11,7 @@ static struct softnic_options process_options;
 static bool process_options_set;
 static struct softnic_context *process_contexts;
 static _Thread_local char sentence[320];
+static bool silent; /* or it has been said */
 
 static int load_environment(void)
 {
@@ -20,8 +21,12 @@ static int load_environment(void)
         return 0;
     softnic_options_default(&options);
     int error = text && *text ? softnic_options_parse(text, &options, sentence, sizeof(sentence)) : 0;
-    if (error)
+    if (error) {
+        if (!silent)
+            fprintf(stderr, "%s; softnic shows no device\n", sentence);
+        silent = true;
         return error;
+    }
     process_options = options;
     process_options_set = true;
     return 0;
@@ -34,6 +39,13 @@ int softnic_options_current(struct softnic_options *options)
     *options = process_options;
     pthread_mutex_unlock(&process_lock);
     return error;
+}
+
+void softnic_silent(void)
+{
+    pthread_mutex_lock(&process_lock);
+    silent = true;
+    pthread_mutex_unlock(&process_lock);
 }
 
 const char *softnic_error(void)

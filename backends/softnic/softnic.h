@@ -1,7 +1,7 @@
-/* softnic's own three calls, beside the libibverbs calls that the library exports.
+/* softnic's own four calls, beside the libibverbs calls that the library exports.
  *
- * Everything else of a softnic device is reached through <infiniband/verbs.h>. These three are for programs
- * that test: they look the functions up with dlsym in build/libsoftnic.so. All three may be called from any
+ * Everything else of a softnic device is reached through <infiniband/verbs.h>. These four are for programs
+ * that test: they look the functions up with dlsym in build/libsoftnic.so. All four may be called from any
  * thread and do not block longer than a device's lock is held.
  */
 #ifndef SOFTNIC_H
@@ -21,6 +21,12 @@ int softnic_configure(const char *options);
 /* The sentence that belongs to this thread's last refused option string; "" when there is none. Owned by the
  * library. */
 const char *softnic_error(void);
+
+/* For programs that ask softnic_error: from now on nothing is printed. Without it the sentence about a SOFTNIC
+ * that is refused goes to stderr, once in a process, since libibverbs has no other way to tell people why there is
+ * no device.
+ */
+void softnic_silent(void);
 
 /* Payload bytes and messages, counted when a message is handed to the link (sent) or has been placed in
  * memory (received). A retransmitted message counts again as sent, and once as received. READ counts as
