@@ -23,7 +23,8 @@ void trace_json_string(FILE *out, const char *text)
 
 void trace_json_begin(struct trace_json *j, char phase, int64_t rank, int64_t tid)
 {
-    fprintf(j->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", j->any ? "," : "", phase, (long long)rank, (long long)tid);
+    fprintf(j->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", j->any ? "," : "", phase, (long long)rank,
+            (long long)tid);
     j->any = 1;
 }
 
@@ -41,7 +42,8 @@ const char *trace_json_text(sqlite3_stmt *q, int column)
     return text ? text : "";
 }
 
-static void name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of, const char *name, int64_t place)
+static void name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of, const char *name,
+                    int64_t place)
 {
     trace_json_begin(j, 'M', rank, tid);
     fprintf(j->out, ",\"name\":\"%s_name\",\"args\":{\"name\":", of);
@@ -89,29 +91,51 @@ static void write_names(struct trace_json *j, sqlite3 *db, const struct trace_ex
 
 static void write_launches(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
-    sqlite3_stmt *q = trace_query(
-        db,
-        "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
-        " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1"
-        " ORDER BY r.rank, r.start",
-        trace_json_launch(what), 0);
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
+                                  "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
+                                  " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
+                                  "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1"
+                                  " ORDER BY r.rank, r.start",
+                                  trace_json_launch(what), 0);
     while (sqlite3_step(q) == SQLITE_ROW) {
-        static const char *const names[] = {"epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
-        int64_t rank = sqlite3_column_int64(q, 1), start = sqlite3_column_int64(q, 3), end = sqlite3_column_int64(q, 4);
-        if ((what->rank >= 0 && rank != what->rank) || end < (int64_t)what->from || start > trace_json_to(what) || start < 0 || end < start)
+        static const char *const names[] = {
+            "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
+        int64_t rank = sqlite3_column_int64(q, 1), start = sqlite3_column_int64(q, 3),
+                end = sqlite3_column_int64(q, 4);
+        if ((what->rank >= 0 && rank != what->rank) || end < (int64_t)what->from ||
+            start > trace_json_to(what) || start < 0 || end < start)
             continue;
         trace_json_begin(j, 'X', rank, sqlite3_column_int64(q, 2));
         trace_json_us(j, "ts", start);
         trace_json_us(j, "dur", end - start);
-        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{", (long long)sqlite3_column_int64(q, 0));
+        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{",
+                (long long)sqlite3_column_int64(q, 0));
         for (int i = 0; i < 6; i++)
-            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i], (long long)sqlite3_column_int64(q, 5 + i));
+            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i],
+                    (long long)sqlite3_column_int64(q, 5 + i));
         fputs("}}", j->out);
     }
     sqlite3_finalize(q);
 }
 
-enum { E_START, E_NS, E_KIND, E_CAUSE, E_ARGUMENT, E_PEER, E_FLAG, E_ID, E_SLAB, E_ROW, E_COL, E_ROWS, E_COLS, E_OWNER, E_NUMBER };
+enum {
+    E_START,
+    E_NS,
+    E_KIND,
+    E_CAUSE,
+    E_ARGUMENT,
+    E_PEER,
+    E_FLAG,
+    E_ID,
+    E_SLAB,
+    E_ROW,
+    E_COL,
+    E_ROWS,
+    E_COLS,
+    E_OWNER,
+    E_NUMBER
+};
 
 /* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's owner and number. */
 static void event_name(char name[96], sqlite3_stmt *q, const char *kind)
@@ -119,9 +143,9 @@ static void event_name(char name[96], sqlite3_stmt *q, const char *kind)
     if (!strcmp(kind, "wait"))
         snprintf(name, 96, "wait %.80s", trace_json_text(q, E_CAUSE));
     else if (sqlite3_column_type(q, E_SLAB) != SQLITE_NULL)
-        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld", (long long)sqlite3_column_int64(q, E_ARGUMENT),
-                 (long long)sqlite3_column_int64(q, E_SLAB), (long long)sqlite3_column_int64(q, E_ROW),
-                 (long long)sqlite3_column_int64(q, E_COL));
+        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld",
+                 (long long)sqlite3_column_int64(q, E_ARGUMENT), (long long)sqlite3_column_int64(q, E_SLAB),
+                 (long long)sqlite3_column_int64(q, E_ROW), (long long)sqlite3_column_int64(q, E_COL));
     else if (sqlite3_column_type(q, E_OWNER) != SQLITE_NULL)
         snprintf(name, 96, "%s chunk %lld of rank %lld", kind, (long long)sqlite3_column_int64(q, E_NUMBER),
                  (long long)sqlite3_column_int64(q, E_OWNER));
@@ -131,9 +155,11 @@ static void event_name(char name[96], sqlite3_stmt *q, const char *kind)
 
 static void write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t track)
 {
-    static const char *const kinds[] = {"none", "launch", "tile", "wait", "copy", "signal", "command", "reduce"};
+    static const char *const kinds[] = {"none", "launch", "tile",    "wait",
+                                        "copy", "signal", "command", "reduce"};
     char name[96];
-    int kind = sqlite3_column_int(q, E_KIND), instant = sqlite3_column_int64(q, E_NS) == 0 && (kind == 1 || kind == 5);
+    int kind = sqlite3_column_int(q, E_KIND),
+        instant = sqlite3_column_int64(q, E_NS) == 0 && (kind == 1 || kind == 5);
     trace_json_begin(j, instant ? 'i' : 'X', rank, track);
     trace_json_us(j, "ts", sqlite3_column_int64(q, E_START));
     if (instant)
@@ -205,10 +231,12 @@ static int overlap(sqlite3_stmt *q)
 }
 
 /* The thread of an event of a track in which some overlap: copies have lanes of their own there. */
-static int64_t lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes lanes[2], int64_t rank, int64_t track, const char *name)
+static int64_t lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes lanes[2], int64_t rank,
+                       int64_t track, const char *name)
 {
     int64_t start = sqlite3_column_int64(q, E_START), ns = sqlite3_column_int64(q, E_NS);
-    int copy = sqlite3_column_int(q, E_KIND) == 4, lane = ns > 0 ? trace_lane(&lanes[copy], start, start + ns) : -1;
+    int copy = sqlite3_column_int(q, E_KIND) == 4,
+        lane = ns > 0 ? trace_lane(&lanes[copy], start, start + ns) : -1;
     if (lane < 0)
         return track;
     int64_t *tid = &lanes[copy].tid[lane];
@@ -227,22 +255,28 @@ static int64_t lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes
 static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
     sqlite3_stmt *tracks = trace_query(db,
-                                       "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name FROM track t LEFT JOIN role o ON o.id = t.role"
+                                       "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name FROM "
+                                       "track t LEFT JOIN role o ON o.id = t.role"
                                        " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
                                        0, 0);
     sqlite3_stmt *q = NULL;
     struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
-    sqlite3_prepare_v2(db,
-                       "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, i.col, i.rows, i.cols,"
-                       " h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause LEFT JOIN launch l ON l.id = e.launch"
-                       " LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan AND f.id = e.argument AND f.rank = -1"
-                       " LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan AND i.id = e.argument"
-                       " LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = e.argument"
-                       " WHERE e.track = ?1 AND e.start >= ?2 AND e.start <= ?3 AND e.start + e.ns >= ?4 AND (?5 < 0 OR e.launch = ?5)"
-                       " ORDER BY e.start, e.id",
-                       -1, &q, NULL);
+    sqlite3_prepare_v2(
+        db,
+        "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, i.col, "
+        "i.rows, i.cols,"
+        " h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause LEFT JOIN launch l ON l.id = "
+        "e.launch"
+        " LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan AND f.id = e.argument AND f.rank = -1"
+        " LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan AND i.id = e.argument"
+        " LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = e.argument"
+        " WHERE e.track = ?1 AND e.start >= ?2 AND e.start <= ?3 AND e.start + e.ns >= ?4 AND (?5 < 0 OR "
+        "e.launch = ?5)"
+        " ORDER BY e.start, e.id",
+        -1, &q, NULL);
     while (q && lanes && sqlite3_step(tracks) == SQLITE_ROW) {
-        int64_t rank = sqlite3_column_int64(tracks, 1), track = sqlite3_column_int64(tracks, 0), from = (int64_t)what->from;
+        int64_t rank = sqlite3_column_int64(tracks, 1), track = sqlite3_column_int64(tracks, 0),
+                from = (int64_t)what->from;
         if (what->rank >= 0 && rank != what->rank)
             continue;
         sqlite3_bind_int64(q, 1, track);
@@ -253,7 +287,8 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
         int several = overlap(q);
         lanes[0].count = lanes[1].count = 0;
         while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out))
-            write_event(j, q, rank, several ? lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3)) : track);
+            write_event(j, q, rank,
+                        several ? lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3)) : track);
         sqlite3_reset(q);
     }
     sqlite3_finalize(q);

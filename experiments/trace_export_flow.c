@@ -19,7 +19,19 @@ int trace_lane(struct trace_lanes *l, int64_t start, int64_t end)
     return i;
 }
 
-enum { M_ID, M_COMMANDED, M_SEEN, M_POSTED, M_COMPLETED, M_ARRIVED, M_PEER, M_BYTES, M_EPOCH, M_FLAG, M_CARRIES };
+enum {
+    M_ID,
+    M_COMMANDED,
+    M_SEEN,
+    M_POSTED,
+    M_COMPLETED,
+    M_ARRIVED,
+    M_PEER,
+    M_BYTES,
+    M_EPOCH,
+    M_FLAG,
+    M_CARRIES
+};
 
 static void write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, const char *name,
                         int begins, int64_t start, int64_t end)
@@ -123,7 +135,8 @@ static void write_point(struct trace_json *j, char phase, const struct point *p,
 
 /* The last moment inside the slice that an event is; of an event without length, inside the slice before it on its track and in its
  * launch. 0 where there is none. */
-static int inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event, int64_t start, int64_t ns, struct point *p)
+static int inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event, int64_t start, int64_t ns,
+                  struct point *p)
 {
     int found = 1;
     p->at = start + ns - 1;
@@ -140,7 +153,19 @@ static int inside(const struct trace_json *j, sqlite3_stmt *before, int64_t even
     return found;
 }
 
-enum { A_EVENT, A_PRODUCER, A_START, A_NS, A_RANK, A_TRACK, A_WAIT, A_WAIT_NS, A_WAIT_RANK, A_WAIT_TRACK, A_MESSAGE };
+enum {
+    A_EVENT,
+    A_PRODUCER,
+    A_START,
+    A_NS,
+    A_RANK,
+    A_TRACK,
+    A_WAIT,
+    A_WAIT_NS,
+    A_WAIT_RANK,
+    A_WAIT_TRACK,
+    A_MESSAGE
+};
 
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
                        const struct trace_json_slice *messages, int64_t count)
@@ -154,16 +179,18 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
                     " WHERE ?1 < 0 OR (e.launch = ?1 AND p.launch = ?1)",
                     trace_json_launch(what), 0);
     /* A track's events have ids in order of their starts. Of those near it the one that ended last, or else one that had not. */
-    sqlite3_stmt *before = trace_query(db,
-                                       "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - 64 AND e.id - 1"
-                                       " WHERE e.id = ?1 AND b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
-                                       " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC LIMIT 1",
-                                       0, 0);
+    sqlite3_stmt *before = trace_query(
+        db,
+        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - 64 AND e.id - 1"
+        " WHERE e.id = ?1 AND b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
+        " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC LIMIT 1",
+        0, 0);
     while (before && sqlite3_step(q) == SQLITE_ROW && !ferror(j->out)) {
         struct point from = {sqlite3_column_int64(q, A_RANK), sqlite3_column_int64(q, A_TRACK), 0};
         struct point to = {sqlite3_column_int64(q, A_WAIT_RANK), sqlite3_column_int64(q, A_WAIT_TRACK),
                            sqlite3_column_int64(q, A_WAIT) + sqlite3_column_int64(q, A_WAIT_NS) - 1};
-        if (!inside(j, before, sqlite3_column_int64(q, A_PRODUCER), sqlite3_column_int64(q, A_START), sqlite3_column_int64(q, A_NS), &from) ||
+        if (!inside(j, before, sqlite3_column_int64(q, A_PRODUCER), sqlite3_column_int64(q, A_START),
+                    sqlite3_column_int64(q, A_NS), &from) ||
             from.at < (int64_t)what->from || to.at > trace_json_to(what) || from.at > to.at ||
             (what->rank >= 0 && (from.rank != what->rank || to.rank != what->rank)))
             continue;
