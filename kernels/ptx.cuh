@@ -100,6 +100,12 @@ PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* Counts this warp in as ptx_bar_sync does, and goes on: who of the `threads` waits there is let through by it. */
+PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy (TMA,
  * wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). */
 PTX_FN void ptx_fence_async_shared(void)
@@ -168,9 +174,16 @@ PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
+/* Ends the launch with an error, soon: a store to where no memory is. Not C's __trap, since ptxas (CUDA 13.0) gives warps
+ * that may come to a trap the registers that they have at entry, as if there were no setmaxnreg. */
+PTX_FN void ptx_fail(void)
+{
+    asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(0) : "memory");
+}
+
 /* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what can be
- * late, flags of other GPUs, is waited for elsewhere and with a message), so it traps, which fails the launch
- * instead of hanging. */
+ * late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the launch instead of
+ * hanging. */
 PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
 {
     if (ptx_mbar_try(bar, parity))
@@ -178,7 +191,7 @@ PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
     uint64_t start = ptx_globaltimer();
     for (uint32_t tries = 1; !ptx_mbar_try(bar, parity); tries++) {
         if (tries % 64 == 0 && ptx_globaltimer() - start > limit_ns)
-            __trap();
+            ptx_fail();
     }
 }
 
@@ -193,6 +206,14 @@ PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst),
                  "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, int32_t w)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w)
                  : "memory");
 }
 
@@ -214,6 +235,14 @@ PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, in
     asm volatile(
         "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
         "r"(src), "r"(x), "r"(y), "r"(z)
+        : "memory");
+}
+
+PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, int32_t w)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+        "r"(src), "r"(x), "r"(y), "r"(z), "r"(w)
         : "memory");
 }
 
@@ -299,6 +328,51 @@ PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(r0),
                  "r"(r1), "r"(r2), "r"(r3)
                  : "memory");
+}
+
+/* 2^x, within 2 units in the last place; 0 for -infinity, and where the result would be denormal (9.7.3.21, ex2). */
+PTX_FN float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* The base-2 logarithm, within 2^-22 absolutely near 1 and 2^-22 relatively elsewhere (9.7.3.20, lg2). */
+PTX_FN float ptx_log2(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x within one unit in the last place (9.7.3.14, rcp). */
+PTX_FN float ptx_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Nothing that follows is begun before x, which is not negative, is computed: ptxas moves arithmetic past waits, not past
+ * branches. */
+PTX_FN void ptx_after(float x)
+{
+    if (x < 0)
+        asm volatile("nanosleep.u32 1;");
+}
+
+/* A word of shared memory that another thread has written before a barrier. */
+PTX_FN uint32_t ptx_load_shared(uint32_t src)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src) : "memory");
+    return v;
+}
+
+PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory");
 }
 
 /* Two floats rounded to nearest even, `low` in the lower half (9.7.9.22). */

@@ -25,6 +25,14 @@ int tensormap_bf16(CUtensorMap *map, const void *base, const uint64_t extent[3],
 int tensormap_fp32(CUtensorMap *map, const void *base, const uint64_t extent[3], uint64_t row_stride,
                    uint64_t slab_stride, const uint32_t box[2]);
 
+/*
+ * The same for the heads of attention, bf16: extent[3] slabs of extent[2] rows of extent[1] heads of extent[0] elements.
+ * stride, in elements: from a head to the next, from a row, from a slab. A load or store moves 64 elements of one head in
+ * box_rows rows of one slab; where a head ends before the 64 do, zeros stand for the rest.
+ */
+int tensormap_heads(CUtensorMap *map, const void *base, const uint64_t extent[4], const uint64_t stride[3],
+                    uint32_t box_rows);
+
 #ifdef __cplusplus
 }
 #endif

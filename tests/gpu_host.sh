@@ -120,6 +120,7 @@ run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
+check attention_any_shape "$build/tests/gpu_attention" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
 check all_gpus_nk $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 8 --b-layout nk
@@ -176,6 +177,7 @@ if [ "${2:-}" = bench ]; then
     sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096:2048,4096,4096
     bench="--exec cuda --iters 40 --timeout 10"
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
+    table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"

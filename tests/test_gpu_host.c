@@ -66,6 +66,7 @@ static int make_host(void **state)
     write_file("build/mkernel", job);
     write_file("build/tests/gpu_ring", "#!/bin/sh\n${GPU_HOST_RING:-exit 0}\n");
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
+    write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");
     write_file("bin/nvidia-smi", "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
     write_file("bin/compute-sanitizer", "#!/bin/sh\nshift 6\nexec \"$@\"\n");

@@ -1,0 +1,157 @@
+/*
+ * The attention engine: O = softmax(scale Q K^T) V for bf16 inputs, fp32 statistics and sums, bf16
+ * O, and the logarithm of each row's sum of weights, as the compute role of a persistent Hopper
+ * kernel. The method is the public FlashAttention-3 paper's (arXiv 2407.08608).
+ *
+ * A CTA takes a tile of queries (64 rows for each consumer warpgroup) and keeps its sums in
+ * registers while it goes through all keys that the tile may see. One thread of the first
+ * warpgroup, the producer, loads blocks of K and V with TMA into two rings of stages. A consumer
+ * multiplies Q K^T and P V with wgmma, P from registers. Its step:
+ *
+ *   start Q K^T of the next block, and P V of this block
+ *   wait for the first; softmax of the next block, while the second runs
+ *   wait for the second; round the new weights to P, scale the sums for the new maximum
+ *
+ * So a consumer's softmax falls under products: its own, and those of the other consumers, which
+ * share only the rings with it and drift apart by themselves. (The paper lets them take turns at
+ * starting products, by named barriers: on an H200 that was 2 to 5 % slower with heads of 128, and
+ * 0.5 % faster with heads of 64.)
+ *
+ * The keys come in runs (a shard of a sequence that is spread over ranks is one), each walked from
+ * its last block to its first: what a mask or a run's end cuts comes first, in a loop of its own,
+ * so the others test nothing.
+ *
+ * Every wait ends: TMA loads complete, consumers wait for nothing else, and the source's waits are
+ * bounded.
+ */
+#ifndef MK_KERNELS_ATTENTION_CUH
+#define MK_KERNELS_ATTENTION_CUH
+
+#include "kernels/attention_consumer.cuh"
+
+/* ---- The producer: one thread
+ * --------------------------------------------------------------------------------- */
+
+/* Loads a block of K, or of V, into the next stage of its ring. */
+template <class shape>
+PTX_FN void attention_load(const CUtensorMap *map, uint32_t stages, uint32_t barriers,
+                           struct pipeline_position *at, const struct attention_keys *keys,
+                           int32_t block, uint64_t limit_ns)
+{
+    uint32_t to = stages + at->stage * shape::block_bytes,
+             full = pipeline_full<shape::stages>(barriers, at->stage);
+    pipeline_wait_empty<shape::stages>(barriers, at, limit_ns);
+    ptx_mbar_expect(full, shape::block_bytes);
+#pragma unroll
+    for (int p = 0; p < shape::panels; p++)
+        ptx_tma_load_4d(to + p * shape::keys * 128, map, full, p * 64, keys->head,
+                        keys->row + block * shape::keys, keys->slab);
+    pipeline_step<shape::stages>(at);
+}
+
+/* Loads the tile's rows of Q, and tells the consumers its number. */
+template <class shape>
+PTX_FN void attention_load_queries(const struct attention_operands *op, uint32_t shared,
+                                   const struct attention_tile *tile, int32_t id,
+                                   struct pipeline_position *at)
+{
+    uint32_t barriers = shared + shape::q_barriers, full = pipeline_full<1>(barriers, 0);
+    pipeline_wait_empty<1>(barriers, at, op->limit_ns);
+    pipeline_step<1>(at);
+    ptx_store_shared(shared + shape::tile_offset, id);
+    if (id == ATTENTION_NONE) {
+        ptx_mbar_arrive(full);
+        return;
+    }
+    ptx_mbar_expect(full, shape::groups * shape::group_bytes);
+#pragma unroll
+    for (int g = 0; g < shape::groups; g++)
+#pragma unroll
+        for (int p = 0; p < shape::panels; p++)
+            ptx_tma_load_4d(shared + g * shape::group_bytes + p * shape::panel_bytes, &op->q, full,
+                            p * 64, tile->head, tile->row + g * 64, tile->slab);
+}
+
+/* Loads V of a block whose K is loaded. */
+template <class shape, class Source>
+PTX_FN void attention_load_values(const struct attention_operands *op, const Source *source,
+                                  uint32_t shared, const struct attention_tile *tile, uint32_t run,
+                                  int32_t block, struct pipeline_position *ring)
+{
+    struct attention_keys keys;
+    source->keys(*tile, run, &keys);
+    attention_load<shape>(keys.v, shared + shape::v_offset, shared + shape::v_barriers, ring, &keys,
+                          block, op->limit_ns);
+}
+
+template <class shape, class Source>
+PTX_FN void attention_produce(const struct attention_operands *op, Source *source, uint32_t shared)
+{
+    struct pipeline_position k_ring = {0, 0}, v_ring = {0, 0}, q_ring = {0, 0};
+    struct attention_tile tile;
+    struct attention_keys keys;
+    source->open();
+    int32_t id = source->take();
+    while (id != ATTENTION_NONE) {
+        int32_t last_block = -1; /* whose K is loaded, and V not yet */
+        uint32_t last_run = 0;
+        source->tile(id, &tile);
+        for (uint32_t run = 0; source->keys(tile, run, &keys); run++) {
+            for (int32_t block = attention_blocks<shape>(&tile, run, &keys); block-- > 0;) {
+                source->before(tile, run, keys, block * shape::keys);
+                attention_load<shape>(keys.k, shared + shape::k_offset, shared + shape::k_barriers,
+                                      &k_ring, &keys, block, op->limit_ns);
+                if (last_block < 0)
+                    attention_load_queries<shape>(op, shared, &tile, id, &q_ring);
+                else
+                    attention_load_values<shape>(op, source, shared, &tile, last_run, last_block,
+                                                 &v_ring);
+                last_run = run;
+                last_block = block;
+            }
+        }
+        id =
+            source->take(); /* its answer may take a microsecond, while consumers still have work */
+        attention_load_values<shape>(op, source, shared, &tile, last_run, last_block, &v_ring);
+    }
+    attention_load_queries<shape>(op, shared, &tile, ATTENTION_NONE, &q_ring);
+    pipeline_drain<shape::stages>(shared + shape::k_barriers, &k_ring, op->limit_ns);
+    pipeline_drain<shape::stages>(shared + shape::v_barriers, &v_ring, op->limit_ns);
+    source->close();
+}
+
+/*
+ * Runs the CTA's tiles. All shape::threads threads call, once, with shape::shared_bytes of dynamic
+ * shared memory; the kernel has __launch_bounds__(shape::threads, 1). Returns when all stores have
+ * been written.
+ */
+template <class shape, class Source>
+PTX_FN void attention_compute(const struct attention_operands *op, Source *source, uint8_t *memory)
+{
+    uint32_t shared = (ptx_shared(memory) + 1023) & ~1023u;
+    if (threadIdx.x == 0) {
+        ptx_tensormap_prefetch(&op->q);
+        ptx_tensormap_prefetch(&op->o);
+        pipeline_init<shape::stages>(shared + shape::k_barriers,
+                                     4 * shape::groups); /* consumer warps */
+        pipeline_init<shape::stages>(shared + shape::v_barriers, 4 * shape::groups);
+        pipeline_init<1>(shared + shape::q_barriers, 4 * shape::groups);
+    }
+    __syncthreads();
+
+    /* The shuffle tells the compiler that it is the same in all lanes. */
+    uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+    if (warpgroup == 0) {
+        ptx_registers_dec<shape::producer_registers>();
+        if (threadIdx.x < 32 && ptx_elect())
+            attention_produce<shape>(op, source, shared);
+        else if (threadIdx.x >= 32)
+            source->beside(threadIdx.x / 32);
+        __syncwarp();
+    } else {
+        ptx_registers_inc<shape::consumer_registers>();
+        attention_consume<shape>(op, source, shared, warpgroup - 1);
+    }
+}
+
+#endif

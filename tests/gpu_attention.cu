@@ -1,0 +1,472 @@
+/*
+ * The attention engine computes O = softmax(scale Q K^T) V and the logarithms of the rows' sums for
+ * any sequence, grouped heads, causal or not, writes all of O and nothing else; and it is as fast
+ * as cuDNN.
+ *
+ *     gpu_attention check              odd shapes, against an fp32 reference
+ *     gpu_attention bench [MS REST]    against cuDNN through PyTorch in the same run, where python3
+ * has it: blocks of MS ms in turn, REST ms of idling before each. Default 20 and 10
+ *
+ * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
+ */
+#include "kernels/attention.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        cudaError_t err_ = (call);                                                                 \
+        if (err_ != cudaSuccess) {                                                                 \
+            fprintf(stderr, "gpu_attention: %s: %s (line %d)\n", #call, cudaGetErrorString(err_),  \
+                    __LINE__);                                                                     \
+            exit(3);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+typedef __nv_bfloat16 bf16;
+
+struct shape {
+    int64_t batch, heads, kv_heads, queries, keys, dim;
+};
+
+/* ---- Inputs, reference, comparison
+ * ------------------------------------------------------------------------------ */
+
+static __device__ uint64_t mix(uint64_t x) /* splitmix64 */
+{
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* Normal random numbers (Box-Muller). */
+static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
+         i += (uint64_t)gridDim.x * blockDim.x) {
+        uint64_t r = mix(seed * 0x100000001b3ull + i);
+        float u = ((uint32_t)r + 1.0f) * 2.3283064e-10f, v = (uint32_t)(r >> 32) * 2.3283064e-10f;
+        p[i] = __float2bfloat16(sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v));
+    }
+}
+
+static __device__ float block_reduce(float x, bool maximum)
+{
+    __shared__ float part[256];
+    __syncthreads();
+    part[threadIdx.x] = x;
+    for (int n = 128; n; n /= 2) {
+        __syncthreads();
+        if (threadIdx.x < n)
+            part[threadIdx.x] = maximum ? fmaxf(part[threadIdx.x], part[threadIdx.x + n])
+                                        : part[threadIdx.x] + part[threadIdx.x + n];
+    }
+    __syncthreads();
+    return part[0];
+}
+
+struct difference {
+    double error, norm;       /* sums of squares over O */
+    float lse;                /* worst, relative to what is larger: it or 1 */
+    unsigned long long wrong; /* rows far from the reference, or not numbers */
+};
+
+/*
+ * A row of O by 256 threads, the textbook way: all scores in memory, maximum, weights, sums, in
+ * fp32; and how far the engine's row is from it. Block i takes row (i * stride) of all
+ * [batch][queries][heads].
+ */
+static __global__ void compare(struct shape s, int causal, float scale, const bf16 *q,
+                               const bf16 *k, const bf16 *v, const bf16 *o, const float *lse,
+                               uint64_t stride, struct difference *out)
+{
+    extern __shared__ float scores[];
+    uint64_t row = blockIdx.x * stride;
+    int64_t head = row % s.heads, query = row / s.heads % s.queries,
+            batch = row / s.heads / s.queries;
+    int64_t kv_head = head / (s.heads / s.kv_heads),
+            seen = causal ? query + 1 + s.keys - s.queries : s.keys;
+    if (seen < 0)
+        seen = 0;
+    float most = -INFINITY, sum = 0;
+    for (int64_t j = threadIdx.x; j < seen; j += blockDim.x) {
+        float x = 0;
+        for (int64_t d = 0; d < s.dim; d++)
+            x += __bfloat162float(q[row * s.dim + d]) *
+                 __bfloat162float(k[((batch * s.keys + j) * s.kv_heads + kv_head) * s.dim + d]);
+        scores[j] = x * scale;
+        most = fmaxf(most, scores[j]);
+    }
+    most = block_reduce(most, true);
+    for (int64_t j = threadIdx.x; j < seen; j += blockDim.x) {
+        scores[j] = expf(scores[j] - most);
+        sum += scores[j];
+    }
+    sum = block_reduce(sum, false);
+    float error = 0, norm = 0;
+    if (threadIdx.x < s.dim) {
+        float x = 0, y;
+        for (int64_t j = 0; j < seen; j++)
+            x += scores[j] *
+                 __bfloat162float(
+                     v[((batch * s.keys + j) * s.kv_heads + kv_head) * s.dim + threadIdx.x]);
+        x = seen ? x / sum : 0;
+        y = __bfloat162float(o[row * s.dim + threadIdx.x]);
+        error = (x - y) * (x - y);
+        norm = x * x;
+    }
+    error = block_reduce(error, false);
+    norm = block_reduce(norm, false);
+    if (threadIdx.x)
+        return;
+    float want = seen ? most + logf(sum) : -INFINITY,
+          got = lse[(batch * s.heads + head) * s.queries + query];
+    float far = want == got ? 0 : fabsf(want - got) / fmaxf(1, fabsf(want));
+    atomicAdd(&out->error, (double)error);
+    atomicAdd(&out->norm, (double)norm);
+    if (!(error <= 4e-4f * norm) || !(far <= 1e-5f))
+        atomicAdd(&out->wrong, 1ull);
+    atomicMax((int *)&out->lse,
+              __float_as_int(far)); /* not negative: their order is that of integers */
+}
+
+static __global__ void count_changed(const uint16_t *p, uint64_t count, unsigned long long *changed)
+{
+    for (uint64_t i = threadIdx.x; i < count; i += blockDim.x)
+        if (p[i] != 0xffff)
+            atomicAdd(changed, 1ull);
+}
+
+static uint64_t fresh_seed(void)
+{
+    static uint64_t n;
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec + n++;
+}
+
+static bf16 *device_random(uint64_t count)
+{
+    bf16 *p;
+    CUDA(cudaMalloc(&p, count * 2));
+    fill<<<1024, 256>>>(p, count, fresh_seed());
+    CUDA(cudaGetLastError());
+    return p;
+}
+
+/* Tensors of a shape. O and lse have guards on both sides, and like them are poisoned. */
+enum { GUARD = 65536 };
+struct tensors {
+    bf16 *q, *k, *v, *o;
+    float *lse;
+    uint32_t *counter;
+    uint64_t o_count, lse_count;
+};
+
+static void poison(const struct tensors *t)
+{
+    CUDA(cudaMemset(t->o - GUARD, 0xff, (t->o_count + 2 * GUARD) * 2));
+    CUDA(cudaMemset(t->lse - GUARD, 0xff, (t->lse_count + 2 * GUARD) * 4));
+}
+
+static struct tensors make_tensors(const struct shape *s)
+{
+    struct tensors t;
+    t.lse_count = s->batch * s->heads * s->queries;
+    t.o_count = t.lse_count * s->dim;
+    t.q = device_random(t.o_count);
+    t.k = device_random(s->batch * s->kv_heads * s->keys * s->dim);
+    t.v = device_random(s->batch * s->kv_heads * s->keys * s->dim);
+    CUDA(cudaMalloc(&t.o, (t.o_count + 2 * GUARD) * 2));
+    CUDA(cudaMalloc(&t.lse, (t.lse_count + 2 * GUARD) * 4));
+    CUDA(cudaMalloc(&t.counter, 4));
+    CUDA(cudaMemset(t.counter, 0, 4));
+    t.o += GUARD;
+    t.lse += GUARD;
+    return t;
+}
+
+static void free_tensors(struct tensors *t)
+{
+    CUDA(cudaFree(t->q));
+    CUDA(cudaFree(t->k));
+    CUDA(cudaFree(t->v));
+    CUDA(cudaFree(t->o - GUARD));
+    CUDA(cudaFree(t->lse - GUARD));
+    CUDA(cudaFree(t->counter));
+}
+
+static struct attention_call make_call(const struct shape *s, const struct tensors *t, int causal,
+                                       float scale, int counted)
+{
+    return {t->q,    t->k,     t->v,        t->o,   t->lse, s->batch, s->queries,
+            s->keys, s->heads, s->kv_heads, s->dim, causal, scale,    counted ? t->counter : NULL};
+}
+
+/* Of at most `rows` rows. */
+static struct difference check_rows(const struct shape *s, const struct tensors *t, int causal,
+                                    float scale, uint64_t rows)
+{
+    struct difference *out, host;
+    uint64_t stride = t->lse_count > rows ? (t->lse_count / rows) | 1 : 1;
+    CUDA(cudaMalloc(&out, sizeof *out));
+    CUDA(cudaMemset(out, 0, sizeof *out));
+    CUDA(cudaFuncSetAttribute(compare, cudaFuncAttributeMaxDynamicSharedMemorySize, 200000));
+    compare<<<(t->lse_count + stride - 1) / stride, 256, s->keys * 4>>>(
+        *s, causal, scale, t->q, t->k, t->v, t->o, t->lse, stride, out);
+    CUDA(cudaGetLastError());
+    CUDA(cudaMemcpy(&host, out, sizeof host, cudaMemcpyDeviceToHost));
+    CUDA(cudaFree(out));
+    return host;
+}
+
+static unsigned long long count_stray(const struct tensors *t)
+{
+    unsigned long long *changed, stray;
+    CUDA(cudaMalloc(&changed, 8));
+    CUDA(cudaMemset(changed, 0, 8));
+    count_changed<<<1, 1024>>>((uint16_t *)(t->o - GUARD), GUARD, changed);
+    count_changed<<<1, 1024>>>((uint16_t *)(t->o + t->o_count), GUARD, changed);
+    count_changed<<<1, 1024>>>((uint16_t *)(t->lse - GUARD), 2 * GUARD, changed);
+    count_changed<<<1, 1024>>>((uint16_t *)(t->lse + t->lse_count), 2 * GUARD, changed);
+    CUDA(cudaMemcpy(&stray, changed, 8, cudaMemcpyDeviceToHost));
+    CUDA(cudaFree(changed));
+    return stray;
+}
+
+/* ---- check
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+static int check_one(const struct shape *s, int causal, float scale)
+{
+    struct tensors t = make_tensors(s);
+    int failed = 0;
+    for (int counted = 0; counted < 2; counted++) {
+        struct attention_call call = make_call(s, &t, causal, scale, counted);
+        poison(&t);
+        /* Twice: what the first launch leaves behind must do. */
+        int err = attention_run(&call, 0, 0);
+        if (!err)
+            err = attention_run(&call, counted ? 7 : 0, 0);
+        CUDA(cudaDeviceSynchronize());
+        struct difference d = check_rows(s, &t, causal, scale, 20000);
+        unsigned long long stray = count_stray(&t);
+        double relative = d.norm > 0 ? sqrt(d.error / d.norm) : sqrt(d.error);
+        if (err || d.wrong || stray || !(relative <= 5e-3)) {
+            printf("WRONG %lld,%lld:%lld,%lld,%lld,%lld%s%s: returned %d, relative error %.2e, lse "
+                   "%.1e, "
+                   "%llu rows wrong, "
+                   "%llu stray\n",
+                   (long long)s->batch, (long long)s->heads, (long long)s->kv_heads,
+                   (long long)s->queries, (long long)s->keys, (long long)s->dim,
+                   causal ? " causal" : "", counted ? " counted" : "", err, relative, d.lse,
+                   d.wrong, stray);
+            failed = 1;
+        }
+    }
+    free_tensors(&t);
+    return failed;
+}
+
+static int check(void)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1, 1, 1, 64},         {1, 1, 1, 1, 1, 128},        {1, 2, 2, 128, 128, 128},
+        {2, 3, 1, 65, 129, 64},      {1, 4, 2, 130, 200, 128},    {3, 6, 3, 777, 777, 64},
+        {2, 8, 2, 1000, 1000, 128},  {1, 5, 5, 3000, 513, 128},   {1, 2, 1, 300, 2100, 64},
+        {1, 3, 3, 511, 511, 72},     {2, 2, 2, 190, 383, 40},     {1, 4, 1, 640, 640, 96},
+        {1, 2, 2, 333, 700, 192},    {2, 4, 2, 400, 260, 256},    {1, 3, 1, 129, 1025, 200},
+        {1, 32, 4, 2048, 2048, 128}, {1, 16, 16, 4097, 4097, 64},
+    };
+    int failed = 0, cases = sizeof shapes / sizeof shapes[0];
+    for (int i = 0; i < cases; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            failed |= check_one(&shapes[i], causal, 1 / sqrtf((float)shapes[i].dim));
+            failed |= check_one(&shapes[i], causal, 1.0f); /* one weight of a row is nearly all */
+        }
+    /* What it must refuse. */
+    const struct shape small = {1, 2, 1, 64, 64, 64};
+    struct tensors t = make_tensors(&small);
+    struct attention_call good = make_call(&small, &t, 0, 1, 0), bad;
+    failed |= attention_run(&good, 0, 0) != 0;
+#define REFUSED(change) (bad = good, change, attention_run(&bad, 0, 0) == 0)
+    failed |= REFUSED(bad.dim = 60) || REFUSED(bad.dim = 264) || REFUSED(bad.kv_heads = 3) ||
+              REFUSED(bad.keys = 0) || REFUSED(bad.queries = 0) || REFUSED(bad.lse = NULL) ||
+              REFUSED(bad.q = t.q + 1);
+    free_tensors(&t);
+    printf("check: %d shapes, full and causal, two scales: %s\n", cases,
+           failed ? "WRONG" : "right");
+    return failed;
+}
+
+/* ---- bench
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+/* PyTorch in a process of its own, which answers by pipes. */
+static struct {
+    FILE *to, *from;
+    char version[256];
+} torch_child;
+
+static int torch_open(const char *self)
+{
+    int to[2], from[2];
+    char script[4096];
+    snprintf(script, sizeof script, "%s",
+             getenv("TORCH_ATTENTION") ? getenv("TORCH_ATTENTION") : "");
+    if (!script[0])
+        snprintf(script, sizeof script, "%.*s/../../experiments/baselines/torch_attention.py",
+                 strrchr(self, '/') ? (int)(strrchr(self, '/') - self) : 1,
+                 strrchr(self, '/') ? self : ".");
+    if (access(script, R_OK) || pipe(to) || pipe(from))
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        close(to[1]);
+        close(from[0]);
+        execlp("python3", "python3", script, (char *)NULL);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    torch_child.to = fdopen(to[1], "w");
+    torch_child.from = fdopen(from[0], "r");
+    setvbuf(torch_child.to, NULL, _IOLBF, 0);
+    if (child < 0 || !fgets(torch_child.version, sizeof torch_child.version, torch_child.from))
+        return -1;
+    torch_child.version[strcspn(torch_child.version, "\n")] = 0;
+    return 0;
+}
+
+static double torch_time(const struct shape *s, int causal, int launches)
+{
+    double ms = NAN;
+    char line[256];
+    if (!torch_child.to)
+        return NAN;
+    fprintf(torch_child.to, "%lld %lld %lld %lld %lld %d %d\n", (long long)s->batch,
+            (long long)s->heads, (long long)s->kv_heads, (long long)s->queries, (long long)s->dim,
+            causal, launches);
+    if (fgets(line, sizeof line, torch_child.from))
+        ms = atof(line);
+    return ms > 0 ? ms : NAN;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+enum { ROUNDS = 9 };
+
+static double run_time(const struct attention_call calls[2], int launches)
+{
+    static cudaEvent_t start, stop;
+    float ms;
+    if (!start) {
+        CUDA(cudaEventCreate(&start));
+        CUDA(cudaEventCreate(&stop));
+    }
+    attention_run(&calls[0], 0, 0);
+    CUDA(cudaEventRecord(start));
+    for (int i = 0; i < launches; i++)
+        attention_run(&calls[i % 2], 0, 0);
+    CUDA(cudaEventRecord(stop));
+    CUDA(cudaEventSynchronize(stop));
+    CUDA(cudaEventElapsedTime(&ms, start, stop));
+    return ms / launches;
+}
+
+/* Times cuDNN and the engine in turn. Adds the ratio's logarithm to *product. */
+static int bench_shape(const struct shape *s, int causal, double block_ms, double rest_ms,
+                       double *product, double *least)
+{
+    struct tensors t[2] = {make_tensors(s), make_tensors(s)};
+    float scale = 1 / sqrtf((float)s->dim);
+    struct attention_call calls[2] = {make_call(s, &t[0], causal, scale, 1),
+                                      make_call(s, &t[1], causal, scale, 1)};
+    double ours[ROUNDS], theirs[ROUNDS];
+    double flop =
+        4.0 * s->batch * s->heads * s->queries * (double)s->keys * s->dim * (causal ? 0.5 : 1);
+    int launches = (int)ceil(block_ms / (flop / 600e12 * 1e3)), middle = ROUNDS / 2;
+    poison(&t[0]);
+    int err = attention_run(&calls[0], 0, 0);
+    CUDA(cudaDeviceSynchronize());
+    struct difference d = check_rows(s, &t[0], causal, scale, 3000);
+    double error = sqrt(d.error / d.norm);
+    int wrong = err || d.wrong || !(error <= 5e-3);
+    if (wrong)
+        printf("WRONG returned %d, relative error %.2e, %llu rows wrong\n", err, error, d.wrong);
+    for (int r = -1; r < ROUNDS; r++) /* round -1 warms up */
+        for (int i = 0; i < 2; i++) {
+            usleep((useconds_t)(rest_ms * 1000));
+            double *to = (i + r) % 2 ? ours : theirs;
+            double ms = to == ours ? run_time(calls, launches) : torch_time(s, causal, launches);
+            if (r >= 0)
+                to[r] = ms;
+        }
+    qsort(ours, ROUNDS, sizeof *ours, by_value);
+    qsort(theirs, ROUNDS, sizeof *theirs, by_value);
+    double ratio = theirs[middle] / ours[middle];
+    printf("%lld,%lld:%lld,%lld,%lld %-6s  cuDNN %7.4f ms (%.4f-%.4f) %5.1f TF  mkernel %7.4f ms "
+           "(%.4f-%.4f) "
+           "%5.1f TF  %.3f of "
+           "cuDNN  error %.1e, lse %.1e\n",
+           (long long)s->batch, (long long)s->heads, (long long)s->kv_heads, (long long)s->queries,
+           (long long)s->dim, causal ? "causal" : "full", theirs[middle], theirs[0],
+           theirs[ROUNDS - 1], flop * 1e-9 / theirs[middle], ours[middle], ours[0],
+           ours[ROUNDS - 1], flop * 1e-9 / ours[middle], ratio, error, d.lse);
+    fflush(stdout);
+    *product += log(ratio);
+    *least = fmin(*least, ratio);
+    free_tensors(&t[0]);
+    free_tensors(&t[1]);
+    return wrong;
+}
+
+static int bench(const char *self, double block_ms, double rest_ms)
+{
+    static const struct shape shapes[] = {
+        {4, 16, 16, 6144, 6144, 128}, {1, 32, 32, 8192, 8192, 128}, {1, 16, 16, 16384, 16384, 128},
+        {1, 64, 8, 8192, 8192, 128},  {1, 32, 32, 8192, 8192, 64},
+    };
+    int wrong = 0, count = sizeof shapes / sizeof shapes[0];
+    double product = 0, least = INFINITY;
+    if (torch_open(self))
+        fprintf(stderr, "gpu_attention: no PyTorch here: times without cuDNN's beside them\n");
+    else
+        printf("PyTorch, cuDNN: %s\n", torch_child.version);
+    for (int i = 0; i < count; i++)
+        for (int causal = 0; causal < 2; causal++)
+            wrong |= bench_shape(&shapes[i], causal, block_ms, rest_ms, &product, &least);
+    printf("of cuDNN: geometric mean %.3f, least %.3f\n", exp(product / (2 * count)), least);
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, 0) != cudaSuccess || prop.major != 9) {
+        fprintf(stderr, "gpu_attention: no Hopper GPU here\n");
+        return 77;
+    }
+    if (argc >= 2 && !strcmp(argv[1], "check"))
+        return check();
+    if (argc >= 2 && !strcmp(argv[1], "bench"))
+        return bench(argv[0], argc > 2 ? atof(argv[2]) : 20, argc > 3 ? atof(argv[3]) : 10);
+    fprintf(stderr, "usage: gpu_attention check | bench [MS REST]\n");
+    return 2;
+}
