@@ -189,6 +189,8 @@ static int tune_all(struct tune *t, struct outcome *o)
                 fprintf(stderr, "\r\033[K");
             result = tune_report(t, best, i == 0);
             if (result)
+                t->running = NULL; /* that was no plan's fault */
+            if (result)
                 snprintf(t->error, t->error_size, "the table or %s could not be written: %s",
                          job->options.csv ? job->options.csv : "standard output", strerror(-result));
         }
@@ -221,6 +223,9 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     if (t.listen_fd >= 0)
         close(t.listen_fd);
     tuning_close(&t.table);
+    while (t.row_count)
+        csv_row_free(&t.rows[--t.row_count]);
+    free(t.rows);
     free(t.plans);
     if (result)
         return STATUS_FAILED;

@@ -9,6 +9,7 @@
 #define MK_TUNE_H
 
 #include "core/tuning.h"
+#include "experiments/csv_row.h"
 #include "experiments/run.h"
 
 #define TUNE_PLANS 512u     /* of a shape, at most */
@@ -52,6 +53,8 @@ struct tune {
     struct tune_gpu *gpu;
     uint16_t port; /* of the next communicator; 0: the job's own */
     int listen_fd; /* rank 0: its socket */
+    struct csv_row *rows; /* of --csv, of the shapes so far */
+    uint32_t row_count;
     char *error;
     size_t error_size;
 };
@@ -84,6 +87,6 @@ void tune_gpu_close(struct tune *t) __attribute__((weak));
 int tune_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 
 /* Prints the table of a shape, `best` among the plans of the last comparison; adds to the CSV of --csv. 0 or -errno. */
-int tune_report(const struct tune *t, uint32_t best, int first);
+int tune_report(struct tune *t, uint32_t best, int first);
 
 #endif

@@ -1,12 +1,17 @@
 /* What a search found: a table for people, CSV for programs. */
 #define _GNU_SOURCE /* qsort_r */
+#include "experiments/bench_row.h"
+#include "experiments/commands.h"
 #include "experiments/output_file.h"
+#include "experiments/result_file.h"
 #include "experiments/tune.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define SHOWN 16u /* plans of a table */
 
@@ -41,27 +46,75 @@ static void print_plan(FILE *out, const struct tune *t, uint32_t i, uint32_t bes
     fprintf(out, "%s\n", i == t->standing ? "  <- default" : "");
 }
 
-static int write_csv(const struct tune *t, const uint32_t *order, uint32_t best, int first)
+static void fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32_t best)
 {
     const struct mk_problem *q = &t->shape.problem;
-    FILE *f = first ? output_open(t->job->options.csv) : fopen(t->job->options.csv, "ae");
-    char words[256], made[256];
-    if (!f)
-        return -errno;
-    if (first)
-        fprintf(f, "op,m,n,k,nodes,gpus,device,ms,ms_min,ms_max,of_best,last,default,wrong,asked,made\n");
+    const struct tune_plan *p = &t->plans[i];
+    double right = p->wrong ? NAN : 1; /* what is wrong has no time */
+    char words[256], made[256], fabric[RUN_FABRIC_TEXT];
+    struct bench_when when;
+    bench_when(&when);
+    csv_text(r, "op", plan_op_name(q->op));
+    csv_whole(r, "m", q->m);
+    csv_whole(r, "n", q->n);
+    csv_whole(r, "k", q->k);
+    csv_whole(r, "nodes", q->topo.nodes);
+    csv_whole(r, "gpus", q->topo.gpus);
+    csv_text(r, "device", t->job->device);
+    csv_number(r, "ms", "%.6f", p->ms * right);
+    csv_number(r, "ms_min", "%.6f", p->min * right);
+    csv_number(r, "ms_max", "%.6f", p->max * right);
+    csv_number(r, "of_best", "%.4f", of_best(t, p, best) * right);
+    csv_whole(r, "last", p->last != 0);
+    csv_whole(r, "default", i == t->standing);
+    csv_whole(r, "wrong", p->wrong != 0);
+    csv_text(r, "asked", tuning_words(&p->asked, words, sizeof words));
+    csv_text(r, "made", tuning_words(&p->made, made, sizeof made));
+    csv_text(r, "b_layout", q->b_transposed ? "nk" : "kn");
+    csv_text(r, "deterministic", q->deterministic ? "true" : "false");
+    csv_text(r, "fabric", run_fabric(t->job, fabric));
+    csv_whole(r, "seed", t->job->options.seed);
+    csv_whole(r, "launches", t->job->options.iters);
+    csv_text(r, "date", when.date);
+    csv_text(r, "host", when.host);
+    csv_text(r, "mkernel", MK_VERSION);
+}
+
+/* The rows of this shape behind those of the shapes before it. 0 or -ENOMEM. */
+static int add_rows(struct tune *t, const uint32_t *order, uint32_t best)
+{
+    struct csv_row *rows = realloc(t->rows, (t->row_count + t->count) * sizeof *rows);
+    if (!rows)
+        return -ENOMEM;
+    t->rows = rows;
     for (uint32_t i = 0; i < t->count; i++) {
-        const struct tune_plan *p = &t->plans[order[i]];
-        fprintf(f, "%s,%llu,%llu,%llu,%u,%u,%s,", plan_op_name(q->op), (unsigned long long)q->m, (unsigned long long)q->n,
-                (unsigned long long)q->k, q->topo.nodes, q->topo.gpus, t->job->device);
-        if (p->wrong)
-            fprintf(f, ",,,,");
-        else
-            fprintf(f, "%.6f,%.6f,%.6f,%.4f,", p->ms, p->min, p->max, of_best(t, p, best));
-        fprintf(f, "%d,%d,%d,%s,%s\n", p->last, order[i] == t->standing, p->wrong, tuning_words(&p->asked, words, sizeof words),
-                tuning_words(&p->made, made, sizeof made));
+        if (csv_row_open(&rows[t->row_count]))
+            return -ENOMEM;
+        fill_row(&rows[t->row_count], t, order[i], best);
+        if (csv_row_close(&rows[t->row_count++]))
+            return -ENOMEM;
     }
-    return fclose(f) ? -errno : 0;
+    return 0;
+}
+
+/* A file holds the shapes that are done, whole, whatever becomes of the next; what can only be written on gets each as it is done. */
+static int write_csv(struct tune *t, const uint32_t *order, uint32_t best, int first)
+{
+    const char *path = t->job->options.csv;
+    uint32_t before = t->row_count;
+    struct result_file f;
+    struct stat s;
+    int rc = add_rows(t, order, best);
+    if (rc)
+        return rc;
+    if (output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode)))
+        return csv_write(path, t->rows, t->row_count, 0);
+    if (first)
+        return csv_write(path, t->rows, t->row_count, 0);
+    rc = result_open(&f);
+    for (uint32_t i = before; i < t->row_count && !rc; i++)
+        fprintf(f.out, "%s\n", t->rows[i].row);
+    return rc ? rc : result_close(&f, path);
 }
 
 static int print_table(FILE *out, const struct tune *t, const uint32_t *order, uint32_t best, int first)
@@ -88,7 +141,7 @@ static int print_table(FILE *out, const struct tune *t, const uint32_t *order, u
     return output_table_end(out);
 }
 
-int tune_report(const struct tune *t, uint32_t best, int first)
+int tune_report(struct tune *t, uint32_t best, int first)
 {
     uint32_t order[TUNE_PLANS];
     for (uint32_t i = 0; i < t->count; i++)

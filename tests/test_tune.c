@@ -114,6 +114,31 @@ static void test_wrong(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* One header, and rows of both shapes, in a file and where it can only be written on. */
+static void two_shapes_are_one_table(const char *csv)
+{
+    const char *const paths[] = {csv, "/dev/stdout"};
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "tune gemm_rs --exec host --gpus 2 --shapes 64,64,64:128,64,64 --iters 4 --rounds 1 "
+                 "--space tile=32x32 --quiet --csv %s",
+                 paths[i]);
+        expect(line, 0, "2 shapes tuned");
+        if (i == 0) {
+            FILE *f = fopen(csv, "r");
+            assert_non_null(f);
+            r.out_text[fread(r.out_text, 1, sizeof r.out_text - 1, f)] = 0;
+            fclose(f);
+        }
+        assert_memory_equal(r.out_text, "op,m,n,k,", 9);
+        assert_null(strstr(r.out_text + 1, "\nop,m,n,k,"));
+        const char *one = strstr(r.out_text, "\ngemm_rs,64,64,64,1,2,host,"),
+                   *two = strstr(r.out_text, "\ngemm_rs,128,64,64,1,2,host,");
+        assert_true(one && two && one < two);
+    }
+}
+
 static void test_nodes(void **state)
 {
     char csv[300], line[512];
@@ -130,6 +155,7 @@ static void test_nodes(void **state)
         rows += strstr(line, "gemm_ar,256,64,64,2,2,host,") == line;
     fclose(f);
     assert_true(rows >= 8);
+    two_shapes_are_one_table(csv);
     expect("tune ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 --rounds 1 --deterministic "
            "--b-layout nk", 0, "1 shape tuned");
     assert_non_null(strstr(read_plans(), "ag_gemm 256,64,64 nk deterministic 2x2 host"));
