@@ -92,7 +92,7 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure)
 {
     if (!__atomic_load_n(&b->failed, __ATOMIC_ACQUIRE))
         return 0;
-    uint64_t deadline = peer_now() + SETTLE_NS + FAREWELL_NS / 2;
+    uint64_t deadline = peer_now() + SETTLE_NS + SETTLE_GRACE_NS;
     pthread_mutex_lock(&b->lock);
     while (!b->final && bootstrap_wait(b, deadline) != ETIMEDOUT)
         ;

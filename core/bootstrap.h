@@ -66,7 +66,7 @@ void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure);
  */
 int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure);
 
-/* Where the job has failed: waits, at most 1.5 seconds, for rank 0's last word on it, which is the same on every
+/* Where the job has failed: waits, at most 1.2 seconds, for rank 0's last word on it, which is the same on every
  * rank, and returns 1 with it in *failure. 0 where it has not failed. Any thread. */
 int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure);
 

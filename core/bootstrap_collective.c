@@ -9,7 +9,7 @@
 
 /* How much longer than rank 0, which knows who is missing, the others wait: a tenth of the timeout, at most
  * this. */
-#define GRACE_NS 1000000000ull
+#define GRACE_NS 400000000ull
 
 static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", "a gather", "a barrier",
                                                                "a clock exchange"};

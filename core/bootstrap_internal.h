@@ -10,8 +10,10 @@
 
 #include <pthread.h>
 
-/* How long rank 0 collects what others know of a failure before it says its last word. */
+/* How long rank 0 collects what others know of a failure before it says its last word, and how much longer others wait for that.
+ * A job ends within the timeout plus 2 s, and these come behind a wait that expired, before the farewell. */
 #define SETTLE_NS 1000000000ull
+#define SETTLE_GRACE_NS 200000000ull
 
 /* A PART or RESULT that waits for the caller. */
 struct bootstrap_slot {

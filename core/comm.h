@@ -46,6 +46,10 @@ struct mk_comm {
      * epoch << 32 | mk_event_what of what it does now (low half 0: nothing). NULL where the executor keeps none. */
     uint64_t *progress;
     uint32_t progress_count;
+    /* Grow with whatever this rank gets done by itself (tiles, copies; parts of a trace), not while it waits. Atomic, relaxed; anybody
+     * may look. The first is the executor's, NULL where it keeps none. */
+    const uint64_t *exec_beats;
+    uint64_t beats;
     struct mk_message_log messages;
     struct mk_failure failure; /* this rank's own copy, once the job has failed */
     char error[512];

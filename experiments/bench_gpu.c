@@ -251,9 +251,11 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         result = -EIO;
         snprintf(sentence, size, "%s could not be written", path);
     }
+    if (result)
+        run_last_word(job, STATUS_FAILED, sentence);
     baseline_nccl_close(b.nccl);
     gpu_bench_close(&b.gpu);
-    mk_comm_close(b.gpu.comm);
+    run_close(b.gpu.comm);
     if (result)
         return STATUS_FAILED;
     snprintf(sentence, size, "%u shapes measured, %u wrong", done, wrong);

@@ -1,4 +1,5 @@
 #include "experiments/check.h"
+#include "experiments/spawn.h"
 #include "core/bf16.h"
 
 #include <cblas.h>
@@ -7,6 +8,8 @@
 #include <stdlib.h>
 
 #define PANEL_ROWS 256    /* rows of C that are in float64 at a time */
+#define SLAB_FLOP 2e9     /* of a product that nobody can look into */
+#define SOME (1u << 24)   /* elements between two signs of life */
 #define FLOAT64_FLOP 2e11 /* above, float32: its own error is inside the bound's factor of two */
 
 /* The work space of one check: B whole and a panel of A and C, as double or float. */
@@ -23,6 +26,8 @@ static void widen(void *out, const uint16_t *in, uint64_t count, int wide)
             ((double *)out)[i] = (double)mk_bf16_to_float(in[i]);
         else
             ((float *)out)[i] = mk_bf16_to_float(in[i]);
+        if (i % SOME == 0)
+            spawn_beat();
     }
 }
 
@@ -81,10 +86,17 @@ static void multiply(const struct check_gemm *g, const struct panel *p, uint64_t
 {
     int m = (int)rows, n = (int)g->n, k = (int)g->k, ldb = g->b_transposed ? k : n;
     CBLAS_TRANSPOSE tb = g->b_transposed ? CblasTrans : CblasNoTrans;
-    if (p->wide)
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, m, n, k, 1.0, p->a, k, p->b, ldb, 0.0, p->c, n);
-    else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, m, n, k, 1.0f, p->a, k, p->b, ldb, 0.0f, p->c, n);
+    uint64_t most = (uint64_t)(SLAB_FLOP / (2.0 * (double)rows * (double)g->k)) + 1; /* columns: none takes long */
+    for (uint64_t col = 0; col < g->n; col += most, spawn_beat()) {
+        int cols = (int)(g->n - col < most ? g->n - col : most);
+        uint64_t b = g->b_transposed ? col * g->k : col;
+        if (p->wide)
+            cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0, p->a, k, (const double *)p->b + b, ldb, 0.0,
+                        (double *)p->c + col, n);
+        else
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0f, p->a, k, (const float *)p->b + b, ldb, 0.0f,
+                        (float *)p->c + col, n);
+    }
 }
 
 static void norms(const struct check_gemm *g, const struct panel *p, uint64_t first, uint64_t rows)
@@ -94,6 +106,7 @@ static void norms(const struct check_gemm *g, const struct panel *p, uint64_t fi
         for (uint64_t k = 0; k < g->k; k++)
             sum += at(p->a, i * g->k + k, p->wide) * at(p->a, i * g->k + k, p->wide);
         p->row_norm[i] = sqrt(sum);
+        spawn_beat();
     }
     if (first)
         return;
@@ -102,6 +115,8 @@ static void norms(const struct check_gemm *g, const struct panel *p, uint64_t fi
     for (uint64_t i = 0; i < g->n * g->k; i++) {
         double b = at(p->b, i, p->wide);
         p->col_norm[g->b_transposed ? i / g->k : i % g->n] += b * b;
+        if (i % SOME == 0)
+            spawn_beat();
     }
     for (uint64_t j = 0; j < g->n; j++)
         p->col_norm[j] = sqrt(p->col_norm[j]);
@@ -128,7 +143,7 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct
         widen(p.a, g->a + first * g->k, rows * g->k, p.wide);
         norms(g, &p, first, rows);
         multiply(g, &p, rows);
-        for (uint64_t i = 0; i < rows; i++)
+        for (uint64_t i = 0; i < rows; i++, spawn_beat())
             for (uint64_t j = 0; j < g->n; j++)
                 check_element(g, &p, first + i, i, j, at(p.c, i * g->n + j, p.wide), &mine);
         work += 2.0 * (double)rows * (double)g->n * (double)g->k;

@@ -1,4 +1,5 @@
 #include "experiments/check_attention.h"
+#include "experiments/spawn.h"
 #include "core/bf16.h"
 
 #include <cblas.h>
@@ -111,6 +112,7 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
         for (uint64_t first = 0; first < local && !status; first += PANEL_ROWS) {
             check_panel(c, &p, batch, head, first, local - first < PANEL_ROWS ? local - first : PANEL_ROWS,
                         &mine);
+            spawn_beat();
             done += 4.0 * PANEL_ROWS * (double)all * (double)dim;
             if (pace && done >= pace->flop) { /* the same number of times on every rank */
                 done = 0;

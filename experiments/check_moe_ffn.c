@@ -1,4 +1,5 @@
 #include "experiments/check_moe_ffn.h"
+#include "experiments/spawn.h"
 #include "core/bf16.h"
 
 #include <cblas.h>
@@ -95,8 +96,10 @@ static void add_expert(const struct check_moe_ffn *c, const struct panel *p, uin
             continue;
         if (!loaded)
             load_expert(c, p, expert);
+        spawn_beat();
         loaded = 1;
         add_panel(c, p, rows, crosses);
+        spawn_beat();
         rows = 0;
     }
 }

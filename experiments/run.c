@@ -3,6 +3,7 @@
 #include "experiments/run.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
+#include "experiments/pulse.h"
 #include "core/launcher.h"
 
 #include <errno.h>
@@ -10,7 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
+
+/* Setting up a GPU, or a graph of long kernels: nobody can look into that. */
+#define GPU_ALLOWANCE_NS 60000000000ull
 
 static const char *const modes[] = {"run", "bench", "tune"};
 
@@ -51,18 +56,19 @@ static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int s
 
 /* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3".
  */
-static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t grace_ns, char *text,
-                       size_t size)
+static void add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
 {
     for (uint32_t i = 0; i < world; i++) {
         size_t used = strlen(text);
+        const char *between = !used ? "" : used > 5 && !strcmp(text + used - 5, "; but") ? " " : "; ";
         if (!ends[i].signal)
             continue;
         if (ends[i].overdue)
-            snprintf(text + used, size - used, "%srank %u did not end within %.1f s and was killed",
-                     used ? "; " : "", i, (double)grace_ns / 1e9);
+            snprintf(text + used, size - used, "%srank %u did not end within %.1f s%s and %s", between, i,
+                     (double)ends[i].overdue_ns / 1e9, ends[i].overdue == SPAWN_STOPPED ? " (it was stopped)" : "",
+                     ends[i].overdue == SPAWN_UNKILLABLE ? "could not even be killed" : "was killed");
         else
-            snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", used ? "; " : "", i,
+            snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", between, i,
                      ends[i].signal, strsignal(ends[i].signal));
     }
     uint32_t failed = count_status(ends, world, STATUS_FAILED);
@@ -71,21 +77,37 @@ static void add_killed(const struct spawn_end *ends, uint32_t world, uint64_t gr
         snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed, failed > 1 ? "s" : "");
 }
 
+/* "no rank got anything done for 11.9 s, so all 4 were killed (3 of them were stopped)" */
+static void say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle_ns, char *text, size_t size)
+{
+    uint32_t killed = 0, stopped = 0;
+    for (uint32_t i = 0; i < world; i++) {
+        killed += ends[i].overdue != SPAWN_IN_TIME;
+        stopped += ends[i].overdue == SPAWN_STOPPED;
+    }
+    snprintf(text, size, "no rank got anything done for %.1f s, so %s%u were killed (%u of them stopped); longer steps need a longer --timeout",
+             (double)idle_ns / 1e9, killed == world ? "all " : "", killed, stopped);
+}
+
 /* One status and one sentence for all ranks. */
-static int join_ends(const struct run_job *job, const struct spawn_end *ends, uint64_t grace_ns,
-                     int interrupted)
+static int join_ends(const struct run_job *job, const struct spawn_end *ends, const struct spawn_how *how)
 {
     uint32_t world = job->identity.world, worst = UINT32_MAX;
     char text[SPAWN_SENTENCE + 512] = "";
-    if (interrupted) {
-        snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended", interrupted,
-                 strsignal(interrupted), world);
+    if (how->interrupted) {
+        snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended", how->interrupted,
+                 strsignal(how->interrupted), world);
+        return say(&job->options, STATUS_FAILED, text);
+    }
+    if (how->idle_ns) {
+        say_idle(ends, world, how->idle_ns, text, sizeof text);
         return say(&job->options, STATUS_FAILED, text);
     }
     /* The sentence of the lowest rank with the highest status; all ranks know the job's failure. */
-    int killed = 0;
+    int killed = 0, overdue = 0;
     for (uint32_t i = 0; i < world; i++) {
         killed |= ends[i].signal != 0;
+        overdue |= ends[i].overdue != SPAWN_IN_TIME;
         if (ends[i].reported && !ends[i].signal &&
             (worst == UINT32_MAX || ends[i].status > ends[worst].status))
             worst = i;
@@ -96,9 +118,14 @@ static int join_ends(const struct run_job *job, const struct spawn_end *ends, ui
             status = STATUS_FAILED;
     if (worst != UINT32_MAX && (!killed || ends[worst].status == STATUS_FAILED))
         snprintf(text, sizeof text, "%s", ends[worst].sentence);
+    else if (worst != UINT32_MAX && overdue) /* all had come so far, and then one did not end */
+        snprintf(text, sizeof text, "%s; but", ends[worst].sentence);
+    for (uint32_t i = 0; i < world && !*text; i++) /* it knew why, and then could not close */
+        if (ends[i].reported && ends[i].overdue && ends[i].reported_status == STATUS_FAILED)
+            snprintf(text, sizeof text, "%s", ends[i].sentence);
     if (killed) {
         status = STATUS_FAILED;
-        add_killed(ends, world, grace_ns, text, sizeof text);
+        add_killed(ends, world, text, sizeof text);
     }
     if (!*text)
         snprintf(text, sizeof text, "a rank ended with status %d and no word", status);
@@ -108,10 +135,10 @@ static int join_ends(const struct run_job *job, const struct spawn_end *ends, ui
 static int run_here(struct run_job *job, char **argv)
 {
     uint32_t world = job->identity.world;
-    uint64_t grace_ns = job->options.timeout_ns + 2000000000u;
     struct spawn_end *ends = calloc(world, sizeof *ends);
     char text[256];
-    int interrupted, status;
+    struct spawn_how how = {0};
+    int status;
     char torch[] = "/tmp/mkernel-torch-XXXXXX";
     int torch_fd = -1;
     struct run_live live;
@@ -131,19 +158,24 @@ static int run_here(struct run_job *job, char **argv)
                     "mkernel bench: PyTorch's fused operator did not run here; its column stays empty\n");
         setenv("MKERNEL_BENCH_TORCH", torch, 1);
     }
-    int result = ends ? spawn_ranks(argv, world, grace_ns, ends, &interrupted) : -ENOMEM;
+    int result = ends ? spawn_ranks(argv, world, job->options.timeout_ns, ends, &how) : -ENOMEM;
     run_live_close(&live);
     if (result) {
         snprintf(text, sizeof text, "the ranks could not be started: %s", strerror(-result));
         status = say(&job->options, STATUS_FAILED, text);
     } else {
-        status = join_ends(job, ends, grace_ns, interrupted);
+        status = join_ends(job, ends, &how);
     }
     if (torch_fd >= 0) {
         close(torch_fd);
         unlink(torch);
     }
     free(ends);
+    if (how.interrupted) { /* all is told and tidied up: a shell that runs us in a loop has to see what ended us */
+        fflush(stdout);
+        signal(how.interrupted, SIG_DFL);
+        raise(how.interrupted);
+    }
     return status;
 }
 
@@ -196,6 +228,49 @@ static void warn_of_token(const struct run_identity *me, const char *mode)
                 mode, me->launcher, me->port, me->launcher);
 }
 
+/* Closing hangs, in a driver perhaps: what there was to say is said, so the process may go. */
+static void on_alarm(int number)
+{
+    _exit(STATUS_FAILED);
+}
+
+static const struct spawn_identity *reporter; /* NULL: under a launcher, or no rank */
+
+void run_last_word(const struct run_job *job, int status, const char *sentence)
+{
+    static int said;
+    const struct itimerval bound = {.it_value = {.tv_sec = 1, .tv_usec = 500000}};
+    pulse_hide();
+    if (reporter)
+        spawn_report(reporter, status, sentence);
+    else if (!said && (status == STATUS_FAILED || job->identity.rank == 0)) /* what went well, or wrong, is the same on every rank */
+        say(&job->options, status, sentence);
+    spawn_allow(0);
+    if (status == STATUS_FAILED && !said) {
+        spawn_stage(SPAWN_FAILED);
+        signal(SIGALRM, on_alarm);
+        setitimer(ITIMER_REAL, &bound, NULL);
+    }
+    said = 1;
+}
+
+static int be_rank(struct run_job *job, char *sentence, size_t size)
+{
+    char name[64];
+    snprintf(name, sizeof name, "mkernel %s %s", modes[job->options.mode], plan_op_name(job->options.op));
+    pulse_begin(job->identity.rank || job->options.live ? NULL : name);
+    if (job->problem.exec == MK_EXEC_CUDA)
+        spawn_allow(GPU_ALLOWANCE_NS);
+    signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */
+    int status = run_rank(job, sentence, size);
+    run_last_word(job, status, sentence);
+    pulse_end();
+    fflush(stdout);
+    if (status == STATUS_FAILED)
+        _exit(status); /* a thread may hang in a launch, and libraries that tidy up at exit would wait for it */
+    return status;
+}
+
 static int run_op(int argc, char **argv, enum run_mode mode)
 {
     struct run_options options;
@@ -227,14 +302,8 @@ static int run_op(int argc, char **argv, enum run_mode mode)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     warn_of_token(&me, name);
     share_cores(me.local_world);
-    signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */
-    int status = run_rank(&job, sentence, sizeof sentence);
-    if (is_spawned)
-        spawn_report(&spawned, status, sentence);
-    else if (status == STATUS_FAILED ||
-             me.rank == 0) /* what went well, or wrong, is the same on every rank */
-        say(&options, status, sentence);
-    return status;
+    reporter = is_spawned ? &spawned : NULL;
+    return be_rank(&job, sentence, sizeof sentence);
 }
 
 int command_run(int argc, char **argv)

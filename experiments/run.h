@@ -127,6 +127,11 @@ void run_configure(const struct run_job *job, struct mk_config *config);
 
 /* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that differs is named. */
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
+void run_close(struct mk_comm *comm);
+
+/* How this rank ends, before it closes anything: that may hang, and then the word is said. Where the rank has failed the process ends
+ * 1.5 s later by itself, with status 3. May be called again, with the same. */
+void run_last_word(const struct run_job *job, int status, const char *sentence);
 
 #define RUN_ARGUMENTS (MK_SPACES - 1)
 
@@ -178,8 +183,6 @@ struct run_rank {
     struct run_trace *trace;
     struct live *live;
     char trace_lost[300];
-    uint64_t progress_at; /* ns: when to show progress next */
-    int progress_shown;
 };
 
 uint64_t run_now_ns(void);
@@ -188,7 +191,8 @@ uint64_t run_now_ns(void);
  * from 1. *ms: per launch. Collective. 0 or -errno. */
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
 
-/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end. */
+/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end, or, two beyond,
+ * after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it there. */
 void run_die(const struct run_rank *r, uint64_t launch);
 
 /* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace.

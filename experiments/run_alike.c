@@ -2,6 +2,7 @@
  * options' names: what follows from a difference (the size of a heap, a launch that nobody else makes, inputs of another seed)
  * would be told in other words, or end as wrong results. What is this rank's own business (NICs, result files) is not compared. */
 #include "experiments/run.h"
+#include "experiments/pulse.h"
 #include "core/agree.h"
 #include "core/comm.h"
 
@@ -57,5 +58,14 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
     _Static_assert(sizeof fields / sizeof *fields <= COMM_FIELDS, "comm_open_alike takes them all");
-    return comm_open_alike(out, config, fields, sizeof fields / sizeof *fields);
+    int result = comm_open_alike(out, config, fields, sizeof fields / sizeof *fields);
+    if (!result)
+        pulse_follow(*out);
+    return result;
+}
+
+void run_close(struct mk_comm *comm)
+{
+    pulse_follow(NULL);
+    mk_comm_close(comm);
 }

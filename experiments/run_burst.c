@@ -1,6 +1,7 @@
 /* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune` measure on the host. */
 #include "experiments/run.h"
 #include "experiments/inputs.h"
+#include "experiments/pulse.h"
 #include "core/comm.h"
 #include "tracer/live.h"
 
@@ -41,24 +42,42 @@ static void spoil_output(const struct run_data *d, uint64_t slot)
     ((uint16_t *)run_data_at(d, slot, output))[d->bytes[output] / 2 - 1] ^= 0x4000;
 }
 
-/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
-static void spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
+static int is_mine(const struct run_rank *r, uint64_t launch, const char *variable)
 {
-    const char *text = getenv("MKERNEL_TEST_SPOIL");
+    const char *text = getenv(variable);
     unsigned rank;
     unsigned long long which;
-    if (text && !r->data.cuda && sscanf(text, "%u,%llu", &rank, &which) == 2 &&
-        rank == r->job->identity.rank && which == launch)
-        spoil_output(&r->data, slot);
+    return text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch;
 }
 
 void run_die(const struct run_rank *r, uint64_t launch)
 {
-    const char *text = getenv("MKERNEL_TEST_DIE");
-    unsigned rank;
-    unsigned long long which;
-    if (text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch)
+    if (is_mine(r, launch, "MKERNEL_TEST_DIE"))
         raise(SIGKILL);
+    if (is_mine(r, launch, "MKERNEL_TEST_STOP"))
+        raise(SIGSTOP);
+}
+
+/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
+static void spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
+{
+    if (!r->data.cuda && is_mine(r, launch, "MKERNEL_TEST_SPOIL"))
+        spoil_output(&r->data, slot);
+}
+
+/* What comes now, for those who look on. */
+static void begin_phase(struct run_rank *r, enum live_phase phase, const char *does, uint64_t first, uint64_t count)
+{
+    const struct run_options *o = &r->job->options;
+    char last[32] = "";
+    live_phase(r->live, phase, first - 1);
+    spawn_beat();
+    if (o->mode == RUN_TUNE) /* says what it tries */
+        return;
+    if (count > 1)
+        snprintf(last, sizeof last, " to %llu", (unsigned long long)(first + count - 1));
+    pulse_says("launch %llu%s of %llu %s%s", (unsigned long long)first, last, (unsigned long long)(o->warmup + o->iters), does,
+               r->result.check.wrong ? ", WRONG results before" : "");
 }
 
 static int meet(void *bootstrap)
@@ -88,7 +107,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
 {
     const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
     int result = 0;
-    live_phase(r->live, LIVE_FILLS, first - 1);
+    begin_phase(r, LIVE_FILLS, "makes inputs", first, count);
     for (uint64_t i = 0; i < count && !result; i++)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
@@ -97,7 +116,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
      */
     live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);
-    live_phase(r->live, LIVE_LAUNCHES, first - 1);
+    begin_phase(r, LIVE_LAUNCHES, "runs", first, count);
     uint64_t start = run_now_ns();
     for (uint64_t i = 0; i < count && !result; i++) {
         run_die(r, first + i);
@@ -107,7 +126,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
     *ms = (double)(run_now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
         return result ? result : waited;
-    live_phase(r->live, LIVE_CHECKS, first - 1);
+    begin_phase(r, LIVE_CHECKS, "is checked", first, r->job->options.check ? count : 1);
     for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
         struct check_result one = {0};
         spoil(r, i, first + i);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#define SOME_ELEMENTS (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */
+
 #ifdef MK_HAVE_CUDA
 #include <cuda_runtime_api.h>
 static void *device_alloc(uint64_t bytes)
@@ -135,8 +137,8 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
     }
 }
 
-void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                    uint64_t first, uint64_t count, uint16_t *out)
+static void fill_some(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch, uint64_t first, uint64_t count,
+                      uint16_t *out)
 {
     uint64_t all = d->bytes[argument] / 2;
     if (d->job->problem.op == MK_OP_RING_ATTENTION) {
@@ -150,6 +152,25 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
         inputs_fill(out, key(d, 3000 + rank, launch), first, count);
     } else {
         inputs_fill(out, key(d, 1 + rank, launch), first, count);
+    }
+}
+
+void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
+        fill_some(d, argument, rank, launch, first + done, some, out + done);
+        spawn_beat();
+    }
+}
+
+static void poison(uint16_t *out, uint64_t count)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
+        inputs_poison(out + done, some);
+        spawn_beat();
     }
 }
 
@@ -185,7 +206,7 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
         if (!d->bytes[i])
             continue;
         if (d->outputs >> i & 1)
-            inputs_poison(to, d->bytes[i] / 2);
+            poison(to, d->bytes[i] / 2);
         else
             make_input(d, i, launch, to);
         if (d->cuda && device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
@@ -213,6 +234,7 @@ uint64_t run_data_bits(const struct run_data *d, uint64_t slot)
     uint64_t bits = 0;
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         const uint16_t *from = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        spawn_beat();
         for (uint64_t j = 0; d->outputs >> i & 1 && j < d->bytes[i] / 2; j++)
             bits = (bits ^ from[j]) * 0x100000001b3ull; /* FNV-1a, two bytes at a time */
     }

@@ -4,6 +4,7 @@
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 #include "experiments/inputs.h"
+#include "experiments/pulse.h"
 #include "experiments/tune.h"
 #include "core/comm.h"
 #include "tracer/live.h"
@@ -12,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
 
@@ -67,25 +66,6 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
 }
 
-static void show_progress(struct run_rank *r, uint64_t done, uint64_t all)
-{
-    uint64_t now = run_now_ns();
-    if (r->job->identity.rank || now < r->progress_at || !isatty(STDERR_FILENO))
-        return;
-    r->progress_at = now + 200000000;
-    r->progress_shown = 1;
-    fprintf(stderr, "\r\033[K%s: launch %llu of %llu%s", plan_op_name(r->job->problem.op),
-            (unsigned long long)done, (unsigned long long)all, r->result.check.wrong ? ", WRONG" : "");
-    fflush(stderr);
-}
-
-static void clear_progress(struct run_rank *r)
-{
-    if (r->progress_shown)
-        fprintf(stderr, "\r\033[K");
-    r->progress_shown = 0;
-}
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -97,7 +77,6 @@ static int run_launches(struct run_rank *r)
     const struct run_options *o = &r->job->options;
     uint64_t all = o->warmup + o->iters, done = 0;
     double blas[3];
-    r->progress_at = run_now_ns() + 500000000;
     if (o->trace) {
         int result = run_trace_begin(&r->trace, r->comm);
         if (result)
@@ -114,7 +93,6 @@ static int run_launches(struct run_rank *r)
         if (done >= o->warmup)
             r->bursts[r->burst_count++] = ms;
         done += count;
-        show_progress(r, done, all);
     }
     qsort(r->bursts, r->burst_count, sizeof *r->bursts, by_size);
     r->result.launches = o->iters;
@@ -126,7 +104,10 @@ static int run_launches(struct run_rank *r)
             int result = bootstrap_barrier(r->comm->bootstrap);
             if (result)
                 return result;
+            pulse_says("OpenBLAS alone, %d of 3", i + 1);
+            pulse_trust(1);
             blas[i] = run_data_blas(&r->data, 0);
+            pulse_trust(0);
         }
         qsort(blas, 3, sizeof *blas, by_size);
         r->result.blas_ms = blas[1];
@@ -169,7 +150,7 @@ static int report(struct run_rank *r, char *sentence, size_t size)
         snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
     }
     if (job->identity.rank == 0) {
-        clear_progress(r);
+        pulse_hide();
         path = "the table";
         result = run_print(&summary);
         const char *file;
@@ -247,18 +228,24 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     }
     result = run_launches(&r);
     live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
-    clear_progress(&r);
     if (result) {
         say_failure(&r, result, sentence, size);
         goto out;
     }
-    if (job->options.trace)
+    if (job->options.trace) {
+        pulse_says("gathers and stores the trace");
         run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
+    }
     status = report(&r, sentence, size);
+    if (!comm_failed(r.comm)) {
+        run_die(&r, job->options.warmup + job->options.iters + 2);
+        bootstrap_barrier(r.comm->bootstrap); /* as mk_comm_close would, but a rank that is missing here is told of */
+    }
 out:
     live_end(r.live);
-    mk_comm_close(r.comm);
-    if (r.data.job)
+    run_last_word(job, status, sentence);
+    run_close(r.comm);
+    if (r.data.job && !result) /* else a launch that hangs may still use it */
         run_data_close(&r.data);
     free(r.bursts);
     free(r.trace);

@@ -2,6 +2,7 @@
 #include "experiments/tune.h"
 #include "experiments/commands.h"
 #include "experiments/output_file.h"
+#include "experiments/pulse.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,9 +63,8 @@ static int begin_shape(struct tune *t, const uint64_t shape[3])
 static void show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
     const struct mk_problem *q = &t->shape.problem;
-    if (t->job->identity.rank == 0 && isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K%s %llu,%llu,%llu: %s %llu, %u plans", plan_op_name(q->op), (unsigned long long)q->m,
-                (unsigned long long)q->n, (unsigned long long)q->k, what, (unsigned long long)round, count);
+    pulse_says("%llu,%llu,%llu, %s %llu, %u plans", (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, what,
+               (unsigned long long)round, count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -185,8 +185,7 @@ static int tune_all(struct tune *t, struct outcome *o)
         if (!result)
             result = compare(t, &best);
         if (!result && job->identity.rank == 0) {
-            if (isatty(STDERR_FILENO))
-                fprintf(stderr, "\r\033[K");
+            pulse_hide();
             result = tune_report(t, best, i == 0);
             if (result)
                 t->running = NULL; /* that was no plan's fault */

@@ -182,7 +182,7 @@ static int measure_together(struct tune *t, const uint32_t *which, uint32_t coun
         result = join(t, comm, which, count, results);
     if (!result)
         result = arrange_meeting(t, comm);
-    mk_comm_close(comm);
+    run_close(comm);
     free(results);
     return result;
 }

@@ -12,6 +12,10 @@
 /* What OpenBLAS asks for on x86-64 and arm64, and some for what lies beside it. */
 #define BLAS_BUFFER_BYTES ((size_t)130 << 20)
 
+/* Done at a time, at most a second where 8 ranks share 2 cores and a sanitizer looks on. */
+#define SLAB_FLOP 1000000000ull
+#define SLAB_ELEMENTS (1u << 24)
+
 struct compute {
     const struct mk_plan *plan;
     uint64_t b_elements[2];
@@ -103,13 +107,28 @@ uint64_t compute_scratch_floats(const struct compute *m)
     return m->plan->problem.tuning.tile_m * m->plan->problem.k;
 }
 
-void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1])
+static void beat(uint64_t *beats)
+{
+    if (beats)
+        __atomic_fetch_add(beats, 1, __ATOMIC_RELAXED);
+}
+
+static void widen_whole(float *to, const uint16_t *from, uint64_t count, uint64_t *beats)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < SLAB_ELEMENTS ? count - done : SLAB_ELEMENTS;
+        widen(to + done, from + done, some);
+        beat(beats);
+    }
+}
+
+void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uint64_t *beats)
 {
     const struct sim_op *op = sim_op_of(m->plan->problem.op);
     if (m->b[0])
-        widen(m->b[0], arguments[1], m->b_elements[0]);
+        widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
     if (m->b[1])
-        widen(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1]);
+        widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1], beats);
 }
 
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first, uint32_t count,
@@ -122,12 +141,19 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
         widen(a + (uint64_t)row * o.k, from + (uint64_t)row * o.a_pitch, o.k);
 }
 
-static void multiply(const struct compute *m, const struct sim_operands *o, uint64_t b, const float *a, float *c)
+/* A product of some rows at a time: none takes so long that the CTA seems to hang. */
+static void multiply(const struct compute *m, const struct sim_rank *rank, const struct sim_operands *o, uint64_t b, const float *a,
+                     float *c)
 {
     const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / 2;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans, (blasint)o->rows,
-                (blasint)o->cols, (blasint)o->k, 1.0f, a, (blasint)o->k, from, (blasint)o->b_pitch, 0.0f, c,
-                (blasint)o->cols);
+    uint64_t most = SLAB_FLOP / (2ull * o->cols * o->k + 1) + 1;
+    for (uint64_t row = 0; row < o->rows; row += most) {
+        uint64_t rows = o->rows - row < most ? o->rows - row : most;
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans, (blasint)rows,
+                    (blasint)o->cols, (blasint)o->k, 1.0f, a + row * o->k, (blasint)o->k, from, (blasint)o->b_pitch, 0.0f,
+                    c + row * o->cols, (blasint)o->cols);
+        beat(rank->beats);
+    }
 }
 
 void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile, const float *a)
@@ -135,11 +161,11 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
     const struct sim_rank *rank = cta->rank;
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    multiply(m, &o, o.b, a, m->c);
+    multiply(m, rank, &o, o.b, a, m->c);
     if (o.gate) { /* a gated tile has half the columns: there is room for both products */
         uint64_t count = (uint64_t)o.rows * o.cols;
         float *up = m->c + count;
-        multiply(m, &o, o.b + o.gate, a, up);
+        multiply(m, rank, &o, o.b + o.gate, a, up);
         for (uint64_t i = 0; i < count; i++)
             m->c[i] *= up[i] / (1.0f + expf(-m->c[i]));
     }

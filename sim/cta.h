@@ -51,6 +51,7 @@ struct sim_rank {
     struct sim_cta *ctas; /* grid order */
     uint32_t cta_count;
     uint64_t *progress; /* a word per CTA, see struct mk_comm; NULL: not kept */
+    uint64_t *beats;    /* grows while a tile's math goes on; NULL: not kept */
     uint64_t (*now)(void *context);
     int (*failed)(void *context);
     void (*fail)(void *context, const struct mk_failure *failure);

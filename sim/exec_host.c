@@ -17,6 +17,12 @@
 #define MAX_PLANS 64
 #define QUEUE 256 /* launches that may be asked for before one is done */
 
+/* Waits look around this often, allow a CTA this much beyond the timeout, which is the bound of its own waits, and this much once the
+ * job has failed: its waits end at once then, and what it computes shows that it goes on. */
+#define LOOK_NS 50000000ull
+#define BEYOND_NS 300000000ull
+#define LINGER_NS 300000000ull
+
 struct launch {
     struct mk_plan *plan;
     uint64_t epoch;
@@ -42,6 +48,9 @@ struct host_executor {
     struct launch queue[QUEUE];
     uint64_t head, tail; /* launches asked for, launches done */
     int stop;            /* atomic; the communicator closes */
+    int ended;           /* the thread has */
+    uint64_t beats;      /* atomic; grows while CTAs go on */
+    uint32_t running;    /* atomic; the CTA that runs; UINT32_MAX: none */
 };
 
 static uint64_t wall_clock(void *context)
@@ -93,7 +102,7 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
     for (int i = 0; i < MK_SPACES - 1; i++)
         r->spaces[MK_SPACE_ARG0 + i] = launch->arguments[i];
     h->compute = h->plans[launch->plan->id - 1].compute;
-    compute_load_b(h->compute, launch->arguments);
+    compute_load_b(h->compute, launch->arguments, &h->beats);
     r->cta_count = mk_total_ctas(&launch->plan->problem.tuning.split);
     for (uint32_t i = 0; i < r->cta_count; i++)
         sim_cta_begin(&r->ctas[i], r, i);
@@ -107,14 +116,17 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
             if (!sim_cta_runnable(c, now, failed))
                 continue;
             moved = 1;
+            __atomic_store_n(&h->running, i, __ATOMIC_RELAXED);
             if (!coroutine_resume(c->coroutine))
                 left--;
+            __atomic_fetch_add(&h->beats, 1, __ATOMIC_RELAXED);
         }
+        __atomic_store_n(&h->running, UINT32_MAX, __ATOMIC_RELAXED);
         idle = moved ? 0 : idle + 1;
         if (idle)
             back_off(idle);
     }
-    for (uint32_t i = 0; i < r->cta_count; i++)
+    for (uint32_t i = 0; i < r->cta_count && !__atomic_load_n(&h->stop, __ATOMIC_RELAXED); i++)
         h->comm->tracks[i] = r->ctas[i].track;
 }
 
@@ -135,6 +147,8 @@ static void *executor_main(void *argument)
         h->tail++;
         pthread_cond_broadcast(&h->done);
     }
+    h->ended = 1;
+    pthread_cond_broadcast(&h->done);
     pthread_mutex_unlock(&h->lock);
     return NULL;
 }
@@ -172,7 +186,13 @@ static int host_open(struct mk_comm *comm)
     h->comm = comm;
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->asked, NULL);
-    pthread_cond_init(&h->done, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    h->running = UINT32_MAX;
+    comm->exec_beats = &h->beats;
     int result = host_heap_open(comm);
     if (result)
         return result;
@@ -185,6 +205,7 @@ static int host_open(struct mk_comm *comm)
                                 .failed = job_failed,
                                 .fail = fail_job,
                                 .math = do_math,
+                                .beats = &h->beats,
                                 .context = h};
     h->rank.spaces[MK_SPACE_HEAP] = comm->heap.base;
     for (uint32_t i = 0; i < MK_MAX_LOCAL; i++)
@@ -198,12 +219,61 @@ static int host_open(struct mk_comm *comm)
     return result;
 }
 
-static void wait_idle(struct host_executor *h)
+/* A CTA waits for nobody, and does not come back either: the job fails for that. */
+static void fail_silent(struct host_executor *h, uint64_t silent_ns)
+{
+    uint32_t cta = __atomic_load_n(&h->running, __ATOMIC_RELAXED);
+    const struct launch *launch = &h->queue[h->tail % QUEUE];
+    const struct mk_plan *plan = launch->plan;
+    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
+                           .op = plan->problem.op,
+                           .rank = h->comm->topo.rank,
+                           .cta = cta,
+                           .role = cta < h->cta_count ? (uint32_t)h->rank.ctas[cta].cta.role : 0,
+                           .flag = UINT32_MAX,
+                           .chunk = UINT32_MAX,
+                           .producer = h->comm->topo.rank,
+                           .epoch = launch->epoch,
+                           .waited_ns = silent_ns};
+    snprintf(f.what, sizeof f.what, "%s", cta < h->cta_count ? "its own computation to go on" : "the executor to go on");
+    comm_fail(h->comm, &f);
+}
+
+/* With the lock held: waits until at most `left` launches are left or, with left UINT64_MAX, the thread has ended. 0, or -ETIMEDOUT
+ * where a CTA hangs, and will not see that the job has failed. */
+static int wait_until(struct host_executor *h, uint64_t left)
+{
+    uint64_t start = wall_clock(NULL), moved_at = start, failed_at = 0, seen = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
+    int told = 0;
+    while (left == UINT64_MAX ? !h->ended : h->head - h->tail > left) {
+        uint64_t until = wall_clock(NULL) + LOOK_NS, tail = h->tail;
+        struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+        pthread_cond_timedwait(&h->done, &h->lock, &t);
+        uint64_t now = wall_clock(NULL), beats = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
+        if (beats != seen || tail != h->tail)
+            moved_at = now;
+        seen = beats;
+        if (!failed_at && comm_failed(h->comm))
+            failed_at = now;
+        if (failed_at && now - failed_at > LINGER_NS && now - moved_at > LINGER_NS)
+            return -ETIMEDOUT;
+        if (!failed_at && now - moved_at > h->comm->config.timeout_ns + BEYOND_NS) {
+            if (told || h->stop) /* closing; or a communicator without a bootstrap, where nobody is told */
+                return -ETIMEDOUT;
+            told = 1;
+            if (h->head != h->tail)
+                fail_silent(h, now - moved_at);
+        }
+    }
+    return 0;
+}
+
+static int wait_idle(struct host_executor *h)
 {
     pthread_mutex_lock(&h->lock);
-    while (h->head != h->tail)
-        pthread_cond_wait(&h->done, &h->lock);
+    int result = wait_until(h, 0);
     pthread_mutex_unlock(&h->lock);
+    return result;
 }
 
 /* Makes CTAs and tracks up to `count`. Nothing runs meanwhile. */
@@ -247,8 +317,9 @@ static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
                  MAX_PLANS);
         return -ENOSPC;
     }
-    wait_idle(h);
-    int result = count > h->cta_count ? grow(h, count) : 0;
+    int result = wait_idle(h);
+    if (!result && count > h->cta_count)
+        result = grow(h, count);
     if (!result)
         result = compute_create(&h->plans[plan->id - 1].compute, plan);
     if (result == -ENOMEM)
@@ -267,18 +338,30 @@ static int host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->id - 1].epoch};
     memcpy(launch.arguments, arguments, sizeof launch.arguments);
     pthread_mutex_lock(&h->lock);
-    while (h->head - h->tail == QUEUE)
-        pthread_cond_wait(&h->done, &h->lock);
-    h->queue[h->head++ % QUEUE] = launch;
+    int result = wait_until(h, QUEUE - 1);
+    if (!result)
+        h->queue[h->head++ % QUEUE] = launch;
     pthread_cond_signal(&h->asked);
     pthread_mutex_unlock(&h->lock);
-    return 0;
+    return result;
 }
 
 static int host_wait(struct mk_comm *comm)
 {
-    wait_idle(comm->exec_state);
-    return comm_failed(comm) ? -EIO : 0;
+    int result = wait_idle(comm->exec_state);
+    return comm_failed(comm) ? -EIO : result;
+}
+
+/* The thread hangs in a CTA. Whatever that may still touch stays, for as long as the process: rings, heap, plans and all. */
+static void abandon(struct mk_comm *comm)
+{
+    struct host_executor *h = comm->exec_state;
+    pthread_detach(h->thread);
+    comm->exec_beats = NULL;
+    comm->exec_state = NULL;
+    comm->tracks = NULL;
+    comm->progress = NULL;
+    comm->ring_count = comm->track_count = comm->progress_count = comm->plan_count = 0;
 }
 
 static void host_close(struct mk_comm *comm)
@@ -290,7 +373,12 @@ static void host_close(struct mk_comm *comm)
         pthread_mutex_lock(&h->lock);
         __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what runs: nobody waited for it */
         pthread_cond_signal(&h->asked);
+        int hangs = wait_until(h, UINT64_MAX);
         pthread_mutex_unlock(&h->lock);
+        if (hangs) {
+            abandon(comm);
+            return;
+        }
         pthread_join(h->thread, NULL);
     }
     for (uint32_t i = 0; i < h->cta_count; i++) {
@@ -309,6 +397,7 @@ static void host_close(struct mk_comm *comm)
     comm->tracks = NULL;
     comm->progress = NULL;
     comm->track_count = comm->progress_count = 0;
+    comm->exec_beats = NULL;
     host_heap_close(comm);
     pthread_mutex_destroy(&h->lock);
     pthread_cond_destroy(&h->asked);

@@ -84,7 +84,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
         if (outputs >> i & 1)
             memset(r->arguments[i], 0xff, bytes[i]); /* NaN */
     if (r->compute)
-        compute_load_b(r->compute, r->arguments);
+        compute_load_b(r->compute, r->arguments, r->rank.beats);
     r->rank.epoch = r->launch;
     for (uint32_t i = 0; i < w->ctas; i++)
         sim_cta_begin(&r->rank.ctas[i], &r->rank, i);

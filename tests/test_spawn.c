@@ -1,4 +1,5 @@
 /* A rank ends when its parent is killed, by the pipe alone: also where the kernel does not tell it. */
+#define _GNU_SOURCE
 #include "experiments/spawn.h"
 
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,11 +17,11 @@
 
 /* A rank as spawn_ranks starts one, but for PR_SET_PDEATHSIG: works until something ends it. `life` is its,
  * and closes with it. */
-static void be_rank(int report_fd, int life)
+static void be_rank(int report_fd, int words_fd, int life)
 {
     struct spawn_identity me;
     char text[160];
-    snprintf(text, sizeof text, "0,1,1,-1,%d,token", report_fd);
+    snprintf(text, sizeof text, "0,1,1,-1,%d,%d,token", report_fd, words_fd);
     setenv("MKERNEL_SPAWNED", text, 1);
     if (!spawn_identity(&me) || me.report_fd != report_fd || getenv("MKERNEL_SPAWNED"))
         _exit(1);
@@ -44,13 +46,13 @@ static void test_parent_killed(void **state)
     assert_int_equal(pipe(life), 0);
     pid_t parent = fork();
     if (!parent) {
-        int reports[2];
+        int reports[2], words = memfd_create("words", 0);
         close(life[0]);
-        if (pipe(reports))
+        if (pipe(reports) || ftruncate(words, 1 << 20))
             _exit(1);
         if (!fork()) {
             close(reports[0]);
-            be_rank(reports[1], life[1]);
+            be_rank(reports[1], words, life[1]);
         }
         close(reports[1]);
         close(life[1]);

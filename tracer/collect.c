@@ -100,6 +100,7 @@ static int gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char *
         uint64_t from = at < bytes ? at : bytes, left = bytes - from;
         void *some = NULL;
         rc = bootstrap_gather(comm->bootstrap, blob ? blob + from : NULL, left < piece ? left : piece, &some, got);
+        __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
         if (!rc && root && !wrong)
             wrong = append(*all, lengths, ranks, at, some, got, piece);
         free(some);
@@ -170,6 +171,7 @@ static int store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *fla
     for (int rc = 0; !over && !rc;) {
         over = (uint64_t)is_over(s, bound < TICK_NS ? bound : TICK_NS);
         rc = bootstrap_allgather(comm->bootstrap, &over, flags, sizeof over);
+        __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
     }
     if (!alone)
         pthread_join(thread, NULL);

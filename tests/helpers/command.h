@@ -49,6 +49,7 @@ static void command_start_with(struct command_run *r, const char *path, char **a
     r->pid = fork();
     if (r->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
+        signal(SIGINT, SIG_DFL); /* a test in the background of a shell ignores it */
         dup2(out[1], 1);
         dup2(err[1], 2);
         for (int fd = 3; fd < 64; fd++)
