@@ -7,13 +7,13 @@
 #include "experiments/nearest.h"
 #include "experiments/options.h"
 #include "experiments/output_file.h"
+#include "experiments/pulse.h"
 #include "experiments/sim_predict.h"
 #include "sim/world.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Headings of the help. */
 #define EXPLORING "exploring"
@@ -215,15 +215,17 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     struct coroutine_pool *pool = NULL;
     struct sim_world_result result;
     uint64_t done = 0, steps = 0, hash = 0, failures = 0;
-    int status = STATUS_DONE, tty = isatty(STDERR_FILENO);
+    int status = STATUS_DONE;
     coroutine_pool_create(&pool, 0); /* without one each run makes its own */
     for (; done < a->runs && failures < FAILURES_SHOWN; done++) {
         struct sim_world_config c = configure(a, op, a->seed + done);
         c.pool = pool;
+        pulse_says("order %llu of %llu", (unsigned long long)done + 1, (unsigned long long)a->runs);
         int rc = sim_world_run(&c, &result);
         if (a->random)
             rc = sim_world_promised(&c, rc, &result);
         if (rc == -EINVAL || rc == -ENOMEM) {
+            pulse_hide();
             coroutine_pool_destroy(pool);
             if (rc == -EINVAL)
                 return usage(result.sentence);
@@ -235,16 +237,13 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
         if (rc) {
             failures++;
             status = rc == -EBADMSG && status != STATUS_FAILED ? STATUS_WRONG : STATUS_FAILED;
+            pulse_hide();
             printf("seed %llu: %s\n", (unsigned long long)c.seed, result.sentence);
             print_replay(argc, argv, c.seed);
             fflush(stdout);
         }
-        if (tty && done % 64 == 63)
-            fprintf(stderr, "\r%llu of %llu orders", (unsigned long long)done + 1,
-                    (unsigned long long)a->runs);
     }
-    if (tty && done >= 64)
-        fprintf(stderr, "\r\033[K");
+    pulse_hide();
     coroutine_pool_destroy(pool);
     char what[96] = "random cases";
     if (!a->random)
@@ -392,11 +391,15 @@ int command_sim(int argc, char **argv)
         if (output_check("--trace", a.trace, OUTPUT_REPLACED, error, sizeof error) ||
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
             return usage(error);
-        return predict(&a, (enum mk_op)op, argc, argv);
+    } else {
+        if (!a.tile[0])
+            a.tile[0] = 16, a.tile[1] = 64;
+        if (check_memory(&a, (enum mk_op)op, error, sizeof error))
+            return usage(error);
     }
-    if (!a.tile[0])
-        a.tile[0] = 16, a.tile[1] = 64;
-    if (check_memory(&a, (enum mk_op)op, error, sizeof error))
-        return usage(error);
-    return explore(&a, (enum mk_op)op, argc, argv);
+    snprintf(error, sizeof error, "mkernel sim %s", plan_op_name((enum mk_op)op));
+    pulse_begin(error);
+    int status = a.explore ? explore(&a, (enum mk_op)op, argc, argv) : predict(&a, (enum mk_op)op, argc, argv);
+    pulse_end();
+    return status;
 }

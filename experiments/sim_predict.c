@@ -2,6 +2,7 @@
 #include "experiments/commands.h"
 #include "experiments/json_write.h"
 #include "experiments/output_file.h"
+#include "experiments/pulse.h"
 #include "experiments/result_file.h"
 #include "experiments/memory_need.h"
 #include "experiments/run.h"
@@ -27,6 +28,8 @@ struct storing {
 static int store(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result)
 {
     struct storing *s = context;
+    pulse_counts(NULL, 0);
+    pulse_says("stores the trace");
     const struct trace_run run = {.source = "simulated",
                                   .executor = "sim",
                                   .command = s->command,
@@ -153,7 +156,14 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     config->trace_events = trace ? TRACE_EVENTS : 0;
     config->finished = trace ? store : NULL;
     error[0] = '\0';
+    double flop;
+    uint64_t nvlink, network;
+    plan_work(&plan, &flop, &nvlink, &network);
+    pulse_says("%u launch%s on %u ranks", config->launches, config->launches > 1 ? "es" : "", mk_world(&machine.topo));
+    pulse_counts(&machine.flop, (uint64_t)(flop * config->launches * mk_world(&machine.topo)));
     int rc = sim_world_run(config, &result);
+    pulse_counts(NULL, 0);
+    pulse_hide();
     if (!rc) {
         FILE *out = output_table(quiet, json, NULL);
         if (out)

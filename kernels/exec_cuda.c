@@ -38,6 +38,7 @@ struct cuda_executor {
     cudaStream_t last;          /* the stream of the last launch */
     cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
+    int hangs; /* a kernel did not end when it had to */
 };
 
 static int refuse(struct mk_comm *comm, int result, const char *what)
@@ -267,6 +268,7 @@ static int cuda_wait(struct mk_comm *comm)
         if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
             snprintf(comm->error, sizeof comm->error,
                      "the kernel did not end within 2 s after the job had failed");
+            x->hangs = 1;
             return -ETIMEDOUT;
         }
         if (now - asked > 1000000) /* short waits spin, long ones leave the core to others */
@@ -286,6 +288,12 @@ static void cuda_close(struct mk_comm *comm)
     struct cuda_executor *x = comm->exec_state;
     if (!x)
         return;
+    if (x->hangs) { /* freeing waits for the kernel: what it may still touch is the driver's to free, when the process ends */
+        comm->exec_state = NULL;
+        comm->progress = NULL;
+        comm->ring_count = comm->track_count = comm->progress_count = comm->plan_count = 0;
+        return;
+    }
     if (x->words && comm_failed(comm))
         end_waits(x);
     if (x->on_network)

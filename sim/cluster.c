@@ -125,7 +125,7 @@ static double cross(struct sim_link *from, struct sim_link *to, double now, doub
 
 static uint64_t tile_done(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
 {
-    const struct sim_machine *m = context;
+    struct sim_machine *m = context;
     const struct sim_op *op = sim_op_of(plan->problem.op);
     double flop, ctas = plan->problem.tuning.split.ctas[MK_COMPUTE];
     uint64_t nvlink, network;
@@ -137,6 +137,7 @@ static uint64_t tile_done(void *context, uint64_t now, const struct mk_plan *pla
         plan_work(plan, &flop, &nvlink, &network);
         flop /= plan->tiles;
     }
+    __atomic_fetch_add(&m->flop, (uint64_t)flop, __ATOMIC_RELAXED);
     return now + (uint64_t)ceil(flop * ctas / m->cluster.flop);
 }
 

@@ -38,6 +38,7 @@ struct sim_machine {
     struct sim_link *links;        /* [ranks], over NVLink */
     struct sim_link *nics;         /* [ranks], over the network */
     struct sim_costs costs;        /* for struct sim_world_config */
+    uint64_t flop;                 /* atomic; of all tiles so far: another thread may look how far it is */
 };
 
 /* 0 or -ENOMEM. `machine` must stay where it is until sim_machine_close. */
