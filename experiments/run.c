@@ -258,7 +258,7 @@ static int be_rank(struct run_job *job, char *sentence, size_t size)
 {
     char name[64];
     snprintf(name, sizeof name, "mkernel %s %s", modes[job->options.mode], plan_op_name(job->options.op));
-    pulse_begin(job->identity.rank || job->options.live ? NULL : name);
+    pulse_begin(job->identity.rank || job->options.live || job->options.quiet ? NULL : name);
     if (job->problem.exec == MK_EXEC_CUDA)
         spawn_allow(GPU_ALLOWANCE_NS);
     signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */

@@ -398,7 +398,7 @@ int command_sim(int argc, char **argv)
             return usage(error);
     }
     snprintf(error, sizeof error, "mkernel sim %s", plan_op_name((enum mk_op)op));
-    pulse_begin(error);
+    pulse_begin(a.quiet ? NULL : error);
     int status = a.explore ? explore(&a, (enum mk_op)op, argc, argv) : predict(&a, (enum mk_op)op, argc, argv);
     pulse_end();
     return status;
