@@ -284,6 +284,8 @@ static void test_mutants(void **state)
     MUTANT(CHUNK_NOT_SENT, -EIO);
     MUTANT(TABLES_TOLD_BEFORE_MADE, OPS_ANY);
     MUTANT(ROW_TOLD_TWICE, -EBADMSG);
+    mutation = NOTHING;
+    ops_hunt(srd_config, "NOTHING, over SRD", 0);
     mutation = NO_DRAIN;
     ops_hunt(srd_config, "NO_DRAIN", OPS_ANY);
     mutation = ONE_IDS_BUFFER;

@@ -273,6 +273,8 @@ static void test_mutants(void **state)
     MUTANT(LAST_CHUNK_NOT_SENT, -EIO);
     MUTANT(FLAG_WITHOUT_DATA, -EBADMSG);
     MUTANT(WRONG_SHARD, -EBADMSG);
+    mutation = NOTHING;
+    ops_hunt(srd_config, "NOTHING, over SRD", 0);
     mutation = NO_DRAIN;
     ops_hunt(srd_config, "NO_DRAIN", -EBADMSG);
 }
