@@ -44,7 +44,7 @@ struct parsed {
     {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS, .group = MACHINE}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
      1, MK_MAX_LOCAL, .group = MACHINE},                                                                                               \
-    {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found",    \
+    {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found and the op has a kernel",    \
      .words = execs, .word_count = 2, .group = MACHINE},                                                                               \
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD. Default verbs",               \
      .words = fabrics, .word_count = 2, .group = MACHINE},                                                                             \

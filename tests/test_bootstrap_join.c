@@ -57,9 +57,11 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     const struct visitor *v = argument;
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval patience = {20, 0}; /* who is let in is not turned away, and would wait with the job */
     int fds[64];
     for (int i = 0; i < v->connections; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
         if (connect(fds[i], (struct sockaddr *)&a, sizeof a) ||
             send(fds[i], v->bytes, v->size, MSG_NOSIGNAL) != (ssize_t)v->size)
             return -1;
