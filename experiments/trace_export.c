@@ -217,12 +217,13 @@ static int move(struct trace_json *j, int64_t event, int64_t tid)
 }
 
 /* Whether two of a track's events are under way at once: a CTA that waits while its copies are on their way. */
-static int overlap(sqlite3_stmt *q)
+static int overlap(sqlite3_stmt *q, int64_t track)
 {
+    sqlite3_bind_int64(q, 1, track);
     int64_t end = INT64_MIN;
     int found = 0;
     while (!found && sqlite3_step(q) == SQLITE_ROW) {
-        int64_t start = sqlite3_column_int64(q, E_START), ns = sqlite3_column_int64(q, E_NS);
+        int64_t start = sqlite3_column_int64(q, 0), ns = sqlite3_column_int64(q, 1);
         found = ns > 0 && start < end;
         end = start + ns > end ? start + ns : end;
     }
@@ -259,6 +260,7 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
                                        "track t LEFT JOIN role o ON o.id = t.role"
                                        " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
                                        0, 0);
+    sqlite3_stmt *times = trace_query(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", 0, 0);
     sqlite3_stmt *q = NULL;
     struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
     sqlite3_prepare_v2(
@@ -284,7 +286,7 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
         sqlite3_bind_int64(q, 3, trace_json_to(what));
         sqlite3_bind_int64(q, 4, from);
         sqlite3_bind_int64(q, 5, trace_json_launch(what));
-        int several = overlap(q);
+        int several = overlap(times, track);
         lanes[0].count = lanes[1].count = 0;
         while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out))
             write_event(j, q, rank,
@@ -292,6 +294,7 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
         sqlite3_reset(q);
     }
     sqlite3_finalize(q);
+    sqlite3_finalize(times);
     sqlite3_finalize(tracks);
     free(lanes);
 }

@@ -178,11 +178,13 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
                     " JOIN track t ON t.id = e.track JOIN track s ON s.id = p.track"
                     " WHERE ?1 < 0 OR (e.launch = ?1 AND p.launch = ?1)",
                     trace_json_launch(what), 0);
-    /* A track's events have ids in order of their starts. Of those near it the one that ended last, or else one that had not. */
+    /* A track's events have ids in order of their starts. Mostly the one before it ended as it began; else, of those near it the one
+     * that ended last, or one that had not. (`+` keeps SQLite from reading the whole track by its index.) */
     sqlite3_stmt *before = trace_query(
         db,
-        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - 64 AND e.id - 1"
-        " WHERE e.id = ?1 AND b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
+        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN EXISTS (SELECT 1 FROM event a"
+        " WHERE a.id = e.id - 1 AND +a.track = e.track AND a.ns > 0 AND a.kind <> 3 AND a.start + a.ns = e.start) THEN 1 ELSE 64 END"
+        " AND e.id - 1 WHERE e.id = ?1 AND +b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
         " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC LIMIT 1",
         0, 0);
     while (before && sqlite3_step(q) == SQLITE_ROW && !ferror(j->out)) {
