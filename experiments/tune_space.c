@@ -1,4 +1,5 @@
 #include "experiments/tune.h"
+#include "core/gemm_tiles.h"
 #include "experiments/nearest.h"
 
 #include <errno.h>
@@ -96,13 +97,13 @@ static void offer_roles(struct tune_option *o, const struct mk_problem *q, const
 static void offer_values(struct tune_option *o, uint32_t option, const struct mk_problem *q, const struct mk_tuning *made)
 {
     int cuda = q->exec == MK_EXEC_CUDA, gathers = q->op == MK_OP_AG_GEMM;
+    struct mk_gemm_tile tile;
     switch (option) {
     case TILE:
-        for (uint32_t i = 0; i < 4; i++)
-            if (cuda) /* those that the kernels are built for */
-                offer(o, "tile=%ux%u", i < 2 ? 256 : 128, i == 0 ? 256 : i == 3 ? 64 : 128);
-            else
-                offer(o, "tile=%ux%u", 32u << i, 32u << i);
+        for (uint32_t i = 0; cuda && mk_gemm_tile(i, &tile); i++)
+            offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
+        for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
+            offer(o, "tile=%ux%u", edge, edge);
         break;
     case ROLES:
         offer_roles(o, q, made);

@@ -337,6 +337,12 @@ static void what_cannot_be_is_refused(void **state)
     q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
     q.tuning.cluster = 1;
     refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
+    for (int i = 0; i < 2; i++) { /* the sentence names the tiles of core/gemm_tiles.h, all of them */
+        q = ok, q.op = i ? MK_OP_GEMM_RS : MK_OP_AG_GEMM, q.exec = MK_EXEC_CUDA, q.sms = 132;
+        q.tuning.tile_m = q.tuning.tile_n = 64;
+        refuses(q, "no GPU kernel is built for tiles of 64x64 on 1 CTAs; tiles that there are: 256x256 on 2, "
+                   "256x128 on 2, 128x128 on 1, 128x64 on 1");
+    }
     q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
     q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}}; /* a warp beside the engine has no command ring */
     refuses(q, "16 inter_reduce CTAs ride beside 16 compute CTAs");

@@ -1,5 +1,6 @@
 /* The neighbours that `mkernel tune` tries differ from a plan in one option, fit the shape, are there once, and on a GPU are
  * plans that the kernels are built for: other role splits, tiles, chunks, slices, pieces, paces and widths. */
+#include "core/gemm_tiles.h"
 #include "experiments/tune.h"
 
 #include <errno.h>
@@ -54,8 +55,11 @@ static void judge(const struct tune *t, uint32_t center, uint32_t from)
         tuning_words(&t->plans[i].asked, text, sizeof text);
         if (changed(&t->plans[i].asked, &t->plans[center].asked) != 1)
             fail_msg("%s differs in more or less than one option", text);
-        if (!(m->tile_m == 256 && (m->tile_n == 256 || m->tile_n == 128)) &&
-            !(m->tile_m == 128 && (m->tile_n == 128 || m->tile_n == 64)))
+        struct mk_gemm_tile tile;
+        uint32_t built = 0;
+        while (mk_gemm_tile(built, &tile) && (tile.tile_m != m->tile_m || tile.tile_n != m->tile_n || tile.cluster != m->cluster))
+            built++;
+        if (!mk_gemm_tile(built, &tile))
             fail_msg("%s: tiles of %u x %u are not built", text, m->tile_m, m->tile_n);
         if (mk_total_blocks(&m->split) > 132 || mk_total_blocks(&m->split) < 132 - 4)
             fail_msg("%s: %u thread blocks on 132 SMs", text, mk_total_blocks(&m->split));

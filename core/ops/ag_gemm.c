@@ -49,12 +49,7 @@ static void choose(struct mk_problem *q)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
-    if (!t->cluster)
-        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128 && !network_bound(q)) ? 2 : 1;
-    if (!t->tile_m)
-        t->tile_m = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
-    if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 && !communication_bound(q) && shard_rows > 512 ? 256 : 128;
+    plan_choose_gemm_tile(q, shard_rows > 128 && !network_bound(q), communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
@@ -97,7 +92,8 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(error, size,
                            "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",
                            t->slices, q->topo.nodes, q->topo.gpus);
-    return plan_check_tuning(q, error, size);
+    int result = plan_check_tuning(q, error, size);
+    return result ? result : plan_check_gemm_tile(q, error, size);
 }
 
 static int build(struct mk_plan *p, char *error, size_t size)

@@ -1,5 +1,9 @@
 /* What all GEMM operators share: their problem, its defaults and its checks. */
 #include "core/ops/gemm.h"
+#include "core/gemm_tiles.h"
+
+#include <stdio.h>
+#include <string.h>
 
 const struct op_shape op_shape_gemm = {
     .option = "shape",
@@ -48,4 +52,47 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size)
 double plan_multiply_ns(const struct mk_problem *q)
 {
     return 2.0 * (double)q->m * (double)q->n * (double)q->k / 750e3;
+}
+
+void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow)
+{
+    const struct mk_gemm_tile on_host = {64, 64, 1};
+    struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile, chosen;
+    int cuda = q->exec == MK_EXEC_CUDA, found = 0;
+    for (uint32_t i = 0; cuda && !t->cluster && t->tile_m && mk_gemm_tile(i, &tile); i++)
+        if (tile.tile_m == t->tile_m)
+            t->cluster = tile.cluster;
+    if (!t->cluster)
+        t->cluster = cuda && !t->tile_m && pair ? 2 : 1;
+    mk_gemm_tile(0, &chosen);
+    for (uint32_t i = 0; !found && mk_gemm_tile(i, &tile); i++)
+        if (tile.cluster == t->cluster && (!narrow || tile.tile_n <= tile.tile_m / tile.cluster)) {
+            chosen = tile;
+            found = 1;
+        }
+    if (!cuda)
+        chosen = on_host;
+    t->tile_m = t->tile_m ? t->tile_m : chosen.tile_m;
+    t->tile_n = t->tile_n ? t->tile_n : chosen.tile_n;
+}
+
+int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    struct mk_gemm_tile tile;
+    char built[256] = "";
+    for (uint32_t i = 0; q->exec == MK_EXEC_CUDA && mk_gemm_tile(i, &tile); i++) {
+        size_t used = strlen(built);
+        if (tile.tile_m == t->tile_m && tile.tile_n == t->tile_n && tile.cluster == t->cluster)
+            return 0;
+        snprintf(built + used, sizeof built - used, "%s%ux%u on %u", used ? ", " : "", tile.tile_m,
+                 tile.tile_n, tile.cluster);
+    }
+    if (q->exec != MK_EXEC_CUDA)
+        return 0;
+    return plan_refuse(
+        error, size,
+        "no GPU kernel is built for tiles of %ux%u on %u CTAs; tiles that there are: %s", t->tile_m,
+        t->tile_n, t->cluster, built);
 }

@@ -19,6 +19,14 @@ void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *n
  * 0, or -EINVAL. */
 int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
 
+/* What is left open of tile_m, tile_n and cluster, on a GPU from the tiles that its kernels are
+ * built for (core/gemm_tiles.h). pair: two CTAs share a tile where nothing says otherwise; narrow:
+ * a CTA's part has no more columns than rows. */
+void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow);
+
+/* Whether a GPU's kernels are built for the tile. 0, or -EINVAL with those that they are built for. */
+int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size);
+
 /* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a
  * ns. Defaults on a GPU weigh them against what moves; that they are about right is enough
  * (docs/FIGURES.md). */

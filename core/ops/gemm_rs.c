@@ -28,12 +28,7 @@ static void choose(struct mk_problem *q, int gathers)
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
-    if (!t->cluster)
-        t->cluster = cuda && (t->tile_m ? t->tile_m == 256 : shard_rows > 128) ? 2 : 1;
-    if (!t->tile_m)
-        t->tile_m = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
-    if (!t->tile_n)
-        t->tile_n = !cuda ? 64 : t->cluster == 2 ? 256 : 128;
+    plan_choose_gemm_tile(q, shard_rows > 128, 0);
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
@@ -100,6 +95,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     result = check_riders(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
+    if (!result)
+        result = plan_check_gemm_tile(q, error, size);
     if (result)
         return result;
 
