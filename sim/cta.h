@@ -6,7 +6,9 @@
 #define SIM_CTA_H
 
 #include "core/command.h"
-#include "core/cta.h"
+#include "core/cta_combine.h"
+#include "core/cta_reduce.h"
+#include "core/cta_route.h"
 #include "core/failure.h"
 #include "sim/coroutine.h"
 

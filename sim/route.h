@@ -1,8 +1,8 @@
-/* The tables of MoE routing on the host: what mk_cta_route makes (core/cta.h). */
+/* The tables of MoE routing on the host: what mk_cta_route makes (core/cta_route.h). */
 #ifndef SIM_ROUTE_H
 #define SIM_ROUTE_H
 
-#include "core/cta.h"
+#include "core/cta_route.h"
 
 /* `heap` is this rank's, `summary` where the summary's space begins. */
 void route_make(const struct mk_route *r, uint8_t *heap, uint8_t *summary);

@@ -3,6 +3,7 @@
 #ifndef MK_ROLES_GEMM_RS_PLAN_H
 #define MK_ROLES_GEMM_RS_PLAN_H
 
+#include "core/cta_reduce.h"
 #include "core/plan.h"
 
 #define GEMM_RS_OUTBOX 2u

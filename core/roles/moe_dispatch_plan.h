@@ -3,7 +3,7 @@
 #ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_PLAN_H
 
-#include "core/cta.h"
+#include "core/cta_route.h"
 
 struct moe_dispatch_plan {
     struct mk_topo topo;

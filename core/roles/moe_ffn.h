@@ -39,6 +39,7 @@
 #ifndef MK_ROLES_MOE_FFN_H
 #define MK_ROLES_MOE_FFN_H
 
+#include "core/cta_combine.h"
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_ffn_plan.h"
 
