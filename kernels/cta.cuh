@@ -10,7 +10,7 @@
 #define MK_KERNELS_CTA_CUH
 
 #include "kernels/launch.h"
-#include "kernels/ptx.cuh"
+#include "kernels/lanes_copy.cuh"
 
 struct mk_cta {
     MK_CTA_FIELDS;
@@ -184,62 +184,6 @@ PTX_FN void cta_copy_open(struct mk_cta *cta, uint32_t local, uint32_t id)
     cta->copying_to = local;
 }
 
-/* Where a lane is in `rows` runs of `bytes`, `pitch` apart. */
-struct cta_cursor {
-    uint64_t at;   /* of the run, in its space */
-    uint32_t in;   /* of this lane's 16 bytes in the run */
-    uint32_t left; /* runs, this one included */
-};
-
-PTX_FN void cta_cursor_step(const struct mk_cta *cta, struct cta_cursor *c, uint32_t bytes, uint64_t pitch)
-{
-    c->in += cta->lanes * 16;
-    if (c->in - cta_lane(cta) * 16 >= bytes) {
-        c->in = cta_lane(cta) * 16;
-        c->at += pitch;
-        c->left--;
-    }
-}
-
-/* A copy by lanes: loads run eight steps of 16 bytes each ahead of the stores, which keep the pace: what NVLink does not take
- * yet would stand in the SM's way to memory before the loads of the GEMM. */
-PTX_FN void cta_copy_lanes(const struct mk_cta *cta, const char *source, char *destination, uint32_t bytes,
-                          uint32_t rows, uint64_t pitch)
-{
-    const uint32_t ahead = 8;
-    struct cta_cursor from = {0, cta_lane(cta) * 16, rows}, to = from;
-    uint4 v[ahead];
-    uint32_t due = cta->pace ? (uint32_t)ptx_globaltimer() : 0;
-#pragma unroll
-    for (uint32_t i = 0; i < ahead; i++) {
-        if (from.left && from.in < bytes)
-            v[i] = ptx_load_16_l2(source + from.at + from.in);
-        if (from.left)
-            cta_cursor_step(cta, &from, bytes, pitch);
-    }
-    while (to.left) {
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++) {
-            if (!to.left)
-                break;
-            if (cta->pace) {
-                uint32_t now;
-                while ((int32_t)((now = (uint32_t)ptx_globaltimer()) - due) < 0)
-                    ;
-                due = (now - due > 16 * cta->pace ? now : due) + cta->pace; /* who is very late does not make up for it */
-            }
-            if (to.in < bytes)
-                *(uint4 *)(destination + to.at + to.in) = v[i];
-            cta_cursor_step(cta, &to, bytes, pitch);
-            if (from.left) {
-                if (from.in < bytes)
-                    v[i] = ptx_load_16_l2(source + from.at + from.in);
-                cta_cursor_step(cta, &from, bytes, pitch);
-            }
-        }
-    }
-}
-
 /* Rows are moved in pieces that fill a stage at most. */
 PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t row_pieces, uint64_t pitch, uint64_t *at)
 {
@@ -282,7 +226,8 @@ PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk
     char *destination = cta->launch->peers[local] + chunk->destination;
     cta_copy_open(cta, local, chunk->id);
     if (cta->lanes > 1)
-        cta_copy_lanes(cta, source, destination, (uint32_t)chunk->bytes, rows, pitch);
+        lanes_copy_rows<8, 16>(cta_lane(cta), cta->lanes, source, pitch, destination, pitch, rows,
+                               (uint32_t)(chunk->bytes / 16), cta->pace);
     else
         cta_copy_thread(cta, source, destination, chunk, rows, pitch);
 }

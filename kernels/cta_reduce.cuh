@@ -1,87 +1,11 @@
-/* mk_cta_reduce (core/cta.h) on a Hopper GPU, by the lanes of a warp or of a thread block; and copies of rows. */
+/* mk_cta_reduce (core/cta_reduce.h) on a Hopper GPU, by the lanes of a warp or of a thread block. */
 #ifndef MK_KERNELS_CTA_REDUCE_CUH
 #define MK_KERNELS_CTA_REDUCE_CUH
 
+#include "core/cta_reduce.h"
 #include "kernels/cta.cuh"
 
-/* A lane's walk over the 16-byte pieces of some rows, every `lanes`-th of them. */
-struct cta_walk {
-    uint32_t left, piece, pieces; /* steps to go; in the row; of a row */
-    uint32_t step_piece;          /* a step goes so far in a row, */
-    uint64_t step, wrap;          /* so many bytes, and so many more where it leaves the row */
-    char *at;
-};
-
-PTX_FN struct cta_walk cta_walk_begin(const struct mk_cta *cta, char *base, uint64_t pitch, uint32_t rows,
-                                      uint32_t pieces)
-{
-    uint32_t lane = cta_lane(cta), row = lane / pieces, all = rows * pieces;
-    struct cta_walk w;
-    w.left = all > lane ? (all - lane + cta->lanes - 1) / cta->lanes : 0;
-    w.pieces = pieces;
-    w.piece = lane - row * pieces;
-    w.step_piece = cta->lanes % pieces;
-    w.step = cta->lanes / pieces * pitch + w.step_piece * 16;
-    w.wrap = pitch - (uint64_t)pieces * 16;
-    w.at = base + row * pitch + w.piece * 16;
-    return w;
-}
-
-PTX_FN void cta_walk_step(struct cta_walk *w)
-{
-    w->left--;
-    w->at += w->step;
-    w->piece += w->step_piece;
-    if (w->piece >= w->pieces) {
-        w->piece -= w->pieces;
-        w->at += w->wrap;
-    }
-}
-
-/* Lanes copy `rows` rows of `pieces` x 16 bytes; pitches in bytes. Loads run twelve steps of 16 bytes a lane ahead of the
- * stores; a step takes `pace` ns at least: what NVLink does not take yet would stand in the SM's way to memory before the loads
- * of the GEMM. 0: as fast as it goes. */
-PTX_FN void cta_copy_rows(const struct mk_cta *cta, const char *source, uint64_t source_pitch,
-                          char *destination, uint64_t destination_pitch, uint32_t rows, uint32_t pieces,
-                          uint32_t pace)
-{
-    const uint32_t ahead = 12;
-    if (source_pitch == pieces * 16 && destination_pitch == source_pitch) { /* one row: nothing to wrap */
-        pieces *= rows;
-        rows = rows > 0;
-    }
-    if (!pieces || !rows)
-        return;
-    struct cta_walk from = cta_walk_begin(cta, (char *)source, source_pitch, rows, pieces);
-    struct cta_walk to = cta_walk_begin(cta, destination, destination_pitch, rows, pieces);
-    uint32_t due = pace ? (uint32_t)ptx_globaltimer() : 0;
-    uint4 v[ahead];
-#pragma unroll
-    for (uint32_t i = 0; i < ahead; i++)
-        if (from.left) {
-            v[i] = ptx_load_16_l2(from.at);
-            cta_walk_step(&from);
-        }
-    while (to.left) {
-#pragma unroll
-        for (uint32_t i = 0; i < ahead; i++) {
-            if (!to.left)
-                break;
-            if (pace) {
-                uint32_t now;
-                while ((int32_t)((now = (uint32_t)ptx_globaltimer()) - due) < 0)
-                    ;
-                due = (now - due > 4 * pace ? now : due) + pace; /* who is late does not make up for it */
-            }
-            *(uint4 *)to.at = v[i];
-            cta_walk_step(&to);
-            if (from.left) {
-                v[i] = ptx_load_16_l2(from.at);
-                cta_walk_step(&from);
-            }
-        }
-    }
-}
+enum { LANES_AHEAD = 12, LANES_BEHIND = 4 };
 
 /* Adds what one or two 16-byte loads have brought, eight numbers, to `sum`. */
 template <int number> PTX_FN void cta_add_8(float (&sum)[8], const uint4 *v)
@@ -149,9 +73,10 @@ MK_ROLE_CALL void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *s)
 {
     uint64_t start = cta_time(cta), size = s->from == MK_FP32 ? 4 : 2;
     if (s->sources == 1 && s->from == s->to)
-        cta_copy_rows(cta, cta->launch->heap + s->source, s->columns * size,
-                      (char *)cta->launch->arguments[s->space] + s->destination, s->row_pitch,
-                      (uint32_t)s->elements / s->columns, (uint32_t)(s->columns * size / 16), 0);
+        lanes_copy_rows<LANES_AHEAD, LANES_BEHIND>(
+            cta_lane(cta), cta->lanes, cta->launch->heap + s->source, s->columns * size,
+            (char *)cta->launch->arguments[s->space] + s->destination, s->row_pitch,
+            (uint32_t)s->elements / s->columns, (uint32_t)(s->columns * size / 16), 0);
     else if (cta->number == MK_FP32)
         cta_reduce_lanes<MK_FP32, 2>(cta, s);
     else if (cta->lanes == 32) /* beside the engine */

@@ -117,11 +117,11 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
                           limit_ns);
             if (half == sender)
                 cta_copy_open(&cta, tile.c_local, tile.id * p->pieces);
-            cta_copy_rows(&cta, from + half * part_rows * pitch, pitch,
-                          to + row * tile.cols * p->element_bytes, tile.cols * p->element_bytes,
-                          rows, tile.cols * p->element_bytes / 16,
-                          tile.c_local == mk_local_of(&p->topo, p->topo.rank) ? 0
-                                                                              : p->pace * senders);
+            lanes_copy_rows<LANES_AHEAD, LANES_BEHIND>(
+                cta_lane(&cta), 32, from + half * part_rows * pitch, pitch,
+                to + row * tile.cols * p->element_bytes, tile.cols * p->element_bytes, rows,
+                tile.cols * p->element_bytes / 16,
+                tile.c_local == mk_local_of(&p->topo, p->topo.rank) ? 0 : p->pace * senders);
             __syncwarp();
             if (cta_leads(&cta))
                 ptx_mbar_arrive(ptx_shared(&reduce_shared.taken[place][half]));
