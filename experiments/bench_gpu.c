@@ -3,6 +3,7 @@
 #include "experiments/bench_gpu.h"
 #include "experiments/bench_gpu_row.h"
 #include "experiments/commands.h"
+#include "experiments/op.h"
 #include "core/comm.h"
 
 #include <errno.h>
@@ -29,15 +30,16 @@ struct subject {
 static int multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
 {
     return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c, (int64_t)s->m, (int64_t)s->n,
-                                (int64_t)s->k, b->job->options.b_transposed, 0, 0, b->stream);
+                                (int64_t)s->k, b->job->problem.b_transposed, 0, 0, b->stream);
 }
 
 static int collect(struct bench *b, struct gpu_shape *s, uint32_t set)
 {
     const struct gpu_bench *g = &b->gpu;
-    if (g->job->problem.op == MK_OP_GEMM_RS)
+    enum run_collective collective = run_op_of(g->job->problem.op)->collective;
+    if (collective == RUN_REDUCE_SCATTER)
         return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, g->stream);
-    if (g->job->problem.op == MK_OP_GEMM_AR)
+    if (collective == RUN_ALL_REDUCE)
         return baseline_nccl_allreduce(b->nccl, s->whole, s->c[set], s->m * s->n, g->stream);
     return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
 }

@@ -3,6 +3,7 @@
 #include "experiments/bench_row.h"
 #include "experiments/output_file.h"
 #include "experiments/result_file.h"
+#include "experiments/op.h"
 
 #include <errno.h>
 #include <math.h>
@@ -83,7 +84,7 @@ static double column_network(const struct bench_gpu_row *r)
 static double column_ideal(const struct bench_gpu_row *r)
 {
     double comm = fmin(time_of(r, BENCH_COMM), time_of(r, BENCH_MOVE));
-    if (r->op == MK_OP_GEMM_AR)
+    if (run_op_of(r->op)->collective == RUN_ALL_REDUCE)
         comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / column_link(r) / 1e6;
     if (r->network_ms > 0)
         comm = r->network_ms;
@@ -175,24 +176,26 @@ static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t cou
         if (*rows[r].tuned)
             fprintf(out, "%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n",
                     column_m(&rows[r]), column_n(&rows[r]), column_k(&rows[r]), rows[r].tuned);
-    int gathers = rows->op == MK_OP_AG_GEMM;
+    static const struct {
+        const char *name, *torch;
+    } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
+                 [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
+                 [RUN_ALL_REDUCE] = {"all-reduce", "has none"}};
+    enum run_collective collective = run_op_of(rows->op)->collective;
+    int gathers = collective == RUN_ALL_GATHER;
     fprintf(out,
             "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this "
             "kernel with %c = 8; "
             "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of their "
             "ports; ideal: the larger of GEMM "
             "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
-            gathers                     ? "all-gather"
-            : rows->op == MK_OP_GEMM_RS ? "reduce-scatter"
-                                        : "all-reduce",
+            words[collective].name,
             gathers ? 'N' : 'K',
             rows->network_ms > 0        ? "that"
-            : rows->op == MK_OP_GEMM_AR ? "2 (W-1)/W of C's bytes at the link's rate"
+            : collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
                                         : "the faster of NCCL and own",
             gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
-            gathers                     ? "fused_all_gather_matmul"
-            : rows->op == MK_OP_GEMM_RS ? "fused_matmul_reduce_scatter"
-                                        : "has none");
+            words[collective].torch);
     return output_table_end(out);
 }
 

@@ -1,6 +1,7 @@
 #include "experiments/bench_row.h"
 #include "experiments/commands.h"
 #include "experiments/json_write.h"
+#include "experiments/op.h"
 
 #include <string.h>
 #include <time.h>
@@ -27,12 +28,12 @@ static const char *driver(const struct run_job *job, char text[16])
 
 static const char *routing(const struct run_job *job)
 {
-    return RUN_MOE >> job->options.op & 1 ? run_routings[job->options.routing] : NULL;
+    return run_op_is_routed(job->options.op) ? run_routings[job->options.routing] : NULL;
 }
 
 static const char *layout(const struct mk_problem *q)
 {
-    return q->op == MK_OP_RING_ATTENTION ? NULL : q->b_transposed ? "nk" : "kn";
+    return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
 }
 
 void bench_row_context(struct csv_row *r, const struct run_job *job, const struct mk_problem *q,

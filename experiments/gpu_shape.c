@@ -1,6 +1,7 @@
 #include "experiments/gpu_shape.h"
 #include "experiments/gpu_tensors.h"
 #include "experiments/inputs.h"
+#include "experiments/op.h"
 #include "core/comm.h"
 
 #include <errno.h>
@@ -53,10 +54,15 @@ static int device_alloc(struct gpu_bench *b, void *out, uint64_t bytes)
 
 int gpu_gathers(const struct gpu_bench *b)
 {
-    return b->job->problem.op == MK_OP_AG_GEMM;
+    return run_op_of(b->job->problem.op)->collective == RUN_ALL_GATHER;
 }
 
-/* ag_gemm's A is one matrix of all ranks; else each has its own, as each has a B. */
+static int scatters(const struct gpu_bench *b)
+{
+    return run_op_of(b->job->problem.op)->collective == RUN_REDUCE_SCATTER;
+}
+
+/* An A that is gathered is one matrix of all ranks; else each has its own, as each has a B. */
 static uint64_t key_a(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
 {
     return inputs_key(b->job->options.seed, gpu_gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
@@ -73,7 +79,7 @@ int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_
     int gathers = gpu_gathers(b);
     *s = (struct gpu_shape){.m = m, .n = n, .k = k, .rows = m / b->job->identity.world};
     s->a_rows = gathers ? s->rows : m;
-    s->c_rows = b->job->problem.op == MK_OP_GEMM_RS ? s->rows : m;
+    s->c_rows = scatters(b) ? s->rows : m;
     uint64_t a_count = s->a_rows * k, b_count = k * n, c_count = s->c_rows * n;
     s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, 2 * (a_count + b_count));
     s->sets = s->sets < 2 ? 2 : s->sets > GPU_SETS ? GPU_SETS : s->sets;
@@ -126,14 +132,8 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k, const stru
 
 int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set)
 {
-    switch (b->job->problem.op) {
-    case MK_OP_GEMM_RS:
-        return mk_gemm_rs(plan, s->a[set], s->b[set], s->c[set], b->stream);
-    case MK_OP_GEMM_AR:
-        return mk_gemm_ar(plan, s->a[set], s->b[set], s->c[set], b->stream);
-    default:
-        return mk_ag_gemm(plan, s->a[set], s->b[set], s->c[set], b->stream);
-    }
+    void *const arguments[] = {s->a[set], s->b[set], s->c[set]};
+    return mk_launch(plan, arguments, 3, b->stream);
 }
 
 int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)
@@ -205,14 +205,14 @@ static int make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set
 {
     uint32_t world = b->job->identity.world, me = b->job->identity.rank;
     int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
-    int transposed = b->job->options.b_transposed, result = 0;
+    int transposed = b->job->problem.b_transposed, result = 0;
     if (gpu_gathers(b)) {
         result = gpu_fill(s->whole, key_a(b, me, set), 0, s->m * s->k, b->stream);
         return result ? result
                       : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n, k, transposed, 1,
                                              0, b->stream);
     }
-    uint64_t first = b->job->problem.op == MK_OP_GEMM_RS ? me * s->rows * s->k : 0;
+    uint64_t first = scatters(b) ? me * s->rows * s->k : 0;
     for (uint32_t rank = 0; rank < world && !result; rank++) {
         result = gpu_fill(s->other_a, key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
         if (!result)

@@ -1,4 +1,5 @@
 #include "experiments/json_write.h"
+#include "core/ops/op.h"
 
 #include <math.h>
 
@@ -55,21 +56,17 @@ static void truth(FILE *f, const char *name, int value)
 
 void json_problem(FILE *f, const struct mk_problem *q)
 {
-    const struct mk_attention *a = &q->attention;
-    const struct mk_moe *m = &q->moe;
+    const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
+    uint64_t values[OP_DIMENSIONS];
+    int count = (int)op_numbers(q, values);
     json_text(f, "op", plan_op_name(q->op));
-    if (q->op == MK_OP_AG_GEMM || q->op == MK_OP_GEMM_RS || q->op == MK_OP_GEMM_AR)
-        numbers(f, "shape", (uint64_t[]){q->m, q->n, q->k}, 3);
+    numbers(f, op->shape->option, values, count);
     fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
-    if (q->op == MK_OP_RING_ATTENTION) {
-        numbers(f, "attention", (uint64_t[]){a->batch, a->sequence, a->heads, a->kv_heads, a->head_dim}, 5);
-        truth(f, "causal", a->causal);
-    } else {
+    if (op->causal)
+        truth(f, "causal", q->attention.causal);
+    if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
-    }
-    if (q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN)
-        numbers(f, "moe", (uint64_t[]){m->tokens, m->hidden, m->inner, m->experts, m->k}, 5);
     truth(f, "deterministic", q->deterministic);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)

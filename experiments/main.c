@@ -1,4 +1,5 @@
 /* `mkernel`: finds the subcommand and hands over. */
+#include "core/ops/op.h"
 #include "experiments/commands.h"
 #include "experiments/nearest.h"
 #include "experiments/unfinished.h"
@@ -38,8 +39,10 @@ static void print_help(void)
     printf("mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < count; i++)
         printf("  %-7s %s%s\n", all[i].name, all[i].summary, all[i].run ? "" : " (not in this build)");
-    printf("\nOP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn ring_attention\n"
-           "\nexamples:\n"
+    printf("\nOP:\n");
+    for (int op = 0; op < MK_OPS; op++)
+        printf("  %-18s %s\n", plan_op_name((enum mk_op)op), op_of((enum mk_op)op)->help);
+    printf("\nexamples:\n"
            "  mkernel run ag_gemm --nodes 2 --gpus 2 --check     2 nodes of 2 ranks, here, checked\n"
            "  mkernel run ag_gemm --nodes 2 --gpus 2 --trace t.db && mkernel trace summary t.db\n"
            "  mkernel info\n"

@@ -1,4 +1,5 @@
 #include "experiments/memory_need.h"
+#include "core/ops/op.h"
 #include "experiments/run.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 static uint64_t bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
 {
     uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
-    run_data_extents(&plan->problem, bytes);
+    op_extents(&plan->problem, bytes);
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
         if (__builtin_mul_overflow(bytes[i], sets, &bytes[i]) || __builtin_add_overflow(rank, bytes[i], &rank))
             return UINT64_MAX;

@@ -96,17 +96,20 @@ int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes)
 
 static int parse_numbers(const struct option_spec *s, const char *text, uint64_t *out)
 {
-    unsigned parts = s->parts ? s->parts : 1;
-    uint64_t values[8];
+    unsigned parts = s->parts ? s->parts : 1, least = s->least ? s->least : parts;
+    uint64_t values[8] = {0};
     const char *rest = text;
     for (unsigned i = 0; i < parts; i++) {
         int result = read_digits(rest, &rest, &values[i]);
-        if (!result && *rest != (i + 1 < parts ? ',' : '\0'))
+        int last = i + 1 == parts || (i + 1 >= least && !*rest);
+        if (!result && *rest != (last ? '\0' : ','))
             result = -EINVAL;
         if (!result)
             result = in_range(values[i], s->min, s->max);
         if (result)
             return result;
+        if (last)
+            break;
         rest++;
     }
     memcpy(out, values, parts * sizeof *out);

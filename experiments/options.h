@@ -28,6 +28,7 @@ struct option_spec {
     const char *help;
     uint64_t min, max;
     unsigned parts;           /* OPTION_NUMBERS: 0 stands for 1 */
+    unsigned least;           /* OPTION_NUMBERS: as few as this may be given, the rest are 0; 0: all are */
     const char *const *words; /* OPTION_WORD */
     unsigned word_count;
     uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */

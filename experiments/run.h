@@ -7,7 +7,7 @@
  *   run_alike.c     were all ranks started with the same options?
  *   run_burst.c     launches back to back, timed, then checked
  *   run_data.c      the launch's operands, on host or GPU
- *   run_check.c     whether its results are right
+ *   op.h, ops/      what is each operator's: its inputs, whether its results are right
  *   run_trace.c     what it tells the tracer
  *   run_live.c      what it shows while it runs
  *   run_report.c    the table
@@ -17,6 +17,7 @@
 
 #include "core/mkernel.h"
 #include "experiments/check.h"
+#include "experiments/problem.h"
 #include "experiments/spawn.h"
 
 /* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none on the last rank. */
@@ -24,11 +25,6 @@ enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTI
 extern const char *const run_routings[]; /* their names */
 
 enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
-
-/* Operators by their kind of shape: bits. */
-#define RUN_GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
-#define RUN_ATTENTION (1u << MK_OP_RING_ATTENTION)
-#define RUN_MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
 
 #define RUN_SHAPES 32u
 
@@ -38,16 +34,11 @@ struct run_options {
     int exec; /* enum mk_exec, -1: choose */
     uint64_t rails; /* devices of a rank; 0: choose */
     const char *verbs; /* options of the verbs fabric; NULL: MK_VERBS */
-    int fabric, check, deterministic, b_transposed;
-    uint64_t shape[3];     /* M, N, K; 0: choose */
-    uint64_t attention[5]; /* batch, sequence, heads, kv_heads, head_dim; 0: choose */
-    uint64_t moe[5];       /* tokens, hidden, inner, experts, experts of a token; 0: choose */
-    int routing;           /* enum run_routing */
-    int causal;
+    int fabric, check;
+    struct problem_options ask;
+    int routing; /* enum run_routing */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
-    uint64_t tile[2], chunk_rows, slices, pieces, pace, width;
-    struct mk_role_split roles;
     const char *nic, *trace, *json, *csv, *vs;
     int append;         /* to the CSV */
     int live;           /* the viewer while it runs */
@@ -140,13 +131,10 @@ struct run_data {
     const struct run_job *job;
     int cuda;
     uint64_t bytes[RUN_ARGUMENTS]; /* of each argument of a launch; 0: it has none */
-    uint32_t outputs;              /* a bit for each that is one */
+    uint32_t arguments, outputs;   /* how many; a bit for each that is an output */
     void **memory;                 /* [burst][RUN_ARGUMENTS], where the launch wants them */
     void *host[RUN_ARGUMENTS];     /* staging of one launch on a GPU; else NULL */
 };
-
-/* Bytes of the arguments of one launch on one rank, of a plan's problem; returns which are outputs. */
-uint32_t run_data_extents(const struct mk_problem *problem, uint64_t bytes[RUN_ARGUMENTS]);
 
 int run_data_open(struct run_data *d, const struct run_job *job);
 void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
@@ -162,7 +150,7 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
 /* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
 
-/* run_check.c: judges the outputs among `arguments`, in host memory, and adds to *result. */
+/* Judges the outputs among `arguments`, in host memory, and adds to *result. */
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
               const struct check_pace *pace, struct check_result *result);
 
@@ -219,9 +207,6 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
 void run_live_close(struct run_live *l);
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
-/* The problem's shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
-#define RUN_SHAPE_TEXT 128
-const char *run_shape(const struct mk_problem *problem, char text[RUN_SHAPE_TEXT]);
 /* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
 #define RUN_FABRIC_TEXT 272
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);

@@ -6,9 +6,16 @@
 #include "core/agree.h"
 #include "core/comm.h"
 
+#include <stdio.h>
+
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job)
 {
     const struct run_options *o = &job->options;
+    const struct op_shape *shape = op_of(o->op)->shape;
+    char numbers[OP_DIMENSIONS][32]; /* "--shape M" */
+    for (uint32_t i = 0; i < OP_DIMENSIONS; i++) /* those behind its last are 0 */
+        snprintf(numbers[i], sizeof numbers[i], "--%s %s", shape->option,
+                 shape->dimensions[i].name ? shape->dimensions[i].name : "");
     const struct agree_field fields[] = {
         {"command (run, bench, tune)", o->mode, AGREE_OPAQUE},
         {"operator", (uint64_t)o->op, AGREE_OPAQUE},
@@ -17,34 +24,27 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--gpus", o->gpus, AGREE_NUMBER},
         {"--fabric", (uint64_t)o->fabric, AGREE_OPAQUE},
         {"--shapes", agree_hash(o->shapes ? o->shapes : ""), AGREE_OPAQUE},
-        {"--shape M", o->shape[0], AGREE_NUMBER},
-        {"--shape N", o->shape[1], AGREE_NUMBER},
-        {"--shape K", o->shape[2], AGREE_NUMBER},
-        {"--attention batch", o->attention[0], AGREE_NUMBER},
-        {"--attention sequence", o->attention[1], AGREE_NUMBER},
-        {"--attention heads", o->attention[2], AGREE_NUMBER},
-        {"--attention kv_heads", o->attention[3], AGREE_NUMBER},
-        {"--attention head_dim", o->attention[4], AGREE_NUMBER},
-        {"--causal", o->causal != 0, AGREE_GIVEN},
-        {"--moe tokens", o->moe[0], AGREE_NUMBER},
-        {"--moe hidden", o->moe[1], AGREE_NUMBER},
-        {"--moe inner", o->moe[2], AGREE_NUMBER},
-        {"--moe experts", o->moe[3], AGREE_NUMBER},
-        {"--moe experts of a token", o->moe[4], AGREE_NUMBER},
+        {numbers[0], o->ask.numbers[0], AGREE_NUMBER},
+        {numbers[1], o->ask.numbers[1], AGREE_NUMBER},
+        {numbers[2], o->ask.numbers[2], AGREE_NUMBER},
+        {numbers[3], o->ask.numbers[3], AGREE_NUMBER},
+        {numbers[4], o->ask.numbers[4], AGREE_NUMBER},
+        {numbers[5], o->ask.numbers[5], AGREE_NUMBER},
+        {"--causal", o->ask.causal != 0, AGREE_GIVEN},
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
-        {"--b-layout", o->b_transposed != 0, AGREE_OPAQUE},
-        {"--deterministic", o->deterministic != 0, AGREE_GIVEN},
-        {"--roles compute", o->roles.ctas[MK_COMPUTE], AGREE_NUMBER},
-        {"--roles intra_comm", o->roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
-        {"--roles inter_send", o->roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
-        {"--roles inter_reduce", o->roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
-        {"--tile M", o->tile[0], AGREE_NUMBER},
-        {"--tile N", o->tile[1], AGREE_NUMBER},
-        {"--chunk-rows", o->chunk_rows, AGREE_NUMBER},
-        {"--slices", o->slices, AGREE_NUMBER},
-        {"--pieces", o->pieces, AGREE_NUMBER},
-        {"--pace", o->pace, AGREE_NUMBER},
-        {"--width", o->width, AGREE_NUMBER},
+        {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
+        {"--deterministic", o->ask.deterministic != 0, AGREE_GIVEN},
+        {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
+        {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
+        {"--roles inter_send", o->ask.roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
+        {"--roles inter_reduce", o->ask.roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
+        {"--tile M", o->ask.tile[0], AGREE_NUMBER},
+        {"--tile N", o->ask.tile[1], AGREE_NUMBER},
+        {"--chunk-rows", o->ask.chunk_rows, AGREE_NUMBER},
+        {"--slices", o->ask.slices, AGREE_NUMBER},
+        {"--pieces", o->ask.pieces, AGREE_NUMBER},
+        {"--pace", o->ask.pace, AGREE_NUMBER},
+        {"--width", o->ask.width, AGREE_NUMBER},
         {"--iters", o->iters, AGREE_NUMBER},
         {"--warmup", o->warmup, AGREE_NUMBER},
         {"--burst", job->burst, AGREE_NUMBER},

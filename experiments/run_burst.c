@@ -1,5 +1,5 @@
 /* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune` measure on the host. */
-#include "experiments/run.h"
+#include "experiments/op.h"
 #include "experiments/inputs.h"
 #include "experiments/pulse.h"
 #include "core/comm.h"
@@ -19,21 +19,11 @@ uint64_t run_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The last element of the first expert that has rows: behind those it has, nothing is checked. */
-static uint16_t *element_of_expert(const struct run_data *d, uint64_t slot)
-{
-    const struct mk_problem *q = &d->job->plan.problem;
-    const uint32_t *begins = run_data_at(d, slot, 4);
-    for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
-        if (begins[2 * i + 1])
-            return (uint16_t *)run_data_at(d, slot, 3) + (begins[2 * i] + (uint64_t)begins[2 * i + 1]) * q->moe.inner - 1;
-    return run_data_at(d, slot, 4); /* no tokens: what is said of the first expert */
-}
-
 static void spoil_output(const struct run_data *d, uint64_t slot)
 {
-    if (d->job->plan.problem.op == MK_OP_MOE_DISPATCH_GEMM) {
-        *element_of_expert(d, slot) ^= 0x4000;
+    const struct run_op *op = run_op_of(d->job->plan.problem.op);
+    if (op->spoil) {
+        op->spoil(d, slot);
         return;
     }
     uint32_t output = 0;
@@ -85,24 +75,6 @@ static int meet(void *bootstrap)
     return bootstrap_barrier(bootstrap);
 }
 
-static int launch_op(struct mk_plan *plan, void *const a[RUN_ARGUMENTS])
-{
-    switch (plan->problem.op) {
-    case MK_OP_GEMM_AR:
-        return mk_gemm_ar(plan, a[0], a[1], a[2], NULL);
-    case MK_OP_GEMM_RS:
-        return mk_gemm_rs(plan, a[0], a[1], a[2], NULL);
-    case MK_OP_MOE_DISPATCH_GEMM:
-        return mk_moe_dispatch_gemm(plan, a[0], a[1], a[2], a[3], a[4], NULL);
-    case MK_OP_MOE_FFN:
-        return mk_moe_ffn(plan, a[0], a[2], a[3], a[1], a[4], a[5], NULL);
-    case MK_OP_RING_ATTENTION:
-        return mk_ring_attention(plan, a[0], a[1], a[2], a[3], a[4], NULL);
-    default:
-        return mk_ag_gemm(plan, a[0], a[1], a[2], NULL);
-    }
-}
-
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
 {
     const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
@@ -120,7 +92,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
     uint64_t start = run_now_ns();
     for (uint64_t i = 0; i < count && !result; i++) {
         run_die(r, first + i);
-        result = launch_op(r->plan, r->data.memory + i * RUN_ARGUMENTS);
+        result = mk_launch(r->plan, r->data.memory + i * RUN_ARGUMENTS, r->data.arguments, NULL);
     }
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
     *ms = (double)(run_now_ns() - start) / 1e6 / (double)count;

@@ -1,6 +1,5 @@
-/* The operands of launches. Of a GEMM tensor 0 is every rank's A one after the other, tensor 1 + r is rank
- * r's B; of attention tensors 0, 1 and 2 are every rank's Q, K and V. */
-#include "experiments/run.h"
+/* The operands of launches, as operators say them (experiments/op.h). */
+#include "experiments/op.h"
 #include "experiments/inputs.h"
 
 #include <cblas.h>
@@ -47,40 +46,6 @@ static void *host_alloc(uint64_t bytes)
     return bytes ? aligned_alloc(4096, bytes) : NULL;
 }
 
-uint32_t run_data_extents(const struct mk_problem *q, uint64_t bytes[RUN_ARGUMENTS])
-{
-    const struct mk_attention *a = &q->attention;
-    uint64_t world = mk_world(&q->topo), rows = a->batch * (a->sequence / world);
-    memset(bytes, 0, RUN_ARGUMENTS * sizeof *bytes);
-    if (q->op == MK_OP_RING_ATTENTION) {
-        bytes[0] = bytes[3] = rows * a->heads * a->head_dim * 2;
-        bytes[1] = bytes[2] = rows * a->kv_heads * a->head_dim * 2;
-        bytes[4] = rows * a->heads * sizeof(float);
-        return 1u << 3 | 1u << 4;
-    }
-    if (q->op == MK_OP_MOE_DISPATCH_GEMM) {
-        const struct mk_moe *e = &q->moe;
-        bytes[0] = e->tokens * e->hidden * 2;
-        bytes[1] = e->experts / world * e->hidden * e->inner * 2;
-        bytes[2] = e->tokens * e->k * sizeof(uint32_t);
-        bytes[3] = q->m * e->inner * 2; /* as many rows as there can be */
-        bytes[4] = e->experts / world * 2 * sizeof(uint32_t);
-        return 1u << 3 | 1u << 4;
-    }
-    if (q->op == MK_OP_MOE_FFN) {
-        const struct mk_moe *e = &q->moe;
-        bytes[0] = bytes[5] = e->tokens * e->hidden * 2;
-        bytes[4] = e->experts / world * e->inner * e->hidden * 2;
-        bytes[1] = 2 * bytes[4];
-        bytes[2] = bytes[3] = e->tokens * e->k * 4;
-        return 1u << 5;
-    }
-    bytes[0] = (q->op == MK_OP_AG_GEMM ? q->m / world : q->m) * q->k * 2;
-    bytes[1] = q->k * q->n * 2;
-    bytes[2] = (q->op == MK_OP_GEMM_RS ? q->m / world : q->m) * q->n * 2;
-    return 1u << 2;
-}
-
 void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument)
 {
     return d->memory[slot * RUN_ARGUMENTS + argument];
@@ -92,7 +57,9 @@ int run_data_open(struct run_data *d, const struct run_job *job)
     memset(d, 0, sizeof *d);
     d->job = job;
     d->cuda = q->exec == MK_EXEC_CUDA;
-    d->outputs = run_data_extents(&job->plan.problem, d->bytes);
+    while (d->arguments < RUN_ARGUMENTS && op_of(q->op)->arguments[d->arguments].name)
+        d->arguments++;
+    d->outputs = op_extents(&job->plan.problem, d->bytes);
     d->memory = calloc(job->burst * RUN_ARGUMENTS, sizeof *d->memory);
     if (!d->memory)
         return -ENOMEM;
@@ -112,47 +79,23 @@ int run_data_open(struct run_data *d, const struct run_job *job)
     return 0;
 }
 
-static uint64_t key(const struct run_data *d, uint64_t tensor, uint64_t launch)
+uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch)
 {
     return inputs_key(d->job->options.seed, tensor, launch);
 }
 
-void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
+void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out)
 {
-    const struct mk_moe *m = &d->job->problem.moe;
-    uint32_t k = (uint32_t)m->k, experts = (uint32_t)m->experts, world = mk_world(&d->job->problem.topo);
-    int routing = d->job->options.routing, few = routing == RUN_ROUTING_FEW && experts / 2 >= k;
-    uint64_t tokens = routing == RUN_ROUTING_NONE ? (rank == world - 1 ? 0 : m->tokens - m->tokens / 8) : m->tokens;
-    for (uint64_t token = 0; token < m->tokens; token++) {
-        uint64_t bits = inputs_mix(key(d, 1000 + rank, launch) ^ token), step = 1 + (bits >> 32) % 7;
-        uint32_t used = few ? experts / 2 : experts;
-        if (used % step == 0 || k * step > used) /* a token names an expert once */
-            step = 1;
-        for (uint32_t place = 0; place < k; place++) {
-            uint32_t expert = (uint32_t)((bits % used + place * step) % used) * (few ? 2 : 1);
-            ids[token * k + place] = token >= tokens              ? UINT32_MAX
-                                     : routing == RUN_ROUTING_ONE ? (place ? UINT32_MAX : 0)
-                                                                  : expert;
-        }
-    }
+    uint64_t before = argument ? 0 : rank * (d->bytes[0] / 2);
+    inputs_fill(out, run_data_key(d, argument ? 1 + rank : 0, launch), before + first, count);
 }
 
 static void fill_some(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch, uint64_t first, uint64_t count,
                       uint16_t *out)
 {
-    uint64_t all = d->bytes[argument] / 2;
-    if (d->job->problem.op == MK_OP_RING_ATTENTION) {
-        inputs_fill(out, key(d, argument, launch), rank * all + first, count);
-        for (uint64_t i = 0; i < count && argument == 0; i++) /* scores that differ: Q is 8 times as large */
-            if (out[i] & 0x7f80)
-                out[i] = (uint16_t)(out[i] + (3 << 7));
-    } else if (argument == 0) {
-        inputs_fill(out, key(d, 0, launch), rank * all + first, count);
-    } else if (argument == 4) { /* the second B of an expert */
-        inputs_fill(out, key(d, 3000 + rank, launch), first, count);
-    } else {
-        inputs_fill(out, key(d, 1 + rank, launch), first, count);
-    }
+    const struct run_op *op = run_op_of(d->job->problem.op);
+    (op->input ? op->input : run_data_plain)(d, argument, rank, launch, first, count, out);
 }
 
 void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
@@ -174,29 +117,20 @@ static void poison(uint16_t *out, uint64_t count)
     }
 }
 
-static void make_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
-{
-    const struct mk_moe *m = &d->job->problem.moe;
-    for (uint64_t token = 0; token < m->tokens; token++) {
-        float sum = 0;
-        for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
-            sum += weights[i] = 1 + (float)(inputs_mix(key(d, 2000 + rank, launch) ^ i) >> 40) * 0x1p-24f;
-        for (uint64_t i = token * m->k; i < (token + 1) * m->k; i++)
-            weights[i] /= sum; /* as a router's: they add up to 1 */
-    }
-}
-
 /* Makes this rank's input `argument` of a launch. */
 static void make_input(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
 {
     enum mk_op op = d->job->problem.op;
-    uint32_t rank = d->job->identity.rank;
-    if (argument == 2 && (op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN))
-        run_data_ids(d, rank, launch, to);
-    else if (argument == 3 && op == MK_OP_MOE_FFN)
-        make_weights(d, rank, launch, to);
+    if (op_of(op)->arguments[argument].type == OP_BF16)
+        run_data_input(d, argument, d->job->identity.rank, launch, 0, d->bytes[argument] / 2, to);
     else
-        run_data_input(d, argument, rank, launch, 0, d->bytes[argument] / 2, to);
+        run_op_of(op)->make(d, argument, launch, to);
+}
+
+int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+              const struct check_pace *pace, struct check_result *result)
+{
+    return run_op_of(d->job->problem.op)->check(d, arguments, launch, pace, result);
 }
 
 int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)

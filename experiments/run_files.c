@@ -2,6 +2,7 @@
 #include "experiments/bench_row.h"
 #include "experiments/json_write.h"
 #include "experiments/result_file.h"
+#include "core/ops/op.h"
 #include "experiments/run.h"
 
 #include <errno.h>
@@ -50,15 +51,14 @@ static void fill_row(struct csv_row *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     const struct run_result *r = &s->ranks[s->slowest];
-    int gemm = RUN_GEMMS >> q->op & 1;
     uint64_t nvlink, network;
     double flop, time = s->right ? 1 : NAN; /* a wrong result has no time */
-    char shape[RUN_SHAPE_TEXT], bits[24];
+    char shape[PROBLEM_TEXT], bits[24];
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     csv_text(row, "op", plan_op_name(q->op));
-    csv_number(row, "m", "%.0f", gemm ? (double)q->m : NAN);
-    csv_number(row, "n", "%.0f", gemm ? (double)q->n : NAN);
-    csv_number(row, "k", "%.0f", gemm ? (double)q->k : NAN);
+    csv_number(row, "m", "%.0f", problem_has(q, &q->m) ? (double)q->m : NAN);
+    csv_number(row, "n", "%.0f", problem_has(q, &q->n) ? (double)q->n : NAN);
+    csv_number(row, "k", "%.0f", problem_has(q, &q->k) ? (double)q->k : NAN);
     csv_whole(row, "nodes", q->topo.nodes);
     csv_whole(row, "gpus", q->topo.gpus);
     csv_text(row, "exec", q->exec == MK_EXEC_CUDA ? "cuda" : "host");
@@ -69,7 +69,7 @@ static void fill_row(struct csv_row *row, const struct run_summary *s)
     csv_number(row, "blas_ms", "%.6f", r->blas_ms > 0 ? r->blas_ms * time : NAN);
     csv_number(row, "relative_error", "%.3e", check_error(&s->check));
     csv_whole(row, "wrong", s->check.wrong);
-    csv_text(row, "shape", run_shape(q, shape));
+    csv_text(row, "shape", problem_text(q, shape));
     bench_row_context(row, s->job, q, s->job->plan.tuned, s->fabric);
     csv_number(row, "flop", "%.0f", flop);
     csv_whole(row, "nvlink_bytes", nvlink);

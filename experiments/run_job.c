@@ -44,14 +44,14 @@ static int check_exec_options(const struct run_options *o, char *error, size_t s
     const char *only = NULL;
     int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
     if (!cuda)
-        only = o->shapes && o->mode != RUN_TUNE ? "--shapes" : o->traced ? "--traced" : o->pace ? "--pace" : torch ? "--vs torch" : NULL;
+        only = o->shapes && o->mode != RUN_TUNE ? "--shapes" : o->traced ? "--traced" : o->ask.pace ? "--pace" : torch ? "--vs torch" : NULL;
     else if (o->vs && !torch)
         only = "--vs blas";
     if (only)
         snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only, cuda ? "host" : "cuda", cuda ? "cuda" : "host");
-    else if (o->shapes && o->shape[0])
+    else if (o->shapes && o->ask.numbers[0])
         snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
-    return only || (o->shapes && o->shape[0]) ? -EINVAL : 0;
+    return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
 }
 
 static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
@@ -161,42 +161,6 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
     return 0;
 }
 
-static void choose_shape(struct run_job *job)
-{
-    uint64_t *shape = job->options.shape, world = job->options.nodes * job->options.gpus;
-    uint64_t *attention = job->options.attention;
-    int cuda = job->options.exec == MK_EXEC_CUDA;
-    if (job->options.op == MK_OP_RING_ATTENTION && !attention[0]) {
-        attention[0] = 1;
-        attention[1] = (cuda ? 4096 : 128) * world;
-        attention[2] = cuda ? 16 : 4;
-        attention[3] = cuda ? 16 : 2;
-        attention[4] = cuda ? 128 : 64;
-    }
-    uint64_t *moe = job->options.moe;
-    if (RUN_MOE >> job->options.op & 1 && !moe[0]) {
-        moe[0] = cuda ? 4096 : 128;
-        moe[1] = cuda ? 7168 : 256;
-        moe[2] = cuda ? 2048 : 128;
-        moe[3] = cuda ? mk_round_up(256, world) : 4 * world;
-        moe[4] = cuda ? 8 : 2;
-    }
-    if (shape[0] || !(RUN_GEMMS >> job->options.op & 1))
-        return;
-    if (job->options.exec == MK_EXEC_CUDA) {
-        shape[0] = mk_round_up(8192, world);
-        shape[1] = mk_round_up(8192 / world ? 8192 / world : 8, 8);
-        shape[2] = 8192;
-        if (job->options.op != MK_OP_AG_GEMM) { /* K is what the ranks share */
-            shape[2] = shape[1];
-            shape[1] = 8192;
-        }
-    } else {
-        shape[0] = 256 * world;
-        shape[1] = shape[2] = 512;
-    }
-}
-
 /* --shapes, else --shape. */
 static int list_shapes(struct run_job *job, char *error, size_t size)
 {
@@ -217,10 +181,13 @@ static int list_shapes(struct run_job *job, char *error, size_t size)
         snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes, RUN_SHAPES);
         return -EINVAL;
     }
-    if (o->shapes)
-        memcpy(o->shape, job->shapes[0], sizeof o->shape);
-    else
-        memcpy(job->shapes[job->shape_count++], o->shape, sizeof o->shape);
+    if (o->shapes) { /* M,N,K are the numbers of all that take them */
+        memcpy(o->ask.numbers, job->shapes[0], sizeof job->shapes[0]);
+        op_set_numbers(&job->problem, o->ask.numbers);
+        return 0;
+    }
+    const uint64_t shape[3] = {job->problem.m, job->problem.n, job->problem.k};
+    memcpy(job->shapes[job->shape_count++], shape, sizeof shape);
     return 0;
 }
 
@@ -267,7 +234,7 @@ static int build_plans(struct run_job *job, char *error, size_t size)
 static uint64_t operand_bytes(const struct mk_problem *q)
 {
     uint64_t bytes[RUN_ARGUMENTS], sum = 0;
-    run_data_extents(q, bytes);
+    op_extents(q, bytes);
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
         sum += bytes[i];
     return sum;
@@ -309,11 +276,6 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         result = check_files(o, error, error_size);
     if (result)
         return result;
-    choose_shape(job);
-    result = list_shapes(job, error, error_size);
-    if (result)
-        return result;
-
     o = &job->options;
     snprintf(job->device, sizeof job->device, "%s", o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
     job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
@@ -322,32 +284,12 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         .exec = (enum mk_exec)o->exec,
         .sms = o->exec == MK_EXEC_CUDA ? gpus.devices[0].sms : 0,
         .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
-        .m = o->shape[0],
-        .n = o->shape[1],
-        .k = o->shape[2],
-        .attention = {.batch = o->attention[0],
-                      .sequence = o->attention[1],
-                      .heads = o->attention[2],
-                      .kv_heads = o->attention[3],
-                      .head_dim = o->attention[4],
-                      .causal = o->causal},
-        .moe = {.tokens = o->moe[0],
-                .hidden = o->moe[1],
-                .inner = o->moe[2],
-                .experts = o->moe[3],
-                .k = o->moe[4]},
-        .b_transposed = o->b_transposed,
-        .deterministic = o->deterministic,
         .timeout_ns = o->timeout_ns,
-        .tuning = {.split = o->roles,
-                   .tile_m = (uint32_t)o->tile[0],
-                   .tile_n = (uint32_t)o->tile[1],
-                   .chunk_rows = (uint32_t)o->chunk_rows,
-                   .slices = (uint32_t)o->slices,
-                   .pieces = (uint32_t)o->pieces,
-                   .pace = (uint32_t)o->pace,
-                   .width = (uint32_t)o->width},
     };
+    problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST, &job->problem);
+    result = list_shapes(job, error, error_size);
+    if (result)
+        return result;
     result = build_plans(job, error, error_size);
     if (result)
         return result;

@@ -1,19 +1,12 @@
 /* What `mkernel run OP`, `bench OP` and `tune OP` take, and what it says. */
-#include "experiments/run.h"
-#include "experiments/nearest.h"
-#include "experiments/options.h"
+#include "experiments/op.h"
 #include "backends/nic.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define GEMMS RUN_GEMMS
-#define AG_GEMM (1u << MK_OP_AG_GEMM)
-#define ATTENTION RUN_ATTENTION
-#define MOE RUN_MOE
-
 /* Headings of the help. */
-#define PROBLEM "the problem"
+#define PROBLEM PROBLEM_GROUP
 #define MACHINE "ranks and network"
 #define PLAN "the plan (what is not given it chooses; run and bench print it)"
 #define SEARCH "the search"
@@ -22,25 +15,20 @@
 
 static const char *const execs[] = {"host", "cuda"};
 static const char *const fabrics[] = {"verbs", "efa"};
-static const char *const layouts[] = {"kn", "nk"};
 const char *const run_routings[] = {"even", "one", "few", "none"};
 static const char *const peers[] = {"blas", "torch"};
 
 /* Sets up a table whose defaults depend on nothing: what is 0 here is chosen in run_job_prepare. */
 struct parsed {
     struct run_options o;
-    int exec, fabric, layout, vs;
+    int exec, fabric, vs;
 };
 
 /* A table reads by rows. */
 /* clang-format off */
 #define AT(field) .offset = offsetof(struct parsed, field)
-/* What all three take; operators other than GEMMs; the plan; how it is launched. */
+/* What all three take beside the problem and the plan (problem.h); how it is launched. */
 #define JOB_SPECS                                                                                                    \
-    {"shape", OPTION_NUMBERS, AT(o.shape), "M,N,K",                                                                  \
-     "elements. ag_gemm: A [M,K] is sharded by rows, each rank's B is [K,N]; gemm_rs, gemm_ar: each rank's A is "    \
-     "[M,K] and B [K,N]. Default: 256 a rank,512,512 on the host; 8192,8192,8192 on GPUs, what ranks share in parts",                                                          \
-     1, UINT32_MAX, 3, .contexts = GEMMS, .group = PROBLEM},                                                                           \
     {"nodes", OPTION_NUMBERS, AT(o.nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS, .group = MACHINE}, \
     {"gpus", OPTION_NUMBERS, AT(o.gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",    \
      1, MK_MAX_LOCAL, .group = MACHINE},                                                                                               \
@@ -56,45 +44,18 @@ struct parsed {
      NIC_RAILS_MAX, .group = MACHINE},                                                                                                 \
     {"verbs", OPTION_TEXT, AT(o.verbs), "KEY=VALUE,...",                                                             \
      "of the verbs fabric: timeout, retry, gid_index, mtu, qps, ... Default: MK_VERBS (docs/NETWORK.md)", .max = 255, .group = MACHINE}, \
-    {"b-layout", OPTION_WORD, AT(layout), "kn|nk", "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",     \
-     .words = layouts, .word_count = 2, .contexts = GEMMS | MOE, .group = PROBLEM},                                                    \
     {"tuning", OPTION_TEXT, AT(o.tuning), "FILE|none",                                                               \
      "the file of tuned plans, which the plan takes its defaults from where none of its options is given; none: its " \
-     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .contexts = GEMMS, .group = PLAN},                           \
+     "formula alone. Default: MKERNEL_TUNING, else ~/.config/mkernel/tuning", .max = 511, .group = PLAN},                           \
     {"iters", OPTION_NUMBERS, AT(o.iters), "N", "launches, each with new inputs. Default 10 (run), 50 (bench), 20 of each plan (tune)", 1, \
      1000000, .group = LAUNCHES},                                                                                                       \
     {"seed", OPTION_NUMBERS, AT(o.seed), "S", "of the random inputs. Default 1", 0, UINT64_MAX, .group = PROBLEM},                     \
-    {"deterministic", OPTION_FLAG, AT(o.deterministic), NULL, "the same bits on every run", .group = PROBLEM},                         \
     {"timeout", OPTION_SECONDS, AT(o.timeout_ns), "SECONDS", "bound of every wait. Default 10", 10000000,            \
      3600000000000ull, .group = MACHINE}
-#define OTHER_SPECS                                                                                                  \
-    {"attention", OPTION_NUMBERS, AT(o.attention), "B,S,H,G,D",                                                      \
-     "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128). Default: "          \
-     "1,128 a rank,4,2,64 on the host; 1,4096 a rank,16,16,128 on GPUs",                                                                                           \
-     1, UINT32_MAX, 5, .contexts = ATTENTION, .group = PROBLEM},                                                                       \
-    {"causal", OPTION_FLAG, AT(o.causal), NULL, "no row sees a later one", .contexts = ATTENTION, .group = PROBLEM},                   \
-    {"moe", OPTION_NUMBERS, AT(o.moe), "T,H,I,E,K",                                                                  \
-     "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), experts of all ranks, "  \
-     "experts of a token. "                                                                                          \
-     "Default: 128,256,128,4 a rank,2 on the host; 4096,7168,2048,256,8 on GPUs",                                                                             \
-     1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},                                                                             \
+#define ROUTING_SPEC                                                                                                 \
     {"routing", OPTION_WORD, AT(o.routing), "even|one|few|none",                                                     \
      "tokens go to all experts alike, all to one, to every other one, or the last rank has none. Default even",      \
-     .words = run_routings, .word_count = 4, .contexts = MOE, .group = PROBLEM}
-#define PLAN_SPECS                                                                                                   \
-    {"roles", OPTION_ROLES, AT(o.roles), "compute=..,...",                                                           \
-     "CTAs of each role: compute, intra_comm, inter_send, inter_reduce", .group = PLAN},                                            \
-    {"tile", OPTION_NUMBERS, AT(o.tile), "M,N", "rows and columns of a tile", 8, 65536, 2, .contexts = GEMMS | ATTENTION | MOE, .group = PLAN}, \
-    {"chunk-rows", OPTION_NUMBERS, AT(o.chunk_rows), "ROWS", "rows of a chunk, a multiple of the tile's", 8,         \
-     1 << 24, .contexts = GEMMS | ATTENTION | MOE, .group = PLAN},                                                                  \
-    {"slices", OPTION_NUMBERS, AT(o.slices), "N", "runs of columns of a chunk that arrive one after the other (ag_gemm, one node)", 1, 16, \
-     .contexts = AG_GEMM, .group = PLAN},                                                                                             \
-    {"pieces", OPTION_NUMBERS, AT(o.pieces), "N", "parts of a chunk or slice that different CTAs push over NVLink", 1, 64, \
-     .contexts = GEMMS, .group = PLAN},                                                                                             \
-    {"pace", OPTION_NUMBERS, AT(o.pace), "NS", "time that a warp beside the engine takes to push 512 bytes at least; 1: none (cuda)", 1, 100000, \
-     .contexts = GEMMS, .group = PLAN},                                                                                             \
-    {"width", OPTION_NUMBERS, AT(o.width), "N", "peers of its node that a rank pushes to at once (ag_gemm)", 1, MK_MAX_LOCAL,  \
-     .contexts = AG_GEMM, .group = PLAN}
+     .words = run_routings, .word_count = 4, .group = PROBLEM}
 #define QUIET_SPEC                                                                                                   \
     {"quiet", OPTION_FLAG, AT(o.quiet), NULL,                                                                        \
      "no table. Default: on standard output; on standard error where a result goes to standard output", .group = RESULTS}
@@ -108,8 +69,7 @@ struct parsed {
 
 static const struct option_spec run_specs[] = {
     JOB_SPECS,
-    OTHER_SPECS,
-    PLAN_SPECS,
+    ROUTING_SPEC,
     LAUNCH_SPECS,
     {"check", OPTION_FLAG, AT(o.check), NULL, "check every launch against OpenBLAS; a wrong result is exit status 1", .group = LAUNCHES},
     {"trace", OPTION_TEXT, AT(o.trace), "FILE", "record tiles, waits and messages into a SQLite file", .max = 4095, .group = RESULTS},
@@ -119,16 +79,15 @@ static const struct option_spec run_specs[] = {
 
 static const struct option_spec bench_specs[] = {
     JOB_SPECS,
-    OTHER_SPECS,
-    PLAN_SPECS,
+    ROUTING_SPEC,
     LAUNCH_SPECS,
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
      "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
      "has it. cuBLAS and NCCL are always beside a cuda bench",
-     .words = peers, .word_count = 2, .contexts = GEMMS, .group = LAUNCHES},
+     .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(o.traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
     {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
-     .max = 1023, .contexts = GEMMS, .group = PROBLEM},
+     .max = 1023, .group = PROBLEM},
     {"csv", OPTION_TEXT, AT(o.csv), "FILE", "write a row a shape as CSV: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
     {"append", OPTION_FLAG, AT(o.append), NULL, "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
 };
@@ -153,8 +112,7 @@ static const struct option_table run_table = {
     "run OP [OPTIONS]",
     "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this host; under "
     "torchrun, srun "
-    "or\nmpirun this process is one of them. OP: ag_gemm gemm_ar gemm_rs moe_dispatch_gemm moe_ffn "
-    "ring_attention",
+    "or\nmpirun this process is one of them.",
     run_specs, sizeof run_specs / sizeof *run_specs,
     "  mkernel run ag_gemm --nodes 2 --gpus 2 --check\n"
     "  mkernel run ag_gemm --shape 390,200,328 --nodes 3 --gpus 2 --iters 50 --check\n"
@@ -170,7 +128,7 @@ static const struct option_table bench_table = {
     "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
     "Times an op: a barrier before every launch, new inputs each time, every result checked, median of each "
     "rank, then the\n"
-    "slowest rank. A wrong result prints no speed. OP as for `mkernel run`.",
+    "slowest rank. A wrong result prints no speed.",
     bench_specs, sizeof bench_specs / sizeof *bench_specs,
     "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"
     "  mkernel bench ag_gemm --exec cuda --shape 8192,1024,8192 --csv bench.csv\n"
@@ -181,43 +139,18 @@ static const struct option_table tune_table = {
     "Finds the fastest plan of a shape on this machine and keeps it where the plan takes its defaults from: `mkernel run` and\n"
     "`bench` then take it. All plans are measured in turns within the same seconds, as `bench` measures, and checked: what\n"
     "computes wrong results is never taken. From the formula's plan on, each round tries every change of one option of the\n"
-    "best so far; the best of all are measured once more against the default. OP: ag_gemm gemm_ar gemm_rs",
+    "best so far; the best of all are measured once more against the default.",
     tune_specs, sizeof tune_specs / sizeof *tune_specs,
     "  mkernel tune gemm_rs --exec cuda --gpus 8 --shapes 8192,8192,1024:16384,16384,2048\n"
     "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning my.plans\n"
     "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"};
 
-static int find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
-{
-    const char *names[MK_OPS];
-    for (int i = 0; i < MK_OPS; i++)
-        names[i] = plan_op_name(i);
-    if (!found->word_count) {
-        snprintf(error, size, "which op is missing (ag_gemm, for one)");
-        return -EINVAL;
-    }
-    if (found->word_count > 1) {
-        snprintf(error, size, "%s is one argument too many", found->words[1]);
-        return -EINVAL;
-    }
-    int found_op = plan_op_by_name(found->words[0]);
-    if (found_op < 0) {
-        const char *near = nearest_word(found->words[0], names, MK_OPS);
-        snprintf(error, size, "there is no op %s (%s%s%s", found->words[0],
-                 near ? "did you mean " : "ops are ",
-                 near ? near : "ag_gemm, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention",
-                 near ? "?)" : ")");
-        return -EINVAL;
-    }
-    *op = (enum mk_op)found_op;
-    return 0;
-}
-
 int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error, size_t error_size)
 {
     static const struct option_table *const tables[] = {&run_table, &bench_table, &tune_table};
     static const uint64_t iters[] = {10, 50, 20}, warmups[] = {1, 5, 0};
-    const struct option_table *table = tables[mode];
+    static struct problem_table all;
+    const struct option_table *table = &all.table;
     struct parsed p = {.o = {.mode = mode,
                              .iters = iters[mode],
                              .warmup = warmups[mode],
@@ -228,6 +161,12 @@ int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_opti
                        .exec = -1,
                        .vs = -1};
     struct options_found found;
+    problem_table(&all, tables[mode], mode == RUN_TUNE ? PROBLEM_TUNE : PROBLEM_RUN,
+                  offsetof(struct parsed, o.ask), PLAN);
+    static const char *const of_tuned[] = {"tuning", "vs", "shapes"};
+    for (size_t i = 0; i < sizeof of_tuned / sizeof *of_tuned; i++)
+        problem_restrict(&all, of_tuned[i], op_is_tuned);
+    problem_restrict(&all, "routing", run_op_is_routed);
     int result = options_parse(table, argc, argv, &p, &found, error, error_size);
     if (result)
         return result;
@@ -235,17 +174,16 @@ int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_opti
         options_help(table, stdout);
         return 1;
     }
-    result = find_op(&found, &p.o.op, error, error_size);
-    if (!result)
-        result = options_check(table, &found, 1u << p.o.op, plan_op_name(p.o.op), error, error_size);
-    if (!result && mode == RUN_TUNE && !(GEMMS >> p.o.op & 1)) {
-        snprintf(error, error_size, "%s has no plans to choose from; ag_gemm, gemm_ar and gemm_rs do", plan_op_name(p.o.op));
+    result = problem_check(&all, &found, &p.o.ask, &p.o.op, error, error_size);
+    if (!result && mode == RUN_TUNE && !op_is_tuned(p.o.op)) {
+        char list[OP_LIST_TEXT];
+        snprintf(error, error_size, "%s has no plans to choose from; %s do", plan_op_name(p.o.op),
+                 op_list(list, sizeof list, op_is_tuned, ", ", " and "));
         result = -EINVAL;
     }
     *o = p.o;
     o->exec = p.exec;
     o->fabric = p.fabric;
-    o->b_transposed = p.layout;
     o->vs = p.vs < 0 ? NULL : peers[p.vs];
     return result;
 }

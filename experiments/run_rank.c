@@ -1,6 +1,6 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks,
  * reports. */
-#include "experiments/run.h"
+#include "experiments/op.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
 #include "experiments/inputs.h"
@@ -33,12 +33,9 @@ static uint32_t trace_events(const struct run_job *job)
     if (ctas[MK_INTER_REDUCE] &&
         (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
         per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
-    const struct mk_moe *moe = &p->problem.moe; /* every row is moved and told by itself, and so it goes back */
-    int back = p->problem.op == MK_OP_MOE_FFN;
-    uint64_t places = back || p->problem.op == MK_OP_MOE_DISPATCH_GEMM ? moe->tokens * moe->k : 0;
-    uint64_t rows = places ? 3 * t->nodes * places + 2 * mk_world(t) + (back ? 2 * mk_world(t) * places : 0) : 0;
-    if (rows > per_launch)
-        per_launch = rows;
+    const struct run_op *op = run_op_of(p->problem.op);
+    if (op->records && op->records(p) > per_launch)
+        per_launch = op->records(p);
     uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
     return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
 }

@@ -1,6 +1,7 @@
 /* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for programs). */
 #include "experiments/run.h"
 #include "experiments/inputs.h"
+#include "experiments/op.h"
 #include "experiments/output_file.h"
 
 #include <errno.h>
@@ -65,7 +66,7 @@ static void print_bytes(FILE *out, uint64_t bytes)
         fprintf(out, "%llu B", (unsigned long long)bytes);
 }
 
-static void print_speed(FILE *out, const struct run_summary *s, double flop)
+static void print_speed(FILE *out, const struct run_summary *s, double flop, uint64_t moved)
 {
     const struct run_result *r = &s->ranks[s->slowest];
     if (!s->right) {
@@ -78,33 +79,13 @@ static void print_speed(FILE *out, const struct run_summary *s, double flop)
     if (s->job->options.warmup)
         fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
     fprintf(out, "\n");
-    fprintf(out, "speed     %.1f GFLOP/s a rank\n", run_gflops(s, flop));
+    if (flop > 0)
+        fprintf(out, "speed     %.1f GFLOP/s a rank\n", run_gflops(s, flop));
+    else
+        fprintf(out, "speed     %.3f GB/s into each rank\n", (double)moved / r->ms_median / 1e6);
     if (r->blas_ms > 0)
         fprintf(out, "vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n",
                 r->blas_ms, r->blas_ms / r->ms_median);
-}
-
-static int is_moe(const struct mk_problem *q)
-{
-    return q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN;
-}
-
-const char *run_shape(const struct mk_problem *q, char text[RUN_SHAPE_TEXT])
-{
-    const struct mk_attention *a = &q->attention;
-    const struct mk_moe *m = &q->moe;
-    uint64_t n[5] = {q->m, q->n, q->k};
-    int count = 3;
-    if (q->op == MK_OP_RING_ATTENTION)
-        memcpy(n, (uint64_t[]){a->batch, a->sequence, a->heads, a->kv_heads, a->head_dim}, sizeof n), count = 5;
-    else if (is_moe(q))
-        memcpy(n, (uint64_t[]){m->tokens, m->hidden, m->inner, m->experts, m->k}, sizeof n), count = 5;
-    size_t used = 0;
-    for (int i = 0; i < count; i++)
-        used += (size_t)snprintf(text + used, RUN_SHAPE_TEXT - used, "%s%llu", i ? "," : "", (unsigned long long)n[i]);
-    if (q->op == MK_OP_RING_ATTENTION && a->causal)
-        snprintf(text + used, RUN_SHAPE_TEXT - used, " causal");
-    return text;
 }
 
 /* How near to its bound an element comes is said only of one that is beyond: right results come up to it, since half a unit in the
@@ -127,17 +108,15 @@ int run_print(const struct run_summary *s)
     const struct mk_problem *q = &s->job->plan.problem;
     uint64_t nvlink, network;
     double flop;
-    char shape[RUN_SHAPE_TEXT];
+    char shape[PROBLEM_TEXT];
     const struct run_options *o = &s->job->options;
     FILE *out = output_table(o->quiet, o->json, o->csv);
     if (!out)
         return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
-            q->op == MK_OP_RING_ATTENTION ? "B,S,heads,kv_heads,D"
-            : is_moe(q)                   ? "T,H,I,experts,k"
-                                          : "M,N,K",
-            run_shape(q, shape), (unsigned long long)s->job->options.seed);
+            op_of(q->op)->shape->heading,
+            problem_text(q, shape), (unsigned long long)s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
             q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     fprintf(out, "plan      roles ");
@@ -149,13 +128,13 @@ int run_print(const struct run_summary *s)
     fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
     if (*s->job->plan.tuned)
         fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
-    print_speed(out, s, flop);
+    print_speed(out, s, flop, nvlink + network);
     fprintf(out, "moved     ");
     print_bytes(out, nvlink);
     fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
     print_bytes(out, network);
     fprintf(out, " over the network, into each rank in each launch%s\n",
-            is_moe(q) ? "; on average at most, as it depends on what experts tokens name" : "");
+            run_op_is_routed(q->op) ? "; on average at most, as it depends on what experts tokens name" : "");
     if (s->checked)
         print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)

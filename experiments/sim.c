@@ -4,9 +4,8 @@
 #include "experiments/commands.h"
 #include "experiments/launched.h"
 #include "experiments/memory_need.h"
-#include "experiments/nearest.h"
-#include "experiments/options.h"
 #include "experiments/output_file.h"
+#include "experiments/problem.h"
 #include "experiments/pulse.h"
 #include "experiments/sim_predict.h"
 #include "sim/world.h"
@@ -17,7 +16,7 @@
 
 /* Headings of the help. */
 #define EXPLORING "exploring"
-#define PROBLEM "the problem"
+#define PROBLEM PROBLEM_GROUP
 #define MACHINE "the cluster"
 #define PLAN "the plan"
 #define RESULTS "results"
@@ -25,22 +24,14 @@
 #define FAILURES_SHOWN 10
 #define MOST_RANKS 256 /* their heaps and coroutines lie in one process: this many take 1 to 2 GB and seconds an order */
 
-#define GEMMS (1u << MK_OP_AG_GEMM | 1u << MK_OP_GEMM_AR | 1u << MK_OP_GEMM_RS)
-#define ATTENTION (1u << MK_OP_RING_ATTENTION)
-#define MOE (1u << MK_OP_MOE_DISPATCH_GEMM | 1u << MK_OP_MOE_FFN)
-
-static const char *const layouts[] = {"kn", "nk"};
 static const char *const orders[] = {"rc", "srd"};
 static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
 
 struct arguments {
     int explore, vary, random, order, fault;
-    int causal, deterministic, layout;
-    uint64_t attention[5], moe[5];
-    uint64_t shape[3], nodes, gpus, launches, seed, runs;
+    struct problem_options ask;
+    uint64_t nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
-    uint64_t tile[2], chunk_rows, pieces;
-    struct mk_role_split roles;
     const char *cluster, *trace, *json;
     int quiet;
 };
@@ -48,26 +39,6 @@ struct arguments {
 #define AT(field) .offset = offsetof(struct arguments, field)
 
 static const struct option_spec specs[] = {
-    {"shape", OPTION_NUMBERS, AT(shape), "M,N,K",
-     "the global problem, in elements. Default: as `mkernel run --exec host`; with --explore 33 rows a rank, "
-     "N 40, K 72",
-     1, UINT32_MAX, 3, .contexts = GEMMS, .group = PROBLEM},
-    {"attention", OPTION_NUMBERS, AT(attention), "B,S,H,G,D",
-     "ring_attention's global problem: batch, sequence, heads, heads of K and V, their dimension. Default: "
-     "as `mkernel run --exec host`; with --explore 18 rows a rank, 2,.,2,1,64",
-     1, UINT32_MAX, 5, .contexts = ATTENTION, .group = PROBLEM},
-    {"causal", OPTION_FLAG, AT(causal), NULL, "ring_attention: no row sees a later one",
-     .contexts = ATTENTION, .group = PROBLEM},
-    {"moe", OPTION_NUMBERS, AT(moe), "T,H,I,E,K",
-     "moe_*'s problem: tokens a rank, elements of a token, I, experts, experts of a token. Default: "
-     "as `mkernel run --exec host`, spread evenly; with --explore 16,64,40, two experts a rank, 2, and of "
-     "tokens and experts any",
-     1, UINT32_MAX, 5, .contexts = MOE, .group = PROBLEM},
-    {"b-layout", OPTION_WORD, AT(layout), "kn|nk",
-     "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn", .words = layouts, .word_count = 2,
-     .contexts = GEMMS | MOE, .group = PROBLEM},
-    {"deterministic", OPTION_FLAG, AT(deterministic), NULL,
-     "sums in rank order, the same bits in every order of events", .group = PROBLEM},
     {"cluster", OPTION_TEXT, AT(cluster), "FILE",
      "rates of the machine, such as 'network = 50 GB/s' (docs/GUIDE.md). Default: H200s, a 400 Gb/s NIC each",
      .max = 4095, .group = MACHINE},
@@ -76,13 +47,6 @@ static const struct option_spec specs[] = {
     {"launches", OPTION_NUMBERS, AT(launches), "N", "back to back, each with new inputs. Default 4", 1,
      1000000, .group = PROBLEM},
     {"seed", OPTION_NUMBERS, AT(seed), "S", "the first seed. Default 1", 0, UINT64_MAX / 2, .group = PROBLEM},
-    {"roles", OPTION_ROLES, AT(roles), "compute=..,...", "CTAs of each role", .group = PLAN},
-    {"tile", OPTION_NUMBERS, AT(tile), "M,N",
-     "rows and columns of a tile. Default: the plan's; with --explore 16,64", 8, 65536, 2, .group = PLAN},
-    {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS", "rows of a chunk. Default: the tile's", 8, 1 << 24,
-     .group = PLAN},
-    {"pieces", OPTION_NUMBERS, AT(pieces), "N", "parts of a chunk that different CTAs push. Default 1", 1, 64,
-     .group = PLAN},
     {"explore", OPTION_FLAG, AT(explore), NULL, "draw random orders of every step, check each result",
      .group = EXPLORING},
     {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1, 1000000000,
@@ -125,17 +89,18 @@ static const struct option_spec specs[] = {
      .group = RESULTS},
 };
 
-static const struct option_table table = {
+static const struct option_table own = {
     "sim OP [OPTIONS]",
     "Runs all ranks of an op, their proxies and a model of the network in one thread, and checks every result. By itself: on a\n"
     "virtual clock, where tiles, copies and puts take what a cluster's rates say, so it tells how long launches would take.\n"
-    "With --explore: in orders drawn from a seed; a failing order is printed with the command that replays it.\n"
-    "OP: ag_gemm gemm_ar gemm_rs ring_attention moe_dispatch_gemm moe_ffn",
+    "With --explore: in orders drawn from a seed; a failing order is printed with the command that replays it.\n",
     specs, sizeof specs / sizeof *specs,
     "  mkernel sim ag_gemm --nodes 2 --gpus 4 --shape 4096,1024,2048 --trace sim.db\n"
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
+
+static struct problem_table table;
 
 static int usage(const char *sentence)
 {
@@ -145,35 +110,15 @@ static int usage(const char *sentence)
 
 static struct sim_world_config configure(const struct arguments *a, enum mk_op op, uint64_t seed)
 {
+    struct problem_options ask = a->ask;
+    enum op_size size = a->explore ? OP_SIZE_EXPLORE : OP_SIZE_HOST;
     struct sim_world_config c;
     memset(&c, 0, sizeof c);
     c.problem.op = op;
     c.problem.exec = MK_EXEC_HOST;
     c.problem.topo = (struct mk_topo){.nodes = (uint32_t)a->nodes, .gpus = (uint32_t)a->gpus};
-    c.problem.m = a->shape[0] ? a->shape[0] : 33 * a->nodes * a->gpus;
-    c.problem.n = a->shape[1] ? a->shape[1] : 40;
-    c.problem.k = a->shape[2] ? a->shape[2] : 72;
-    const uint64_t *t = a->attention;
-    c.problem.attention = (struct mk_attention){.batch = t[0] ? t[0] : 2,
-                                                .sequence = t[1] ? t[1] : 18 * a->nodes * a->gpus,
-                                                .heads = t[2] ? t[2] : 2,
-                                                .kv_heads = t[3] ? t[3] : 1,
-                                                .head_dim = t[4] ? t[4] : 64,
-                                                .causal = a->causal};
-    const uint64_t *e = a->moe;
-    c.problem.moe = (struct mk_moe){.tokens = e[0] ? e[0] : 16,
-                                    .hidden = e[1] ? e[1] : 64,
-                                    .inner = e[2] ? e[2] : 40,
-                                    .experts = e[3] ? e[3] : 2 * a->nodes * a->gpus,
-                                    .k = e[4] ? e[4] : 2};
-    c.problem.deterministic = a->deterministic;
-    c.problem.b_transposed = a->layout;
+    problem_fill(&ask, size, &c.problem);
     c.problem.timeout_ns = a->timeout_ns;
-    c.problem.tuning.split = a->roles;
-    c.problem.tuning.tile_m = (uint32_t)a->tile[0];
-    c.problem.tuning.tile_n = (uint32_t)a->tile[1];
-    c.problem.tuning.chunk_rows = (uint32_t)a->chunk_rows;
-    c.problem.tuning.pieces = (uint32_t)a->pieces;
     c.launches = (uint32_t)a->launches;
     c.seed = seed;
     c.order = a->order ? SIM_ORDER_SRD : SIM_ORDER_RC;
@@ -259,24 +204,9 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     return status;
 }
 
-/* What `mkernel run --exec host` takes where nothing is said, so that the two compare. */
-static void choose_shape(struct arguments *a)
-{
-    uint64_t world = a->nodes * a->gpus;
-    const uint64_t shape[3] = {256 * world, 512, 512}, attention[5] = {1, 128 * world, 4, 2, 64},
-                   moe[5] = {128, 256, 128, 4 * world, 2};
-    if (!a->shape[0])
-        memcpy(a->shape, shape, sizeof shape);
-    if (!a->attention[0])
-        memcpy(a->attention, attention, sizeof attention);
-    if (!a->moe[0])
-        memcpy(a->moe, moe, sizeof moe);
-}
-
 static int predict(struct arguments *a, enum mk_op op, int argc, char **argv)
 {
     char error[512] = "", command[512] = "mkernel";
-    choose_shape(a);
     if (!a->ring)
         a->ring = 1024; /* as the host executor */
     if (!a->depth)
@@ -307,15 +237,15 @@ static int check_memory(const struct arguments *a, enum mk_op op, char *error, s
 }
 
 /* What the seed chooses cannot be given, too. */
-static int check_seeded(const struct arguments *a, const struct options_found *found, char *error, size_t size)
+static int check_seeded(const struct arguments *a, enum mk_op op, const struct options_found *found, char *error, size_t size)
 {
-    static const char *const drawn[] = {"shape", "attention", "causal", "moe", "b-layout", "deterministic", "nodes", "gpus", "launches", NULL};
-    static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "pieces",
+    static const char *const drawn[] = {"causal", "b-layout", "deterministic", "nodes", "gpus", "launches", NULL};
+    static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "slices", "pieces", "width",
                                          NULL};
     static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
     static const char *const predicting[] = {"cluster", "trace", "json", "quiet", NULL};
     for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
-        if (options_given(&table, found, *name)) {
+        if (options_given(&table.table, found, *name)) {
             snprintf(error, size, a->explore ? "--%s is not for --explore" : "--%s is for --explore", *name);
             return -EINVAL;
         }
@@ -323,39 +253,25 @@ static int check_seeded(const struct arguments *a, const struct options_found *f
         snprintf(error, size, "--random chooses what --vary and --fault do");
         return -EINVAL;
     }
+    if (a->random && a->ask.numbers[0]) {
+        snprintf(error, size, "--random chooses, so --%s cannot be given", op_of(op)->shape->option);
+        return -EINVAL;
+    }
     for (const char *const *name = drawn; a->random && *name; name++)
-        if (options_given(&table, found, *name)) {
+        if (options_given(&table.table, found, *name)) {
             snprintf(error, size, "--random chooses, so --%s cannot be given", *name);
             return -EINVAL;
         }
     for (const char *const *name = varied; (a->random || a->vary) && *name; name++)
-        if (options_given(&table, found, *name)) {
+        if (options_given(&table.table, found, *name)) {
             snprintf(error, size, "%s chooses, so --%s cannot be given", a->random ? "--random" : "--vary", *name);
             return -EINVAL;
         }
-    if (!a->fault && (options_given(&table, found, "fault-rank") || options_given(&table, found, "fault-number"))) {
+    if (!a->fault && (options_given(&table.table, found, "fault-rank") || options_given(&table.table, found, "fault-number"))) {
         snprintf(error, size, "--fault-rank and --fault-number go with --fault");
         return -EINVAL;
     }
     return 0;
-}
-
-static int find_op(const struct options_found *found, char *error, size_t size)
-{
-    const char *names[MK_OPS];
-    int op = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
-    for (int i = 0; i < MK_OPS; i++)
-        names[i] = plan_op_name(i);
-    if (!found->word_count)
-        snprintf(error, size, "which op is missing (ag_gemm, for one)");
-    else if (found->word_count > 1)
-        snprintf(error, size, "%s is one argument too many", found->words[1]);
-    else if (op < 0) {
-        const char *near = nearest_word(found->words[0], names, MK_OPS);
-        snprintf(error, size, "there is no op %s%s%s%s", found->words[0], near ? " (did you mean " : "", near ? near : "",
-                 near ? "?)" : "");
-    }
-    return op;
 }
 
 int command_sim(int argc, char **argv)
@@ -363,16 +279,17 @@ int command_sim(int argc, char **argv)
     struct arguments a = {.nodes = 2, .gpus = 2, .launches = 4, .seed = 1, .runs = 100, .fault_number = 1};
     struct options_found found;
     char error[512];
-    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
+    problem_table(&table, &own, PROBLEM_SIM, offsetof(struct arguments, ask), PLAN);
+    if (options_parse(&table.table, argc, argv, &a, &found, error, sizeof error))
         return usage(error);
     if (found.help) {
-        options_help(&table, stdout);
+        options_help(&table.table, stdout);
         return STATUS_DONE;
     }
-    int op = find_op(&found, error, sizeof error);
-    if (op < 0 || options_check(&table, &found, 1u << op, plan_op_name(op), error, sizeof error))
+    enum mk_op op;
+    if (problem_check(&table, &found, &a.ask, &op, error, sizeof error))
         return usage(error);
-    if (check_seeded(&a, &found, error, sizeof error))
+    if (check_seeded(&a, op, &found, error, sizeof error))
         return usage(error);
     if (a.ring & (a.ring - 1))
         return usage("--ring is not a power of two");
@@ -392,14 +309,14 @@ int command_sim(int argc, char **argv)
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
             return usage(error);
     } else {
-        if (!a.tile[0])
-            a.tile[0] = 16, a.tile[1] = 64;
-        if (check_memory(&a, (enum mk_op)op, error, sizeof error))
+        if (!a.ask.tile[0])
+            a.ask.tile[0] = 16, a.ask.tile[1] = 64;
+        if (check_memory(&a, op, error, sizeof error))
             return usage(error);
     }
-    snprintf(error, sizeof error, "mkernel sim %s", plan_op_name((enum mk_op)op));
+    snprintf(error, sizeof error, "mkernel sim %s", plan_op_name(op));
     pulse_begin(a.quiet ? NULL : error);
-    int status = a.explore ? explore(&a, (enum mk_op)op, argc, argv) : predict(&a, (enum mk_op)op, argc, argv);
+    int status = a.explore ? explore(&a, op, argc, argv) : predict(&a, op, argc, argv);
     pulse_end();
     return status;
 }

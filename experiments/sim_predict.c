@@ -132,7 +132,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     struct sim_machine machine;
     struct sim_world_result result;
     struct mk_plan plan = {0};
-    char shape[RUN_SHAPE_TEXT];
+    char shape[PROBLEM_TEXT];
     int64_t seed = (int64_t)config->seed;
     sim_cluster_default(&cluster);
     if (file && sim_cluster_read(&cluster, file, error, size))
@@ -144,7 +144,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     struct storing storing = {.cluster = &cluster,
                               .path = trace,
                               .command = command,
-                              .shape = run_shape(&plan.problem, shape),
+                              .shape = problem_text(&plan.problem, shape),
                               .seed = &seed};
     if (sim_machine_open(&machine, &cluster, &config->problem.topo)) {
         snprintf(error, size, "no memory for a cluster of %u ranks", mk_world(&config->problem.topo));

@@ -96,7 +96,7 @@ static void offer_roles(struct tune_option *o, const struct mk_problem *q, const
 /* Values that suit the operator, about those of a plan. */
 static void offer_values(struct tune_option *o, uint32_t option, const struct mk_problem *q, const struct mk_tuning *made)
 {
-    int cuda = q->exec == MK_EXEC_CUDA, gathers = q->op == MK_OP_AG_GEMM;
+    int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES, width = op_of(q->op)->knobs & OP_WIDTH;
     struct mk_gemm_tile tile;
     switch (option) {
     case TILE:
@@ -113,7 +113,7 @@ static void offer_values(struct tune_option *o, uint32_t option, const struct mk
             offer(o, "chunk_rows=%u", made->tile_m * tiles);
         break;
     case SLICES:
-        for (uint32_t n = 1; gathers && n <= 16; n *= 2)
+        for (uint32_t n = 1; slices && n <= 16; n *= 2)
             offer(o, "slices=%u", n);
         break;
     case PIECES:
@@ -129,7 +129,7 @@ static void offer_values(struct tune_option *o, uint32_t option, const struct mk
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
     default:
-        for (uint32_t n = 1; gathers && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
+        for (uint32_t n = 1; width && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
             offer(o, "width=%u", n);
     }
 }

@@ -14,7 +14,7 @@ static const char *const execs[] = {"host", "cuda"};
 
 struct values {
     int check, exec;
-    uint64_t shape[3], iters, timeout, bytes;
+    uint64_t shape[3], some[3], iters, timeout, bytes;
     const char *trace;
     struct mk_role_split roles;
 };
@@ -27,6 +27,7 @@ static const struct option_spec specs[] = {
      "shape of the global problem, which is long enough that the help has to "
      "break the line somewhere between two words",
      1, 1000000, 3},
+    {"some", OPTION_NUMBERS, AT(some), "M,N|M,N,K", "two or three", 1, 99, 3, .least = 2},
     {"iters", OPTION_NUMBERS, AT(iters), "N", "launches", 1, 1000},
     {"timeout", OPTION_SECONDS, AT(timeout), "SECONDS", "bound", 1000000, 3600000000000ull, .contexts = 1},
     {"bytes", OPTION_BYTES, AT(bytes), "BYTES", "size", 1, (uint64_t)1 << 40, .contexts = 2},
@@ -52,6 +53,18 @@ static int parse(const char *line)
     memset(&values, 0, sizeof values);
     error[0] = 0;
     return options_parse(&table, argc, argv, &values, &found, error, sizeof error);
+}
+
+static void fewer_numbers_where_that_is_allowed(void **state)
+{
+    assert_int_equal(parse("--some 4,5"), 0);
+    assert_int_equal(values.some[1], 5);
+    assert_int_equal(values.some[2], 0);
+    assert_int_equal(parse("--some 4,5,6"), 0);
+    assert_int_equal(values.some[2], 6);
+    const char *const bad[] = {"--some 4", "--some 4,", "--some 4,5,", "--some 4,5,6,7", "--some 4,0"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_true(parse(bad[i]) < 0);
 }
 
 static void test_values(void **state)
@@ -213,7 +226,8 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),   cmocka_unit_test(test_units),
+        cmocka_unit_test(test_values),
+                                       cmocka_unit_test(fewer_numbers_where_that_is_allowed),   cmocka_unit_test(test_units),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_nearest),  cmocka_unit_test(test_help_names_everything),
     };

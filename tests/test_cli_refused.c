@@ -88,6 +88,12 @@ static void test_memory(void **state)
 static void test_sim(void **state)
 {
     refuses("sim", "which op is missing");
+    refuses("sim gemm_rs --slices 2", "gemm_rs does not take --slices");
+    refuses("sim ag_gemm --nodes 1 --slices 17", "out of range");
+    refuses("sim ag_gemm --explore --vary --width 1", "--vary chooses, so --width cannot be given");
+    refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1", "--random chooses, so --moe cannot be given");
+    refuses("run moe_ffn --shape 8,8,8", "moe_ffn does not take --shape");
+    refuses("tune moe_ffn", "ag_gemm, gemm_ar and gemm_rs do");
     refuses("sim ag_gem --explore", "did you mean ag_gemm?");
     refuses("sim ag_gemm gemm_rs --explore", "gemm_rs is one argument too many");
     refuses("sim ag_gemm --explore --moe 8,64,8,4,1", "ag_gemm does not take --moe");

@@ -9,9 +9,13 @@ const struct op_shape op_shape_gemm = {
     .option = "shape",
     .letters = "M,N,K",
     .heading = "M,N,K",
-    .dimensions = {{"M", offsetof(struct mk_problem, m)},
-                   {"N", offsetof(struct mk_problem, n)},
-                   {"K", offsetof(struct mk_problem, k)}},
+    .about = "elements. A product that is gathered has A [M,K] sharded by rows, and each rank's B is "
+             "[K,N]; of one that is added over ranks each rank's A is [M,K] and B [K,N]",
+    .defaults = "256 a rank,512,512 on the host; 8192,8192,8192 on GPUs, what ranks share in parts",
+    .explored = "33 rows a rank, N 40, K 72",
+    .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
+                   {"N", "N", offsetof(struct mk_problem, n)},
+                   {"K", "K", offsetof(struct mk_problem, k)}},
 };
 
 void op_choose_gemm(enum op_size size, uint64_t world, int shared_k, uint64_t *numbers)

@@ -9,7 +9,11 @@ const struct op_shape op_shape_moe = {
     .option = "moe",
     .letters = "T,H,I,E,K",
     .heading = "T,H,I,experts,k",
-    .dimensions = {{"T", AT(tokens)}, {"H", AT(hidden)}, {"I", AT(inner)}, {"E", AT(experts)}, {"K", AT(k)}},
+    .about = "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), "
+             "experts of all ranks, experts of a token",
+    .defaults = "128,256,128,4 a rank,2 on the host; 4096,7168,2048,256,8 on GPUs",
+    .explored = "16,64,40, two experts a rank, 2, and of tokens and experts any",
+    .dimensions = {{"T", "tokens", AT(tokens)}, {"H", "hidden", AT(hidden)}, {"I", "inner", AT(inner)}, {"E", "experts", AT(experts)}, {"K", "experts of a token", AT(k)}},
 };
 
 void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)

@@ -16,7 +16,7 @@
 /* One number of a problem, a uint64_t at `offset` of struct mk_problem. `letter` is what the
  * command line and formulas call it. */
 struct op_dimension {
-    const char *letter;
+    const char *letter, *name; /* "T", "tokens" */
     size_t offset;
 };
 
@@ -26,6 +26,9 @@ struct op_shape {
     const char *option;  /* of the command line, and the name in JSON: "shape" */
     const char *letters; /* "M,N,K" */
     const char *heading; /* as reports name them: "M,N,K", or with words for letters */
+    const char *about;    /* what they mean, for --help */
+    const char *defaults; /* in words: of a run on the host and on GPUs */
+    const char *explored; /* of the explorer */
     struct op_dimension dimensions[OP_DIMENSIONS]; /* the first without a letter ends them */
 };
 
@@ -86,6 +89,7 @@ struct op_descriptor {
     uint8_t
         a_in_heap; /* 1: its schedule is another where A lies in the heap (mk_problem.a_in_heap) */
     uint8_t loose_chunks; /* 1: chunks need not be multiples of a tile's rows */
+    uint8_t causal;       /* 1: mk_problem.attention.causal means something */
     uint8_t b_layout;     /* 1: mk_problem.b_transposed means something */
     uint8_t sums;         /* 1: it adds over ranks, so mk_problem.deterministic says how */
 

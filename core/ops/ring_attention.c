@@ -154,7 +154,10 @@ static const struct op_shape shape = {
     .option = "attention",
     .letters = "B,S,H,G,D",
     .heading = "B,S,heads,kv_heads,D",
-    .dimensions = {{"B", AT(batch)}, {"S", AT(sequence)}, {"H", AT(heads)}, {"G", AT(kv_heads)}, {"D", AT(head_dim)}},
+    .about = "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128)",
+    .defaults = "1,128 a rank,4,2,64 on the host; 1,4096 a rank,16,16,128 on GPUs",
+    .explored = "18 rows a rank, 2,.,2,1,64",
+    .dimensions = {{"B", "batch", AT(batch)}, {"S", "sequence", AT(sequence)}, {"H", "heads", AT(heads)}, {"G", "kv_heads", AT(kv_heads)}, {"D", "head_dim", AT(head_dim)}},
 };
 
 static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
@@ -183,6 +186,7 @@ const struct op_descriptor op_ring_attention = {
                   {"lse", OP_FP32, "B,H,S/W", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
+    .causal = 1,
     .build = build,
     .describe_flag = describe_flag,
     .describe_tile = describe_tile,

@@ -1,0 +1,60 @@
+/* The MoE feed-forward layer: each token's sum over its experts. */
+#include "experiments/check_moe_ffn.h"
+#include "experiments/inputs.h"
+#include "experiments/op.h"
+
+static void input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                  uint64_t first, uint64_t count, uint16_t *out)
+{
+    if (argument == 4) /* the second B of an expert */
+        inputs_fill(out, run_data_key(d, 3000 + rank, launch), first, count);
+    else
+        run_data_plain(d, argument, rank, launch, first, count, out);
+}
+
+struct any_expert {
+    const struct run_data *data;
+    uint64_t launch;
+};
+
+static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
+{
+    const struct any_expert *a = context;
+    const struct mk_problem *q = &a->data->job->problem;
+    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo), rank = expert / rank_experts;
+    uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
+    run_data_input(a->data, 1, rank, a->launch, local * 2 * count, 2 * count, b1);
+    run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
+}
+
+static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+                       const struct check_pace *pace, struct check_result *result)
+{
+    const struct mk_problem *q = &d->job->problem;
+    struct any_expert any = {d, launch};
+    const struct check_moe_ffn c = {
+        .problem = q->moe,
+        .b_transposed = q->b_transposed,
+        .deterministic = q->deterministic,
+        .node = mk_node_of(&q->topo, d->job->identity.rank),
+        .node_experts = (uint32_t)q->moe.experts / mk_world(&q->topo) * q->topo.gpus,
+        .x = arguments[0],
+        .ids = arguments[2],
+        .weights = arguments[3],
+        .y = arguments[5],
+        .expert = load_expert,
+        .context = &any,
+    };
+    return check_moe_ffn(&c, pace, result);
+}
+
+/* Every row is moved and told by itself, and so it goes back. */
+static uint64_t records(const struct mk_plan *plan)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    const struct mk_topo *t = &plan->problem.topo;
+    return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
+}
+
+const struct run_op run_op_moe_ffn = {
+    .input = input, .make = run_make_moe, .check = check, .records = records, .routed = 1};

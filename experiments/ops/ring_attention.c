@@ -1,0 +1,49 @@
+/* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
+#include "experiments/check_attention.h"
+#include "experiments/inputs.h"
+#include "experiments/op.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                  uint64_t first, uint64_t count, uint16_t *out)
+{
+    uint64_t all = d->bytes[argument] / 2;
+    inputs_fill(out, run_data_key(d, argument, launch), rank * all + first, count);
+    for (uint64_t i = 0; i < count && argument == 0; i++) /* scores that differ: Q is 8 times as large */
+        if (out[i] & 0x7f80)
+            out[i] = (uint16_t)(out[i] + (3 << 7));
+}
+
+/* K and V of all ranks in the order of the sequence. */
+static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                          uint64_t launch, const struct check_pace *pace, struct check_result *result)
+{
+    const struct mk_attention *t = &d->job->problem.attention;
+    uint32_t world = mk_world(&d->job->problem.topo), halves = t->causal ? 2 : 1;
+    uint64_t half = t->sequence / world / halves, row = t->kv_heads * t->head_dim;
+    struct check_attention c = {.problem = *t, .world = world, .rank = d->job->identity.rank};
+    uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2), malloc(t->batch * t->sequence * row * 2)};
+    int status = -ENOMEM;
+    for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
+        for (uint32_t rank = 0; rank < world; rank++)
+            for (uint64_t batch = 0; batch < t->batch; batch++)
+                for (uint32_t h = 0; h < halves; h++) {
+                    uint64_t block = h ? 2 * world - 1 - rank : rank;
+                    run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row, half * row,
+                                   kv[part] + (batch * t->sequence + block * half) * row);
+                }
+    c.q = arguments[0];
+    c.k = kv[0];
+    c.v = kv[1];
+    c.o = arguments[3];
+    c.lse = arguments[4];
+    if (kv[0] && kv[1])
+        status = check_attention(&c, pace, result);
+    free(kv[0]);
+    free(kv[1]);
+    return status;
+}
+
+const struct run_op run_op_ring_attention = {.input = input, .check = check};
