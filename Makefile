@@ -47,6 +47,7 @@ HAVE_CMOCKA   := $(shell printf '$(HASH)include <stdarg.h>\n$(HASH)include <stdd
 HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
 HAVE_CUDA     := $(if $(NVCC),yes,)
+HAVE_CXX      := $(shell printf '$(HASH)include <tuple>\n' | $(CXX) -std=c++17 -x c++ -fsyntax-only - 2>/dev/null && echo yes)
 HAVE_GPU      := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU && echo yes)
 
 # What no build goes without. demo and test install it first, and make again.
@@ -87,7 +88,17 @@ GPU_TESTS := $(patsubst tests/%.cu,$(BUILD)/tests/%,$(wildcard tests/gpu_*.cu))
 NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -gencode=arch=compute_90a,code=sm_90a -Xptxas=--warn-on-spills,--warning-as-error -Werror all-warnings \
              -Xcompiler=-fPIC,-Wall,-Wno-unused-function,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -DMK_HAVE_CUDA
 endif
-LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o)
+# The kernels once more, for the emulated Hopper (docs/EMULATION.md): by the C++ compiler against sim/hopper/include, which stands
+# in for CUDA. -fsanitize=thread inserts a call at each load and store; sim/hopper/symbols names the machine's functions for them.
+EMU_CU  := $(if $(HAVE_CXX),$(filter-out kernels/gpu_clock.cu,$(wildcard kernels/*.cu kernels/*/*.cu)))
+EMU_VOLATILE := $(if $(shell $(CXX) --version 2>/dev/null | grep -i clang),-mllvm -tsan-distinguish-volatile=1,--param tsan-distinguish-volatile=1)
+EMU_FLAGS := -std=c++17 -O2 -g -fPIC -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED -fsanitize=thread -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec \
+             -ffp-contract=off -Wall -Werror -Wno-unused-function -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-psabi $(EMU_VOLATILE)
+EMU_O   := $(if $(EMU_CU),$(BUILD)/emulated.o)
+ifneq ($(EMU_CU),)
+ALL_CFLAGS += -DMK_HAVE_EMULATION
+endif
+LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o) $(EMU_O)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
 NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa% tests/test_run_efa% tests/fuzz_efa%)
@@ -112,12 +123,13 @@ $(BUILD)/$(1): FORCE
 	@mkdir -p $$(@D); printf '%s\n' '$(2)' | cmp -s - $$@ || printf '%s\n' '$(2)' >$$@
 endef
 $(eval $(call flags_file,flags,$(CC) $(ALL_CFLAGS)))
+$(eval $(call flags_file,flags.emulated,$(CXX) $(EMU_FLAGS)))
 $(eval $(call flags_file,flags.cuda,$(CUDA_CFLAGS) $(NVCC) $(NVCCFLAGS)))
 FORCE:
 .SECONDARY:
 
 found:
-	@echo "found: CUDA=$(or $(NVCC),$(CUDA_MISSING),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
+	@echo "found: CUDA=$(or $(NVCC),$(CUDA_MISSING),no) C++=$(or $(HAVE_CXX),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
 	      "SQLite=$(or $(HAVE_SQLITE),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
@@ -129,6 +141,16 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags.cuda
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+
+$(BUILD)/emulated/%.o: %.cu $(BUILD)/flags.emulated
+	@mkdir -p $(@D)
+	$(call say,EMU ,$<)
+	$(Q)$(CXX) $(EMU_FLAGS) -MMD -MP -x c++ -c $< -o $@
+
+# All in one object, of which only C functions are seen, with a prefix: nvcc's objects have the same names.
+$(BUILD)/emulated.o: $(EMU_CU:%.cu=$(BUILD)/emulated/%.o) sim/hopper/symbols
+	$(call say,LINK,$@)
+	$(Q)sh sim/hopper/localize.sh "$(CXX)" $@ $(filter %.o,$^)
 
 # .incbin is not seen by -MMD.
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
     matrix_kernel(const __grid_constant__ CUtensorMap a,
                   const __grid_constant__ struct gemm_operands op, const struct gemm_order order)
 {
-    extern __shared__ uint8_t memory[];
+    PTX_SHARED_DYNAMIC(memory);
     struct matrix_source source;
     source.map_a = &a;
     source.order = order;

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(GEMM_THREADS, 1)
                    const __grid_constant__ struct gemm_operands operands,
                    const __grid_constant__ typename op::maps maps)
 {
-    extern __shared__ uint8_t memory[];
+    PTX_SHARED_DYNAMIC(memory);
     if (blockIdx.x < launch.split.ctas[MK_COMPUTE])
         op::template compute<shape>(&plan, &launch, &operands, &maps, memory);
     else if (blockIdx.x < mk_total_blocks(&launch.split)) /* the grid is rounded up to clusters */

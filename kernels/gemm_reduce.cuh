@@ -29,15 +29,15 @@
 struct reduce_barriers {
     uint64_t there[GEMM_RS_OUTBOX][2], taken[GEMM_RS_OUTBOX][2];
 };
-__shared__ struct reduce_barriers reduce_shared;
+PTX_SHARED(struct reduce_barriers, reduce_shared, 1);
 
 /* One thread, before the CTA's first barrier. */
 PTX_FN void reduce_begin_outbox(void)
 {
     for (uint32_t i = 0; i < GEMM_RS_OUTBOX; i++)
         for (uint32_t half = 0; half < 2; half++) {
-            ptx_mbar_init(ptx_shared(&reduce_shared.there[i][half]), 1);
-            ptx_mbar_init(ptx_shared(&reduce_shared.taken[i][half]), 1);
+            ptx_mbar_init(ptx_shared(&reduce_shared->there[i][half]), 1);
+            ptx_mbar_init(ptx_shared(&reduce_shared->taken[i][half]), 1);
         }
 }
 
@@ -74,7 +74,7 @@ template <class op> struct reduce_source : tracked_source {
 
     GEMM_MEMBER void room(uint32_t i, uint32_t half) const
     {
-        ptx_mbar_wait(ptx_shared(&reduce_shared.taken[i % GEMM_RS_OUTBOX][half]),
+        ptx_mbar_wait(ptx_shared(&reduce_shared->taken[i % GEMM_RS_OUTBOX][half]),
                       (i / GEMM_RS_OUTBOX & 1) ^ 1, limit_ns);
         ptx_fence_async(); /* ordinary loads have read what TMA now overwrites */
     }
@@ -83,7 +83,7 @@ template <class op> struct reduce_source : tracked_source {
     {
         ptx_bulk_wait_all();
         ptx_fence_async();
-        ptx_mbar_arrive(ptx_shared(&reduce_shared.there[i % GEMM_RS_OUTBOX][half]));
+        ptx_mbar_arrive(ptx_shared(&reduce_shared->there[i % GEMM_RS_OUTBOX][half]));
     }
 
     GEMM_MEMBER void send_tiles(uint32_t sender, uint32_t senders);
@@ -113,7 +113,7 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
             uint32_t rows = row >= tile.rows              ? 0
                             : tile.rows - row < part_rows ? tile.rows - row
                                                           : part_rows;
-            ptx_mbar_wait(ptx_shared(&reduce_shared.there[place][half]), i / GEMM_RS_OUTBOX & 1,
+            ptx_mbar_wait(ptx_shared(&reduce_shared->there[place][half]), i / GEMM_RS_OUTBOX & 1,
                           limit_ns);
             if (half == sender)
                 cta_copy_open(&cta, tile.c_local, tile.id * p->pieces);
@@ -124,7 +124,7 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
                 tile.c_local == mk_local_of(&p->topo, p->topo.rank) ? 0 : p->pace * senders);
             __syncwarp();
             if (cta_leads(&cta))
-                ptx_mbar_arrive(ptx_shared(&reduce_shared.taken[place][half]));
+                ptx_mbar_arrive(ptx_shared(&reduce_shared->taken[place][half]));
         }
         gemm_rs_after(p, &cta, &tile, MK_TILE_PARTS / p->cluster / senders);
     }

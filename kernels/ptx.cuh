@@ -14,6 +14,11 @@
 
 #define PTX_FN static __device__ __forceinline__
 
+/* Variables of a block in shared memory, type name[count], at namespace scope or in a function; and its dynamic shared memory, in a
+ * kernel. By these, because a compiler that has no blocks cannot be told by a keyword. */
+#define PTX_SHARED(type, name, count) static __shared__ type name[count]
+#define PTX_SHARED_DYNAMIC(name) extern __shared__ uint8_t name[]
+
 PTX_FN uint32_t ptx_shared(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);

@@ -24,7 +24,7 @@ static const struct {
     {"backends", {"backends/", "core/"}},
     {"tracer", {"tracer/", "core/"}},
     {"kernels", {"kernels/", "core/", "backends/", "tracer/"}},
-    {"sim", {"sim/", "core/", "backends/", "tracer/"}},
+    {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}}, /* the emulated GPU runs kernels */
     {"tui", {"tui/", "tracer/reader.h", "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };

@@ -1,0 +1,217 @@
+/* Launches: grids are queued rank by rank, blocks begin on SMs as these are free, threads begin and end. */
+#include "sim/hopper/machine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t static_bytes; /* of all kernels' variables in shared memory */
+
+uint32_t hopper_static_place(uint32_t bytes, uint32_t align)
+{
+    uint32_t at = (static_bytes + align - 1) / align * align;
+    static_bytes = at + bytes;
+    return at;
+}
+
+static uint32_t count_of(struct hopper_xyz v)
+{
+    return v.x * v.y * v.z;
+}
+
+int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes, struct hopper_xyz size,
+                   struct hopper_xyz block, uint32_t dynamic_shared, uint32_t cluster, const char *name)
+{
+    struct hopper *h = hopper_machine;
+    cluster = cluster ? cluster : 1;
+    if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS || cluster > CLUSTER_MOST ||
+        size.x % cluster || cluster > h->config.sms || static_bytes > STATIC_MOST ||
+        static_bytes + dynamic_shared + 128 > SHARED_MOST)
+        return -EINVAL;
+    struct hopper_grid *g = calloc(1, sizeof *g);
+    size_t room = (bytes + 127) / 64 * 64;
+    void *copy = aligned_alloc(64, room);
+    if (!g || !copy) {
+        free(g);
+        free(copy);
+        return -ENOMEM;
+    }
+    memcpy(copy, arguments, bytes);
+    *g = (struct hopper_grid){.run = run, .arguments = copy, .size = size, .block = block, .cluster = cluster,
+                              .dynamic_shared = dynamic_shared, .blocks = count_of(size)};
+    snprintf(g->name, sizeof g->name, "%s", name);
+    struct hopper_rank *r = &h->ranks[h->host_rank];
+    if (r->grid)
+        r->last->next = g;
+    else
+        r->grid = g;
+    r->last = g;
+    if (r->grid == g)
+        grid_begin_blocks(h, h->host_rank);
+    return 0;
+}
+
+/* ---- threads ---- */
+
+static void thread_main(void *argument)
+{
+    struct hopper_thread *t = argument;
+    t->block->grid->run(t->block->grid->arguments);
+}
+
+static struct hopper_xyz place_of(uint32_t number, struct hopper_xyz size)
+{
+    return (struct hopper_xyz){number % size.x, number / size.x % size.y, number / size.x / size.y};
+}
+
+static void begin_thread(struct hopper_block *b, uint32_t number)
+{
+    struct hopper *h = b->machine;
+    struct hopper_thread *t = &b->thread[number];
+    struct coroutine *kept = t->coroutine;
+    uint32_t clock = t->clock;
+    known_drop(h->known, t->known);
+    known_drop(h->known, t->fenced);
+    known_drop(h->known, t->heard);
+    *t = (struct hopper_thread){.coroutine = kept, .block = b, .warp = &b->warp[number / 32], .number = number,
+                                .lane = number % 32, .clock = clock + 1, .issuer = -1};
+    t->place.thread = place_of(number, b->grid->block);
+    t->place.block = place_of(b->number, b->grid->size);
+    t->place.block_size = b->grid->block;
+    t->place.grid_size = b->grid->size;
+    t->known = known_keep(h->ranks[b->rank].stream);
+    for (int view = 0; view < KNOWN_VIEWS; view++)
+        t->bridged[view] = clock; /* what an earlier kernel wrote */
+    coroutine_start(t->coroutine, thread_main, t);
+    thread_wake(t);
+}
+
+static int block_memory(struct hopper_block *b)
+{
+    struct hopper *h = b->machine;
+    if (!b->thread)
+        b->thread = calloc(KNOWN_THREADS, sizeof *b->thread);
+    if (!b->shared)
+        b->shared = shadow_allocate(&h->shadow, SHARED_MOST, SHADOW_OUTSIDE);
+    if (!b->thread || !b->shared)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count_of(b->grid->block); i++)
+        if (!b->thread[i].coroutine && coroutine_create(&b->thread[i].coroutine, h->pool))
+            return -ENOMEM;
+    return 0;
+}
+
+/* Shared memory holds what the block before left: here a pattern that is no number, and the machine knows that nobody wrote it.
+ * Dynamic memory begins 16 bytes behind a round address now and then, as behind variables of an odd size. */
+static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t number, uint32_t cluster_rank)
+{
+    struct hopper *h = b->machine;
+    b->grid = g;
+    b->number = number;
+    b->threads = count_of(g->block);
+    b->warps = (b->threads + 31) / 32;
+    b->ended = b->loads = 0;
+    b->cluster_rank = cluster_rank;
+    b->leader = b - cluster_rank;
+    if (block_memory(b)) {
+        hopper_fail(h, "no memory for %u threads of %s", b->threads, g->name);
+        return;
+    }
+    if (!cluster_rank) {
+        known_drop(h->known, b->cluster.coming);
+        known_drop(h->known, b->cluster.passed);
+        b->cluster = (struct cluster_barrier){.alive = g->cluster * b->threads};
+    }
+    barriers_begin(b);
+    b->dynamic_at = ((static_bytes + 15) & ~15u) + h->skew;
+    b->shared_bytes = b->dynamic_at + g->dynamic_shared;
+    memset(b->shared, 0xff, SHARED_MOST);
+    shadow_set(&h->shadow, b->shared, SHARED_MOST, SHADOW_OUTSIDE);
+    shadow_set(&h->shadow, b->shared, b->shared_bytes, SHADOW_UNWRITTEN);
+    b->registers = 65536 / (b->threads > 128 ? b->threads : 128) / 8 * 8;
+    b->registers = b->registers > 255 ? 255 : b->registers;
+    for (uint32_t i = 0; i < b->warps; i++) {
+        struct hopper_warp *w = &b->warp[i];
+        uint32_t lanes = b->threads - i * 32 >= 32 ? UINT32_MAX : (1u << (b->threads - i * 32)) - 1;
+        wgmma_forget(w);
+        w->block = b;
+        w->number = i;
+        w->lanes = lanes;
+        w->runs = w->ended = 0;
+        w->registers = b->registers;
+    }
+    b->registers = 0; /* all dealt out */
+    for (uint32_t i = 0; i < b->threads; i++)
+        begin_thread(b, i);
+    g->begun++;
+}
+
+/* Clusters begin whole, on neighbouring SMs. */
+void grid_begin_blocks(struct hopper *h, uint32_t rank)
+{
+    struct hopper_rank *r = &h->ranks[rank];
+    struct hopper_grid *g = r->grid;
+    if (!g)
+        return;
+    for (uint32_t sm = 0; sm + g->cluster <= h->config.sms && g->begun < g->blocks; sm += g->cluster) {
+        int idle = 1;
+        for (uint32_t i = 0; i < g->cluster; i++)
+            idle &= !r->blocks[sm + i].grid;
+        for (uint32_t i = 0; idle && i < g->cluster && !h->failed; i++)
+            begin_block(&r->blocks[sm + i], g, g->begun, i);
+    }
+}
+
+/* ---- ends ---- */
+
+static void end_grid(struct hopper *h, uint32_t rank)
+{
+    struct hopper_rank *r = &h->ranks[rank];
+    struct hopper_grid *g = r->grid;
+    /* A kernel's end makes all that it did visible to the next, through either proxy. */
+    struct known *seen = known_bridge(h->known, r->stream, 1, 1);
+    known_drop(h->known, r->stream);
+    r->stream = seen;
+    r->grid = g->next;
+    free(g->arguments);
+    free(g);
+    grid_begin_blocks(h, rank);
+}
+
+static void end_block(struct hopper_block *b)
+{
+    struct hopper *h = b->machine;
+    struct hopper_grid *g = b->grid;
+    flights_of_block_ended(b);
+    for (uint32_t i = 0; i < b->warps && !h->failed; i++) {
+        if (wgmma_open(&b->warp[i]))
+            hopper_fail(h, "rank %u, block %u: warp %u ended with products under way that nobody waited for", b->rank,
+                        b->number, i);
+        if (b->warp[i / 4 * 4].formed != b->warp[i].formed)
+            hopper_fail(h, "rank %u, block %u: warps %u and %u of a warpgroup issued %u and %u products", b->rank,
+                        b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
+    }
+    b->grid = NULL;
+    if (++g->ended == g->blocks)
+        end_grid(h, b->rank);
+    else
+        grid_begin_blocks(h, b->rank);
+}
+
+void thread_ended(struct hopper_thread *t)
+{
+    struct hopper_block *b = t->block;
+    struct hopper *h = b->machine;
+    t->state = THREAD_ENDED;
+    t->warp->ended |= 1u << t->lane;
+    struct known *all = thread_publish(t), *stream = h->ranks[b->rank].stream;
+    h->ranks[b->rank].stream = known_join(h->known, stream, all);
+    known_drop(h->known, stream);
+    known_drop(h->known, all);
+    b->ended++;
+    warp_thread_ended(t);
+    barriers_thread_ended(t);
+    if (b->ended == b->threads)
+        end_block(b);
+}

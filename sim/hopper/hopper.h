@@ -1,0 +1,56 @@
+/* A Hopper GPU, or several of one job, without one: kernels that were compiled for the CPU (include/) run on it, thread by thread,
+ * under a seeded scheduler. Nothing here knows about tiles or roles. One machine is current in a thread of the process;
+ * everything is called from that thread, and allocates with malloc. */
+#ifndef SIM_HOPPER_HOPPER_H
+#define SIM_HOPPER_HOPPER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct hopper;
+
+struct hopper_config {
+    uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
+    uint64_t seed;       /* chooses every order */
+    uint64_t *now;       /* ns; NULL: a clock of its own. The machine advances it */
+    size_t memory;       /* bytes of address space; 0: 4 GiB */
+    int races;           /* 0: memory is not watched, only values tell (many times faster) */
+};
+
+/* 0 or -ENOMEM. Becomes current. */
+int hopper_create(struct hopper **out, const struct hopper_config *config);
+void hopper_destroy(struct hopper *h);
+void hopper_use(struct hopper *h, uint32_t rank); /* what host calls of CUDA go to, and hopper_enqueue */
+struct hopper *hopper_current(void);
+
+/* Global memory of a rank, aligned to 1024; what is outside is watched. NULL: full. Freed with the machine. */
+void *hopper_memory(struct hopper *h, size_t bytes);
+
+/* What runs next: 1, something did; 0, nothing can: all wait for somebody outside, or for time. */
+int hopper_step(struct hopper *h);
+
+/* Nothing else can happen either: the clock goes on until a thread that polls has reason to look. 1, or 0 where no thread polls. */
+int hopper_tick(struct hopper *h);
+
+/* Whether kernels of `rank` are running or queued; of all ranks: hopper_busy(h, UINT32_MAX). */
+int hopper_busy(const struct hopper *h, uint32_t rank);
+
+/* Runs until nothing is busy. 0, or -EIO (a mistake was found) or -EDEADLK; hopper_error says it. */
+int hopper_run(struct hopper *h);
+
+/* The first mistake: one sentence; NULL: none. Whoever finds another reason to stop says it by hopper_fail. */
+const char *hopper_error(const struct hopper *h);
+void hopper_fail(struct hopper *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void hopper_deadlock(struct hopper *h); /* says who waits for what */
+
+/* A NIC, or whoever else moves bytes of the ranks' memory: reads by what rank `rank` has told it (every command stored so far),
+ * and writes that only a flag makes known. All by the generic proxy. hopper_nic_flag: the word is stored by the caller. */
+void hopper_nic_read(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
+void hopper_nic_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
+void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p);
+
+/* Orders that were chosen so far, as one number: equal for equal runs. And how many steps. */
+uint64_t hopper_hash(const struct hopper *h);
+uint64_t hopper_steps(const struct hopper *h);
+
+#endif

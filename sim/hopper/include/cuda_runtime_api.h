@@ -1,0 +1,90 @@
+/* The part of CUDA's runtime that kernels' launchers call, on the emulated machine that is current. Launches are queued;
+ * whoever owns the machine runs it. */
+#ifndef SIM_HOPPER_CUDA_RUNTIME_API_H
+#define SIM_HOPPER_CUDA_RUNTIME_API_H
+
+#include <stdlib.h>
+#include <tuple>
+
+#include "cuda.h"
+
+typedef void *cudaStream_t;
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+enum { cudaEnableDefault };
+
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    union {
+        struct {
+            uint32_t x, y, z;
+        } clusterDim;
+    } val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
+
+static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+static inline const char *cudaGetErrorString(cudaError_t) { return "the emulated machine refuses"; }
+static inline cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
+static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) { *value = (int)hopper_sms(); return cudaSuccess; }
+
+template <class F> static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t bytes)
+{
+    return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* A kernel and the copy of its arguments. */
+template <class... P> struct hopper_call {
+    void (*kernel)(P...);
+    std::tuple<std::remove_const_t<P>...> arguments;
+    static void run(void *self)
+    {
+        hopper_call *call = (hopper_call *)self;
+        std::apply(call->kernel, call->arguments);
+    }
+};
+
+template <class... P, class... A>
+static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
+{
+    hopper_call<P...> call = {kernel, std::tuple<std::remove_const_t<P>...>(arguments...)};
+    uint32_t cluster = 1;
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        cluster = config->attrs[i].val.clusterDim.x;
+    const dim3 &g = config->gridDim, &b = config->blockDim;
+    if (config->dynamicSmemBytes > 227 * 1024)
+        return cudaErrorInvalidValue;
+    return hopper_enqueue(hopper_call<P...>::run, &call, sizeof call, {g.x, g.y, g.z}, {b.x, b.y, b.z},
+                          (uint32_t)config->dynamicSmemBytes, cluster, __PRETTY_FUNCTION__)
+               ? cudaErrorInvalidValue
+               : cudaSuccess;
+}
+
+static inline CUresult hopper_encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                                           const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
+                                           const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill)
+{
+    return hopper_tensormap_encode(map, type, rank, base, sizes, strides, box, steps, interleave, swizzle, fill)
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, int,
+                                                           cudaDriverEntryPointQueryResult *found)
+{
+    *found = cudaDriverEntryPointSuccess;
+    *function = strcmp(name, "cuTensorMapEncodeTiled") ? NULL : (void *)hopper_encode_tiled;
+    return *function ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+#endif

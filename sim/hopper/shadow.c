@@ -1,0 +1,257 @@
+#define _GNU_SOURCE
+#include "sim/hopper/shadow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { READERS = 12, MOST_NODES = 1 << 26, GAP = 4096 };
+
+/* A state is the index of its first node: the last write, then those who have read since. */
+struct shadow_node {
+    struct shadow_event event;
+    uint32_t readers; /* of the first: how many follow */
+    uint32_t hash;
+};
+
+int shadow_open(struct shadow *s, size_t bytes, uint32_t sms)
+{
+    memset(s, 0, sizeof *s);
+    s->bytes = bytes;
+    s->sms = sms;
+    s->node_room = 1 << 12;
+    s->node_count = SHADOW_SPECIALS;
+    s->memo_turn = 1;
+    s->table_size = 1 << 12;
+    s->nodes = malloc(s->node_room * sizeof *s->nodes);
+    s->table = calloc(s->table_size, sizeof *s->table);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    s->states = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (!s->nodes || !s->table || s->memory == MAP_FAILED || (void *)s->states == MAP_FAILED) {
+        shadow_close(s);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void shadow_close(struct shadow *s)
+{
+    if (s->memory && s->memory != MAP_FAILED)
+        munmap(s->memory, s->bytes);
+    if (s->states && (void *)s->states != MAP_FAILED)
+        munmap(s->states, s->bytes);
+    free(s->nodes);
+    free(s->table);
+    memset(s, 0, sizeof *s);
+}
+
+void shadow_set(struct shadow *s, const void *address, size_t bytes, uint32_t state)
+{
+    size_t first = (size_t)((const uint8_t *)address - s->memory) / 4, count = (bytes + 3) / 4;
+    for (size_t i = 0; i < count; i++)
+        s->states[first + i] = state;
+}
+
+void *shadow_allocate(struct shadow *s, size_t bytes, uint32_t state)
+{
+    size_t at = (s->used + GAP + 1023) & ~(size_t)1023;
+    if (bytes > s->bytes || at + GAP > s->bytes - bytes)
+        return NULL;
+    s->used = at + bytes;
+    shadow_set(s, s->memory + at, bytes, state);
+    return s->memory + at;
+}
+
+/* ---- states ---- */
+
+static uint32_t hash_of(const struct shadow_event *events, uint32_t count)
+{
+    uint64_t h = count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t word[2];
+        memcpy(word, &events[i], sizeof word);
+        h = (h ^ word[0]) * 0x9e3779b97f4a7c15ull;
+        h = (h ^ h >> 29 ^ word[1]) * 0xbf58476d1ce4e5b9ull;
+    }
+    return (uint32_t)(h >> 32);
+}
+
+static int same(const struct shadow *s, uint32_t id, const struct shadow_event *events, uint32_t count)
+{
+    if (s->nodes[id].readers + 1 != count)
+        return 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (memcmp(&s->nodes[id + i].event, &events[i], sizeof *events))
+            return 0;
+    return 1;
+}
+
+/* History is forgotten: what happened before now is taken to be known to all. Nothing false is reported for it. */
+static void forget(struct shadow *s)
+{
+    for (size_t i = 0; i < s->used / 4; i++)
+        if (s->states[i] >= SHADOW_SPECIALS)
+            s->states[i] = SHADOW_INITIAL;
+    memset(s->table, 0, s->table_size * sizeof *s->table);
+    s->table_used = 0;
+    s->node_count = SHADOW_SPECIALS;
+    s->memo_turn++;
+}
+
+static void grow_table(struct shadow *s)
+{
+    uint32_t size = s->table_size * 2, *table = calloc(size, sizeof *table);
+    if (!table)
+        abort();
+    for (uint32_t i = 0; i < s->table_size; i++) {
+        if (!s->table[i])
+            continue;
+        uint32_t at = s->nodes[s->table[i]].hash & (size - 1);
+        while (table[at])
+            at = (at + 1) & (size - 1);
+        table[at] = s->table[i];
+    }
+    free(s->table);
+    s->table = table;
+    s->table_size = size;
+}
+
+static uint32_t intern(struct shadow *s, const struct shadow_event *events, uint32_t count)
+{
+    uint32_t hash = hash_of(events, count), at = hash & (s->table_size - 1);
+    for (; s->table[at]; at = (at + 1) & (s->table_size - 1))
+        if (s->nodes[s->table[at]].hash == hash && same(s, s->table[at], events, count))
+            return s->table[at];
+    if (s->node_count + count > s->node_room) {
+        s->node_room *= 2;
+        s->nodes = realloc(s->nodes, s->node_room * sizeof *s->nodes);
+        if (!s->nodes)
+            abort();
+    }
+    uint32_t id = s->node_count;
+    for (uint32_t i = 0; i < count; i++)
+        s->nodes[id + i] = (struct shadow_node){events[i], 0, 0};
+    s->nodes[id].readers = count - 1;
+    s->nodes[id].hash = hash;
+    s->node_count += count;
+    s->table[at] = id;
+    if (++s->table_used * 2 > s->table_size)
+        grow_table(s);
+    return id;
+}
+
+/* ---- checks ---- */
+
+static int knows(const struct shadow *s, const struct shadow_actor *a, enum known_view view, const struct shadow_event *e)
+{
+    if (e->entry == a->entry)
+        return view == KNOWN_GENERIC || e->clock <= a->bridged[view];
+    return known_clock(a->known, s->sms, view, e->entry) >= e->clock;
+}
+
+/* Through which view the access must know of `past`. Where an asynchronous write follows ordinary reads of shared memory, no
+ * proxy fence is asked for: they have returned before the barrier that lets the write begin (and CUTLASS's pipelines do so). */
+static enum known_view view_for(const struct shadow_event *e, const struct shadow_event *past, enum known_view async)
+{
+    if (!(e->kind & ACCESS_ASYNC) || (past->kind & ACCESS_ASYNC))
+        return KNOWN_GENERIC;
+    return !(past->kind & ACCESS_WRITE) && async == KNOWN_ASYNC_SHARED ? KNOWN_GENERIC : async;
+}
+
+static int wrong(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e, const struct shadow_event *past,
+                 enum known_view async, const void *address)
+{
+    if ((e->kind & past->kind & ACCESS_STRONG))
+        return 0;
+    enum known_view view = view_for(e, past, async);
+    if (knows(s, a, view, past))
+        return 0;
+    enum shadow_fault fault = view != KNOWN_GENERIC && knows(s, a, KNOWN_GENERIC, past) ? SHADOW_NO_PROXY
+                              : past->kind & ACCESS_WRITE                            ? SHADOW_RACE_WRITE
+                                                                                     : SHADOW_RACE_READ;
+    s->fault(s->context, fault, e, past, address);
+    return 1;
+}
+
+/* The state behind the access; *bad where there was something wrong. */
+static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e, enum known_view async,
+                     uint32_t state, const void *address, int *bad)
+{
+    struct shadow_event events[READERS + 1];
+    uint32_t count = 1;
+    int write = e->kind & ACCESS_WRITE;
+    if (state == SHADOW_OUTSIDE || state == SHADOW_MBARRIER || (state == SHADOW_UNWRITTEN && !write)) {
+        s->fault(s->context,
+                 state == SHADOW_OUTSIDE    ? SHADOW_IS_OUTSIDE
+                 : state == SHADOW_MBARRIER ? SHADOW_IS_MBARRIER
+                                            : SHADOW_IS_UNWRITTEN,
+                 e, NULL, address);
+        *bad = 1;
+        return state;
+    }
+    const struct shadow_node *node = state < SHADOW_SPECIALS ? NULL : &s->nodes[state];
+    memset(events, 0, sizeof events[0]);
+    if (node)
+        *bad |= wrong(s, a, e, &node->event, async, address);
+    for (uint32_t i = 1; node && i <= node->readers && !*bad; i++) {
+        if (write || (node[i].event.kind & ACCESS_WRITE))
+            *bad |= wrong(s, a, e, &node[i].event, async, address);
+        if (!write || (e->kind & node[i].event.kind & ACCESS_STRONG))
+            if (count < READERS && node[i].event.entry != e->entry && !knows(s, a, KNOWN_GENERIC, &node[i].event))
+                events[count++] = node[i].event;
+    }
+    if (*bad)
+        return state;
+    if (write) {
+        events[0] = *e;
+        if (!(e->kind & ACCESS_STRONG)) /* atomic writes that nothing orders: whoever comes next has to know of each */
+            return intern(s, events, 1);
+        if (node && (node->event.kind & ACCESS_STRONG) && count <= READERS && !knows(s, a, KNOWN_GENERIC, &node->event))
+            events[count++] = node->event;
+        return intern(s, events, count);
+    }
+    if (e->kind & ACCESS_STRONG)
+        return state;
+    if (node)
+        events[0] = node->event;
+    events[count++] = *e;
+    return intern(s, events, count);
+}
+
+int shadow_access(struct shadow *s, const struct shadow_actor *actor, const struct shadow_event *event, const void *address,
+                  size_t bytes)
+{
+    size_t at = (size_t)((const uint8_t *)address - s->memory);
+    if (at >= s->bytes || !bytes)
+        return 0;
+    if (s->node_count > MOST_NODES)
+        forget(s);
+    size_t first = at / 4, last = (at + bytes - 1) / 4;
+    enum known_view async = KNOWN_ASYNC_GLOBAL;
+    if (event->kind & ACCESS_SHARED)
+        async = KNOWN_ASYNC_SHARED;
+    struct shadow_event e = *event;
+    e.kind &= ~ACCESS_SHARED;
+    if (memcmp(&e, &s->memo_event, sizeof e) || actor->known != s->memo_known || actor->entry != s->memo_entry) {
+        s->memo_event = e;
+        s->memo_known = actor->known;
+        s->memo_entry = actor->entry;
+        s->memo_turn++;
+    }
+    for (size_t i = first; i <= last; i++) {
+        uint32_t state = s->states[i], slot = state % 64;
+        int bad = 0;
+        if (s->memo[slot].turn != s->memo_turn || s->memo[slot].before != state) {
+            uint32_t after = step(s, actor, &e, async, state, s->memory + i * 4, &bad);
+            if (bad)
+                return 1;
+            s->memo[slot].turn = s->memo_turn;
+            s->memo[slot].before = state;
+            s->memo[slot].after = after;
+        }
+        s->states[i] = s->memo[slot].after;
+    }
+    return 0;
+}
