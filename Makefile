@@ -93,7 +93,7 @@ endif
 EMU_CU  := $(if $(HAVE_CXX),$(filter-out kernels/gpu_clock.cu,$(wildcard kernels/*.cu kernels/*/*.cu)))
 EMU_VOLATILE := $(if $(shell $(CXX) --version 2>/dev/null | grep -i clang),-mllvm -tsan-distinguish-volatile=1,--param tsan-distinguish-volatile=1)
 EMU_FLAGS := -std=c++17 -O2 -g -fPIC -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED -fsanitize=thread -fno-exceptions -fno-rtti -fno-threadsafe-statics -ftls-model=initial-exec \
-             -ffp-contract=off -Wall -Werror -Wno-unused-function -Wno-unknown-pragmas -Wno-maybe-uninitialized -Wno-psabi $(EMU_VOLATILE)
+             -ffp-contract=off -Wno-unknown-pragmas -Wno-psabi $(EMU_VOLATILE)
 EMU_O   := $(if $(EMU_CU),$(BUILD)/emulated.o)
 ifneq ($(EMU_CU),)
 ALL_CFLAGS += -DMK_HAVE_EMULATION

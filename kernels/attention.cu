@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <cuda_runtime.h>
 #include <errno.h>
 
 #include "kernels/attention.cuh"
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(shape::threads, 1)
                      const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
                      struct attention_call_source source)
 {
-    extern __shared__ uint8_t memory[];
+    PTX_SHARED_DYNAMIC(memory);
     source.k = &k;
     source.v = &v;
     attention_compute<shape>(&op, &source, memory);
@@ -147,9 +148,14 @@ static int attention_launch(const struct attention_call *c, uint32_t sms, cudaSt
     if (cudaFuncSetAttribute(attention_kernel<shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              shape::shared_bytes) != cudaSuccess)
         return -EIO;
-    attention_kernel<shape>
-        <<<grid, shape::threads, shape::shared_bytes, stream>>>(op, k, v, source);
-    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(shape::threads);
+    config.dynamicSmemBytes = shape::shared_bytes;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, attention_kernel<shape>, op, k, v, source) == cudaSuccess
+               ? 0
+               : -EIO;
 }
 
 /* dim (rounded up), keys, groups, stages, own memory for O: the fastest of about a dozen with heads

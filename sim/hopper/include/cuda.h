@@ -96,18 +96,21 @@ static inline void __threadfence_block(HOPPER_AT) { HOPPER_HERE; hopper_fence(HO
 static inline void __threadfence_system(HOPPER_AT) { HOPPER_HERE; hopper_fence(HOPPER_SYSTEM); }
 [[noreturn]] static inline void __trap(HOPPER_AT) { HOPPER_HERE; hopper_trap(); __builtin_unreachable(); }
 
+template <class T> struct hopper_same {
+    typedef T type; /* arguments convert to it */
+};
 template <class T> static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T value)
 {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics have 4 or 8 bytes");
     return (T)hopper_atomic(p, sizeof(T), what, (uint64_t)compare, (uint64_t)value, HOPPER_GPU, 0, 0);
 }
-template <class T> static inline T atomicAdd(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v); }
-template <class T> static inline T atomicMax(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v); }
-template <class T> static inline T atomicMin(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v); }
-template <class T> static inline T atomicOr(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v); }
-template <class T> static inline T atomicAnd(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v); }
-template <class T> static inline T atomicExch(T *p, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v); }
-template <class T> static inline T atomicCAS(T *p, T compare, T v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v); }
+template <class T> static inline T atomicAdd(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v); }
+template <class T> static inline T atomicMax(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v); }
+template <class T> static inline T atomicMin(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v); }
+template <class T> static inline T atomicOr(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v); }
+template <class T> static inline T atomicAnd(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v); }
+template <class T> static inline T atomicExch(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v); }
+template <class T> static inline T atomicCAS(T *p, typename hopper_same<T>::type compare, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v); }
 
 /* ---- arithmetic ---- */
 
