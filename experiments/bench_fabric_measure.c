@@ -135,15 +135,15 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
     return rc;
 }
 
-/* Over EFA, what comes is counted; over verbs there is only a sender's QP to be mended, now and then. */
+/* Over EFA, what comes is counted; over verbs there is only a sender's QP to be recovered, now and then. */
 int receive_until_told(struct fabric_end *e, const struct wire *w)
 {
-    enum { REST_MS = 20, MENDING_POLLS = 64 };
+    enum { REST_MS = 20, RECOVERY_POLLS = 64 };
     struct pollfd p = {.fd = w->fd, .events = POLLIN};
     uint32_t spins = 0;
     while (!poll(&p, 1, e->efa ? 0 : REST_MS)) {
         int n = reap(e, NULL);
-        for (int i = 0; i < MENDING_POLLS && !e->efa && n >= 0; i++)
+        for (int i = 0; i < RECOVERY_POLLS && !e->efa && n >= 0; i++)
             n = reap(e, NULL);
         if (n < 0)
             return n;

@@ -192,13 +192,13 @@ check_receiver_down_and_up() {
     puts_with_link_down 1
 }
 
-# A sender's driver (Linux 6.1's rxe) fails its QPs, or stops them without a word: both ends mend them.
+# A sender's driver (Linux 6.1's rxe) fails its QPs, or stops them without a word: both ends recover them.
 check_sender_down_and_up() {
     puts_with_link_down 0
 }
 
 # The link of node 1 goes down for two seconds under all ranks. Its own are held up first until all has come that they wait for, so that what they
-# do next is to send; a burst of launches waits for nobody between them. That their QPs were let down and mended shows in the packet numbers, which begin a quarter of all further on.
+# do next is to send; a burst of launches does not wait between them. That the device failed their QPs and both ends recovered them shows in the packet numbers, which begin a quarter of all further on.
 check_link_down_and_up() {
     local job status
     vm_start 1 90 "$packets; more 400
@@ -209,14 +209,14 @@ check_link_down_and_up() {
         busybox killall -CONT mkernel && sleep 2
         ip link set eth0 up
         $flowed
-        numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"were mended\"; exit !n}'"
+        numbers | join /dev/shm/before - | awk '{n += (\$3 - \$2 + 16777216) % 16777216 > 2097152} END {print n + 0, \"QPs of\", NR, \"were recovered\"; exit !n}'"
     job=$vm_job
     ranks "${run/512,16,128 --iters 3/512,16,512 --iters 12 --burst 12}" 150
     status=$?
     vm_wait "$job"
     echo "-- the link: status $?"
     cat "$vm_work/$job.out"
-    grep -q '^[1-9].* were mended$' "$vm_work/$job.out" && return $status
+    grep -q '^[1-9].* were recovered$' "$vm_work/$job.out" && return $status
 }
 
 # The cable of one node is out for a second while all ranks work; both of its ways are cut.

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POLL_BATCH = 32, EVENTS_EVERY = 1024 /* idle polls */, MEND_EVERY = 64 /* polls */ };
+enum { POLL_BATCH = 32, EVENTS_EVERY = 1024 /* idle polls */, RECOVER_EVERY = 64 /* polls */ };
 
 static struct rc *rc_of(struct fabric *fabric)
 {
@@ -45,7 +45,7 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
     if (q->broken)
         return;
     q->broken = 1;
-    q->mend = RC_WELL;
+    q->recovery = RC_RUNNING;
     if (!peer->broken) {
         peer->broken = 1;
         peer->status = status;
@@ -79,20 +79,20 @@ static uint64_t put_number(const struct rc_qp *q, uint64_t wr_id)
 
 static void completed(struct rc *rc, const struct ibv_wc *wc)
 {
-    uint64_t index = wc->wr_id >> 32 & RC_MAIL;
-    if (index == RC_MAIL && (uint32_t)wc->wr_id < rc->peer_count)
-        rc->peers[(uint32_t)wc->wr_id].mail_broken |= wc->status != IBV_WC_SUCCESS;
+    uint64_t index = wc->wr_id >> 32 & RC_CONTROL;
+    if (index == RC_CONTROL && (uint32_t)wc->wr_id < rc->peer_count)
+        rc->peers[(uint32_t)wc->wr_id].control_broken |= wc->status != IBV_WC_SUCCESS;
     if (index >= (uint64_t)rc->peer_count * rc->qps_per_peer)
         return;
     struct rc_qp *q = &rc->qps[index];
     uint64_t number = put_number(q, wc->wr_id);
     if (q->broken || number >= q->put_queued || wc->wr_id >> 56 != (q->generation & 0xff))
-        return; /* the flushed rest of a broken QP, or of a mended one: already told */
+        return; /* the flushed rest of a broken QP, or of a recovered one: already reported */
     if (wc->status == IBV_WC_SUCCESS) {
         rc_retire(rc, q, number + 1, 0);
         return;
     }
-    if (rc_mend_begin(rc, q, wc->status))
+    if (rc_recover_begin(rc, q, wc->status))
         return;
     char detail[160];
     const char *event = q->rail->device.event;
@@ -157,8 +157,8 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
         for (uint32_t rail = 0; rail < rc->rail_count; rail++)
             if (verbs_device_events(&rc->rails[rail].device))
                 break_all(rc, rc->rails[rail].device.event);
-    if (++rc->polls % MEND_EVERY == 0)
-        rc_mend_step(rc);
+    if (++rc->polls % RECOVER_EVERY == 0)
+        rc_recover_step(rc);
     return report(rc, out, max);
 }
 
@@ -221,7 +221,7 @@ static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
  * come. */
 void rc_post(struct rc *rc, struct rc_qp *q)
 {
-    if (q->wr_posted == q->wr_queued || q->mend != RC_WELL)
+    if (q->wr_posted == q->wr_queued || q->recovery != RC_RUNNING)
         return;
     struct ibv_send_wr *bad = NULL;
     q->slots[(q->wr_queued - 1) % rc->depth].wr.send_flags |= IBV_SEND_SIGNALED;

@@ -11,9 +11,9 @@ static uint32_t qps_of_rail(const struct rc *rc)
     return rc->peer_count * (rc->qps_per_peer / rc->rail_count);
 }
 
-static uint32_t mail_entries(const struct rc *rc, const struct rc_rail *rail)
+static uint32_t control_entries(const struct rc *rc, const struct rc_rail *rail)
 {
-    return rail == &rc->rails[0] ? RC_MAIL_DEPTH * rc->peer_count : 0;
+    return rail == &rc->rails[0] ? RC_CONTROL_DEPTH * rc->peer_count : 0;
 }
 
 /* How deep the queues can be on one device: each work request may end in a completion (a QP in error flushes
@@ -24,9 +24,9 @@ static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, siz
     uint64_t qps = qps_of_rail(rc), depth = rc->depth;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
         depth = (uint64_t)a->max_qp_wr;
-    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, mail = mail_entries(rc, rail);
-    if (depth * qps + mail > cqes)
-        depth = cqes > mail ? (cqes - mail) / qps : 0;
+    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, control = control_entries(rc, rail);
+    if (depth * qps + control > cqes)
+        depth = cqes > control ? (cqes - control) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
         snprintf(error, error_size, "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
                  rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
@@ -107,7 +107,7 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
 
 static int make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
 {
-    uint32_t entries = rc->depth * qps_of_rail(rc) + mail_entries(rc, rail);
+    uint32_t entries = rc->depth * qps_of_rail(rc) + control_entries(rc, rail);
     errno = 0;
     rail->cq = rc->api->create_cq(rail->device.context, (int)entries, NULL, NULL, 0);
     if (rail->cq)

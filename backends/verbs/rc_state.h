@@ -9,9 +9,9 @@
 #define RC_NO_PEER UINT32_MAX
 #define RC_ADDRESS_MAX 4096u
 #define RC_MAX_QPS 64u /* to one peer, on all devices */
-#define RC_MAIL UINT32_C(0xffffff) /* the QP in a wr_id, where it is a mail QP; the low half is the peer's index */
+#define RC_CONTROL UINT32_C(0xffffff) /* the QP in a wr_id, where it is a control QP; the low half is the peer's index */
 
-enum { RC_LETTERS = 2 /* words of a QP */, RC_MAIL_DEPTH = 2 * RC_MAX_QPS };
+enum { RC_CONTROL_WORDS = 2 /* words of a QP */, RC_CONTROL_DEPTH = 2 * RC_MAX_QPS };
 
 /* How one device of a rank is reached. */
 struct rc_port {
@@ -30,10 +30,10 @@ struct rc_address {
     uint32_t psn;
     uint32_t provider; /* enum verbs_provider */
     uint32_t rails;    /* devices */
-    uint64_t mail_base; /* rc_mend.c: what others write here, on the first device; 0: nothing is mended */
-    uint32_t mail_rkey, unused;
+    uint64_t control_base; /* rc_recover.c: where peers write control words, on the first device; 0: no QP is recovered */
+    uint32_t control_rkey, unused;
     struct rc_port ports[VERBS_RAILS_MAX];
-    uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order; then [peer_count], the mail QPs */
+    uint32_t qp_numbers[]; /* [peer_count][qps], peers in this rank's order; then [peer_count], the control QPs */
 };
 
 /* A put on its way, in its peer's order. */
@@ -56,9 +56,9 @@ struct rc_put {
     uint32_t wrs;
 };
 
-/* How far a QP is that is being mended (rc_mend.c). */
-enum rc_mend {
-    RC_WELL,
+/* How far the recovery of a QP is (rc_recover.c). */
+enum rc_recovery {
+    RC_RUNNING,
     RC_WAITING, /* for the port */
     RC_STOPPED, /* the peer has been told what came; to be told the same */
     RC_STARTED, /* the peer has been told that it may send; to be told the same */
@@ -73,11 +73,11 @@ struct rc_qp {
     struct rc_port port;
     uint32_t remote_number, remote_psn;
     uint32_t mtu;
-    /* Mending. */
-    enum rc_mend mend;
-    uint32_t generation; /* times mended */
+    /* Recovery. */
+    enum rc_recovery recovery;
+    uint32_t generation; /* times recovered */
     uint64_t packets;    /* of what has been queued in this generation */
-    uint64_t deadline;   /* ns: mended until then, or broken */
+    uint64_t deadline;   /* ns: recovered by then, or broken */
     uint64_t looked;     /* ns: when the port was last asked for */
     uint32_t seen_active; /* looks in a row that found it active */
     struct rc_slot *slots;
@@ -100,10 +100,10 @@ struct rc_peer {
     uint64_t started, reported;
     char detail[64]; /* why it broke */
     int32_t status;  /* the completion status that `detail` belongs to */
-    struct rc_qp mail; /* only its QP and its path; qp NULL: there is none */
-    uint64_t mail_to;  /* address of this rank's words at the peer; 0: it mends nothing */
-    uint32_t mail_rkey;
-    int mail_broken;
+    struct rc_qp control; /* only its QP and its path; qp NULL: there is none */
+    uint64_t control_to;  /* address of this rank's control words at the peer; 0: the peer recovers no QP */
+    uint32_t control_rkey;
+    int control_broken;
 };
 
 /* A device, with the heap registered, and one CQ for all QPs on it. */
@@ -136,9 +136,9 @@ struct rc {
     uint32_t dirty_count;
     uint32_t idle_polls, polls;
     uint32_t alarm; /* index of the peer about whom a completion of no put is to tell; RC_NO_PEER: none */
-    struct ibv_mr *mail_mr;
-    uint64_t *mail; /* [2][peer_count * qps_per_peer][2]: what peers write here; what is written there */
-    uint64_t mended;  /* QPs */
+    struct ibv_mr *control_mr;
+    uint64_t *control; /* [2][peer_count * qps_per_peer][2]: what peers write here; what is written there */
+    uint64_t recovered;  /* QPs */
 };
 
 /* rc_qp.c: makes a QP, brings it to RTS. 0 or -errno with a sentence. */
@@ -161,10 +161,10 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
 uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number);
 void rc_post(struct rc *rc, struct rc_qp *q); /* what the QP has collected */
 
-/* rc_mend.c: QPs that a device has let down. */
-int rc_mend_create(struct rc *rc, char *error, size_t error_size);
-void rc_mend_destroy(struct rc *rc);
-int rc_mend_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why); /* 1: it is going to be mended */
-void rc_mend_step(struct rc *rc);
+/* rc_recover.c: QPs that their own device has failed. */
+int rc_recover_create(struct rc *rc, char *error, size_t error_size);
+void rc_recover_destroy(struct rc *rc);
+int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why); /* 1: the QP is going to be recovered */
+void rc_recover_step(struct rc *rc);
 
 #endif

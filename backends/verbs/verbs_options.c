@@ -20,7 +20,7 @@ static const struct option_key keys[] = {
     {"service_level", offsetof(struct verbs_options, service_level), 0, 0, 15},
     {"hop_limit", offsetof(struct verbs_options, hop_limit), 64, 1, 255},
     {"relaxed_ordering", offsetof(struct verbs_options, relaxed_ordering), 1, 0, 1},
-    {"mend", offsetof(struct verbs_options, mend), 1, 0, 1},
+    {"recover", offsetof(struct verbs_options, recover), 1, 0, 1},
 };
 
 enum { KEYS = sizeof keys / sizeof *keys };

@@ -15,7 +15,7 @@
  *   service_level    0        0 .. 15
  *   hop_limit        64       1 .. 255
  *   relaxed_ordering 1        0: the data region is registered without it too
- *   mend             1        0: a QP that its own device lets down (Ethernet: the link was down) stays broken */
+^ *   recover          1        0: a QP that its own device has failed (Ethernet: the link was down) stays broken */
 #ifndef MK_VERBS_OPTIONS_H
 #define MK_VERBS_OPTIONS_H
 
@@ -24,7 +24,7 @@
 
 struct verbs_options {
     int64_t port, gid_index, qps, depth, signal_every, max_message, mtu, timeout, retry, rnr_retry,
-        traffic_class, service_level, hop_limit, relaxed_ordering, mend;
+        traffic_class, service_level, hop_limit, relaxed_ordering, recover;
 };
 
 void verbs_options_default(struct verbs_options *o);

@@ -48,8 +48,8 @@ static void rc_address(struct fabric *fabric, void *out)
                            .psn = rc->psn,
                            .provider = rc->api->provider,
                            .rails = rc->rail_count,
-                           .mail_base = rc->options.mend ? (uintptr_t)rc->mail : 0,
-                           .mail_rkey = rc->mail_mr ? rc->mail_mr->rkey : 0};
+                           .control_base = rc->options.recover ? (uintptr_t)rc->control : 0,
+                           .control_rkey = rc->control_mr ? rc->control_mr->rkey : 0};
     for (uint32_t i = 0; i < rc->rail_count; i++)
         a.ports[i] = describe_port(&rc->rails[i]);
     memset(out, 0, rc_address_bytes(fabric));
@@ -57,7 +57,7 @@ static void rc_address(struct fabric *fabric, void *out)
     char *numbers = (char *)out + sizeof a;
     uint32_t qps = rc->peer_count * rc->qps_per_peer;
     for (uint32_t i = 0; i < qps + rc->peer_count; i++) {
-        uint32_t number = (i < qps ? rc->qps[i].qp : rc->peers[i - qps].mail.qp)->qp_num;
+        uint32_t number = (i < qps ? rc->qps[i].qp : rc->peers[i - qps].control.qp)->qp_num;
         memcpy(numbers + i * sizeof number, &number, sizeof number);
     }
 }
@@ -91,13 +91,13 @@ static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_add
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
     peer->flag_bytes = a->flag_bytes;
-    peer->mail_to = a->mail_base ? a->mail_base + (uint64_t)at * a->qps * RC_LETTERS * sizeof(uint64_t) : 0;
-    peer->mail_rkey = a->mail_rkey;
-    uint32_t mail;
-    memcpy(&mail, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof mail, sizeof mail);
-    int mail_failed = rc_qp_connect(rc, &peer->mail, a, &a->ports[0], mail, error, error_size);
-    if (mail_failed)
-        return mail_failed;
+    peer->control_to = a->control_base ? a->control_base + (uint64_t)at * a->qps * RC_CONTROL_WORDS * sizeof(uint64_t) : 0;
+    peer->control_rkey = a->control_rkey;
+    uint32_t control;
+    memcpy(&control, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof control, sizeof control);
+    int control_failed = rc_qp_connect(rc, &peer->control, a, &a->ports[0], control, error, error_size);
+    if (control_failed)
+        return control_failed;
     for (uint32_t i = 0; i < peer->qps_in_use; i++) {
         uint32_t number;
         memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
@@ -150,7 +150,7 @@ static void rc_close(struct fabric *fabric)
     struct rc *rc = rc_of(fabric);
     for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
         free(rc->peers[i].flights);
-    rc_mend_destroy(rc);
+    rc_recover_destroy(rc);
     rc_qps_destroy(rc);
     for (uint32_t i = 0; i < rc->rail_count; i++) {
         mr_deregister(rc->api, &rc->rails[i].mr);
@@ -248,7 +248,7 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         if (rc->peer_count)
             failed = rc_qps_create(rc, error, error_size);
         if (rc->peer_count && !failed)
-            failed = rc_mend_create(rc, error, error_size);
+            failed = rc_recover_create(rc, error, error_size);
     }
     if (!failed) {
         *out = &rc->fabric;

@@ -16,8 +16,8 @@
  *
  * Completions are put back in the peer's order. Writes are unsignaled but for every n-th put and the last of
  * each flush, so no put is left without a completion on its way. A QP or device that fails fails its peers:
- * there is no moving of flags to another. Only a QP that its own Ethernet device could not send for is mended
- * (rc_mend.c), for which both ends must poll. */
+ * there is no moving of flags to another. Only a QP that its own Ethernet device could not send for is recovered
+ * (rc_recover.c), for which both ends must poll. */
 #ifndef MK_VERBS_RC_H
 #define MK_VERBS_RC_H
 

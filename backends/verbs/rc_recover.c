@@ -1,17 +1,17 @@
-/* QPs that their own device has let down, as rxe does where its link goes down under what it sends: there is no route, and Linux 6.1's
- * fails the QP for that, by its first retry at the latest, where a NIC would go on sending. Nothing has been lost: whoever sent keeps
- * its requests until they are over, and each end knows which packet it waits for. So both ends start the QP anew and send what the
- * other has not had, which keeps each put's "once" and each flag's order.
+/* QP recovery: QPs that their own device has failed, as rxe does where its link goes down while it sends: there is no route, and Linux
+ * 6.1's rxe fails the QP for that, at its first retry at the latest, where a NIC would go on sending. Nothing has been lost: the sender
+ * keeps its requests until they are over, and each end knows which packet it waits for. So both ends restart the QP and send what the
+ * other has not received, which keeps each put's "once" and each flag's order.
  *
- * How the ends meet: a mail QP to each peer, which is silent otherwise, and two words for each QP that the other end writes.
+ * How the ends meet: a control QP to each peer, which is silent otherwise, and two control words for each QP that the other end writes.
  *
  *     the end that fails                                             the other end
  *     WAITING  until the port has been active for a while
- *     STOPPED  QP in INIT, deaf; letter 0: "generation g+1, I wait for packet p"  -->  WAITING, then STOPPED, the same letter back
- *     STARTED  puts before p' are over; RTR, RTS; letter 1: "send"  <-->  the same
- *     WELL     once the other's letter 1 is there: sends the rest
+ *     STOPPED  QP in INIT, deaf; word 0: "generation g+1, I wait for packet p"  -->  WAITING, then STOPPED, the same word back
+ *     STARTED  puts before p' are over; RTR, RTS; word 1: "send"  <-->  the same
+ *     RUNNING  once the other's word 1 is there: sends the rest
  *
- * Both may fail at once: the letters say the same. Neither sends before the other listens. Packet numbers begin elsewhere in
+ * Both may fail at once: the words say the same. Neither sends before the other listens. Packet numbers begin elsewhere in
  * each generation. All of it ends within the time that the QP's own retries would take, or a second, or the QP is broken as it was. */
 #include "backends/verbs/rc_state.h"
 #include "backends/wall_clock.h"
@@ -24,40 +24,40 @@
 enum { LOOK_NS = 100000000, LEAST_NS = 1000000000 };
 enum { PSN_MASK = 0xffffff };
 
-int rc_mend_create(struct rc *rc, char *error, size_t error_size)
+int rc_recover_create(struct rc *rc, char *error, size_t error_size)
 {
     const struct verbs_device *d = &rc->rails[0].device;
-    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_LETTERS;
-    rc->mail = calloc(2 * words, sizeof *rc->mail);
-    if (!rc->mail)
+    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_CONTROL_WORDS;
+    rc->control = calloc(2 * words, sizeof *rc->control);
+    if (!rc->control)
         return -ENOMEM;
     errno = 0;
-    rc->mail_mr = rc->api->reg_mr(d->pd, rc->mail, 2 * words * sizeof *rc->mail,
+    rc->control_mr = rc->api->reg_mr(d->pd, rc->control, 2 * words * sizeof *rc->control,
                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    int failed = rc->mail_mr ? 0 : errno ? errno : ENOMEM;
+    int failed = rc->control_mr ? 0 : errno ? errno : ENOMEM;
     for (uint32_t i = 0; i < rc->peer_count && !failed; i++) {
-        struct rc_qp *mail = &rc->peers[i].mail;
-        mail->rail = &rc->rails[0];
-        mail->peer = i;
-        mail->qp = rc_qp_make(rc, mail->rail, RC_MAIL_DEPTH);
-        failed = mail->qp ? rc_qp_to_init(d, mail->qp) : errno ? errno : ENOMEM;
+        struct rc_qp *control = &rc->peers[i].control;
+        control->rail = &rc->rails[0];
+        control->peer = i;
+        control->qp = rc_qp_make(rc, control->rail, RC_CONTROL_DEPTH);
+        failed = control->qp ? rc_qp_to_init(d, control->qp) : errno ? errno : ENOMEM;
     }
     if (failed)
-        snprintf(error, error_size, "%s cannot make mail QPs: %s", d->name, strerror(abs(failed)));
+        snprintf(error, error_size, "%s cannot make control QPs: %s", d->name, strerror(abs(failed)));
     return -abs(failed);
 }
 
-void rc_mend_destroy(struct rc *rc)
+void rc_recover_destroy(struct rc *rc)
 {
     for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
-        if (rc->peers[i].mail.qp)
-            rc->api->destroy_qp(rc->peers[i].mail.qp);
-    if (rc->mail_mr)
-        rc->api->dereg_mr(rc->mail_mr);
-    free(rc->mail);
+        if (rc->peers[i].control.qp)
+            rc->api->destroy_qp(rc->peers[i].control.qp);
+    if (rc->control_mr)
+        rc->api->dereg_mr(rc->control_mr);
+    free(rc->control);
 }
 
-/* How long the QP's retries would have gone on, or what the looks and the letters take. */
+/* How long the QP's retries would have gone on, or what the looks and the control words take. */
 static uint64_t patience(const struct rc *rc, const struct rc_rail *rail)
 {
     uint64_t retries = (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
@@ -74,19 +74,19 @@ static void give_up(struct rc *rc, struct rc_qp *q, const char *why)
 
 static void begin(const struct rc *rc, struct rc_qp *q)
 {
-    q->mend = RC_WAITING;
+    q->recovery = RC_WAITING;
     q->looked = wall_clock(NULL);
     q->deadline = q->looked + patience(rc, q->rail);
     q->seen_active = 0;
 }
 
-int rc_mend_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
+int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
 {
     const struct rc_peer *peer = &rc->peers[q->peer];
-    if (q->mend != RC_WELL)
+    if (q->recovery != RC_RUNNING)
         return 1;
     if (why != IBV_WC_LOC_QP_OP_ERR || q->rail->device.port_attr.link_layer != IBV_LINK_LAYER_ETHERNET ||
-        !rc->options.mend || !peer->mail_to || peer->broken)
+        !rc->options.recover || !peer->control_to || peer->broken)
         return 0;
     begin(rc, q);
     return 1;
@@ -109,23 +109,23 @@ static int steady(const struct rc *rc, struct rc_qp *q)
     return q->seen_active > 1;
 }
 
-/* ---- a letter each way ---- */
+/* ---- a control word each way ---- */
 
-static int send_letter(struct rc *rc, struct rc_qp *q, int letter, uint32_t psn)
+static int send_control(struct rc *rc, struct rc_qp *q, int which, uint32_t psn)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
-    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_LETTERS;
-    uint64_t *word = &rc->mail[words + (size_t)q->index * RC_LETTERS + (size_t)letter];
+    size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_CONTROL_WORDS;
+    uint64_t *word = &rc->control[words + (size_t)q->index * RC_CONTROL_WORDS + (size_t)which];
     *word = (uint64_t)q->generation << 32 | psn;
-    struct ibv_sge sge = {.addr = (uintptr_t)word, .length = sizeof *word, .lkey = rc->mail_mr->lkey};
-    uint64_t at = (q->index % rc->qps_per_peer) * RC_LETTERS + (uint32_t)letter;
-    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)RC_MAIL << 32 | q->peer,
+    struct ibv_sge sge = {.addr = (uintptr_t)word, .length = sizeof *word, .lkey = rc->control_mr->lkey};
+    uint64_t at = (q->index % rc->qps_per_peer) * RC_CONTROL_WORDS + (uint32_t)which;
+    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)RC_CONTROL << 32 | q->peer,
                                    .sg_list = &sge,
                                    .num_sge = 1,
                                    .opcode = IBV_WR_RDMA_WRITE,
                                    .send_flags = IBV_SEND_SIGNALED,
-                                   .wr.rdma = {peer->mail_to + at * sizeof *word, peer->mail_rkey}};
-    return ibv_post_send(peer->mail.qp, &wr, &bad);
+                                   .wr.rdma = {peer->control_to + at * sizeof *word, peer->control_rkey}};
+    return ibv_post_send(peer->control.qp, &wr, &bad);
 }
 
 /* ---- the steps of a QP ---- */
@@ -143,9 +143,9 @@ static void stop(struct rc *rc, struct rc_qp *q)
     if (!failed)
         failed = rc_qp_to_init(&q->rail->device, q->qp);
     q->generation++;
-    q->mend = RC_STOPPED;
-    if (failed || send_letter(rc, q, 0, waits_for))
-        give_up(rc, q, "it cannot be started anew");
+    q->recovery = RC_STOPPED;
+    if (failed || send_control(rc, q, 0, waits_for))
+        give_up(rc, q, "the QP cannot be restarted");
 }
 
 /* Packets of this generation before the oldest write that is not over. */
@@ -157,7 +157,7 @@ static uint64_t packets_over(const struct rc *rc, const struct rc_qp *q)
     return slot->packets - mk_ceil_div(slot->sge.length, q->mtu);
 }
 
-/* The puts of which the peer has had every packet are over. 0, or -EPROTO where it says what cannot be. */
+/* The puts of which the peer has had every packet are over. 0, or -EPROTO where the peer's number is impossible. */
 static int settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
 {
     uint64_t over = packets_over(rc, q), span = q->packets - over, wr = q->wr_retired, number = q->put_retired;
@@ -179,9 +179,9 @@ static void start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
     int failed = settle(rc, q, peer_waits_for);
     if (!failed)
         failed = rc_qp_start(rc, q, error, sizeof error);
-    q->mend = RC_STARTED;
-    if (failed || send_letter(rc, q, 1, 0))
-        give_up(rc, q, "it cannot be started anew");
+    q->recovery = RC_STARTED;
+    if (failed || send_control(rc, q, 1, 0))
+        give_up(rc, q, "the QP cannot be restarted");
 }
 
 /* What is not over is sent again, under the new generation's numbers. */
@@ -198,33 +198,33 @@ static void resume(struct rc *rc, struct rc_qp *q)
         slot->wr.next = wr + 1 == q->wr_queued ? NULL : &q->slots[(wr + 1) % rc->depth].wr;
     }
     q->wr_posted = q->wr_retired;
-    q->mend = RC_WELL;
-    rc->mended++;
+    q->recovery = RC_RUNNING;
+    rc->recovered++;
     rc_post(rc, q);
 }
 
 static void step(struct rc *rc, struct rc_qp *q)
 {
-    const uint64_t *letters = &rc->mail[(size_t)q->index * RC_LETTERS];
-    uint64_t waits_for = __atomic_load_n(&letters[0], __ATOMIC_ACQUIRE), send = __atomic_load_n(&letters[1], __ATOMIC_ACQUIRE);
+    const uint64_t *words = &rc->control[(size_t)q->index * RC_CONTROL_WORDS];
+    uint64_t waits_for = __atomic_load_n(&words[0], __ATOMIC_ACQUIRE), send = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
     int told = waits_for >> 32 == q->generation + 1;
-    if (q->broken || (q->mend == RC_WELL && !told))
+    if (q->broken || (q->recovery == RC_RUNNING && !told))
         return;
-    if (q->mend == RC_WELL)
+    if (q->recovery == RC_RUNNING)
         begin(rc, q);
-    if (q->mend == RC_WAITING && (told || steady(rc, q)))
+    if (q->recovery == RC_WAITING && (told || steady(rc, q)))
         stop(rc, q);
-    if (q->mend == RC_STOPPED && waits_for >> 32 == q->generation)
+    if (q->recovery == RC_STOPPED && waits_for >> 32 == q->generation)
         start(rc, q, (uint32_t)waits_for);
-    if (q->mend == RC_STARTED && send >> 32 == q->generation)
+    if (q->recovery == RC_STARTED && send >> 32 == q->generation)
         resume(rc, q);
-    if (q->mend != RC_WELL && rc->peers[q->peer].mail_broken)
-        give_up(rc, q, "the peer cannot be told");
-    else if (q->mend != RC_WELL && wall_clock(NULL) > q->deadline)
-        give_up(rc, q, "it was not mended in time");
+    if (q->recovery != RC_RUNNING && rc->peers[q->peer].control_broken)
+        give_up(rc, q, "the peer cannot be reached over the control QP");
+    else if (q->recovery != RC_RUNNING && wall_clock(NULL) > q->deadline)
+        give_up(rc, q, "the QP was not recovered in time");
 }
 
-void rc_mend_step(struct rc *rc)
+void rc_recover_step(struct rc *rc)
 {
     for (uint32_t i = 0; i < rc->peer_count; i++)
         for (uint32_t j = 0; j < rc->peers[i].qps_in_use; j++)

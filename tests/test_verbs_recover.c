@@ -1,5 +1,5 @@
-/* A QP that its own device lets down is mended by both ends, wherever in its work that happens and though both may be let down at
- * once: each put comes once, its bytes before its flag, and completes in order; one that cannot be mended fails in time. */
+/* Both ends recover a QP that its own device has failed, wherever in its work that happens and though both devices may fail it at
+ * once: each put comes once, its bytes before its flag, and completes in order; a QP that cannot be recovered fails in time. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
@@ -15,17 +15,17 @@ static int setup(void **state)
     return pair_softnic("link=roce,fail-wr=none");
 }
 
-static uint64_t mended(const struct pair_rank *r)
+static uint64_t recovered(const struct pair_rank *r)
 {
-    return ((const struct rc *)(const void *)r->fabric)->mended;
+    return ((const struct rc *)(const void *)r->fabric)->recovered;
 }
 
-static int mending(const struct pair_rank *r)
+static int recovering(const struct pair_rank *r)
 {
     const struct rc *rc = (const struct rc *)(const void *)r->fabric;
     int found = 0;
     for (uint32_t i = 0; i < rc->qps_per_peer; i++)
-        found |= rc->qps[i].mend != RC_WELL;
+        found |= rc->qps[i].recovery != RC_RUNNING;
     return found;
 }
 
@@ -107,12 +107,12 @@ static void run(const char *options, uint64_t puts, int failures)
     uint64_t cells[2][FLAGS] = {{0}}, end = pair_now() + 60000000000ull;
     unsigned seed = 5;
     int made = 0;
-    while (s[0].taken < puts || s[1].taken < puts || s[0].over < puts || s[1].over < puts || mending(&r[0]) || mending(&r[1])) {
+    while (s[0].taken < puts || s[1].taken < puts || s[0].over < puts || s[1].over < puts || recovering(&r[0]) || recovering(&r[1])) {
         if (pair_now() > end)
             fail_msg("puts %d and %d of %d came, %d and %d are over", (int)s[0].taken, (int)s[1].taken, (int)puts, (int)s[0].over,
                      (int)s[1].over);
-        int fail = made < failures && s[0].taken > puts * (uint64_t)made / (uint64_t)failures && !mending(&r[0]) && !mending(&r[1]);
-        if (fail) { /* one of the next requests of one rank, or of both; not of those by which the ends tell each other */
+        int fail = made < failures && s[0].taken > puts * (uint64_t)made / (uint64_t)failures && !recovering(&r[0]) && !recovering(&r[1]);
+        if (fail) { /* one of the next requests of one rank, or of both; not of those on the control QP */
             char text[64];
             snprintf(text, sizeof text, "fail-wr=%d:LOC_QP_OP_ERR,only=%s", 1 + rand_r(&seed) % 8,
                      made % 3 == 2 ? "all" : made % 3 ? "soft1" : "soft0");
@@ -128,14 +128,14 @@ static void run(const char *options, uint64_t puts, int failures)
             take(&s[i], cells[i]);
         }
     }
-    print_message("%s: %d failures, %d and %d QPs mended\n", options, made, (int)mended(&r[0]), (int)mended(&r[1]));
-    assert_int_equal(mended(&r[0]), mended(&r[1]));
-    assert_true(mended(&r[0]) >= (uint64_t)failures / 4); /* not each finds a request */
+    print_message("%s: %d failures, %d and %d QPs recovered\n", options, made, (int)recovered(&r[0]), (int)recovered(&r[1]));
+    assert_int_equal(recovered(&r[0]), recovered(&r[1]));
+    assert_true(recovered(&r[0]) >= (uint64_t)failures / 4); /* not each finds a request */
     for (int i = 0; i < 2; i++)
         pair_rank_close(&r[i]);
 }
 
-static void test_mended(void **state)
+static void test_recovered(void **state)
 {
     run("qps=1,timeout=20", 3000, 12);
     run("qps=2,timeout=20,max_message=4096,mtu=256,depth=64", 3000, 12);
@@ -148,7 +148,7 @@ static void test_one_of_two_devices(void **state)
     pair_devices = 1;
 }
 
-static uint64_t mended_then; /* QPs of rank 0, in the last first_failure */
+static uint64_t recovered_then; /* QPs of rank 0, in the last first_failure */
 
 /* The first put that fails, of four of rank 0 while `polled` ranks work; "": none, or none in so many seconds. */
 static const char *first_failure(const char *options, int polled, int seconds, uint64_t *ms)
@@ -171,7 +171,7 @@ static const char *first_failure(const char *options, int polled, int seconds, u
             got += r[1].fabric->ops->poll(r[1].fabric, &c, 0);
     }
     *ms = (pair_now() - begin) / 1000000;
-    mended_then = mended(&r[0]);
+    recovered_then = recovered(&r[0]);
     assert_int_equal(pair_softnic("fail-wr=none"), 0);
     for (int i = 0; i < 2; i++)
         pair_rank_close(&r[i]);
@@ -182,10 +182,10 @@ static void test_what_stays_broken(void **state)
 {
     uint64_t ms;
     assert_string_equal(first_failure("qps=1,timeout=17", 2, 20, &ms), "");
-    assert_int_equal(mended_then, 1);
+    assert_int_equal(recovered_then, 1);
     ms = 500;
     for (int i = 0; i < 10 && ms >= 500; i++) /* at once, but on a busy machine not every time */
-        assert_string_equal(first_failure("qps=1,mend=0", 2, 20, &ms), "local QP operation error");
+        assert_string_equal(first_failure("qps=1,recover=0", 2, 20, &ms), "local QP operation error");
     assert_true(ms < 500);
     /* The other end does not answer: as long as four tries of 268 ms. */
     assert_non_null(strstr(first_failure("qps=1,timeout=16,retry=3", 1, 20, &ms), "local QP operation error"));
@@ -199,7 +199,7 @@ static void test_what_stays_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mended),
+        cmocka_unit_test(test_recovered),
         cmocka_unit_test(test_one_of_two_devices),
         cmocka_unit_test(test_what_stays_broken),
     };
