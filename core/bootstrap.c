@@ -47,12 +47,12 @@ int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config
     b->rank = config->rank;
     b->world = config->world;
     b->timeout_ns = config->timeout_ns;
-    b->door.listener = -1;
+    b->listener.fd = -1;
     for (uint32_t i = 0; i < peers; i++)
         peer_init(&b->peers[i], -1);
     b->peer_count = peers;
     struct bootstrap_config mine = *config;
-    memset(mine.token, 0, sizeof mine.token); /* what lies behind its end is nobody's business */
+    memset(mine.token, 0, sizeof mine.token); /* the caller's bytes behind its end are not sent */
     memcpy(mine.token, config->token, strnlen(config->token, sizeof mine.token));
     int result = 0;
     if (b->world > 1)
@@ -96,7 +96,7 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure)
     pthread_mutex_lock(&b->lock);
     while (!b->final && bootstrap_wait(b, deadline) != ETIMEDOUT)
         ;
-    b->final = 1; /* rank 0 is silent: what we know is what we say */
+    b->final = 1; /* rank 0 is silent: this rank's own record stands */
     *failure = b->failure.kept;
     pthread_mutex_unlock(&b->lock);
     return 1;
@@ -111,8 +111,8 @@ static int owes(const struct bootstrap *b)
     return 0;
 }
 
-/* A socket that is closed with unread bytes resets the connection, and the peer may lose what we said last.
- * So rank 0 waits until everybody has heard it go. */
+/* A socket that is closed with unread bytes resets the connection, and the peer may lose this rank's last frames.
+ * So rank 0 waits until every rank has answered its BYE. */
 static void farewell(struct bootstrap *b)
 {
     pthread_mutex_lock(&b->lock);
@@ -141,7 +141,7 @@ void bootstrap_leave(struct bootstrap *b)
         farewell(b);
         bootstrap_watch_stop(b);
     }
-    door_close(&b->door);
+    listener_close(&b->listener);
     for (uint32_t i = 0; i < b->peer_count; i++) {
         peer_close(&b->peers[i]);
         bootstrap_clear_slot(b, i);

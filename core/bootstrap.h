@@ -2,8 +2,8 @@
  * TCP, a star around rank 0. It carries set-up, clock samples, traces and bad news, never a launch's data.
  *
  * One thread per process may call; a thread of its own watches for bad news between calls. Every call ends
- * within the timeout given at join; ranks other than 0 give rank 0, which knows who is missing, up to a
- * second more to say so. The look-up of rank 0's name is the resolver's and has the resolver's bound. After a
+ * within the timeout given at join; ranks other than 0 give rank 0, which knows the missing ranks, up to a
+ * second more to name them. The look-up of rank 0's name is the resolver's and has the resolver's bound. After a
  * call returned an error only bootstrap_failure, bootstrap_settle and bootstrap_leave are allowed. The token
  * crosses the network as it is: it keeps jobs apart, it does not keep an eavesdropper out. */
 #ifndef MK_BOOTSTRAP_H
@@ -15,20 +15,20 @@ struct bootstrap;
 
 struct bootstrap_config {
     uint32_t rank, world;
-    char host[256]; /* of rank 0; bootstrap_listen says where that makes it listen */
+    char host[256]; /* of rank 0; bootstrap_listen says at which addresses rank 0 then listens */
     uint16_t port;  /* of rank 0; where listen_fd is given, for information */
     int listen_fd;  /* rank 0: an already listening socket, taken over; -1: bind `port` itself. Others: not
                        looked at */
-    char token[64]; /* the job's secret: a stranger is turned away */
+    char token[64]; /* the job's secret: a connection without it is refused */
     uint64_t timeout_ns;
 };
 
 /* Joins the job: returns when all ranks have. 0, or -errno with one sentence in `error`, the same on every
  * rank that had reached rank 0: -ETIMEDOUT (names the ranks that are missing), -EPROTO (garbled or another
- * version), -EEXIST (a rank came twice), -EINVAL (ranks disagree about their number, or unusable arguments),
+ * version), -EEXIST (a rank joined twice), -EINVAL (ranks disagree about their number, or unusable arguments),
  * -ECONNRESET (a rank was lost). To this rank alone: -EPERM (wrong token), -EADDRINUSE (rank 0's port is
- * taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH (no such host), -ENOMEM. Who does not know the
- * token is turned away and cannot end the job: a rank with a wrong token is missing to the others. */
+ * taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH (no such host), -ENOMEM. A process without the
+ * token is refused and cannot end the job: a rank with a wrong token is missing to the others. */
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
                    size_t error_size);
 
@@ -57,11 +57,11 @@ int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint
                     uint64_t *bracket);
 
 /* Tells every rank of a failure. The first to reach rank 0 is the job's; later ones are dropped, unless they
- * say more about it (failure_merge): whoever waits when it comes hands in what it was waiting for, as a TIMEOUT,
+ * say more about it (failure_merge): a rank that waits when it comes hands in its wait, as a TIMEOUT,
  * so that rank 0 finds the rank that all wait for in the end. Any thread. */
 void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure);
 
-/* Whether the job has failed: 1 and *failure (may be NULL), what is known of it so far. A lost connection is
+/* Whether the job has failed: 1 and *failure (may be NULL), the record so far. A lost connection is
  * a failure of kind MK_FAIL_PEER_LOST. Any thread; never blocks; cheap (one atomic load) while all is well.
  */
 int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure);

@@ -1,4 +1,4 @@
-/* The collectives: rank 0 collects everybody's part and answers; every other rank hands in its part and
+/* The collectives: rank 0 collects every rank's part and answers; every other rank sends its part and
  * waits. */
 #include "core/bootstrap_internal.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much longer than rank 0, which knows who is missing, the others wait: a tenth of the timeout, at most
+/* How much longer than rank 0, which knows the missing ranks, the others wait: a tenth of the timeout, at most
  * this. */
 #define GRACE_NS 400000000ull
 
@@ -50,8 +50,8 @@ static void record_wait(struct bootstrap *b, enum wire_collective kind, uint32_t
     bootstrap_record(b, &f);
 }
 
-/* Rank 0 waited for its parts too long, or something else ended that wait: it names each rank that is missing, for
- * which of them hangs and which waits for another, they say themselves. */
+/* Rank 0 waited too long for its parts, or something else ended that wait: it names each missing rank. Which of them
+ * hangs and which waits for another, their own records say. */
 static int fail_missing(struct bootstrap *b, enum wire_collective kind, uint32_t first, uint32_t last,
                         uint64_t waited_ns)
 {
@@ -112,7 +112,7 @@ static int collect(struct bootstrap *b, enum wire_collective kind, uint32_t sequ
     return 0;
 }
 
-/* Every other rank: hands in its part and waits for rank 0's answer, which is in slot 0 then. */
+/* Every other rank: sends its part and waits for rank 0's answer, which is in slot 0 then. */
 static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, const void *mine,
                size_t bytes)
 {
@@ -130,7 +130,7 @@ static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence
     peer_drop(frame);
     if (sent == -ENOMEM)
         return fail_memory(b);
-    bootstrap_wake(b); /* what the socket did not take yet is the watcher's to write */
+    bootstrap_wake(b); /* the watcher writes the rest that the socket did not take yet */
     for (int late = 0;; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
         if (b->slots[0].full)
             break; /* what was done before the failure is done */
@@ -271,7 +271,7 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
             answer_all(b, frame);
         else if (!result) {
             free(*all);
-            *all = NULL; /* callers free it whatever came of the call */
+            *all = NULL; /* callers free it, also after an error */
             result = fail_memory(b);
         }
         peer_drop(frame);
@@ -280,7 +280,7 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
     return result ? result : too_long ? -EMSGSIZE : 0;
 }
 
-/* Rank 0 lets one rank at a time sample, so that nobody's brackets are widened by the others. */
+/* Rank 0 lets one rank at a time sample, so that no rank's brackets are widened by the others. */
 static int clock_root(struct bootstrap *b, uint32_t sequence)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;

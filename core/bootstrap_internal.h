@@ -1,16 +1,16 @@
 /* Inside core: the state of one rank's bootstrap.
  *
- * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and tells `changed`;
- * callers write (under the lock too) and wait for `changed`. So bad news is seen at once, whatever the caller
- * does. */
+ * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and signals `changed`;
+ * callers write (under the lock too) and wait for `changed`. So a failure is seen at once, also between
+ * calls. */
 #ifndef MK_BOOTSTRAP_INTERNAL_H
 #define MK_BOOTSTRAP_INTERNAL_H
 
-#include "core/bootstrap_door.h"
+#include "core/bootstrap_listener.h"
 
 #include <pthread.h>
 
-/* How long rank 0 collects what others know of a failure before it says its last word, and how much longer others wait for that.
+/* How long rank 0 collects the others' records of a failure before it decides, and how much longer the others wait for that.
  * A job ends within the timeout plus 2 s, and these come behind a wait that expired, before the farewell. */
 #define SETTLE_NS 1000000000ull
 #define SETTLE_GRACE_NS 200000000ull
@@ -26,7 +26,7 @@ struct bootstrap_slot {
 struct bootstrap {
     uint32_t rank, world;
     uint64_t timeout_ns;
-    struct door door;   /* rank 0 */
+    struct listener listener;   /* rank 0 */
     struct peer *peers; /* rank 0: world of them, [r] leads to rank r; elsewhere one, to rank 0 */
     struct bootstrap_slot *slots;
     uint32_t peer_count;

@@ -1,4 +1,4 @@
-/* How the ranks meet: rank 0 waits at its door, the others knock. */
+/* How the ranks meet: rank 0 listens, the others connect. */
 #include "core/bootstrap_internal.h"
 
 #include <errno.h>
@@ -9,25 +9,25 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which knows who is missing, reaches
+/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which names the missing ranks, reaches
  * them. */
-#define VERDICT_NS 1000000000ull
+#define REASON_NS 1000000000ull
 #define LINGER_NS 1000000000ull
-#define KNOCK_NS 2000000000ull /* one attempt to connect */
-#define NAME_AGAIN_MS 100      /* between two questions for a name that nobody could answer yet */
+#define CONNECT_NS 2000000000ull /* one attempt to connect */
+#define NAME_AGAIN_MS 100      /* between two look-ups of a name that did not resolve yet */
 
-struct verdict {
+struct join_error {
     int error; /* -errno */
     char text[WIRE_REFUSE_TEXT];
 };
 
-__attribute__((format(printf, 3, 4))) static int judge(struct verdict *v, int error, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int error, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(v->text, sizeof v->text, format, args);
+    vsnprintf(e->text, sizeof e->text, format, args);
     va_end(args);
-    v->error = error;
+    e->error = error;
     return error;
 }
 
@@ -37,7 +37,7 @@ static int poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
     return poll(fds, count, (int)(left / 1000000 + (left % 1000000 != 0)));
 }
 
-static int judge_missing(struct bootstrap *b, struct verdict *v)
+static int fail_ranks_missing(struct bootstrap *b, struct join_error *e)
 {
     char list[160] = "";
     size_t used = 0;
@@ -48,72 +48,72 @@ static int judge_missing(struct bootstrap *b, struct verdict *v)
     if (missing > 8)
         snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
     char strangers[320];
-    return judge(v, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing, b->world,
+    return fail(e, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing, b->world,
                  (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,
-                 door_strangers(&b->door, strangers, sizeof strangers));
+                 listener_strangers(&b->listener, strangers, sizeof strangers));
 }
 
-/* Somebody with the token is here; may it come in? */
-static int judge_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
-                         struct verdict *v)
+/* Takes a connection that showed the token in as its rank, or says why not. */
+static int check_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
+                         struct join_error *e)
 {
     if (version != WIRE_VERSION)
-        return judge(v, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u",
+        return fail(e, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u",
                      h->rank, p->address, version, WIRE_VERSION);
     if (h->world != b->world)
-        return judge(v, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank, p->address,
+        return fail(e, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank, p->address,
                      h->world, b->world);
     if (h->rank >= b->world)
-        return judge(v, -EINVAL, "a process at %s says it is rank %u of %u", p->address, h->rank, b->world);
+        return fail(e, -EINVAL, "a process at %s says it is rank %u of %u", p->address, h->rank, b->world);
     if (h->rank == 0 || b->peers[h->rank].fd >= 0)
-        return judge(v, -EEXIST, "rank %u came twice, the second time from %s", h->rank, p->address);
+        return fail(e, -EEXIST, "rank %u joined twice, the second time from %s", h->rank, p->address);
     b->peers[h->rank] = *p;
     b->peers[h->rank].last = &b->peers[h->rank].first;
     return 0;
 }
 
-/* A rank that is in has nothing to say until all are. */
-static int judge_waiting(struct peer *p, uint32_t rank, struct verdict *v)
+/* A rank that has joined sends nothing until all have. */
+static int check_waiting(struct peer *p, uint32_t rank, struct join_error *e)
 {
     const char *why;
     int result = peer_receive(p, &why);
     if (result == 0)
         return 0;
     if (result == -EPROTO || result == 1)
-        return judge(v, -EPROTO, "rank %u at %s sent %s while the ranks were joining", rank, p->address,
+        return fail(e, -EPROTO, "rank %u at %s sent %s while the ranks were joining", rank, p->address,
                      result == 1 ? "a message too early" : why);
-    return judge(v, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank, p->address);
+    return fail(e, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank, p->address);
 }
 
-static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct verdict *v)
+static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct join_error *e)
 {
     uint32_t here = 1;
     while (here < b->world) {
         uint64_t until = deadline;
-        uint32_t n = door_watch(&b->door, fds, &until);
+        uint32_t n = listener_watch(&b->listener, fds, &until);
         for (uint32_t r = 1; r < b->world; r++)
             if (b->peers[r].fd >= 0)
                 fds[n++] = (struct pollfd){.fd = b->peers[r].fd, .events = POLLIN};
         if (poll_until(fds, n, until) < 0 && errno != EINTR)
-            return judge(v, -errno, "rank 0 cannot wait for the others: %s", strerror(errno));
+            return fail(e, -errno, "rank 0 cannot wait for the others: %s", strerror(errno));
         for (uint32_t r = 1; r < b->world; r++)
-            if (b->peers[r].fd >= 0 && judge_waiting(&b->peers[r], r, v))
-                return v->error;
+            if (b->peers[r].fd >= 0 && check_waiting(&b->peers[r], r, e))
+                return e->error;
         struct peer arrived;
         struct wire_hello hello;
         uint32_t version;
         int result;
-        while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
-            if (judge_arrival(b, &arrived, &hello, version, v)) {
-                door_refuse(&arrived, v->error, v->text);
-                return v->error;
+        while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
+            if (check_arrival(b, &arrived, &hello, version, e)) {
+                listener_refuse(&arrived, e->error, e->text);
+                return e->error;
             }
             here++;
         }
         if (result < 0)
-            return judge(v, result, "rank 0 cannot accept connections: %s", strerror(-result));
+            return fail(e, result, "rank 0 cannot accept connections: %s", strerror(-result));
         if (here < b->world && peer_now() >= deadline)
-            return judge_missing(b, v);
+            return fail_ranks_missing(b, e);
     }
     return 0;
 }
@@ -128,9 +128,9 @@ static void allow_descriptors(uint32_t world)
     }
 }
 
-/* The job has failed before some ranks came: those that start at about the same time hear why. */
+/* The job has failed before some ranks connected: those that start at about the same time are told why. */
 static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t missing, uint64_t deadline,
-                            const struct verdict *v)
+                            const struct join_error *e)
 {
     uint64_t end = peer_now() + LINGER_NS < deadline ? peer_now() + LINGER_NS : deadline;
     while (missing && peer_now() < end) {
@@ -138,10 +138,10 @@ static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t mi
         struct wire_hello hello;
         uint32_t version;
         uint64_t until = end;
-        poll_until(fds, door_watch(&b->door, fds, &until), until);
+        poll_until(fds, listener_watch(&b->listener, fds, &until), until);
         int result;
-        while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
-            door_refuse(&arrived, v->error, v->text);
+        while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
+            listener_refuse(&arrived, e->error, e->text);
             missing -= missing > 0;
         }
         if (result < 0)
@@ -149,35 +149,35 @@ static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t mi
     }
 }
 
-static int meet_at_door(struct bootstrap *b, const struct bootstrap_config *config, struct verdict *v)
+static int accept_ranks(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
     allow_descriptors(b->world);
-    struct pollfd *fds = calloc(b->world + DOOR_STRANGERS + 1, sizeof *fds);
+    struct pollfd *fds = calloc(b->world + LISTENER_STRANGERS + 1, sizeof *fds);
     if (!fds)
-        return judge(v, -ENOMEM, "out of memory");
-    int result = v->error = door_open(&b->door, config, v->text, sizeof v->text);
+        return fail(e, -ENOMEM, "out of memory");
+    int result = e->error = listener_open(&b->listener, config, e->text, sizeof e->text);
     if (!result)
-        result = gather_ranks(b, fds, deadline, v);
+        result = gather_ranks(b, fds, deadline, e);
     if (!result)
-        door_complete(&b->door);
+        listener_complete(&b->listener);
     uint32_t missing = 0;
     for (uint32_t r = 1; r < b->world; r++)
         if (!result)
             peer_say(&b->peers[r], WIRE_WELCOME, 0, 0, NULL, 0);
         else if (b->peers[r].fd >= 0)
-            door_refuse(&b->peers[r], result, v->text);
+            listener_refuse(&b->peers[r], result, e->text);
         else
             missing++;
-    if (result && b->door.listener >= 0)
-        tell_latecomers(b, fds, missing, deadline, v);
+    if (result && b->listener.fd >= 0)
+        tell_latecomers(b, fds, missing, deadline, e);
     if (result)
-        door_close(&b->door);
+        listener_close(&b->listener);
     free(fds);
     return result;
 }
 
-/* A connection to oneself: the kernel gave the port that we call to our own end. */
+/* A connection to itself: the kernel gave this end the very port that it connects to. */
 static int talks_to_itself(int fd)
 {
     struct sockaddr_storage here, there;
@@ -189,7 +189,7 @@ static int talks_to_itself(int fd)
 }
 
 /* A connected socket or -errno. */
-static int knock(const struct addrinfo *to, uint64_t deadline)
+static int connect_once(const struct addrinfo *to, uint64_t deadline)
 {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -197,7 +197,7 @@ static int knock(const struct addrinfo *to, uint64_t deadline)
     int result = connect(fd, to->ai_addr, to->ai_addrlen) ? -errno : 0;
     if (result == -EINPROGRESS || result == -EINTR) {
         struct pollfd p = {.fd = fd, .events = POLLOUT};
-        uint64_t until = peer_now() + KNOCK_NS;
+        uint64_t until = peer_now() + CONNECT_NS;
         socklen_t size = sizeof result;
         result = ETIMEDOUT;
         if (poll_until(&p, 1, until < deadline ? until : deadline) > 0)
@@ -211,9 +211,9 @@ static int knock(const struct addrinfo *to, uint64_t deadline)
     return result ? result : fd;
 }
 
-/* Knocks until somebody opens: rank 0 may start later. */
+/* Connects again and again: rank 0 may start later. */
 static int find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
-                     struct verdict *v)
+                     struct join_error *e)
 {
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
@@ -222,12 +222,12 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
     while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN && peer_now() < deadline)
         poll(NULL, 0, NAME_AGAIN_MS); /* a name server that starts beside the job */
     if (result)
-        return judge(v, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank, config->host,
+        return fail(e, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank, config->host,
                      gai_strerror(result));
     int fd = -ETIMEDOUT;
     for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
         for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-            fd = knock(a, deadline);
+            fd = connect_once(a, deadline);
         if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || peer_now() >= deadline)
             break;
         if (fd < 0)
@@ -235,16 +235,16 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return judge(v, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank,
+        return fail(e, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank,
                      config->host, config->port, (double)b->timeout_ns / 1e9, strerror(-fd));
     peer_tune(fd, b->timeout_ns);
     peer_init(&b->peers[0], fd);
     return 0;
 }
 
-/* Shows the token and waits for rank 0's word. -EBUSY: rank 0 was crowded, try again. */
-static int greet(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
-                 struct verdict *v)
+/* Sends the token and waits for rank 0's answer. -EBUSY: rank 0 had no room, try again. */
+static int say_hello(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
+                 struct join_error *e)
 {
     struct peer *p = &b->peers[0];
     struct wire_hello hello = {.rank = b->rank, .world = b->world};
@@ -257,44 +257,44 @@ static int greet(struct bootstrap *b, const struct bootstrap_config *config, uin
     while ((result = peer_receive(p, &why)) == 0) {
         struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
         if (poll_until(&fd, 1, deadline) == 0)
-            return judge(v, -ETIMEDOUT,
+            return fail(e, -ETIMEDOUT,
                          "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
-                         "who is missing",
-                         b->rank, (double)(b->timeout_ns + VERDICT_NS) / 1e9, p->address);
+                         "which ranks are missing",
+                         b->rank, (double)(b->timeout_ns + REASON_NS) / 1e9, p->address);
         peer_flush(p);
     }
     if (result < 0 && result != -EPROTO)
-        return judge(v, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined",
+        return fail(e, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined",
                      p->address);
     if (result == 1 && p->in.header.kind == WIRE_WELCOME) {
         wire_release(&p->in);
         return 0;
     }
     if (result == 1 && p->in.header.kind == WIRE_REFUSE &&
-        !wire_get_refuse(p->in.payload, p->in.header.length, &code, v->text))
-        return v->error = -code;
-    return judge(v, -EPROTO, "what answers at %s port %u is not rank 0: it sent %s", p->address, config->port,
+        !wire_get_refuse(p->in.payload, p->in.header.length, &code, e->text))
+        return e->error = -code;
+    return fail(e, -EPROTO, "the process at %s port %u is not rank 0: it sent %s", p->address, config->port,
                  result == 1 ? "something unexpected" : why);
 }
 
-static int meet_root(struct bootstrap *b, const struct bootstrap_config *config, struct verdict *v)
+static int join_root(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
     int result;
     do {
         peer_close(&b->peers[0]);
-        result = find_root(b, config, deadline, v);
+        result = find_root(b, config, deadline, e);
         if (!result)
-            result = greet(b, config, deadline + VERDICT_NS, v);
+            result = say_hello(b, config, deadline + REASON_NS, e);
     } while (result == -EBUSY && peer_now() < deadline);
     return result;
 }
 
 int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error, size_t error_size)
 {
-    struct verdict v = {0, ""};
-    int result = b->rank == 0 ? meet_at_door(b, config, &v) : meet_root(b, config, &v);
+    struct join_error e = {0, ""};
+    int result = b->rank == 0 ? accept_ranks(b, config, &e) : join_root(b, config, &e);
     if (result)
-        snprintf(error, error_size, "%s", v.text);
+        snprintf(error, error_size, "%s", e.text);
     return result;
 }

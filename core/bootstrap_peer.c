@@ -137,7 +137,7 @@ int peer_receive(struct peer *p, const char **why)
     }
 }
 
-int peer_receive_greeting(struct peer *p, const char **why)
+int peer_receive_hello(struct peer *p, const char **why)
 {
     uint8_t buffer[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES];
     size_t have = p->in.have + p->in.got, used;
@@ -151,7 +151,7 @@ int peer_receive_greeting(struct peer *p, const char **why)
     int result = wire_feed(&p->in, buffer, (size_t)n, &used, why);
     if (result < 0 || p->in.have < WIRE_HEADER_BYTES || p->in.header.kind == WIRE_HELLO)
         return result;
-    *why = "a frame that is no greeting";
+    *why = "a frame that is not a hello";
     return -EPROTO;
 }
 

@@ -1,4 +1,4 @@
-/* Inside core: one TCP connection of the bootstrap. Never blocks; what cannot be written now is kept and
+/* Inside core: one TCP connection of the bootstrap. Never blocks; bytes that cannot be written now are kept and
  * written later. */
 #ifndef MK_BOOTSTRAP_PEER_H
 #define MK_BOOTSTRAP_PEER_H
@@ -26,13 +26,13 @@ struct peer {
     struct peer_send *first, **last; /* frames to be written */
     uint64_t sent;                   /* of the first */
     char address[64];                /* of the other end, for sentences */
-    uint64_t since;                  /* when a stranger came; ns */
+    uint64_t since;                  /* when a stranger connected; ns */
     int left;                        /* it has said BYE */
 };
 
 void peer_init(struct peer *p, int fd);
 
-/* Non-blocking, close-on-exec (the caller's flags have seen to that at birth), no delay, and a silent host is
+/* Non-blocking, close-on-exec (the caller's flags have set both when the socket was made), no delay, and a silent host is
  * noticed within about timeout_ns. */
 void peer_tune(int fd, uint64_t timeout_ns);
 
@@ -54,11 +54,11 @@ int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t fr
  * the other end is gone; -EPROTO: garbled, with *why; other -errno: the socket's. */
 int peer_receive(struct peer *p, const char **why);
 
-/* The same for a stranger, who may send a greeting and nothing else: one read of no more than what is missing of it. What
- * its header does not call a greeting of the right length is -EPROTO before any more is read. */
-int peer_receive_greeting(struct peer *p, const char **why);
+/* The same for a stranger, which may send a hello and nothing else: one read of no more than is missing of it. A header
+ * other than that of a hello of the right length is -EPROTO before any more is read. */
+int peer_receive_hello(struct peer *p, const char **why);
 
-/* Closes the connection and frees what was queued; the kernel still delivers what was written. */
+/* Closes the connection and frees its queue; the kernel still delivers bytes that were written. */
 void peer_close(struct peer *p);
 
 uint64_t peer_now(void); /* ns, CLOCK_MONOTONIC */

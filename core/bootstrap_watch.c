@@ -27,7 +27,7 @@ void bootstrap_wake(struct bootstrap *b)
     (void)n; /* full means that it is awake already */
 }
 
-/* Whether this rank decides what the job's failure is: rank 0, or whoever has lost it. */
+/* Whether this rank decides on the job's failure: rank 0, or a rank that has lost it. */
 static int decides(const struct bootstrap *b)
 {
     return b->rank == 0 || b->peers[0].fd < 0;
@@ -51,7 +51,7 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
         return;
     __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
     if (!decides(b)) {
-        tell_failure(b, f); /* as it is: only who decides knows all the others */
+        tell_failure(b, f); /* as it is: only the deciding rank knows all the others */
     } else if (news == FAILURE_CHANGED) {
         if (!b->settle_at)
             b->settle_at = peer_now() + SETTLE_NS;
@@ -62,8 +62,8 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
     pthread_cond_broadcast(&b->changed);
 }
 
-/* Rank 0's word on it, which holds. */
-static void take_verdict(struct bootstrap *b, const struct mk_failure *f, int final)
+/* Rank 0's decision, which holds. */
+static void take_decision(struct bootstrap *b, const struct mk_failure *f, int final)
 {
     if (b->final)
         return;
@@ -97,12 +97,12 @@ static void lose(struct bootstrap *b, uint32_t i, int error)
     pthread_cond_broadcast(&b->changed);
 }
 
-/* A peer that has shown the token and now sends what cannot be: a bug, and the end of the job. */
+/* A peer that has shown the token sends an impossible frame: a bug, and the end of the job. */
 static void garbled(struct bootstrap *b, uint32_t i, const char *why)
 {
     uint32_t rank = bootstrap_peer_rank(b, i);
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, rank);
-    snprintf(f.detail, sizeof f.detail, "%s in the bootstrap's connection with rank %u", why, rank);
+    snprintf(f.detail, sizeof f.detail, "%s on the bootstrap's connection with rank %u", why, rank);
     bootstrap_record(b, &f);
     peer_close(&b->peers[i]);
 }
@@ -138,12 +138,12 @@ static const char *take_frame(struct bootstrap *b, uint32_t i)
     struct mk_failure f;
     int final;
     if (h->from != bootstrap_peer_rank(b, i))
-        return "a frame in the name of another rank";
+        return "a frame that names another rank as its sender";
     switch (h->kind) {
     case WIRE_PART:
     case WIRE_RESULT:
         if ((h->kind == WIRE_PART) != (b->rank == 0))
-            return "a frame that goes the wrong way";
+            return "a frame in the wrong direction";
         if (b->slots[i].full)
             return "a second message before the first was answered";
         take_slot(b, i);
@@ -151,7 +151,7 @@ static const char *take_frame(struct bootstrap *b, uint32_t i)
     case WIRE_PING: {
         uint8_t clock[8];
         if (b->rank != 0)
-            return "a frame that goes the wrong way";
+            return "a frame in the wrong direction";
         wire_put_u64(clock, peer_now());
         peer_say(p, WIRE_PONG, h->sequence, 0, clock, sizeof clock);
         return NULL;
@@ -167,13 +167,13 @@ static const char *take_frame(struct bootstrap *b, uint32_t i)
         if (b->rank == 0)
             bootstrap_record(b, &f);
         else
-            take_verdict(b, &f, final);
+            take_decision(b, &f, final);
         return NULL;
     case WIRE_BYE:
         take_bye(b, i);
         return NULL;
     default:
-        return "a frame that has no place after joining";
+        return "a frame that is not allowed after joining";
     }
 }
 
@@ -202,31 +202,31 @@ static void serve_peer(struct bootstrap *b, uint32_t i)
     }
 }
 
-/* Late strangers, and ranks that came when all seats were taken. Without the lock: after joining the door is the watcher's alone, and
- * nobody waits for what strangers do. */
-static void serve_door(struct bootstrap *b)
+/* Late strangers, and second copies of ranks that have joined. Without the lock: after joining the listener is the watcher's alone, and
+ * no caller waits for strangers. */
+static void serve_listener(struct bootstrap *b)
 {
     struct peer arrived;
     struct wire_hello hello;
     uint32_t version;
     int result;
-    while ((result = door_step(&b->door, &arrived, &hello, &version)) == 1) {
+    while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
         char text[128];
-        snprintf(text, sizeof text, "rank %u came twice: the job at this port is complete and running",
+        snprintf(text, sizeof text, "rank %u joined twice: the job at this port is complete and running",
                  hello.rank);
-        door_refuse(&arrived, -EEXIST, text);
+        listener_refuse(&arrived, -EEXIST, text);
     }
     if (result < 0)
-        door_close(&b->door);
+        listener_close(&b->listener);
 }
 
-static uint32_t watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *who, uint64_t *deadline)
+static uint32_t watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *peer_at, uint64_t *deadline)
 {
     uint32_t n = 0;
     fds[n++] = (struct pollfd){.fd = b->wake_fd, .events = POLLIN};
     for (uint32_t i = 0; i < b->peer_count; i++)
         if (b->peers[i].fd >= 0) {
-            who[n] = i;
+            peer_at[n] = i;
             fds[n++] = (struct pollfd){.fd = b->peers[i].fd,
                                        .events = (short)(POLLIN | (b->peers[i].first ? POLLOUT : 0))};
         }
@@ -239,10 +239,10 @@ static uint32_t watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *wh
 static void *watch_main(void *argument)
 {
     struct bootstrap *b = argument;
-    struct pollfd *fds = calloc(b->peer_count + DOOR_STRANGERS + 2, sizeof *fds);
-    uint32_t *who = calloc(b->peer_count + 1, sizeof *who);
+    struct pollfd *fds = calloc(b->peer_count + LISTENER_STRANGERS + 2, sizeof *fds);
+    uint32_t *peer_at = calloc(b->peer_count + 1, sizeof *peer_at);
     pthread_mutex_lock(&b->lock);
-    if (!fds || !who) {
+    if (!fds || !peer_at) {
         struct mk_failure f = bootstrap_blame(b, MK_FAIL_SETUP, b->rank);
         snprintf(f.detail, sizeof f.detail, "out of memory in the bootstrap");
         bootstrap_record(b, &f);
@@ -250,19 +250,19 @@ static void *watch_main(void *argument)
     }
     while (!b->quit) {
         uint64_t deadline, now = peer_now();
-        uint32_t peers = watch_list(b, fds, who, &deadline);
-        uint32_t n = peers + door_watch(&b->door, fds + peers, &deadline);
+        uint32_t peers = watch_list(b, fds, peer_at, &deadline);
+        uint32_t n = peers + listener_watch(&b->listener, fds + peers, &deadline);
         pthread_mutex_unlock(&b->lock);
         int ms = deadline == UINT64_MAX ? -1 : deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
         poll(fds, n, ms);
-        serve_door(b);
+        serve_listener(b);
         pthread_mutex_lock(&b->lock);
         uint64_t count;
         ssize_t woken = fds[0].revents ? read(b->wake_fd, &count, sizeof count) : 0;
         (void)woken; /* how often does not matter */
         for (uint32_t k = 1; k < peers; k++)
-            if (fds[k].revents && b->peers[who[k]].fd >= 0)
-                serve_peer(b, who[k]);
+            if (fds[k].revents && b->peers[peer_at[k]].fd >= 0)
+                serve_peer(b, peer_at[k]);
         if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
             b->final = 1;
             failure_settle(&b->failure);
@@ -272,7 +272,7 @@ static void *watch_main(void *argument)
     }
     pthread_mutex_unlock(&b->lock);
     free(fds);
-    free(who);
+    free(peer_at);
     return NULL;
 }
 

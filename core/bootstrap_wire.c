@@ -173,7 +173,7 @@ static int take_string(char *out, const uint8_t *in, size_t size)
     return 0;
 }
 
-/* What we send passes take_string at the other end. */
+/* The result passes take_string at the other end. */
 static void give_string(uint8_t *out, const char *in, size_t size)
 {
     size_t n = strnlen(in, size - 1);

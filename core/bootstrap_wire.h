@@ -26,14 +26,14 @@ enum wire_kind {
     WIRE_REFUSE,  /* 0 -> rank: errno and sentence; the connection ends */
     WIRE_PART,    /* rank -> 0: this rank's part of collective `sequence` */
     WIRE_RESULT,  /* 0 -> rank: its result */
-    WIRE_PING,    /* rank -> 0: what is your clock? */
+    WIRE_PING,    /* rank -> 0: asks for rank 0's clock */
     WIRE_PONG,    /* 0 -> rank: ns */
     WIRE_FAIL,    /* both ways: a failure; from rank 0 it is the job's */
     WIRE_BYE,     /* both ways: leaves in good order */
     WIRE_KINDS
 };
 
-/* What a collective is, the first word of a PART: ranks that call different ones are told so. */
+/* The kind of a collective, the first word of a PART: ranks that call different ones are told so. */
 enum wire_collective { WIRE_ALLGATHER, WIRE_GATHER, WIRE_BARRIER, WIRE_CLOCK, WIRE_COLLECTIVES };
 
 struct wire_header {
@@ -70,7 +70,7 @@ void wire_release(struct wire_parser *p);
 void wire_put_hello(uint8_t out[WIRE_HELLO_BYTES], const struct wire_hello *hello);
 void wire_get_hello(const uint8_t in[WIRE_HELLO_BYTES], struct wire_hello *hello);
 
-/* In constant time: how long it takes tells a stranger nothing about the token. */
+/* In constant time: its duration tells a stranger nothing about the token. */
 int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTES]);
 
 /* A refusal: errno (positive on the wire) and one sentence. `out` has room for 4 + WIRE_REFUSE_TEXT; returns

@@ -133,7 +133,7 @@ static int agree_on_table(struct tune *t, struct mk_comm *comm)
     return agree(comm->bootstrap, topo->rank, mk_world(topo), "has", fields, 1, 0, t->error, t->error_size);
 }
 
-/* Before the ranks part: where they meet again. The door of the communicator that they leave turns away who knocks too early. */
+/* Before the ranks part: where they meet again. The listener of the communicator that they leave refuses ranks that connect too early. */
 static int arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
     const struct run_identity *me = &t->job->identity;

@@ -1,4 +1,4 @@
-/* Whatever bytes arrive in whatever pieces, the bootstrap's parser takes or refuses them: it never reads or
+/* Any bytes, in any pieces: the bootstrap's parser takes or refuses them, and it never reads or
  * writes out of bounds, never takes more memory than twice what came, and what it takes can be written again.
  */
 #include "core/bootstrap_wire.h"
@@ -21,7 +21,7 @@ static void take_hello(const struct wire_parser *p)
     uint8_t again[WIRE_HELLO_BYTES];
     wire_get_hello(p->payload, &hello);
     wire_put_hello(again, &hello);
-    require(!memcmp(again, p->payload, sizeof again), "a greeting is written as it was read");
+    require(!memcmp(again, p->payload, sizeof again), "a hello is written as it was read");
     require(wire_same_token(hello.token, hello.token), "a token equals itself");
 }
 

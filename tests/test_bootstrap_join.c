@@ -1,4 +1,4 @@
-/* Whatever goes wrong while ranks join ends in one sentence on every rank within the timeout; a stranger ends
+/* Every failure while ranks join ends in one sentence on every rank within the timeout; a stranger ends
  * nothing. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "core/bootstrap_peer.h"
@@ -45,7 +45,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return EAI_AGAIN;
 }
 
-/* A process that is no rank: it sends some bytes and stays silent until it is turned away. */
+/* A process that is no rank: it sends some bytes and stays silent until it is refused. */
 struct visitor {
     const void *bytes;
     size_t size;
@@ -57,7 +57,7 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     const struct visitor *v = argument;
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval patience = {20, 0}; /* who is let in is not turned away, and would wait with the job */
+    struct timeval patience = {20, 0}; /* a process that is let in is not refused, and would wait with the job */
     int fds[64];
     for (int i = 0; i < v->connections; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
@@ -83,9 +83,9 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     return -code;
 }
 
-/* A process that is no rank either: it announces the longest message there is and sends zeros until nobody takes them, three
+/* A process that is no rank either: it announces the longest message there is and sends zeros until they are no longer taken, three
  * times. Returns the megabytes that one connection has taken; 64 are too many to go on. */
-static int pour(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+static int flood(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     static const uint8_t zeros[65536];
     uint8_t header[WIRE_HEADER_BYTES];
@@ -157,13 +157,13 @@ static void a_wrong_token_is_refused_and_the_rank_missing(void **state)
     }
     job_finish(&j);
     ended(&j, 0, -ETIMEDOUT, "did not join within 3.0 s: rank 1");
-    ended(&j, 0, -ETIMEDOUT, "wrong job token from a process that calls itself rank 1 of 3");
+    ended(&j, 0, -ETIMEDOUT, "wrong job token from a process that says it is rank 1 of 3");
     ended(&j, 1, -EPERM, "wrong job token");
     ended(&j, 2, -ETIMEDOUT, "rank 1");
     assert_true(job_ended_within(&j, 1, SOON)); /* it need not wait */
 }
 
-static void a_rank_that_comes_twice_ends_the_job(void **state)
+static void a_rank_that_joins_twice_ends_the_job(void **state)
 {
     struct job j;
     job_init(&j, 4, LONG);
@@ -173,7 +173,7 @@ static void a_rank_that_comes_twice_ends_the_job(void **state)
     }
     job_finish(&j);
     for (uint32_t r = 0; r < 4; r++) {
-        ended(&j, r, -EEXIST, "rank 1 came twice");
+        ended(&j, r, -EEXIST, "rank 1 joined twice");
         assert_true(job_ended_within(&j, r, SOON));
     }
 }
@@ -209,21 +209,21 @@ static void strangers_do_not_stop_the_job(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         job_start(&j, 2 + i, &c, visit, visitors[i]);
         if (i < 4)
-            job_wait(&j, 2 + i); /* turned away */
+            job_wait(&j, 2 + i); /* refused */
     }
-    job_sleep(0.2); /* the crowd of the silent stands in the door */
+    job_sleep(0.2); /* the silent connections take all the listener's room */
     job_start(&j, 1, &c, join, NULL);
     job_finish(&j);
     ended(&j, 0, 0, "");
     ended(&j, 1, 0, "");
     ended(&j, 2, -EPROTO, "bytes that are not mkernel's");
     ended(&j, 3, -EPERM, "wrong job token");
-    ended(&j, 4, -EPROTO, "a frame that is no greeting");
+    ended(&j, 4, -EPROTO, "a frame that is not a hello");
     ended(&j, 5, -EPROTO, "a frame of impossible length");
     assert_true(j.reports[6].came);
 }
 
-/* Until somebody says that it is enough. */
+/* Until `enough` is set. */
 static int join_and_stay(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     struct bootstrap *b;
@@ -238,8 +238,8 @@ static int join_and_stay(const struct bootstrap_config *c, char *text, size_t si
     return result;
 }
 
-/* Whoever shows no token fills no memory, neither before the ranks have joined nor afterwards. */
-static void strangers_who_pour_are_cut_off(void **state)
+/* A connection that shows no token fills no memory, neither before the ranks have joined nor afterwards. */
+static void strangers_that_flood_are_cut_off(void **state)
 {
     struct job j;
     int *enough = mmap(NULL, sizeof *enough, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -248,13 +248,13 @@ static void strangers_who_pour_are_cut_off(void **state)
     struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
     job_start(&j, 0, &root, join_and_stay, enough);
     for (uint32_t i = 2; i < 6; i++)
-        job_start(&j, i, &c, pour, NULL);
+        job_start(&j, i, &c, flood, NULL);
     for (uint32_t i = 2; i < 6; i++)
         job_wait(&j, i);
     job_start(&j, 1, &c, join_and_stay, enough);
     job_sleep(0.2); /* where rank 1 is late the first of these come before it, which is as good */
     for (uint32_t i = 6; i < 10; i++)
-        job_start(&j, i, &c, pour, NULL);
+        job_start(&j, i, &c, flood, NULL);
     for (uint32_t i = 6; i < 10; i++)
         job_wait(&j, i);
     __atomic_store_n(enough, 1, __ATOMIC_RELEASE);
@@ -268,8 +268,8 @@ static void strangers_who_pour_are_cut_off(void **state)
     }
 }
 
-/* What a stranger's turn costs: one read, no longer than a greeting, and nothing of what its header should not announce. */
-static void a_turn_reads_one_greeting_at_most(void **state)
+/* A stranger's turn costs one read, no longer than a hello, and no byte of a payload that its header should not announce. */
+static void a_turn_reads_one_hello_at_most(void **state)
 {
     static const uint8_t zeros[8192];
     uint8_t header[WIRE_HEADER_BYTES], hello[WIRE_HEADER_BYTES + WIRE_HELLO_BYTES];
@@ -283,7 +283,7 @@ static void a_turn_reads_one_greeting_at_most(void **state)
         wire_put_header(header, (enum wire_kind)kind, 0, 1, length);
         assert_int_equal(write(ends[1], header, sizeof header), sizeof header);
         assert_int_equal(write(ends[1], zeros, sizeof zeros), sizeof zeros);
-        assert_int_equal(peer_receive_greeting(&p, &why), -EPROTO);
+        assert_int_equal(peer_receive_hello(&p, &why), -EPROTO);
         assert_non_null(why);
         assert_int_equal(ioctl(ends[0], FIONREAD, &left), 0);
         assert_in_range(left, sizeof header + sizeof zeros - sizeof hello, sizeof header + sizeof zeros);
@@ -294,15 +294,15 @@ static void a_turn_reads_one_greeting_at_most(void **state)
     peer_init(&p, ends[0]);
     hello_bytes(hello, "a token", 1, 2);
     for (size_t i = 0; i < sizeof hello; i++) { /* in the smallest pieces */
-        assert_int_equal(peer_receive_greeting(&p, &why), 0);
+        assert_int_equal(peer_receive_hello(&p, &why), 0);
         assert_int_equal(write(ends[1], hello + i, 1), 1);
     }
-    assert_int_equal(peer_receive_greeting(&p, &why), 1);
+    assert_int_equal(peer_receive_hello(&p, &why), 1);
     peer_close(&p);
     close(ends[1]);
 }
 
-/* Where the port's strangers may have kept a rank out, the sentence says who they were. */
+/* Where the port's strangers may have kept a rank out, the sentence names them. */
 static void strangers_are_named_beside_a_missing_rank(void **state)
 {
     static const char request[] = "GET / HTTP/1.1\r\n\r\n";
@@ -318,7 +318,7 @@ static void strangers_are_named_beside_a_missing_rank(void **state)
     job_start(&j, 5, &root, visit, &silent);
     job_finish(&j);
     ended(&j, 0, -ETIMEDOUT, "1 of 2 ranks did not join within 3.0 s: rank 1 (");
-    ended(&j, 0, -ETIMEDOUT, " connections were turned away, the last from 127.0.0.1: ");
+    ended(&j, 0, -ETIMEDOUT, " unauthenticated connections were refused, the last from 127.0.0.1: ");
 }
 
 static int join_with_few_files(const struct bootstrap_config *c, char *text, size_t size, void *argument)
@@ -362,15 +362,15 @@ static void the_port_is_where_the_ranks_were_told(void **state)
             struct sockaddr_in a = {.sin_family = AF_INET,
                                     .sin_port = htons(port),
                                     .sin_addr.s_addr = htonl(elsewhere ? 0x7f000003 : places[i].address)};
-            int knock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            assert_int_equal(connect(knock, (struct sockaddr *)&a, sizeof a) == 0, !elsewhere || places[i].elsewhere);
-            close(knock);
+            int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            assert_int_equal(connect(caller, (struct sockaddr *)&a, sizeof a) == 0, !elsewhere || places[i].elsewhere);
+            close(caller);
         }
         close(fd);
     }
 }
 
-/* It knows the token, so what it does is the job's. Rank 3 never comes: the others stand in the door. */
+/* It knows the token, so what it does is the job's. Rank 3 never comes: the others are still joining. */
 static void garbage_after_the_token_ends_the_job(void **state)
 {
     uint8_t bytes[512];
@@ -439,7 +439,7 @@ static void kill_while_joining(uint32_t victim, int result, const char *says)
 {
     struct job j;
     job_init(&j, 4, LONG);
-    for (uint32_t r = 0; r < 3; r++) { /* rank 3 never comes, so the others stand in the door */
+    for (uint32_t r = 0; r < 3; r++) { /* rank 3 never comes, so the others are still joining */
         struct bootstrap_config c = job_config(&j, r);
         job_start(&j, r, &c, join, NULL);
     }
@@ -460,7 +460,7 @@ static void a_rank_killed_while_joining_ends_the_job(void **state)
                        "rank 0 at 127.0.0.1 closed the connection before all ranks had joined");
 }
 
-static void nobody_at_the_port(void **state)
+static void no_listener_at_the_port(void **state)
 {
     struct job j;
     job_init(&j, 2, TIMEOUT);
@@ -472,7 +472,7 @@ static void nobody_at_the_port(void **state)
     ended(&j, 1, -ECONNREFUSED, "rank 1 could not reach rank 0 at 127.0.0.1");
 }
 
-/* Somebody else's server: a store, a shell. */
+/* Another service at the port: a store, a shell. */
 static int serve_nonsense(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     int fd = accept(c->listen_fd, NULL, NULL);
@@ -505,7 +505,7 @@ static int join_late(const struct bootstrap_config *c, char *text, size_t size, 
     return result;
 }
 
-static void a_second_copy_after_the_start_is_turned_away(void **state)
+static void a_second_copy_after_the_start_is_refused(void **state)
 {
     struct job j;
     job_init(&j, 2, LONG);
@@ -516,7 +516,7 @@ static void a_second_copy_after_the_start_is_turned_away(void **state)
     job_finish(&j);
     ended(&j, 0, 0, "");
     ended(&j, 1, 0, "");
-    ended(&j, 5, -EEXIST, "rank 1 came twice: the job at this port is complete and running");
+    ended(&j, 5, -EEXIST, "rank 1 joined twice: the job at this port is complete and running");
 }
 
 /* The name server may start later than the ranks; where it never does, that is said within the timeout. */
@@ -547,11 +547,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(a_wrong_token_is_refused_and_the_rank_missing),
-        cmocka_unit_test(a_rank_that_comes_twice_ends_the_job),
+        cmocka_unit_test(a_rank_that_joins_twice_ends_the_job),
         cmocka_unit_test(ranks_that_disagree_about_the_world_end_the_job),
         cmocka_unit_test(strangers_do_not_stop_the_job),
-        cmocka_unit_test(strangers_who_pour_are_cut_off),
-        cmocka_unit_test(a_turn_reads_one_greeting_at_most),
+        cmocka_unit_test(strangers_that_flood_are_cut_off),
+        cmocka_unit_test(a_turn_reads_one_hello_at_most),
         cmocka_unit_test(strangers_are_named_beside_a_missing_rank),
         cmocka_unit_test(strangers_do_not_take_the_last_descriptor),
         cmocka_unit_test(the_port_is_where_the_ranks_were_told),
@@ -560,9 +560,9 @@ int main(void)
         cmocka_unit_test(two_jobs_at_one_port),
         cmocka_unit_test(a_rank_killed_while_joining_ends_the_job),
         cmocka_unit_test(a_name_may_be_known_later),
-        cmocka_unit_test(nobody_at_the_port),
+        cmocka_unit_test(no_listener_at_the_port),
         cmocka_unit_test(another_service_at_the_port),
-        cmocka_unit_test(a_second_copy_after_the_start_is_turned_away),
+        cmocka_unit_test(a_second_copy_after_the_start_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@
 
 /* What the ranks of a test do after joining. The last word is the settled failure. */
 struct act {
-    uint32_t who;
+    uint32_t rank;
     enum {
         DIE_IN_ALLGATHER,
         DIE_IDLE,
@@ -146,17 +146,17 @@ static int play(const struct bootstrap_config *c, char *text, size_t size, void 
     result = bootstrap_barrier(b);
     int idle = a->what == DIE_IDLE || a->what == ENRICH || a->what == GARBAGE || a->what == FAIL ||
                a->what == FAIL_TWICE || a->what == CHAIN;
-    idle |= c->rank == a->who && a->what != DIE_IN_ALLGATHER;
+    idle |= c->rank == a->rank && a->what != DIE_IN_ALLGATHER;
     if (a->what == ENRICH && c->rank == 1) {
         struct act die = {1, DIE_IDLE};
         misbehave(b, c, &die);
     }
-    if ((c->rank == a->who || a->what == CHAIN) && misbehave(b, c, a)) {
+    if ((c->rank == a->rank || a->what == CHAIN) && misbehave(b, c, a)) {
         bootstrap_leave(b);
         return 0;
     }
-    if (a->what == SECOND_PART && c->rank != a->who)
-        job_sleep(0.3); /* so that nobody answers the first part */
+    if (a->what == SECOND_PART && c->rank != a->rank)
+        job_sleep(0.3); /* so that no rank answers the first part */
     if (idle)
         wait_for_news(b, TIMEOUT);
     else
@@ -173,7 +173,7 @@ static int play(const struct bootstrap_config *c, char *text, size_t size, void 
     return result;
 }
 
-/* Everybody but `except` ends in time with the same sentence, which contains `says`. */
+/* Every rank but `except` ends in time with the same sentence, which contains `says`. */
 static void all_end(struct act act, uint32_t except, double latest, const char *says)
 {
     struct job j;
@@ -209,7 +209,7 @@ static void a_rank_killed_in_an_allgather(void **state)
             "rank 2 is lost: its connection from 127.0.0.1 closed");
 }
 
-static void a_rank_killed_while_nobody_calls(void **state)
+static void a_rank_killed_between_calls(void **state)
 {
     all_end((struct act){3, DIE_IDLE}, 3, SOON, "rank 3 is lost: its connection");
 }
@@ -243,7 +243,7 @@ static void a_chain_of_waits_is_followed_to_its_end(void **state)
             "ag_gemm: rank 3 CTA 1 (compute) could not reach rank 1 with chunk 4");
 }
 
-/* Ranks 1 and 3 are missing in rank 0's barrier, but rank 1 waits itself: for something that names nobody. */
+/* Ranks 1 and 3 are missing in rank 0's barrier, but rank 1 waits itself: for something that names no rank. */
 static int miss_a_barrier(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     struct bootstrap *b;
@@ -296,7 +296,7 @@ static void ranks_that_call_different_things(void **state)
 static void a_rank_that_sends_garbage(void **state)
 {
     all_end((struct act){1, GARBAGE}, 9, SOON,
-            "a frame of unknown kind in the bootstrap's connection with rank 1");
+            "a frame of unknown kind on the bootstrap's connection with rank 1");
     all_end((struct act){1, SECOND_PART}, 9, SOON, "a second message before the first was answered");
 }
 
@@ -377,7 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_killed_in_an_allgather),
-        cmocka_unit_test(a_rank_killed_while_nobody_calls),
+        cmocka_unit_test(a_rank_killed_between_calls),
         cmocka_unit_test(rank_0_killed),
         cmocka_unit_test(a_rank_that_hangs),
         cmocka_unit_test(a_reported_failure_reaches_everybody),

@@ -1,4 +1,4 @@
-/* What one end of the bootstrap writes the other reads, in whatever pieces it arrives; anything else is
+/* The frames that one end of the bootstrap writes, the other reads, in any pieces; anything else is
  * refused. */
 #include "core/bootstrap_wire.h"
 
@@ -97,7 +97,7 @@ static void impossible_headers_are_refused(void **state)
     wire_put_header(h, WIRE_PART, 0, MK_MAX_RANKS, 8);
     assert_true(refused(h));
     wire_put_header(h, WIRE_HELLO, 0, 0, WIRE_HELLO_BYTES);
-    h[4] = 9; /* a greeting of another version is read: its sender is to be told */
+    h[4] = 9; /* a hello of another version is read: its sender is to be told */
     assert_false(refused(h));
 }
 
@@ -130,7 +130,7 @@ static void failures_survive_the_wire(void **state)
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);
     assert_int_equal(strlen(got.what), sizeof got.what - 1);
     assert_int_equal(got.what[3], ' ');
-    bytes[WIRE_FAILURE_BYTES - 4] = 27; /* the same from somebody who does not mind */
+    bytes[WIRE_FAILURE_BYTES - 4] = 27; /* the same from a peer that does not care */
     memset(bytes + WIRE_FAILURE_BYTES - sizeof f.detail, 27, 4);
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
 }
