@@ -27,8 +27,8 @@ enum mk_cause {
     MK_CAUSE_NONE,
     MK_CAUSE_DATA,         /* a chunk that a rank of this node produces or forwards */
     MK_CAUSE_BACKPRESSURE, /* room in the command ring */
-    MK_CAUSE_CREDIT,       /* a peer has not finished reading the buffer of an earlier epoch */
-    MK_CAUSE_NETWORK,      /* a chunk that comes over the network, or own puts that have not left their source */
+    MK_CAUSE_NETWORK = 4,  /* a chunk that comes over the network, or own puts that have not left their source; 3 was a cause
+                            * of schedules that are gone, and stays free for the traces that hold it */
     MK_CAUSES
 };
 

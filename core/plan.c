@@ -45,8 +45,11 @@ const char *plan_role_name(enum mk_role role)
 
 const char *plan_cause_name(enum mk_cause cause)
 {
-    static const char *const names[MK_CAUSES] = {"none", "data", "back-pressure", "credit", "network"};
-    return (unsigned)cause < MK_CAUSES ? names[cause] : "unknown cause";
+    static const char *const names[MK_CAUSES] = {[MK_CAUSE_NONE] = "none",
+                                                 [MK_CAUSE_DATA] = "data",
+                                                 [MK_CAUSE_BACKPRESSURE] = "back-pressure",
+                                                 [MK_CAUSE_NETWORK] = "network"};
+    return (unsigned)cause < MK_CAUSES && names[cause] ? names[cause] : "unknown cause";
 }
 
 void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)

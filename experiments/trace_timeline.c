@@ -17,16 +17,15 @@ enum { STATE_NIC = TRACE_STATES, STATES };
 static const struct {
     const char *name, *colour;
 } states[STATES] = {
-    {"idle", "#ffffff"},
-    {"tile", "#0072b2"},
-    {"copy", "#009e73"},
-    {"command", "#56b4e9"},
-    {"reduce", "#cc79a7"},
-    {"wait data", "#f0e442"},
-    {"wait back-pressure", "#999999"},
-    {"wait credit", "#e69f00"},
-    {"wait network", "#d55e00"},
-    {"NIC: bytes under way", "#333333"},
+    [TRACE_IDLE] = {"idle", "#ffffff"},
+    [TRACE_TILE] = {"tile", "#0072b2"},
+    [TRACE_COPY] = {"copy", "#009e73"},
+    [TRACE_COMMAND] = {"command", "#56b4e9"},
+    [TRACE_REDUCE] = {"reduce", "#cc79a7"},
+    [TRACE_WAIT_DATA] = {"wait data", "#f0e442"},
+    [TRACE_WAIT_BACKPRESSURE] = {"wait back-pressure", "#999999"},
+    [TRACE_WAIT_NETWORK] = {"wait network", "#d55e00"},
+    [STATE_NIC] = {"NIC: bytes under way", "#333333"},
 };
 
 /* ---- the axis ---- */
@@ -130,7 +129,7 @@ static int fill_from_level(sqlite3 *db, const struct axis *a, int64_t role, colu
         return 0;
     sqlite3_stmt *q = trace_query(
         db,
-        "SELECT bucket, tile, copy, command, reduce, wait_data, wait_backpressure, wait_credit, wait_network"
+        "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, wait_backpressure, 0, wait_network"
         " FROM level WHERE level = ?1 AND track = ?2",
         level, role);
     while (sqlite3_step(q) == SQLITE_ROW) {
@@ -301,10 +300,10 @@ int trace_plot_timeline(const struct trace_picture *p)
     draw_rows(p, &a, rows, c);
     fputs("plot ", p->out);
     for (int s = 1; s < (nics ? STATES : TRACE_STATES); s++)
-        fprintf(
-            p->out,
-            "%s$data using ($1==%d?($2+$3)/2:1/0):(($4+$5)/2):2:3:5:4 with boxxyerror lc rgb '%s' title '%s'",
-            s > 1 ? ",\\\n " : "", s, states[s].colour, states[s].name);
+        if (states[s].name)
+            fprintf(p->out,
+                    "%s$data using ($1==%d?($2+$3)/2:1/0):(($4+$5)/2):2:3:5:4 with boxxyerror lc rgb '%s' title '%s'",
+                    s > 1 ? ",\\\n " : "", s, states[s].colour, states[s].name);
     fputc('\n', p->out);
     free(a.pieces);
     free(c);

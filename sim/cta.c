@@ -41,9 +41,9 @@ void sim_cta_internal(struct sim_cta *c, const char *what)
     c->rank->fail(c->rank->context, &f);
 }
 
-/* The CTA whose wait tells most: a wait for the rank's own CTAs, for a credit or for the ring is often the
- * echo of another CTA's wait for a chunk. */
-static const struct sim_cta *whom_to_blame(const struct sim_cta *c)
+/* The CTA whose wait tells most: a wait for the rank's own CTAs or for the ring is often the echo of another CTA's
+ * wait for a chunk. */
+static const struct sim_cta *most_telling(const struct sim_cta *c)
 {
     const struct sim_rank *r = c->rank;
     struct mk_flag_meaning meaning;
@@ -106,7 +106,7 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
             break;
         uint64_t now = r->now(r->context);
         if (now >= c->deadline) {
-            report_wait(whom_to_blame(c), now);
+            report_wait(most_telling(c), now);
             result = 1;
             break;
         }

@@ -204,9 +204,9 @@ static void test_long(void **state)
     static struct parts p;
     sqlite3 *t;
     parts_make(&p);
-    parts_add(&p, 3, 0, mk_event_what(MK_EV_WAIT, MK_CAUSE_CREDIT, 12), 100, 100 + 10000000000ull);
-    parts_add(&p, 3, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_CREDIT, 12), 100, 200);
-    parts_add(&p, 3, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_CREDIT, 12), 200, 300);
+    parts_add(&p, 3, 0, mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, 12), 100, 100 + 10000000000ull);
+    parts_add(&p, 3, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, 12), 100, 200);
+    parts_add(&p, 3, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, 12), 200, 300);
     assert_int_equal(p.tracks[3][0].count, 5);
     parts_store(&p, t);
     parts_ask(t,
@@ -219,7 +219,7 @@ static void test_long(void **state)
               "2");
     parts_ask(t,
               "SELECT count(*) = (SELECT count(*) FROM zoom WHERE leaves), min(w) FROM (SELECT level, "
-              "sum(wait_credit) AS "
+              "sum(wait_backpressure) AS "
               "w FROM level v JOIN track k ON k.id = v.track WHERE k.rank = 3 AND"
               " k.cta = 0 AND k.kind = 'cta' GROUP BY level) WHERE w = 10000000000",
               "1|10000000000");
@@ -277,7 +277,7 @@ static void test_first_to_see(void **state)
     sqlite3_close(t);
 }
 
-/* A signal of an earlier launch ends no wait for data; a credit is one of an earlier launch. */
+/* A signal of an earlier launch ends no wait. */
 static void test_launches_apart(void **state)
 {
     static struct parts p;
@@ -285,13 +285,11 @@ static void test_launches_apart(void **state)
     parts_make(&p);
     parts_add(&p, 1, 0, mk_event_what(MK_EV_LAUNCH, 1, 2), 400, 400);
     parts_add(&p, 1, 0, mk_event_what(MK_EV_WAIT, MK_CAUSE_DATA, 10), 400, 450);
-    parts_add(&p, 1, 1, mk_event_what(MK_EV_LAUNCH, 1, 2), 400, 400);
-    parts_add(&p, 1, 1, mk_event_what(MK_EV_WAIT, MK_CAUSE_CREDIT, 10), 400, 470);
     parts_store(&p, t);
     parts_ask(
         t,
         "SELECT w.cause, w.epoch, w.producer_event IS NOT NULL FROM waits w WHERE w.start >= 400 ORDER BY 1",
-        "credit|2|1;data|2|0");
+        "data|2|0");
     sqlite3_close(t);
 }
 

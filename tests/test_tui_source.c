@@ -4,6 +4,7 @@
 
 #include "tests/helpers/tui_stage.h"
 #include "tracer/generate.h"
+#include "tracer/reader.h"
 
 static char big[96]; /* a made-up run with more events than the windows that are read exactly */
 
@@ -157,6 +158,62 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
     source_close(s);
 }
 
+/* Traces of schedules that waited for credits hold a cause 3, which is gone, under that name: its waits are shown, as waits
+ * for data, neither as idle time nor as waits for the network; reports name it as the file does. */
+static void a_cause_that_is_gone_is_shown(void **state)
+{
+    static const char *const old =
+        "INSERT OR REPLACE INTO cause VALUES (3, 'credit'); UPDATE event SET cause = 3 WHERE cause = 1;"
+        "UPDATE total SET cause = 3 WHERE cause = 1; INSERT INTO state VALUES (7, 'wait credit');"
+        "UPDATE level SET wait_credit = wait_data, wait_data = 0, busiest = CASE busiest WHEN 5 THEN 7 ELSE busiest END";
+    struct source *s[2];
+    struct source_event found[2];
+    struct query query;
+    char path[128], command[384], error[256];
+    float out[2][100 * SPAN_CLASSES];
+    double reached;
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s.old", big);
+    snprintf(command, sizeof command, "cp %s %s", big, path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, old, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(source_open(&s[0], big, error, sizeof error), 0);
+    assert_int_equal(source_open(&s[1], path, error, sizeof error), 0);
+    double end = source_info(s[0])->end;
+    for (int part = 1; part <= 100000; part *= 10) { /* from the levels, then from the events */
+        double waited = 0;
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(source_occupancy(s[i], (struct source_group){0, MK_COMPUTE, -1}, end / 2, end / part / 200,
+                                              100, out[i]),
+                             0);
+        assert_memory_equal(out[0], out[1], sizeof out[0]);
+        for (int c = 0; c < 100; c++)
+            waited += (double)out[1][c * SPAN_CLASSES + SPAN_WAIT_DATA];
+        assert_true(part > 10 || waited > 0);
+    }
+    assert_int_equal(words_parse_query("wait data", &query, error), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(source_find(s[i], (struct source_group){0, MK_COMPUTE, -1}, &query, 0, NULL, 1,
+                                     &found[i], &reached),
+                         1);
+    assert_true(found[0].id == found[1].id && found[1].cause == 3);
+    const double *shares[2] = {source_role_shares(s[0]), source_role_shares(s[1])};
+    assert_true(shares[0][SPAN_WAIT_DATA] > 0 && shares[0][SPAN_WAIT_DATA] == shares[1][SPAN_WAIT_DATA]);
+    source_close(s[0]);
+    source_close(s[1]);
+    assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
+    sqlite3_stmt *q;
+    sqlite3_prepare_v2(db, "SELECT count(*) FILTER (WHERE cause = 'credit'), count(*) FILTER (WHERE cause = 'data') FROM stalls",
+                       -1, &q, NULL);
+    assert_int_equal(sqlite3_step(q), SQLITE_ROW);
+    assert_true(sqlite3_column_int(q, 0) > 0 && sqlite3_column_int(q, 1) == 0);
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    unlink(path);
+}
+
 static void foreign_files_get_a_sentence(void **state)
 {
     static const char *const content[] = {"", "not a trace at all, but long enough to look like a file",
@@ -301,6 +358,7 @@ int main(void)
         cmocka_unit_test(deep_windows_are_exact),
         cmocka_unit_test(overlap_over_time_adds_up_to_the_view),
         cmocka_unit_test(bytes_in_flight_reach_their_peak_and_no_more),
+        cmocka_unit_test(a_cause_that_is_gone_is_shown),
         cmocka_unit_test(foreign_files_get_a_sentence),
         cmocka_unit_test(spoilt_tables_do_no_harm),
         cmocka_unit_test(a_row_out_of_order_is_left_out),

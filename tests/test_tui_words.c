@@ -88,8 +88,7 @@ static void a_query_takes_what_it_names(void **state)
     assert_false(query_takes_track(&q, 3, 0, 8));
     assert_true(q.shortest == 10000 && query_needs_events(&q));
     assert_int_equal(words_parse_query("wait", &q, error), 0);
-    assert_int_equal(q.classes, 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_CREDIT |
-                                    1u << SPAN_WAIT_NETWORK);
+    assert_int_equal(q.classes, 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK);
     assert_int_equal(words_parse_query("role compute copy", &q, error), 0);
     assert_int_equal(q.classes, 1u << SPAN_COPY);
     assert_int_equal(q.roles, 1);

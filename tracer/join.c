@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define CREDIT_EPOCHS 4  /* a credit is given at most so many epochs before it is waited for */
 #define NO_FLAG 0xffffff /* argument of a wait that is not for a flag */
 #define SLACK 64         /* ns: two ticks of %globaltimer */
 
@@ -182,25 +181,7 @@ static uint64_t slack_of(const struct trace_data *d, uint32_t a, uint32_t b)
     return d->clocks[a].residual + d->clocks[b].residual + SLACK;
 }
 
-/* The put whose flag a wait waited for; 0: none, else index + 1. A credit is one of an earlier epoch: the
- * newest that was posted when the wait ended. */
-static uint32_t find_put(const struct trace_data *d, const struct map *puts, uint32_t rank,
-                         const struct trace_event *e)
-{
-    if (event_cause(e) != MK_CAUSE_CREDIT)
-        return map_get(puts, put_key(rank, event_argument(e), e->launch), 0);
-    const struct trace_launch *l = e->launch ? &d->launches[e->launch - 1] : NULL;
-    for (uint32_t back = 1; l && back <= CREDIT_EPOCHS && back < l->epoch; back++) {
-        uint32_t launch = map_get(&d->launch_ids, launch_key(l->plan, l->epoch - back), 0);
-        uint32_t put = launch ? map_get(puts, put_key(rank, event_argument(e), launch), 0) : 0;
-        const struct trace_put *p = put ? &d->puts[put - 1] : NULL;
-        if (p && p->posted <= event_end(e) + (int64_t)slack_of(d, rank, p->rank))
-            return put;
-    }
-    return 0;
-}
-
-/* The newest signal that the end of a wait can have seen. */
+/* The newest signal of its launch that the end of a wait can have seen. */
 static int64_t find_signal(const struct trace_data *d, const struct marks *signals, uint32_t rank,
                            const struct trace_event *e)
 {
@@ -212,8 +193,7 @@ static int64_t find_signal(const struct trace_data *d, const struct marks *signa
         if (m->key != key)
             break;
         uint32_t from = data_leaf(d, m->event)->rank;
-        if (m->time <= event_end(e) + (int64_t)slack_of(d, rank, from) &&
-            (m->number == e->launch || event_cause(e) == MK_CAUSE_CREDIT))
+        if (m->time <= event_end(e) + (int64_t)slack_of(d, rank, from) && m->number == e->launch)
             return m->event;
     }
     return TRACE_NO_EVENT;
@@ -255,7 +235,7 @@ static int join_wait(struct trace_data *d, const struct map *puts, const struct 
         return 0; /* room in a ring, no flag */
     if (event_cause(e) == MK_CAUSE_NETWORK && event_argument(e) == NO_FLAG)
         return join_drain(d, completions, n, e, id);
-    uint32_t put = find_put(d, puts, n->rank, e);
+    uint32_t put = map_get(puts, put_key(n->rank, event_argument(e), e->launch), 0); /* index + 1; 0: none */
     if (put) {
         struct trace_put *p = &d->puts[put - 1];
         if (p->arrived == TRACE_NO_TIME || event_end(e) < p->arrived) {

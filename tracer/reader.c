@@ -21,15 +21,10 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
         [MK_EV_COMMAND] = TRACE_COMMAND,
         [MK_EV_REDUCE] = TRACE_REDUCE,
     };
-    static const uint8_t by_cause[MK_CAUSES] = {
-        [MK_CAUSE_NONE] = TRACE_WAIT_DATA,
-        [MK_CAUSE_DATA] = TRACE_WAIT_DATA,
-        [MK_CAUSE_BACKPRESSURE] = TRACE_WAIT_BACKPRESSURE,
-        [MK_CAUSE_CREDIT] = TRACE_WAIT_CREDIT,
-        [MK_CAUSE_NETWORK] = TRACE_WAIT_NETWORK,
-    };
     if (kind == MK_EV_WAIT)
-        return cause < MK_CAUSES ? by_cause[cause] : TRACE_WAIT_DATA;
+        return cause == MK_CAUSE_BACKPRESSURE ? TRACE_WAIT_BACKPRESSURE
+               : cause == MK_CAUSE_NETWORK    ? TRACE_WAIT_NETWORK
+                                              : TRACE_WAIT_DATA;
     return kind < MK_EV_KINDS ? by_kind[kind] : TRACE_IDLE;
 }
 

@@ -21,8 +21,7 @@ enum trace_state {
     TRACE_REDUCE,
     TRACE_WAIT_DATA,
     TRACE_WAIT_BACKPRESSURE,
-    TRACE_WAIT_CREDIT,
-    TRACE_WAIT_NETWORK,
+    TRACE_WAIT_NETWORK = 8, /* 7 was the wait of a cause that is gone (core/event.h): column wait_credit, now 0 */
     TRACE_STATES
 };
 

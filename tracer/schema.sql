@@ -162,7 +162,9 @@ CREATE TABLE level (
     level INTEGER, track INTEGER, bucket INTEGER,
     busiest INTEGER NOT NULL,      -- state with the most ns, idle counted
     tile INTEGER, copy INTEGER, command INTEGER, reduce INTEGER, -- ns
-    wait_data INTEGER, wait_backpressure INTEGER, wait_credit INTEGER, wait_network INTEGER,
+    wait_data INTEGER, wait_backpressure INTEGER,
+    wait_credit INTEGER,           -- 0; in old traces waits of cause 3, which is gone
+    wait_network INTEGER,
     PRIMARY KEY (level, track, bucket)) WITHOUT ROWID;
 
 -- Overlap over time, as launch_rank counts it, on the grid of zoom: ns of a bucket in which the rank had a tile under way

@@ -29,11 +29,14 @@ static const char *shape_of(const struct trace_plan *p, char *text, size_t size)
     return text;
 }
 
+/* Numbers without a name are not in use. */
 static int store_list(sqlite3 *db, const char *table, const char *const *names, int count)
 {
     struct insert in;
     insert_begin(&in, db, table, 2);
     for (int i = 0; i < count; i++) {
+        if (!names[i])
+            continue;
         insert_integer(&in, i);
         insert_text(&in, names[i]);
     }
@@ -44,9 +47,14 @@ static int store_names(sqlite3 *db)
 {
     static const char *const kinds[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
                                                    "copy", "signal", "command", "reduce"};
-    static const char *const states[TRACE_STATES] = {
-        "idle",        "tile",        "copy", "command", "reduce", "wait data", "wait back-pressure",
-        "wait credit", "wait network"};
+    static const char *const states[TRACE_STATES] = {[TRACE_IDLE] = "idle",
+                                                     [TRACE_TILE] = "tile",
+                                                     [TRACE_COPY] = "copy",
+                                                     [TRACE_COMMAND] = "command",
+                                                     [TRACE_REDUCE] = "reduce",
+                                                     [TRACE_WAIT_DATA] = "wait data",
+                                                     [TRACE_WAIT_BACKPRESSURE] = "wait back-pressure",
+                                                     [TRACE_WAIT_NETWORK] = "wait network"};
     const char *roles[MK_ROLES], *causes[MK_CAUSES];
     for (int i = 0; i < MK_ROLES; i++)
         roles[i] = plan_role_name(i);

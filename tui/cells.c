@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char cells_colour_letters[COLOURS + 1] = ".,TCPSRdbcnBiLNME";
+const char cells_colour_letters[COLOURS + 1] = ".,TCPSRdbnBiLNME";
 
 /* Glyphs in use and what stands for them in ASCII. The list is also what cells_clean lets through from a
  * file. */

@@ -18,7 +18,6 @@ enum colour {
     COLOUR_REDUCE,
     COLOUR_WAIT_DATA,
     COLOUR_WAIT_ROOM, /* back-pressure */
-    COLOUR_WAIT_CREDIT,
     COLOUR_WAIT_NETWORK,
     COLOUR_BOTH, /* compute and communication at once */
     COLOUR_IDLE,

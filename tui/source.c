@@ -7,10 +7,6 @@
 #include "tui/cells.h"
 #include "tui/source_private.h"
 
-_Static_assert((int)TRACE_STATES == (int)SPAN_CLASSES && (int)TRACE_WAIT_NETWORK == (int)SPAN_WAIT_NETWORK &&
-                   (int)TRACE_COMMAND == (int)SPAN_SEND &&
-                   (int)TRACE_WAIT_BACKPRESSURE == (int)SPAN_WAIT_ROOM,
-               "the viewer's classes are the columns of table level");
 _Static_assert(ROLES == MK_ROLES, "the viewer's roles are core's");
 
 sqlite3_stmt *source_prepare(struct source *s, const char *sql)
@@ -229,8 +225,8 @@ static int read_launches(struct source *s)
 static int prepare_all(struct source *s)
 {
     s->level = source_prepare(
-        s, "SELECT bucket, tile, copy, command, reduce, wait_data, wait_backpressure, wait_credit, "
-           "wait_network FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?");
+        s, "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, wait_backpressure, wait_network "
+           "FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?"); /* enum span_class from 1 on */
     s->overlap = source_prepare(
         s, "SELECT bucket, compute_only, comm_only, both FROM overlap_level WHERE level = ? AND "
            "rank = ? AND bucket BETWEEN ? AND ?");

@@ -163,17 +163,17 @@ static int group_ctas(const struct source *s, int first, int end)
  * get what work leaves. */
 static void make_shares(float *share, double whole)
 {
-    static const int waits[] = {SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_CREDIT, SPAN_WAIT_NETWORK};
+    static const int waits[] = {SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_NETWORK};
     double busy = 0, waiting = 0;
     for (int state = 1; state < SPAN_CLASSES; state++) {
         share[state] = whole > 0 ? (float)(share[state] / whole) : 0;
         busy += share[state];
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 3; i++)
         waiting += share[waits[i]];
     if (busy > 1.0001 && waiting > 0) { /* beyond what rounding makes of a full cell */
         double room = 1 - (busy - waiting), part = room > 0 ? room / waiting : 0;
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 3; i++)
             share[waits[i]] *= (float)part;
     }
     share[0] = busy < 1 ? (float)(1 - busy) : 0;
@@ -262,9 +262,8 @@ static void conditions(const struct source *s, const struct query *q, char *sql,
                                                        "kind = 4",
                                                        "kind = 6",
                                                        "kind = 7",
-                                                       "(kind = 3 AND ns > 0 AND cause IN (0, 1))",
+                                                       "(kind = 3 AND ns > 0 AND cause NOT IN (2, 4))",
                                                        "(kind = 3 AND ns > 0 AND cause = 2)",
-                                                       "(kind = 3 AND ns > 0 AND cause = 3)",
                                                        "(kind = 3 AND ns > 0 AND cause = 4)"};
     size_t n = 0;
     sql[0] = 0;

@@ -18,7 +18,6 @@ const struct class_look span_look[SPAN_CLASSES] = {
     [SPAN_REDUCE] = {"reduce", "red", 0x25c6, COLOUR_REDUCE},
     [SPAN_WAIT_DATA] = {"wait data", "data", 0x2591, COLOUR_WAIT_DATA},
     [SPAN_WAIT_ROOM] = {"wait room", "room", '!', COLOUR_WAIT_ROOM},
-    [SPAN_WAIT_CREDIT] = {"wait credit", "credit", 0x25cb, COLOUR_WAIT_CREDIT},
     [SPAN_WAIT_NETWORK] = {"wait network", "net", 0x2248, COLOUR_WAIT_NETWORK},
 };
 
@@ -31,8 +30,6 @@ const struct class_look overlap_look[OVERLAP_CLASSES] = {
 
 int span_class_of(int kind, int cause)
 {
-    static const int wait[MK_CAUSES] = {SPAN_WAIT_DATA, SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_CREDIT,
-                                        SPAN_WAIT_NETWORK};
     switch (kind) {
     case MK_EV_TILE:
         return SPAN_COMPUTE;
@@ -43,7 +40,9 @@ int span_class_of(int kind, int cause)
     case MK_EV_REDUCE:
         return SPAN_REDUCE;
     case MK_EV_WAIT:
-        return cause >= 0 && cause < MK_CAUSES ? wait[cause] : SPAN_WAIT_DATA;
+        return cause == MK_CAUSE_BACKPRESSURE ? SPAN_WAIT_ROOM
+               : cause == MK_CAUSE_NETWORK    ? SPAN_WAIT_NETWORK
+                                              : SPAN_WAIT_DATA;
     default:
         return SPAN_IDLE;
     }
@@ -142,8 +141,7 @@ struct word_bit {
     uint32_t bits;
 };
 
-#define ALL_WAITS                                                                                            \
-    (1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_CREDIT | 1u << SPAN_WAIT_NETWORK)
+#define ALL_WAITS (1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK)
 
 static const struct word_bit class_words[] = {
     {"compute", 1u << SPAN_COMPUTE},
@@ -155,7 +153,6 @@ static const struct word_bit class_words[] = {
     {"data", 1u << SPAN_WAIT_DATA},
     {"room", 1u << SPAN_WAIT_ROOM},
     {"backpressure", 1u << SPAN_WAIT_ROOM},
-    {"credit", 1u << SPAN_WAIT_CREDIT},
     {"network", 1u << SPAN_WAIT_NETWORK},
     {NULL, 0},
 };

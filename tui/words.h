@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an interval of a track was. The order is the order of occupancy columns and of legends. */
+/* What an interval of a track was. The order is the order of legends, and of what source.c selects from table level. */
 enum span_class {
     SPAN_IDLE,
     SPAN_COMPUTE,
@@ -15,7 +15,6 @@ enum span_class {
     SPAN_REDUCE,
     SPAN_WAIT_DATA,
     SPAN_WAIT_ROOM,
-    SPAN_WAIT_CREDIT,
     SPAN_WAIT_NETWORK,
     SPAN_CLASSES
 };

@@ -95,7 +95,7 @@ static void tt_launch(struct tui_trace *t, uint32_t epoch, uint64_t start, int s
     for (int r = 0; r < TT_RANKS; r++) {
         tt_send(t, r, slow);
         if (epoch == 2)
-            tt_record(t, r, 3, MK_EV_WAIT, MK_CAUSE_CREDIT, 0, 1400);
+            tt_record(t, r, 3, MK_EV_WAIT, MK_CAUSE_DATA, (uint32_t)(r * TT_CHUNKS), 1400); /* for its own chunk: nothing ends it */
         for (int c = 0; c < TT_CHUNKS; c++)
             tt_copy(t, r, 3, r * TT_CHUNKS + c, 8000 + 500 * (uint64_t)r);
     }
