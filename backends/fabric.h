@@ -46,10 +46,10 @@ struct fabric_ops {
     int (*connect)(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
                    char *error, size_t error_size);
 
-    /* Reaches every peer once, over all that will carry puts: what takes its time, or fails, at a first message does so
-     * before a kernel waits for it. After a barrier behind everybody's connect. Called until it returns 0, or -errno other
-     * than -EAGAIN with *error. NULL: connecting has done that. */
-    int (*greet)(struct fabric *f, char *error, size_t error_size);
+    /* Warms up: sends every peer one message over all lanes that will carry puts, so that delays and errors of a first message
+     * come before a kernel waits for it. After a barrier behind every rank's connect. Called until it returns 0, or -errno
+     * other than -EAGAIN with *error. NULL: connecting has done that. */
+    int (*warm_up)(struct fabric *f, char *error, size_t error_size);
 
     /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in
      * detail of the completion that follows, or none). Each put that returned 0 gives exactly one completion,

@@ -220,13 +220,13 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
 #endif
 }
 
-/* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So nobody starts one before
- * everybody has reached everybody. */
-static int greet(struct mk_comm *comm, struct fabric *f)
+/* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So no rank starts one before
+ * every rank has reached every other. */
+static int warm_up(struct mk_comm *comm, struct fabric *f)
 {
     uint64_t deadline = wall_clock(NULL) + comm->config.timeout_ns;
     int rc;
-    while ((rc = f->ops->greet(f, comm->error, sizeof comm->error)) == -EAGAIN) {
+    while ((rc = f->ops->warm_up(f, comm->error, sizeof comm->error)) == -EAGAIN) {
         if (comm_failed(comm))
             return -ECANCELED;
         if (wall_clock(NULL) > deadline) {
@@ -251,10 +251,10 @@ static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *p
     }
     if (!rc)
         rc = f->ops->connect(f, all, peers, count, comm->error, sizeof comm->error);
-    if (!rc) /* an EFA device refuses writes of whom it has no address handle for yet */
+    if (!rc) /* an EFA device refuses writes of a sender that it has no address handle for yet */
         rc = bootstrap_barrier(comm->bootstrap);
-    if (!rc && f->ops->greet && comm->heap.memory != MK_MEMORY_HOST)
-        rc = greet(comm, f);
+    if (!rc && f->ops->warm_up && comm->heap.memory != MK_MEMORY_HOST)
+        rc = warm_up(comm, f);
     free(mine);
     free(all);
     return rc;

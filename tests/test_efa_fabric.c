@@ -230,15 +230,15 @@ static void test_system_libraries(void **state)
     assert_true(api.create_qp_ex && api.query_device && api.qp_to_qp_ex);
 }
 
-/* ---- greeting ---- */
+/* ---- warm-up ---- */
 
-static int greet(uint32_t rank)
+static int warm_up(uint32_t rank)
 {
-    return ends[rank].fabric->ops->greet(ends[rank].fabric, ends[rank].error, sizeof ends[rank].error);
+    return ends[rank].fabric->ops->warm_up(ends[rank].fabric, ends[rank].error, sizeof ends[rank].error);
 }
 
-/* Everybody is reached over every lane, and nothing but that has happened. */
-static void test_greet(void **state)
+/* Every peer is reached over every lane, and nothing but that has happened. */
+static void test_warm_up(void **state)
 {
     configure(0, 3);
     configure(1, 2);
@@ -247,7 +247,7 @@ static void test_greet(void **state)
     for (; (done[0] || done[1]) && steps < 1000; steps++)
         for (uint32_t rank = 0; rank < 2; rank++) {
             if (done[rank] == -EAGAIN)
-                done[rank] = greet(rank);
+                done[rank] = warm_up(rank);
             fake_step();
         }
     assert_true(!done[0] && !done[1]);
@@ -261,14 +261,14 @@ static void test_greet(void **state)
     }
 }
 
-static void test_greeting_fails(void **state)
+static void test_warm_up_fails(void **state)
 {
     join();
     fake.fail_message = 2;
     fake.fail_status = IBV_WC_REM_OP_ERR;
     int rc = -EAGAIN;
     for (int i = 0; i < 1000 && rc == -EAGAIN; i++, fake_step())
-        rc = greet(0);
+        rc = warm_up(0);
     assert_int_equal(rc, -EIO);
     expect_error(0, "rank 1 cannot be reached: fake1: remote operation error");
 }
@@ -287,7 +287,7 @@ static void test_put_refuses(void **state)
         int rc;
     } cases[] = {
         {{.peer = 0, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},   /* itself */
-        {{.peer = 2, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},   /* nobody */
+        {{.peer = 2, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},   /* no such rank */
         {{.peer = 1, .flag = FLAGS}, -ERANGE},                                        /* no flag */
         {{.peer = 1, .source = top - 16, .destination = data, .bytes = 32}, -ERANGE}, /* past the heap here */
         {{.peer = 1, .source = data, .destination = top - 16, .bytes = 32}, -ERANGE}, /* and there */
@@ -429,7 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_options),     TEST(test_open_refuses),   TEST(test_foreign_addresses),
         TEST(test_unlike_ends), TEST(test_old_library),    TEST(test_system_libraries),
-        TEST(test_greet),       TEST(test_greeting_fails),
+        TEST(test_warm_up),       TEST(test_warm_up_fails),
         TEST(test_put_refuses), TEST(test_failed_request), TEST(test_post_fails),
         TEST(test_queue_fails), TEST(test_copy_fails),      TEST(test_credit_fails),
     };

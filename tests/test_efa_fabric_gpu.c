@@ -67,7 +67,7 @@ static void open_both(const char *options)
     for (int left = 3; left;) {
         for (int rank = 0; rank < 2; rank++)
             if (left >> rank & 1) {
-                int result = fabrics[rank]->ops->greet(fabrics[rank], error, sizeof error);
+                int result = fabrics[rank]->ops->warm_up(fabrics[rank], error, sizeof error);
                 assert_true(!result || result == -EAGAIN);
                 left &= ~(!result << rank);
             }

@@ -40,8 +40,8 @@ static int answer(int fd)
     return n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)) ? 0 : -1;
 }
 
-/* A process of user `uid` greets the device; what it is answered. */
-static int greet_as(const struct end *e, uid_t uid)
+/* A process of user `uid` sends the device a HELLO. Returns the kind of the answer, 0 where it was cut off. */
+static int hello_as(const struct end *e, uid_t uid)
 {
     uid_t owner = getuid();
     int status;
@@ -68,11 +68,11 @@ static void another_user_is_not_heard(void **state)
     nic_configure("copy=auto");
     struct ibv_context *context = nic_open(0);
     struct end e = end_new(context, 4096);
-    assert_int_equal(greet_as(&e, getuid()), SOFTNIC_WELCOME);
+    assert_int_equal(hello_as(&e, getuid()), SOFTNIC_WELCOME);
     if (geteuid())
         print_message("root alone can be another user: not tried\n");
     else
-        assert_int_equal(greet_as(&e, 65534), 0);
+        assert_int_equal(hello_as(&e, 65534), 0);
     end_close(&e);
     nic.ibv_close_device(context);
 }

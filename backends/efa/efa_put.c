@@ -9,9 +9,9 @@
 
 enum { POLL_BATCH = 32 };
 
-/* wr_id: which peer, which of its puts (or a credit, or a greeting). */
+/* wr_id: which peer, which of its puts (or a credit, or a warm-up message). */
 #define ID_CREDIT (1u << 16)
-#define ID_GREETING (1u << 17)
+#define ID_WARM_UP (1u << 17)
 
 static uint64_t write_id(uint32_t peer, uint32_t low)
 {
@@ -254,26 +254,26 @@ void efa_send_credits(struct efa *e)
     }
 }
 
-/* A greeting is a credit for nothing. Lane by lane of peer after peer, as the devices have room. */
-int efa_greet(struct fabric *fabric, char *error, size_t error_size)
+/* A warm-up message is a credit for nothing. Lane by lane of peer after peer, as the devices have room. */
+int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
 {
     struct efa *e = efa_of(fabric);
     struct fabric_completion c;
-    for (; e->greeted < e->peer_count * EFA_MAX_DEVICES; e->greeted++) {
-        uint32_t index = e->greeted / EFA_MAX_DEVICES, lane = e->greeted % EFA_MAX_DEVICES;
+    for (; e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES; e->warm_up_sent++) {
+        uint32_t index = e->warm_up_sent / EFA_MAX_DEVICES, lane = e->warm_up_sent % EFA_MAX_DEVICES;
         if (lane >= e->peers[index].lane_count)
             continue;
         if (!room(&e->devices[lane]))
             break;
-        queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, write_id(index, ID_GREETING))->imm = efa_imm_credit(0);
-        e->greetings++;
+        queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, write_id(index, ID_WARM_UP))->imm = efa_imm_credit(0);
+        e->warm_up_left++;
     }
     while (efa_poll(fabric, &c, 1) == 1)
         if (c.status) {
             snprintf(error, error_size, "rank %u cannot be reached: %s", c.peer, c.detail);
             return -EIO;
         }
-    return e->greetings || e->greeted < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
+    return e->warm_up_left || e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
 }
 
 /* ---- what is over ---- */
@@ -327,11 +327,11 @@ static void completed(struct efa *e, struct efa_device *d, const struct ibv_wc *
     if (wc->status != IBV_WC_SUCCESS)
         snprintf(detail, sizeof detail, "%.20s: %.40s", d->verbs.name,
                  e->api.verbs.wc_status_str(wc->status));
-    if (low & (ID_CREDIT | ID_GREETING)) {
+    if (low & (ID_CREDIT | ID_WARM_UP)) {
         if (low & ID_CREDIT)
             peer->credit_flying = 0;
         else
-            e->greetings--;
+            e->warm_up_left--;
         if (wc->status != IBV_WC_SUCCESS)
             efa_alarm(e, peer, wc->status, detail);
         return;

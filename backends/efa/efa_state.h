@@ -129,7 +129,7 @@ struct efa {
         *control; /* landing [peer_count][EFA_PLACES], then what is written to the peers' in the same form */
     size_t control_bytes;
     int unsolicited, connected;
-    uint32_t greeted, greetings; /* lanes of all peers: asked, not answered yet */
+    uint32_t warm_up_sent, warm_up_left; /* lanes of all peers: with a warm-up message sent; not acknowledged yet */
     uint32_t next; /* peer whose completions are handed out first */
     uint32_t idle_polls;
     int useless;     /* a device or queue has failed for good */
@@ -161,7 +161,7 @@ void efa_device_close(struct efa *e, struct efa_device *d);
 /* efa_put.c: what leaves. */
 int efa_put(struct fabric *fabric, const struct fabric_put *put);
 int efa_flush(struct fabric *fabric);
-int efa_greet(struct fabric *fabric, char *error, size_t error_size);
+int efa_warm_up(struct fabric *fabric, char *error, size_t error_size);
 void efa_send_credits(struct efa *e);
 void efa_collect(struct efa *e, struct efa_device *d);
 /* Ends a peer where no put of this rank says that it failed: a completion of no put does. */
