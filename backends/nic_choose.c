@@ -40,7 +40,7 @@ static int add_name(struct candidates *c, const struct nic_survey *s, const char
     else if (!usable(n, efa))
         snprintf(error, error_size, "NIC %s: %s", name,
                  n->problem[0] ? n->problem
-                 : efa         ? "is no EFA device: the efa fabric cannot use it"
+                 : efa         ? "is not an EFA device: the efa fabric cannot use it"
                                : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
     if (!n || !usable(n, efa))
         return -ENODEV;
@@ -64,7 +64,7 @@ static int by_names(struct candidates *c, const struct nic_survey *s, const char
         snprintf(name, sizeof name, "%.*s", (int)length, at);
         int rc = length && c->count < NIC_MAX ? add_name(c, s, name, efa, error, error_size) : -EINVAL;
         if (rc == -EINVAL && !error[0])
-            snprintf(error, error_size, "'%s' is no list of NICs: names with commas between", names);
+            snprintf(error, error_size, "'%s' is not a list of NICs: give device names with commas between them", names);
         if (rc)
             return rc;
         at += length + (at[length] == ',');
@@ -173,8 +173,7 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
                  ? find_candidates(&c, s, request, error, error_size)
                  : -EINVAL;
     if (!rc && request->rails > c.count) {
-        snprintf(error, error_size, "%u NICs for each rank are asked for, and there %s %u that may be used", request->rails,
-                 c.count == 1 ? "is" : "are", c.count);
+        snprintf(error, error_size, "%u NICs for each rank were asked for, and only %u may be used", request->rails, c.count);
         rc = -EINVAL;
     }
     if (!rc)

@@ -101,7 +101,7 @@ static void fail_peer(struct proxy *p, const struct fabric_completion *c)
     struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = c->peer;
     f.status = c->status;
-    snprintf(f.what, sizeof f.what, "word of what it put");
+    snprintf(f.what, sizeof f.what, "acknowledgements of its puts");
     snprintf(f.detail, sizeof f.detail, "%.*s", (int)sizeof c->detail, c->detail);
     fail(p, 0, &f);
 }
@@ -175,17 +175,17 @@ static const char *complaint(const struct proxy *p, const struct ring_state *r, 
         return f->flag == r->plan && f->epoch < r->epoch ? "a BEGIN whose epoch goes back" : NULL;
     }
     if (f->kind != MK_CMD_PUT)
-        return "no kind of command";
+        return "an unknown kind of command";
     if (!r->epoch)
         return "a PUT before any BEGIN";
     if (f->peer >= mk_world(&k->topo) || mk_node_of(&k->topo, f->peer) == mk_node_of(&k->topo, k->topo.rank))
-        return "a PUT to no rank of another node";
+        return "a PUT to a rank that is not on another node";
     if (f->flag >= k->heap_flags)
-        return "a PUT with a flag past the flags";
+        return "a PUT with a flag that the heap does not have";
     if (f->source > k->heap_bytes || f->bytes > k->heap_bytes - f->source)
-        return "a PUT from past the heap";
+        return "a PUT from beyond the heap";
     if (f->destination > k->heap_bytes || f->bytes > k->heap_bytes - f->destination)
-        return "a PUT to past the heap";
+        return "a PUT to beyond the heap";
     if (f->bytes && f->destination < k->heap_flags * 8)
         return "a PUT of bytes over the flags";
     return NULL;
@@ -254,7 +254,7 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
         if (rc != -EAGAIN)
             fail_flight(p, flight, *now, rc, strerror(-rc));
         else if (!oldest_hangs(p, *now, p->config.timeout_ns / 2)) /* a queue for all peers is full of puts to one that is gone */
-            fail_flight(p, flight, *now, rc, "no room in the send queue for so long");
+            fail_flight(p, flight, *now, rc, "the send queue had no room for so long");
         return 1;
     }
     if (p->config.messages)

@@ -36,7 +36,7 @@ int proxy_create(struct proxy **out, const struct proxy_config *config);
  * `completed` of a ring counts its commands in order, so a put to a slow peer holds back the ring's later
  * ones. A message's record is complete before `completed` counts it (release).
  *
- * A command that nobody should have made, a put that fails, and a put that does not complete within
+ * An invalid command, a put that fails, and a put that does not complete within
  * timeout_ns (or is not taken by the fabric for so long) fail the job. Once the job has failed, here or
  * elsewhere, commands are read and dropped and only completions are collected; `completed` stands still. */
 int proxy_step(struct proxy *p);

@@ -195,7 +195,7 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     const struct mr_memory_ops *ops = config->ops;
     if (!mr_copies(ops)) {
         snprintf(error, error_size,
-                 "this NIC cannot reach the heap's memory, and nobody here can copy it to where it can");
+                 "this NIC cannot reach the heap's memory, and this process cannot copy it to host memory");
         return -EOPNOTSUPP;
     }
     struct stage *s = calloc(1, sizeof *s);

@@ -156,7 +156,7 @@ static void land_pieces(struct stage *s, struct stage_peer *peer)
         struct header *in_slot = slot(s, peer->place, 1, peer->landing), h = *in_slot;
         int64_t ticket = -1;
         if (!header_valid(s, &h)) {
-            break_peer(s, peer, -EPROTO, "it sent a piece for nowhere in the heap");
+            break_peer(s, peer, -EPROTO, "it sent a piece with a destination outside the heap");
             return;
         }
         if (h.bytes)

@@ -49,7 +49,7 @@ static int check_room(struct mk_comm *comm, const struct mk_plan *p)
     if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes || q->a_offset >= h->next_data ||
                          bytes[0] > h->next_data - q->a_offset))
         return comm_refuse(comm, -EINVAL,
-                           "A at offset %llu of the heap, %llu bytes: not a place that mk_heap_alloc gave",
+                           "A at offset %llu of the heap, %llu bytes: not a block that mk_heap_alloc returned",
                            (unsigned long long)q->a_offset, (unsigned long long)bytes[0]);
     return 0;
 }

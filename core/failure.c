@@ -124,7 +124,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         break;
     default:
         say_who(&s, f);
-        say(&s, " met something that nobody should have made");
+        say(&s, " found an internal error");
         say_detail(&s, f);
         if (has(f->what))
             say(&s, " (%.*s)", FIELD(f->what));

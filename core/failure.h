@@ -10,7 +10,7 @@ enum mk_failure_kind {
     MK_FAIL_PEER_LOST, /* a rank's process or connection is gone; `producer` is that rank */
     MK_FAIL_NETWORK,   /* a work request failed or did not complete; `producer` is the peer, `status` the completion's */
     MK_FAIL_DEVICE,    /* the GPU or its driver said no; `status` is its code */
-    MK_FAIL_INTERNAL,  /* a command or frame that nobody should have made */
+    MK_FAIL_INTERNAL,  /* an invalid command or frame: a bug */
     MK_FAIL_SETUP,     /* `rank` could not open its part or make a plan: `detail` says why */
     MK_FAIL_KINDS
 };

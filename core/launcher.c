@@ -71,11 +71,11 @@ static int first_host(struct reading *r, const char *list, char *host, size_t si
             while (*c && *c != ']')
                 c++;
             if (!*c)
-                return refuse(r, "Slurm's node list %.80s has no end", list);
+                return refuse(r, "Slurm's node list %.80s has a [ without a ]", list);
             continue;
         }
         if (n + 1 == size)
-            return refuse(r, "the first node of Slurm's list %.80s has too long a name", list);
+            return refuse(r, "the name of the first node in Slurm's list %.80s is too long", list);
         host[n++] = *c;
     }
     host[n] = '\0';
@@ -161,7 +161,7 @@ static int finish(struct reading *r, struct launcher *l, const char *option)
         return refuse(r, "%s says that this is local rank %u of %u, of %u ranks in all", l->name,
                       l->local_rank, l->local_world, l->world);
     if (l->world % l->local_world)
-        return refuse(r, "%s has %u ranks with %u on this node: every node must have as many (%s)", l->name,
+        return refuse(r, "%s has %u ranks with %u on this node: every node must have the same number (%s)", l->name,
                       l->world, l->local_world, option);
     if (l->rank % l->local_world != l->local_rank)
         return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)",
@@ -218,7 +218,7 @@ static uint32_t tasks_per_node(struct reading *r)
     for (; *c >= '0' && *c <= '9' && tasks <= MK_MAX_RANKS; c++)
         tasks = tasks * 10 + (uint32_t)(*c - '0');
     if (strchr(text, ','))
-        refuse(r, "srun has %.60s tasks on its nodes: every node must have as many (srun --ntasks-per-node)",
+        refuse(r, "srun has %.60s tasks on its nodes: every node must have the same number (srun --ntasks-per-node)",
                text);
     else if (c == text || tasks > MK_MAX_RANKS || (*c && *c != '('))
         refuse(r, "SLURM_STEP_TASKS_PER_NODE=%.60s in the environment is not a number of tasks", text);

@@ -60,7 +60,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     for (uint32_t i = 0; i < count && !result; i++)
         result = numbers[i] || (option == ROLES && i) ? 0 : -EINVAL;
     if (result)
-        return plan_refuse(error, size, "'%s' makes no sense; it should look like %s", word, forms[option]);
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word, forms[option]);
     for (uint32_t i = 0; i < count; i++)
         (option == TILE && i ? &t->tile_n : field(t, option) + i)[0] = (uint32_t)numbers[i];
     return 0;
@@ -104,7 +104,7 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
         e->m = numbers[0];
         e->n = numbers[1];
         e->k = numbers[2];
-        return e->m && e->n && e->k ? 0 : plan_refuse(error, size, "'%s' is not a shape: nothing is 0", word);
+        return e->m && e->n && e->k ? 0 : plan_refuse(error, size, "'%s' is not a shape: M, N and K are at least 1", word);
     case 2:
         e->b_transposed = !strcmp(word, "nk");
         return e->b_transposed || !strcmp(word, "kn") ? 0 : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
@@ -112,7 +112,7 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
         e->deterministic = !strcmp(word, "deterministic");
         return e->deterministic || !strcmp(word, "fast")
                    ? 0
-                   : plan_refuse(error, size, "'%s' does not say how sums are made: fast or deterministic", word);
+                   : plan_refuse(error, size, "'%s' is not an order of sums: fast or deterministic", word);
     case 4:
         if (read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
             return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
@@ -121,7 +121,7 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
         return 0;
     default:
         if (strlen(word) >= sizeof e->device || strchr(word, '='))
-            return plan_refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 letters, no =", word);
+            return plan_refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 characters, no =", word);
         snprintf(e->device, sizeof e->device, "%s", word);
         return 0;
     }
@@ -133,7 +133,7 @@ static int read_measured(const char *word, struct tuning_entry *e, char *error, 
     uint64_t day[3];
     if (value && !strncmp(word, "date=", 5)) {
         if (strlen(value + 1) != 10 || read_numbers(value + 1, '-', 3, 9999, day))
-            return plan_refuse(error, size, "'%s' makes no sense; it should look like date=2026-11-21", word);
+            return plan_refuse(error, size, "'%s' is not valid; it should look like date=2026-11-21", word);
         memcpy(e->date, value + 1, sizeof e->date);
         return 0;
     }
@@ -167,7 +167,7 @@ static int read_line(char *line, struct tuning_entry *e, char *error, size_t siz
             return result;
     }
     if (place && place < 6)
-        return plan_refuse(error, size, "%u words where at least 6 say what a plan is for: op M,N,K kn|nk fast|deterministic "
+        return plan_refuse(error, size, "%u words where a plan has at least 6: op M,N,K kn|nk fast|deterministic "
                                    "NODESxGPUS DEVICE", place);
     return place > 0;
 }
@@ -192,7 +192,7 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
     for (uint32_t number = 1; *text; number++) {
         size_t length = strcspn(text, "\n"), used = strcspn(text, "#\n");
         if (used >= sizeof line)
-            return plan_refuse(error, size, "%s:%u: more than %zu letters in a line", name, number, sizeof line - 1);
+            return plan_refuse(error, size, "%s:%u: more than %zu characters in a line", name, number, sizeof line - 1);
         memcpy(line, text, used);
         line[used] = '\0';
         text += length + (text[length] == '\n');
@@ -205,7 +205,7 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
         e.line = number;
         for (uint32_t i = first; i < t->count; i++)
             if (tuning_same(&t->entries[i], &e))
-                return plan_refuse(error, size, "%s:%u: a second plan for what line %u is for", name, number, t->entries[i].line);
+                return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u", name, number, t->entries[i].line);
         result = add(t, &e);
         if (result) {
             snprintf(error, size, "no memory for the tuned plans of %s", name);

@@ -115,14 +115,14 @@ static void test_network(void **state)
 {
     refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'"); /* one node: not used, and wrong all the same */
     refuses("run ag_gemm --exec host --nic soft9", "soft9");
-    refuses("run ag_gemm --exec host --nic soft --rails 3", "3 NICs for each rank are asked for");
-    refuses("run ag_gemm --exec host --fabric efa --nic soft0", "no EFA device");
-    refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3", "3 NICs for each rank are asked for");
-    refuses("run ag_gemm --exec host --nodes 2 --nic soft0 --rails 2", "there is 1 that may be used");
+    refuses("run ag_gemm --exec host --nic soft --rails 3", "3 NICs for each rank were asked for");
+    refuses("run ag_gemm --exec host --fabric efa --nic soft0", "not an EFA device");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3", "3 NICs for each rank were asked for");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft0 --rails 2", "only 1 may be used");
     refuses("run ag_gemm --exec host --nodes 2 --nic soft0,soft", "soft is all of softnic's devices");
     refuses("bench fabric --nic nosuch0", "no NIC nosuch0");
     refuses("bench fabric --nic soft --peer-nic nosuch0", "no NIC nosuch0");
-    refuses("bench fabric --nic soft0 --fabric efa", "no EFA device");
+    refuses("bench fabric --nic soft0 --fabric efa", "not an EFA device");
     refuses("bench fabric --server --size 16", "--size is the client's to say");
     refuses("bench fabric --server --json x", "--json is the client's to say");
     refuses("bench fabric --nic soft --fabric efa --verbs depth=8", "--verbs is of --fabric verbs");

@@ -259,12 +259,12 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     q.a_in_heap = 1;
     q.a_offset = 64;
     if (mk_plan_create(&p, comm, &q) != -EINVAL ||
-        !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
+        !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
         return -4;
     uint64_t bytes = q.m / mk_world(&comm->topo) * q.k * 2, rest;
     uint8_t *a = mk_heap_alloc(comm, bytes - 1024, &at);
     q.a_offset = at;
-    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a place that mk_heap_alloc gave"))
+    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
         return -7; /* it begins there, and does not end there */
     if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || mk_plan_create(&p, comm, &q))
         return -5;

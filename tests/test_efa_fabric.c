@@ -129,7 +129,7 @@ static void test_open_refuses(void **state)
 {
     configs[0].heap.memory = MK_MEMORY_CUDA;
     assert_int_equal(open_end(0), -EOPNOTSUPP);
-    expect_error(0, "nobody here can copy");
+    expect_error(0, "this process cannot copy");
     configs[0].heap.memory = MK_MEMORY_HOST;
     configs[0].heap.flag_bytes = 16 << 20; /* two million */
     assert_int_equal(open_end(0), -ERANGE);
@@ -166,7 +166,7 @@ static void test_foreign_addresses(void **state)
                  {48, 77, "devices"},
                  {52, 3, "window"},
                  {56, 0, "softnic"},
-                 {64 + 16 + 4, 0, "devices cannot be"}};
+                 {64 + 16 + 4, 0, "devices that it describes"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *at = addresses + stride + cases[i].offset;
         keep = *at;
@@ -372,7 +372,7 @@ static void test_copy_fails(void **state)
         ;
     assert_true(next(1, &c));
     assert_true(c.cookie == FABRIC_NO_PUT);
-    assert_string_equal(c.detail, "a flag cannot be copied to where it is polled");
+    assert_string_equal(c.detail, "a flag cannot be copied into the heap");
     assert_int_equal(put(1, 1, 1, 64), -EPIPE);
     mr_provide(MK_MEMORY_CUDA, NULL);
     fake_copier.fails = 0;

@@ -90,7 +90,7 @@ static void other_kinds(void **state)
     f = record(MK_FAIL_INTERNAL);
     f.rank = 2;
     strcpy(f.detail, "command kind 6");
-    says(&f, "rank 2 met something that nobody should have made: command kind 6");
+    says(&f, "rank 2 found an internal error: command kind 6");
 }
 
 /* A case of 8 ranks that has heard of `count` records, in that order. */

@@ -79,7 +79,7 @@ static void torchrun(void **state)
             "rank 8 of 8");
     refuses(ENV("RANK=5", "LOCAL_RANK=2", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
             "node by node");
-    refuses(ENV("RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=7", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "as many");
+    refuses(ENV("RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=7", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "the same number");
     refuses(ENV("RANK=2", "LOCAL_RANK=5", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
             "local rank 5 of 4");
 }
@@ -129,7 +129,7 @@ static void slurm_lists(void **state)
         assert_string_equal(l.host, lists[i][1]);
     }
     refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[1-"),
-            "no end");
+            "has a [ without a ]");
     refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=,b"),
             "names no host");
     char longest[400] = "SLURM_STEP_NODELIST=";

@@ -115,7 +115,7 @@ static void test_several(void **state)
     assert_int_equal(ask(&c, "soft", 0, 1, 3, error), 0);
     assert_int_equal(c.count, 3);
     assert_int_equal(ask(&c, "soft", 0, 1, 4, error), -EINVAL); /* fewer than asked for is not what was asked for */
-    assert_non_null(strstr(error, "there are 3 that may be used"));
+    assert_non_null(strstr(error, "only 3 may be used"));
     assert_int_equal(ask(&c, "soft0,soft", 0, 1, 0, error), -ENODEV);
     assert_non_null(strstr(error, "all of softnic's devices"));
     /* Names allow, and the rest of the rule chooses among them. */
@@ -136,7 +136,7 @@ static void test_several(void **state)
     assert_string_equal(c.devices[0], "softefa0");
     efa.names = "soft0";
     assert_int_equal(nic_choose(&c, &efa, error, sizeof error), -ENODEV);
-    assert_non_null(strstr(error, "no EFA device"));
+    assert_non_null(strstr(error, "not an EFA device"));
 }
 
 /* Where softnic cannot have its sockets that is what is said: there is no module to load for it. */

@@ -467,21 +467,21 @@ static void test_garbled_commands(void **state)
         struct mk_command c;
         const char *detail;
     } cases[] = {
-        {{0, 0}, "no kind"},
-        {{5 << 1, 0}, "no kind"},
+        {{0, 0}, "unknown kind"},
+        {{5 << 1, 0}, "unknown kind"},
         {mk_command_begin(0, 4, 0), "without a plan"},
         {mk_command_begin(7, 0, 0), "without an epoch"},
         {mk_command_begin(7, 2, 0), "goes back"},
         {{mk_command_begin(7, 4, 0).lo | 1ull << 50, 4}, "without a plan"},
-        {mk_command_put(0, 32768, 32768, 16, 1, 0), "no rank of another node"},
-        {mk_command_put(NODES, 32768, 32768, 16, 1, 0), "no rank of another node"},
-        {mk_command_put(4095, 32768, 32768, 16, 1, 0), "no rank of another node"},
-        {mk_command_put(1, 32768, 32768, 16, FLAGS, 0), "past the flags"},
-        {mk_command_put(1, HEAP, 32768, 16, 1, 0), "from past the heap"},
-        {mk_command_put(1, HEAP - 128, 32768, 144, 1, 0), "from past the heap"},
-        {mk_command_put(1, 32768, HEAP - 128, 144, 1, 0), "to past the heap"},
-        {{mk_command_put(1, 0, 0, 16, 1, 0).lo, past << 32}, "to past the heap"},
-        {{mk_command_put(1, 0, 0, 16, 1, 0).lo, 0xffffffffull}, "from past the heap"},
+        {mk_command_put(0, 32768, 32768, 16, 1, 0), "not on another node"},
+        {mk_command_put(NODES, 32768, 32768, 16, 1, 0), "not on another node"},
+        {mk_command_put(4095, 32768, 32768, 16, 1, 0), "not on another node"},
+        {mk_command_put(1, 32768, 32768, 16, FLAGS, 0), "the heap does not have"},
+        {mk_command_put(1, HEAP, 32768, 16, 1, 0), "from beyond the heap"},
+        {mk_command_put(1, HEAP - 128, 32768, 144, 1, 0), "from beyond the heap"},
+        {mk_command_put(1, 32768, HEAP - 128, 144, 1, 0), "to beyond the heap"},
+        {{mk_command_put(1, 0, 0, 16, 1, 0).lo, past << 32}, "to beyond the heap"},
+        {{mk_command_put(1, 0, 0, 16, 1, 0).lo, 0xffffffffull}, "from beyond the heap"},
         {mk_command_put(1, 32768, 128, 16, 1, 0), "over the flags"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

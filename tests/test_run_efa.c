@@ -96,7 +96,7 @@ static void test_refusals(void **state)
     expect_refused("--exec host --nic softefa9", "SOFTNIC=", 2, "there is no NIC softefa9");
     expect_refused("--exec host --nic soft", "SOFTNIC=efa=0", 2, "softnic");
     expect_refused("--exec host --nic soft", "SOFTNIC=efa-caps=read", 3,
-                   "softefa0 has no RDMA write, which the efa fabric is made of");
+                   "softefa0 has no RDMA write, which the efa fabric needs");
     expect_refused("--exec host --nic soft", "SOFTNIC=efa-depth=4", 3, "too few for 1 peers");
     run("run ag_gemm --exec host --fabric efa --nodes 2", "SOFTNIC=", "MK_EFA=lanes=2");
     assert_int_equal(r.status, 2);

@@ -310,7 +310,7 @@ static void test_foreign_bytes(void **state)
         told++; /* it has no put that could say so, and waits for the flag */
         assert_true(c.cookie == FABRIC_NO_PUT && c.peer == 0);
         assert_int_equal(c.status, -EPROTO);
-        assert_non_null(strstr(c.detail, "nowhere in the heap"));
+        assert_non_null(strstr(c.detail, "outside the heap"));
     }
     assert_int_equal(told, 1);
     assert_memory_equal(heaps[1], before, FLAGS);

@@ -190,7 +190,7 @@ static void test_refusals(void **state)
     write_plans("ag_gemm 512,512,512 kn fast 1x2 host tile=60x64\n");
     expect("run ag_gemm --exec host --shape 512,512,512", 2, "plans:1: its plan does not fit");
     write_plans("# mine\nag_gemm 512,512,512 kn fst 1x2 host\n");
-    expect("run ag_gemm --exec host", 2, "plans:2: 'fst' does not say how sums are made");
+    expect("run ag_gemm --exec host", 2, "plans:2: 'fst' is not an order of sums");
     expect("tune ag_gemm --exec host", 2, "plans:2: 'fst'");
 }
 

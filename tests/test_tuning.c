@@ -1,5 +1,5 @@
 /* A plan takes its default from the tuned plans: the line that matches, else a near one that fits, else the formula; a line
- * that makes no sense is told by file and number, and keeping a plan leaves all other lines as they were. */
+ * that is not valid is named by file and number, and keeping a plan leaves all other lines as they were. */
 #include "core/tuning.h"
 
 #include <errno.h>
@@ -81,31 +81,31 @@ static void test_bad_lines(void **state)
         {"gemm", "'gemm' is not an op with tuned plans"},
         {"moe_ffn 1,1,1 kn fast 1x4 X", "'moe_ffn' is not an op with tuned plans"},
         {"gemm_rs 8192,8192 kn fast 1x4 X", "'8192,8192' is not a shape"},
-        {"gemm_rs 8192,0,8 kn fast 1x4 X", "nothing is 0"},
+        {"gemm_rs 8192,0,8 kn fast 1x4 X", "M, N and K are at least 1"},
         {"gemm_rs 8192,-8,8 kn fast 1x4 X", "is not a shape"},
         {"gemm_rs 8192,8,99999999999 kn fast 1x4 X", "is not a shape"},
         {"gemm_rs 8,8,8 tn fast 1x4 X", "'tn' is not B's layout"},
-        {"gemm_rs 8,8,8 kn quick 1x4 X", "'quick' does not say how sums are made"},
+        {"gemm_rs 8,8,8 kn quick 1x4 X", "'quick' is not an order of sums"},
         {"gemm_rs 8,8,8 kn fast 4 X", "'4' is not nodes x ranks"},
         {"gemm_rs 8,8,8 kn fast 0x4 X", "'0x4' is not nodes x ranks"},
-        {"gemm_rs 8,8,8 kn fast 1x4", "5 words where at least 6"},
+        {"gemm_rs 8,8,8 kn fast 1x4", "5 words where a plan has at least 6"},
         {"gemm_rs 8,8,8 kn fast 1x4 tile=64x64", "'tile=64x64' is not a device"},
-        {KEY "tile=256", "'tile=256' makes no sense; it should look like tile=256x128"},
-        {KEY "tile=256x0", "makes no sense"},
-        {KEY "tile=256x128x1", "makes no sense"},
+        {KEY "tile=256", "'tile=256' is not valid; it should look like tile=256x128"},
+        {KEY "tile=256x0", "is not valid"},
+        {KEY "tile=256x128x1", "is not valid"},
         {KEY "tle=256x128", "'tle=256x128' is no option of a plan"},
         {KEY "pace", "'pace' is no option of a plan"},
-        {KEY "pace=", "makes no sense"},
-        {KEY "pace=3e2", "makes no sense"},
-        {KEY "pace=99999999999999999999", "makes no sense"},
-        {KEY "roles=1+2", "makes no sense"},
-        {KEY "roles=0+0+0+4", "makes no sense"},
+        {KEY "pace=", "is not valid"},
+        {KEY "pace=3e2", "is not valid"},
+        {KEY "pace=99999999999999999999", "is not valid"},
+        {KEY "roles=1+2", "is not valid"},
+        {KEY "roles=0+0+0+4", "is not valid"},
         {KEY "slices=4", "gemm_rs has no slices"},
         {KEY "ms=fast", "'ms=fast' is not a time"},
         {KEY "ms=-1", "'ms=-1' is not a time"},
         {KEY "ms=nan", "'ms=nan' is not a time"},
         {KEY "date=21.11.2026", "it should look like date=2026-11-21"},
-        {KEY "\n" KEY "pace=3", "plans:3: a second plan for what line 2 is for"},
+        {KEY "\n" KEY "pace=3", "plans:3: a second plan for the problem of line 2"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct tuning_table t = {0};
@@ -122,7 +122,7 @@ static void test_bad_lines(void **state)
     struct tuning_table t = {0};
     memset(text, 'x', 1999);
     assert_int_equal(tuning_parse(&t, text, "plans", 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "plans:1: more than 511 letters"));
+    assert_non_null(strstr(error, "plans:1: more than 511 characters"));
     free(text);
     tuning_close(&t);
 }
@@ -238,7 +238,7 @@ static void test_store(void **state)
     assert_true(tuning_hash(&t, 2, 4) == other);
     tuning_close(&t);
 
-    f = fopen(path, "w"); /* what makes no sense is not overwritten */
+    f = fopen(path, "w"); /* a file that is not valid is not overwritten */
     fputs("nonsense\n", f);
     fclose(f);
     assert_int_equal(tuning_store(path, &e, error, sizeof error), -EINVAL);

@@ -57,7 +57,7 @@ static const char *complaint(const struct efa *e, const struct efa_address *a, u
         return "its window is out of range";
     for (uint32_t i = 0; i < a->device_count; i++)
         if (a->devices[i].max_rdma < 4096 || (a->unsolicited && !a->devices[i].qpn[1]))
-            return "its devices cannot be what it says";
+            return "the devices that it describes are impossible";
     return NULL;
 }
 
@@ -130,7 +130,7 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
         const char *wrong =
-            e->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(e, &a, peers[i]);
+            e->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : complaint(e, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;

@@ -12,15 +12,13 @@ static int query(struct efa *e, struct efa_device *d, char *error, size_t error_
     struct efadv_device_attr attr = {0};
     int rc = e->api.query_device(d->verbs.context, &attr, sizeof attr);
     if (rc) {
-        snprintf(error, error_size, "%s is no EFA device (%s): --fabric verbs may use it", d->verbs.name,
+        snprintf(error, error_size, "%s is not an EFA device (%s): --fabric verbs may use it", d->verbs.name,
                  strerror(abs(rc)));
         return -EOPNOTSUPP;
     }
     if (!(attr.device_caps & EFA_CAP_RDMA_WRITE) || attr.max_rdma_size < 4096) {
         snprintf(error, error_size,
-                 "%s has no RDMA write, which the efa fabric is made of: it takes a newer EFA device (or "
-                 "driver, or "
-                 "libefa)",
+                 "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver or libefa",
                  d->verbs.name);
         return -EOPNOTSUPP;
     }
@@ -87,7 +85,7 @@ static int make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *e
     struct ibv_qp *qp = e->api.create_qp_ex(d->verbs.context, &attr, &efa, sizeof efa);
     int rc = qp ? ready(e, d, qp) : errno ? -errno : -ENOMEM;
     if (rc)
-        snprintf(error, error_size, "%s cannot make an SRD QP of %u entries with writes with immediate: %s",
+        snprintf(error, error_size, "%s cannot make an SRD QP of %u entries for writes with immediate: %s",
                  d->verbs.name, d->depth, strerror(-rc));
     d->qps[unsolicited] = qp;
     return rc;

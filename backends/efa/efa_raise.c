@@ -18,7 +18,7 @@ int efa_raise_open(struct efa *e, char *error, size_t error_size)
     if (e->heap.memory == MK_MEMORY_HOST)
         return 0;
     if (!mr_copies(owner)) {
-        snprintf(error, error_size, "the efa fabric cannot raise flags in the heap's memory: nobody here can copy to it");
+        snprintf(error, error_size, "the efa fabric cannot raise flags in the heap's memory: this process cannot copy to it");
         return -EOPNOTSUPP;
     }
     q->words = owner->pinned(EFA_RAISES * sizeof *q->words);
@@ -72,6 +72,6 @@ int efa_raise_advance(struct efa *e)
     while (q->ended != q->started && (copied = q->owner->copied(q->tickets[q->ended % EFA_RAISES])) == 1)
         q->ended++;
     if ((ticket < 0 && ticket != -EAGAIN) || copied < 0)
-        efa_break_all(e, "a flag cannot be copied to where it is polled");
+        efa_break_all(e, "a flag cannot be copied into the heap");
     return q->ended != q->made && !e->useless;
 }

@@ -59,7 +59,7 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
     if (rc > 0)
         efa_raise(e, &raise);
     else if (rc < 0)
-        efa_alarm(e, peer, IBV_WC_GENERAL_ERR, "what arrived belongs to no put");
+        efa_alarm(e, peer, IBV_WC_GENERAL_ERR, "a message arrived that belongs to no put");
 }
 
 static int receive(struct efa *e, struct efa_device *d)

@@ -101,7 +101,7 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
     }
     int failed = rc_qp_to_init(d, q->qp);
     if (failed)
-        snprintf(error, error_size, "%s: a QP does not get to INIT: %s", d->name, strerror(failed));
+        snprintf(error, error_size, "%s: a QP cannot be brought to INIT: %s", d->name, strerror(failed));
     return -abs(failed);
 }
 
@@ -205,7 +205,7 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (failed) {
-        snprintf(error, error_size, "%s: no way to rank %u (RTR): %s", d->name, rank, strerror(abs(failed)));
+        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTR: %s", d->name, rank, strerror(abs(failed)));
         return -abs(failed);
     }
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
@@ -218,7 +218,7 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (failed)
-        snprintf(error, error_size, "%s: no way to rank %u (RTS): %s", d->name, rank, strerror(abs(failed)));
+        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTS: %s", d->name, rank, strerror(abs(failed)));
     return -abs(failed);
 }
 

@@ -46,9 +46,10 @@ static int choose_port(struct verbs_device *d, int64_t wanted, char *error, size
         }
     if (wanted > d->attr.phys_port_cnt)
         snprintf(error, error_size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt, (int)wanted);
+    else if (wanted)
+        snprintf(error, error_size, "port %d of %s is not active", (int)wanted, d->name);
     else
-        snprintf(error, error_size, "no port of %s is active%s", d->name,
-                 wanted ? " that was asked for" : "");
+        snprintf(error, error_size, "no port of %s is active", d->name);
     return -ENETDOWN;
 }
 

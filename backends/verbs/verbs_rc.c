@@ -80,7 +80,7 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
         if (port->link_layer != rc->rails[i % rc->rail_count].device.port_attr.link_layer)
             return "one end is InfiniBand and the other is Ethernet";
         if (!verbs_mtu_bytes((enum ibv_mtu)port->mtu))
-            return "its MTU is none";
+            return "its MTU is invalid";
     }
     return NULL;
 }
@@ -123,7 +123,7 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
         struct rc_address a;
         memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
         const char *wrong =
-            rc->peers[i].rank != peers[i] ? "it is not who it was opened for" : complaint(rc, &a, peers[i]);
+            rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : complaint(rc, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
