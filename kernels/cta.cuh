@@ -9,7 +9,7 @@
 #ifndef MK_KERNELS_CTA_CUH
 #define MK_KERNELS_CTA_CUH
 
-#include "kernels/launch.h"
+#include "kernels/barrier.cuh"
 #include "kernels/lanes_copy.cuh"
 
 struct mk_cta {
@@ -92,15 +92,20 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
     *(volatile uint32_t *)&r->failed = 1;
 }
 
-/* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in reports. */
+/* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in reports. on_host: the word
+ * lies in host memory, where a tight loop would keep PCIe from everything else: it is looked at less and less often. */
+template <bool on_host>
 PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t cause)
 {
     const struct gpu_launch *l = cta->launch;
     volatile struct gpu_report *r = l->report;
     uint64_t start = ptx_globaltimer(), checked = start;
     uint64_t seen;
+    uint32_t pause = 0;
     int shown = 0, ending = 0;
     while ((seen = ptx_load_acquire(word)) < target) {
+        if (on_host)
+            __nanosleep(pause = gpu_host_pause(pause, cta->count));
         uint64_t now = ptx_globaltimer();
         if (now - checked < 50000)
             continue;
@@ -128,7 +133,7 @@ MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
     const uint64_t *word = cta_flag(cta->launch->heap, flag);
     int ending = 0;
     if (cta_leads(cta) && (ptx_load_acquire(word) < target || cta->track.events))
-        ending = cta_poll(cta, word, target, flag, cause);
+        ending = cta_poll<false>(cta, word, target, flag, cause);
     if (cta->lanes == 1)
         ptx_fence_async();
     return cta_agree(cta, ending);
@@ -151,10 +156,11 @@ MK_ROLE_CALL int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t cou
         silent.track.events = NULL;
         const uint64_t *word = cta_flag(cta->launch->heap, flag + lane);
         if (lane < count && ptx_load_acquire(word) < target)
-            ending = cta_poll(&silent, word, target, flag + lane, cause);
+            ending = cta_poll<false>(&silent, word, target, flag + lane, cause);
         if (cta->launch->tracks) {
-            uint64_t waited = ptx_globaltimer() - start;
-            uint32_t last = __reduce_max_sync(0xffffffff, lane < count ? (uint32_t)waited << 5 | lane : 0) & 31;
+            uint32_t waited = lane < count ? gpu_wait_ticks(ptx_globaltimer() - start) : 0;
+            uint32_t longest = __reduce_max_sync(0xffffffff, waited);
+            uint32_t last = __ffs(__ballot_sync(0xffffffff, lane < count && waited == longest)) - 1;
             cta_record(cta, MK_EV_WAIT, cause, flag + last, start, cta_time(cta));
         }
         __syncwarp();
@@ -196,6 +202,7 @@ PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t
 PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination, const struct mk_chunk *chunk,
                             uint32_t rows, uint64_t pitch)
 {
+    const struct barrier_watch watch = {cta->launch->report->stuck, cta->launch->timeout_ns};
     uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
     uint32_t pieces = rows * row_pieces, bytes;
     uint64_t at;
@@ -211,7 +218,8 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
         if (i >= ahead) {
             uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
             bytes = cta_piece(chunk, i - ahead, row_pieces, pitch, &at);
-            ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
+            barrier_wait(&watch, cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1,
+                         GPU_BARRIER_COPY, stage, number);
             ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES, bytes);
             ptx_bulk_commit();
         }
@@ -277,7 +285,7 @@ PTX_FN int cta_ring_room(struct mk_cta *cta, struct mk_ring *ring)
     if (cta->posted < cta->room)
         return 0;
     uint64_t capacity = cta->launch->ring_capacity;
-    int ending = cta_poll(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX, MK_CAUSE_BACKPRESSURE);
+    int ending = cta_poll<true>(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX, MK_CAUSE_BACKPRESSURE);
     cta->room = *(volatile uint64_t *)&ring->seen + capacity;
     return ending;
 }
@@ -314,7 +322,7 @@ MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta)
     struct mk_ring *ring = cta->launch->rings[cta->index];
     int ending = 0;
     if (cta_leads(cta))
-        ending = cta_poll(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
+        ending = cta_poll<true>(cta, &ring->completed, cta->posted, UINT32_MAX, MK_CAUSE_NETWORK);
     return cta_agree(cta, ending);
 }
 

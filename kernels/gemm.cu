@@ -59,7 +59,8 @@ static int matrix_describe(CUtensorMap *map_a, struct gemm_operands *op, const v
     if (!err)
         err = tensormap_bf16(&op->c, c, c_extent, n, m * n, c_box);
     op->stages_of_k = op->stages_of_slice = (uint32_t)mk_ceil_div(k, GEMM_TILE_K);
-    op->limit_ns = 2000000000; /* nothing here waits for another GPU */
+    op->watch = {NULL, 2000000000}; /* nothing here waits for another GPU */
+    op->limit_ns = 3000000000;
     return err;
 }
 

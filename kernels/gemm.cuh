@@ -105,8 +105,9 @@ struct gemm_operands {
     CUtensorMap b; /* N x K; box tile_n / cluster x 64. Or K x N; box 64 x 64 */
     CUtensorMap c; /* slabs of rows x columns; box 64 x 64, of fp32 64 x 32 */
     uint32_t stages_of_k, stages_of_slice;
-    uint64_t
-        limit_ns; /* no wait for a stage may take longer; above what a source's `before` may take */
+    struct barrier_watch watch; /* its limit is above what a source's `before` may take */
+    uint64_t limit_ns; /* of consumers, longer: they have no registers to say where they stand, and
+                        * whoever fills and empties their buffers stands still with them */
 };
 
 /* One tile shape, and the shared memory that it makes of it. b_kn: B is K x N, else N x K. c_boxes:
@@ -169,22 +170,23 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     const uint32_t barriers = shared + shape::barriers_offset;
     struct pipeline_position at = {0, 0};
     struct mk_tile tile;
+    uint32_t i;
     source->open();
-    for (uint32_t i = 0; source->next(i, &tile); i++) {
+    for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
             if (!left) {
                 source->before(i, &tile, slice++);
                 left = op->stages_of_slice;
             }
-            pipeline_wait_empty<shape::stages>(barriers, &at, op->limit_ns);
+            pipeline_wait_empty<shape::stages>(barriers, &at, &op->watch, i);
             gemm_load_stage<shape>(a, &op->b, shared + at.stage * shape::stage_bytes,
                                    pipeline_full<shape::stages>(barriers, at.stage), &tile,
                                    k * GEMM_TILE_K, rank);
             pipeline_step<shape::stages>(&at);
         }
     }
-    pipeline_drain<shape::stages>(barriers, &at, op->limit_ns); /* nothing of A is read any more */
+    pipeline_drain<shape::stages>(barriers, &at, &op->watch, i); /* nothing of A is read any more */
     source->close();
 }
 

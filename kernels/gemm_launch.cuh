@@ -15,7 +15,7 @@
  *   struct gemm_form form(const plan *)
  *       The plan's tile.
  *   int describe<shape>(maps *, struct gemm_operands *, const plan *, const struct gpu_launch *)
- *       Fills the maps and operands, but for operands->limit_ns. 0, or what tensormap.h says.
+ *       Fills the maps and operands, but for operands->watch. 0, or what tensormap.h says.
  *   void compute<shape>(plan, launch, operands, maps, memory)
  *       On the GPU: all threads of a compute block, with shape::shared_bytes at `memory`.
  *   void communicate<shape>(plan, launch, memory)
@@ -157,7 +157,9 @@ static int gemm_op_launch(const typename op::plan *plan, int transposed,
         typedef decltype(shape) built;
         typename op::maps maps;
         struct gemm_operands operands;
-        operands.limit_ns = launch->timeout_ns + 2000000000; /* longer than any wait for a flag */
+        /* longer than any wait for a flag */
+        operands.watch = {launch->report->stuck, launch->timeout_ns + 2000000000};
+        operands.limit_ns = launch->timeout_ns + 3000000000;
         int err = op::template describe<built>(&maps, &operands, plan, launch);
         if (err)
             return err;

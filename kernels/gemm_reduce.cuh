@@ -49,7 +49,7 @@ template <class op> struct reduce_source : tracked_source {
 
     const typename op::plan *plan;
     const CUtensorMap *map_a;
-    uint64_t limit_ns;
+    const struct gemm_operands *operands;
     uint32_t first, step, number;
 
     GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile) const
@@ -75,7 +75,7 @@ template <class op> struct reduce_source : tracked_source {
     GEMM_MEMBER void room(uint32_t i, uint32_t half) const
     {
         ptx_mbar_wait(ptx_shared(&reduce_shared->taken[i % GEMM_RS_OUTBOX][half]),
-                      (i / GEMM_RS_OUTBOX & 1) ^ 1, limit_ns);
+                      (i / GEMM_RS_OUTBOX & 1) ^ 1, operands->limit_ns);
         ptx_fence_async(); /* ordinary loads have read what TMA now overwrites */
     }
 
@@ -113,8 +113,8 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
             uint32_t rows = row >= tile.rows              ? 0
                             : tile.rows - row < part_rows ? tile.rows - row
                                                           : part_rows;
-            ptx_mbar_wait(ptx_shared(&reduce_shared->there[place][half]), i / GEMM_RS_OUTBOX & 1,
-                          limit_ns);
+            barrier_wait(&operands->watch, ptx_shared(&reduce_shared->there[place][half]),
+                         i / GEMM_RS_OUTBOX & 1, GPU_BARRIER_THERE, place, i);
             if (half == sender)
                 cta_copy_open(&cta, tile.c_local, tile.id * p->pieces);
             lanes_copy_rows<LANES_AHEAD, LANES_BEHIND>(
@@ -200,7 +200,7 @@ template <class op> struct reduce_on_gpu {
         source.plan = p;
         source.launch = launch;
         source.map_a = &m->a;
-        source.limit_ns = operands->limit_ns;
+        source.operands = operands;
         source.first = blockIdx.x / shape::cluster;
         source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
         source.number = shape::c_number;

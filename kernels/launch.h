@@ -14,10 +14,60 @@ enum {
     GPU_COPY_SHARED_BYTES = GPU_COPY_STAGES * (GPU_COPY_STAGE_BYTES + 8) + 128
 };
 
+/* Barriers in a CTA's shared memory that its threads wait at. */
+enum gpu_barrier {
+    GPU_BARRIER_NONE,
+    GPU_BARRIER_EMPTY, /* of a stage of the engine's ring: its bytes have landed, and its readers are done */
+    GPU_BARRIER_COPY,  /* of a stage of a thread's copies: its bytes have landed */
+    GPU_BARRIER_THERE, /* of a place of the outbox: a part of a tile is in it, and the one before it is gone */
+    GPU_BARRIERS
+};
+
+/* Where a thread stood when a barrier had outlasted its limit, before it trapped: one 16-byte store, so that of several
+ * threads one is told whole. barrier is GPU_BARRIER_NONE where nobody did. */
+struct gpu_stuck {
+    uint8_t barrier, stage, parity, warp; /* stage: or place; warp: of the block */
+    uint32_t block;
+    uint32_t tile; /* how many tiles (of a copy: pieces) of this block came before */
+};
+
+MK_PURE void gpu_stuck_pack(const struct gpu_stuck *s, uint64_t *low, uint64_t *high)
+{
+    *low = s->barrier | (uint64_t)s->stage << 8 | (uint64_t)s->parity << 16 | (uint64_t)s->warp << 24 | (uint64_t)s->block << 32;
+    *high = s->tile;
+}
+
+MK_PURE struct gpu_stuck gpu_stuck_unpack(uint64_t low, uint64_t high)
+{
+    struct gpu_stuck s;
+    s.barrier = (uint8_t)low;
+    s.stage = (uint8_t)(low >> 8);
+    s.parity = (uint8_t)(low >> 16);
+    s.warp = (uint8_t)(low >> 24);
+    s.block = (uint32_t)(low >> 32);
+    s.tile = (uint32_t)high;
+    return s;
+}
+
+/* For comparing waits: ticks of the GPU's clock (32 ns), in 32 bits; more than 137 s count as that. */
+MK_PURE uint32_t gpu_wait_ticks(uint64_t ns)
+{
+    return ns >> 5 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns >> 5);
+}
+
+/* How long a CTA that waits for a word of host memory leaves it alone before it looks again, ns: as long as it did last time
+ * and once more, but all `count` CTAs that post look once in 4 us together at most. */
+MK_PURE uint32_t gpu_host_pause(uint32_t last_ns, uint32_t count)
+{
+    uint32_t most = 4096 * (count ? count : 1);
+    return !last_ns ? 512 : last_ns * 2 < most ? last_ns * 2 : most;
+}
+
 /* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never polled by it (a hundred CTAs
  * that look at host memory now and then keep PCIe so busy that a system fence takes 130 us; measured on 8 H200s). */
 struct gpu_report {
-    uint32_t failed; /* set last; what follows is valid */
+    uint64_t stuck[2]; /* a struct gpu_stuck, packed; first, so that it lies at a multiple of 16 */
+    uint32_t failed;   /* set last; what follows is valid */
     uint32_t cta, role, flag, cause;
     uint64_t seen, wanted, epoch, waited_ns;
     uint32_t one; /* the host's: pinned, so that the copy engine takes it past a running kernel */

@@ -11,7 +11,7 @@
 #ifndef MK_KERNELS_PIPELINE_CUH
 #define MK_KERNELS_PIPELINE_CUH
 
-#include "kernels/ptx.cuh"
+#include "kernels/barrier.cuh"
 
 struct pipeline_position {
     uint32_t stage, parity;
@@ -55,6 +55,17 @@ PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_positio
     ptx_mbar_wait(pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1, limit_ns);
 }
 
+/* The same, for a producer that says where it stood before it traps (kernels/barrier.cuh). It
+ * speaks for the whole ring: a stage whose bytes do not land is not given back either, so readers
+ * wait somewhat longer than it does. */
+template <int stages>
+PTX_FN void pipeline_wait_empty(uint32_t barriers, const struct pipeline_position *at,
+                                const struct barrier_watch *watch, uint32_t tile)
+{
+    barrier_wait(watch, pipeline_empty<stages>(barriers, at->stage), at->parity ^ 1,
+                 GPU_BARRIER_EMPTY, at->stage, tile);
+}
+
 /* A reader: the stage's bytes are here. */
 template <int stages>
 PTX_FN void pipeline_wait_full(uint32_t barriers, const struct pipeline_position *at,
@@ -84,6 +95,16 @@ PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at, uint
 {
     for (int s = 0; s < stages; s++) {
         pipeline_wait_empty<stages>(barriers, at, limit_ns);
+        pipeline_step<stages>(at);
+    }
+}
+
+template <int stages>
+PTX_FN void pipeline_drain(uint32_t barriers, struct pipeline_position *at,
+                           const struct barrier_watch *watch, uint32_t tile)
+{
+    for (int s = 0; s < stages; s++) {
+        pipeline_wait_empty<stages>(barriers, at, watch, tile);
         pipeline_step<stages>(at);
     }
 }
