@@ -64,7 +64,8 @@ struct mk_exec_ops {
                                             * (uses the bootstrap) */
     int (*plan)(struct mk_comm *comm, struct mk_plan *plan); /* once per plan, before its first launch */
     int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream);
-    int (*wait)(struct mk_comm *comm);
+    int (*wait)(struct mk_comm *comm); /* for the launches of this communicator, on whatever streams */
+    int (*wait_stream)(struct mk_comm *comm, void *stream); /* for what is on this stream; NULL: there are no streams, `wait` */
     void (*close)(struct mk_comm *comm);
 };
 

@@ -39,16 +39,29 @@ int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void
     return op_launch(plan, plan->problem.op, all, stream);
 }
 
-int mk_wait(struct mk_comm *comm)
+/* What follows a wait of the executor. */
+static int waited(struct mk_comm *comm, int result)
 {
-    if (comm->stage != STAGE_OPEN)
-        return comm_refuse(comm, -EINVAL, "the communicator is not open");
-    comm->error[0] = '\0';
-    int result = comm->exec->wait(comm);
     if (comm_failed(comm))
         return comm_tell_failure(comm);
     if (!result)
         return 0;
     comm_give_up(comm, result); /* this rank alone knows so far */
     return comm_tell_failure(comm);
+}
+
+int mk_wait(struct mk_comm *comm)
+{
+    if (comm->stage != STAGE_OPEN)
+        return comm_refuse(comm, -EINVAL, "the communicator is not open");
+    comm->error[0] = '\0';
+    return waited(comm, comm->exec->wait(comm));
+}
+
+int mk_wait_stream(struct mk_comm *comm, void *stream)
+{
+    if (comm->stage != STAGE_OPEN)
+        return comm_refuse(comm, -EINVAL, "the communicator is not open");
+    comm->error[0] = '\0';
+    return waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream) : comm->exec->wait(comm));
 }

@@ -93,9 +93,17 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const f
  * ids, weights, B2, Y. As the function of the plan's operator; -EINVAL also where it takes another number of arguments. */
 int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void *stream);
 
-/* Waits for the launches so far. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
+/* Waits for the launches so far: until all has ended that is on the streams which launches were given since the last mk_wait,
+ * replays of graphs included, and whatever else the caller has put there. So these streams exist until then; at most 64 of them
+ * may have unfinished launches at once (a launch on one more returns -EBUSY). A launch that was recorded into a graph runs where
+ * the graph is replayed: where that is another stream, mk_wait_stream waits for it. 0, or -EIO where one failed: mk_error names the op, rank, CTA, role, chunk, the value
  * seen and wanted, and the rank that should have produced it. Afterwards only mk_error and mk_comm_close are allowed. */
 int mk_wait(struct mk_comm *comm);
+
+/* The same for what is on `stream` (a cudaStream_t) alone, whoever put it there: graphs that hold launches of this communicator
+ * and were captured elsewhere. Waiting for them in any other way is allowed, but a failure then ends the job only after its
+ * timeout, and is told by the next of these calls. The host executor has no streams: as mk_wait. */
+int mk_wait_stream(struct mk_comm *comm, void *stream);
 
 #ifdef __cplusplus
 }

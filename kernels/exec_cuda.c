@@ -4,6 +4,8 @@
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
 #include "kernels/op.h"
+#include "kernels/streams.h"
+#include "kernels/stuck.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -35,7 +37,7 @@ struct cuda_executor {
     uint64_t *words; /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
     struct gpu_report *report;  /* pinned */
     struct cuda_tracks *tracks; /* NULL: tracing is off */
-    cudaStream_t last;          /* the stream of the last launch */
+    struct streams streams;     /* of the launches that nobody has waited for */
     cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
     int hangs; /* a kernel did not end when it had to */
@@ -165,6 +167,13 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
     return cuda_ops[plan->problem.op].prepare(plan, comm->error, sizeof comm->error);
 }
 
+/* For kernels/streams.h. */
+static int stream_ended(void *stream)
+{
+    cudaError_t status = cudaStreamQuery(stream);
+    return status == cudaSuccess ? 1 : status == cudaErrorNotReady ? 0 : -(int)status;
+}
+
 static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
                        void *stream)
 {
@@ -173,7 +182,11 @@ static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
     for (int i = 0; i < MK_SPACES - 1; i++)
         launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];
-    x->last = stream;
+    if (streams_add(&x->streams, stream, stream_ended)) {
+        snprintf(comm->error, sizeof comm->error, "launches on more than %d streams at once: wait for some of them",
+                 STREAMS_MOST);
+        return -EBUSY;
+    }
     x->last_plan = plan;
     int result = cuda_ops[plan->problem.op].launch(plan, &launch, stream);
     if (result == -EINVAL)
@@ -236,7 +249,9 @@ static void fail_from_device(struct mk_comm *comm, cudaError_t error)
     const struct cuda_executor *x = comm->exec_state;
     if (x->last_plan)
         f.op = x->last_plan->problem.op;
-    snprintf(f.detail, sizeof f.detail, "%s", cudaGetErrorString(error));
+    stuck_say(x->report->stuck, f.detail, sizeof f.detail);
+    size_t said = strlen(f.detail);
+    snprintf(f.detail + said, sizeof f.detail - said, "%s", cudaGetErrorString(error));
     comm_fail(comm, &f);
 }
 
@@ -248,14 +263,13 @@ static void end_waits(struct cuda_executor *x)
                     sizeof x->report->one, cudaMemcpyHostToDevice, x->aside);
 }
 
-/* Waits for the stream, and meanwhile carries bad news both ways. */
-static int cuda_wait(struct mk_comm *comm)
+/* Waits for these streams, and meanwhile carries bad news both ways. */
+static int wait_for(struct mk_comm *comm, struct streams *streams)
 {
     struct cuda_executor *x = comm->exec_state;
     uint64_t stopped = 0, asked = now_ns();
-    int reported = 0;
-    cudaError_t status;
-    while ((status = cudaStreamQuery(x->last)) == cudaErrorNotReady) {
+    int reported = 0, ended;
+    while (!(ended = streams_ended(streams, stream_ended))) {
         uint64_t now = now_ns();
         if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE)) {
             fail_from_report(comm, x);
@@ -268,19 +282,30 @@ static int cuda_wait(struct mk_comm *comm)
         if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
             snprintf(comm->error, sizeof comm->error,
                      "the kernel did not end within 2 s after the job had failed");
-            x->hangs = 1;
             return -ETIMEDOUT;
         }
         if (now - asked > 1000000) /* short waits spin, long ones leave the core to others */
             nanosleep(&(struct timespec){0, 50000}, NULL);
     }
-    if (status != cudaSuccess)
-        fail_from_device(comm, status);
+    if (ended < 0)
+        fail_from_device(comm, (cudaError_t)-ended);
     else if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
         fail_from_report(comm, x);
-    if (x->tracks && status == cudaSuccess && cuda_tracks_collect(x->tracks, comm))
+    if (x->tracks && ended == 1 && cuda_tracks_collect(x->tracks, comm))
         fail_from_device(comm, cudaGetLastError());
     return comm_failed(comm) ? -EIO : 0;
+}
+
+static int cuda_wait(struct mk_comm *comm)
+{
+    struct cuda_executor *x = comm->exec_state;
+    return wait_for(comm, &x->streams);
+}
+
+static int cuda_wait_stream(struct mk_comm *comm, void *stream)
+{
+    struct streams one = {.of = {stream}, .count = 1};
+    return wait_for(comm, &one);
 }
 
 static void cuda_close(struct mk_comm *comm)
@@ -320,5 +345,6 @@ const struct mk_exec_ops exec_cuda = {
     .plan = cuda_plan,
     .launch = cuda_launch,
     .wait = cuda_wait,
+    .wait_stream = cuda_wait_stream,
     .close = cuda_close,
 };

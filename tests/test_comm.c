@@ -297,6 +297,7 @@ static void arguments_are_checked(void **state)
         assert_int_equal(comm_open_with(&comm, &bad[i], &fake_exec, &fake_net), -EINVAL);
         assert_true(strlen(mk_error(comm)) > 10);
         assert_int_equal(mk_wait(comm), -EINVAL);
+        assert_int_equal(mk_wait_stream(comm, NULL), -EINVAL);
         mk_comm_close(comm);
     }
     struct mk_config two = {.nodes = 2, .gpus = 1, .token = "t", .listen_fd = -1};
@@ -310,11 +311,30 @@ static void arguments_are_checked(void **state)
     assert_string_equal(mk_error(NULL), "out of memory");
 }
 
+static void one_stream_is_waited_for_alone(void **state)
+{
+    struct mk_config one = {.nodes = 1, .gpus = 1, .token = "t", .listen_fd = -1};
+    struct mk_comm *comm;
+    int stream;
+    memset(&fake, 0, sizeof fake);
+    assert_int_equal(comm_open_with(&comm, &one, &fake_exec, NULL), 0);
+    assert_int_equal(mk_wait(comm), 0);
+    assert_null(fake.waited_for);
+    assert_int_equal(mk_wait_stream(comm, &stream), 0);
+    assert_ptr_equal(fake.waited_for, &stream);
+    fake.wait_result = -EIO;
+    assert_int_equal(mk_wait_stream(comm, &stream), -EIO);
+    assert_non_null(strstr(mk_error(comm), "an illegal address"));
+    mk_comm_close(comm);
+    memset(&fake, 0, sizeof fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_open_in_order_and_close_in_reverse),
         cmocka_unit_test(the_longest_timeout_is_long),
+        cmocka_unit_test(one_stream_is_waited_for_alone),
         cmocka_unit_test(closing_waits_for_the_last_rank),
         cmocka_unit_test(the_heap_is_handed_out_once),
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_it_needs),

@@ -14,6 +14,7 @@ struct fake {
     char log[256]; /* one letter a call: o p l w c of the executor, O C of the network */
     int open_result, plan_result, wait_result, net_result;
     void *arguments[MK_SPACES - 1];
+    void *waited_for; /* the stream that was last waited for alone */
     void (*on_wait)(struct mk_comm *comm); /* what happens in the launch */
 };
 
@@ -67,6 +68,12 @@ static int fake_wait(struct mk_comm *comm)
     return fake_says(comm, fake.wait_result, "an illegal address");
 }
 
+static int fake_wait_stream(struct mk_comm *comm, void *stream)
+{
+    fake.waited_for = stream;
+    return fake_wait(comm);
+}
+
 static void fake_close(struct mk_comm *comm)
 {
     fake_note('c');
@@ -85,8 +92,8 @@ static void fake_net_close(struct mk_comm *comm)
     fake_note('C');
 }
 
-static const struct mk_exec_ops fake_exec = {"fake",      fake_sms,  fake_open, fake_plan,
-                                             fake_launch, fake_wait, fake_close};
+static const struct mk_exec_ops fake_exec = {"fake",      fake_sms,  fake_open,        fake_plan,
+                                             fake_launch, fake_wait, fake_wait_stream, fake_close};
 static const struct mk_net_ops fake_net = {fake_net_open, fake_net_close};
 
 #endif

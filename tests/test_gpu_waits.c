@@ -1,0 +1,125 @@
+/* What the host makes of a GPU's waits: mk_wait's streams, the place where a kernel stood before it failed, how long waits
+ * were, and how often host memory is looked at. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/failure.h"
+#include "kernels/streams.h"
+#include "kernels/stuck.h"
+
+/* Streams of a fake GPU: how each answers. */
+static int answers[STREAMS_MOST + 2];
+
+static int ended(void *stream)
+{
+    return *(int *)stream;
+}
+
+/* A launch on one stream, then one on another that ends first. */
+static void waits_for_all_streams(void **state)
+{
+    struct streams s = {.count = 0};
+    answers[0] = 0;
+    answers[1] = 1;
+    assert_int_equal(streams_add(&s, &answers[0], ended), 0);
+    assert_int_equal(streams_add(&s, &answers[1], ended), 0);
+    assert_int_equal(streams_ended(&s, ended), 0);
+    assert_int_equal(streams_ended(&s, ended), 0);
+    answers[0] = 1;
+    assert_int_equal(streams_ended(&s, ended), 1);
+    assert_int_equal(s.count, 0);
+    answers[0] = 0; /* waited for: what is put there later is another's */
+    assert_int_equal(streams_ended(&s, ended), 1);
+    streams_add(&s, &answers[0], ended);
+    streams_add(&s, &answers[1], ended);
+    answers[0] = -719;
+    assert_int_equal(streams_ended(&s, ended), -719);
+}
+
+static void streams_are_bounded(void **state)
+{
+    struct streams s = {.count = 0};
+    memset(answers, 0, sizeof answers);
+    for (int i = 0; i < STREAMS_MOST; i++)
+        for (int again = 0; again < 3; again++)
+            assert_int_equal(streams_add(&s, &answers[i], ended), 0);
+    assert_int_equal(s.count, STREAMS_MOST);
+    assert_int_equal(streams_add(&s, &answers[STREAMS_MOST], ended), -EBUSY);
+    answers[7] = 1; /* its place is free again, all others are still waited for */
+    assert_int_equal(streams_add(&s, &answers[STREAMS_MOST], ended), 0);
+    for (int i = 0; i < STREAMS_MOST; i++) {
+        assert_int_equal(streams_ended(&s, ended), 0);
+        answers[i] = 1;
+    }
+    assert_int_equal(streams_ended(&s, ended), 0);
+    answers[STREAMS_MOST] = 1;
+    assert_int_equal(streams_ended(&s, ended), 1);
+}
+
+static void says_where_a_kernel_stood(void **state)
+{
+    struct gpu_stuck in = {.barrier = GPU_BARRIER_EMPTY, .stage = 3, .parity = 1, .warp = 11, .block = 70000, .tile = 4000000000u};
+    struct mk_failure f = {.kind = MK_FAIL_DEVICE, .op = MK_OP_GEMM_RS, .rank = 2, .cta = UINT32_MAX, .flag = UINT32_MAX,
+                           .chunk = UINT32_MAX, .producer = 2, .status = 700};
+    char text[512];
+    uint64_t packed[2];
+    gpu_stuck_pack(&in, &packed[0], &packed[1]);
+    stuck_say(packed, f.detail, sizeof f.detail);
+    strcat(f.detail, "an illegal memory access was encountered");
+    failure_sentence(&f, text, sizeof text);
+    assert_string_equal(text, "gemm_rs: the device of rank 2 failed: block 70000, warp 11 waited too long for stage 3 of the "
+                              "engine to be filled and read (parity 1, its tile 4000000000): an illegal memory access was "
+                              "encountered, status 700");
+    memset(packed, 0, sizeof packed);
+    stuck_say(packed, text, sizeof text);
+    assert_string_equal(text, "");
+    packed[0] = GPU_BARRIERS; /* never written by a kernel: nothing is made up */
+    stuck_say(packed, text, sizeof text);
+    assert_string_equal(text, "");
+    for (int b = 1; b < GPU_BARRIERS; b++) { /* the longest still fits beside the driver's word */
+        in.barrier = (uint8_t)b;
+        gpu_stuck_pack(&in, &packed[0], &packed[1]);
+        stuck_say(packed, f.detail, sizeof f.detail);
+        assert_true(strlen(f.detail) > 40 && strlen(f.detail) < sizeof f.detail - 45);
+    }
+}
+
+/* The longest of some waits is told apart from the others however long all were. */
+static void long_waits_keep_their_order(void **state)
+{
+    for (uint64_t ns = 64; ns < 137000000000u; ns += ns / 7)
+        assert_true(gpu_wait_ticks(ns) < gpu_wait_ticks(ns + ns / 8 + 32));
+    assert_int_equal(gpu_wait_ticks(UINT64_MAX), UINT32_MAX);
+}
+
+/* CTAs that wait for host memory look soon, then less often: all together at most once in 4 us. */
+static void host_memory_is_left_alone(void **state)
+{
+    for (uint32_t count = 1; count <= 32; count++) {
+        uint32_t pause = 0;
+        uint64_t waited = 0;
+        for (int looks = 0; looks < 64; looks++) {
+            uint32_t next = gpu_host_pause(pause, count);
+            assert_true(next >= pause && next <= 4096 * count);
+            assert_true(next <= 1024 || next <= 2 * waited); /* late by no more than it has waited already */
+            waited += next;
+            pause = next;
+        }
+        assert_int_equal(pause, 4096 * count);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waits_for_all_streams),     cmocka_unit_test(streams_are_bounded),
+        cmocka_unit_test(says_where_a_kernel_stood), cmocka_unit_test(long_waits_keep_their_order),
+        cmocka_unit_test(host_memory_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
