@@ -162,6 +162,8 @@ static void raise_flag(struct model_fabric *f, const struct fabric_put *p)
 {
     struct sim_world_rank *peer = &f->world->ranks[p->peer];
     uint64_t *flag = (uint64_t *)(void *)peer->heap + p->flag;
+    if (f->world->hopper)
+        world_emulated_raises(f->world, f->rank, flag);
     if (*flag > p->value && f->world->config.order == SIM_ORDER_RC)
         sim_world_error(f->world, -EBADMSG, "a put of rank %u set flag %u of rank %u from %llu back to %llu",
                         f->rank, p->flag, p->peer, (unsigned long long)*flag, (unsigned long long)p->value);
@@ -176,6 +178,8 @@ static void advance(struct model_fabric *f, struct model_put *m)
     const struct fabric_put *p = &m->put;
     switch (m->stage) {
     case SENDS_DATA:
+        if (w->hopper && p->bytes && !m->moved)
+            world_emulated_moves(w, f->rank, w->ranks[p->peer].heap + p->destination, w->ranks[f->rank].heap + p->source, p->bytes);
         if (p->bytes && !sim_world_move(w, w->ranks[p->peer].heap + p->destination,
                                         w->ranks[f->rank].heap + p->source, p->bytes, &m->moved))
             break;

@@ -73,6 +73,8 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     uint32_t outputs = op_extents(&r->plan.problem, bytes);
     if (config->inputs) {
         config->inputs(config->context, &r->plan, r->launch, r->arguments[0], r->arguments[1]);
+    } else if (w->hopper && !w->op->fill) {
+        world_emulated_fill(&r->plan, config->seed, r->launch, r->arguments);
     } else if (w->op->fill) {
         w->op->fill(&r->plan, config->seed, r->launch, r->arguments);
     } else {
@@ -90,6 +92,9 @@ void sim_world_begin_launch(struct sim_world_rank *r)
         sim_cta_begin(&r->rank.ctas[i], &r->rank, i);
     r->running = w->ctas;
     r->busy = 1;
+    int result = w->hopper ? world_emulated_launch(r) : 0;
+    if (result)
+        sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d", r->plan.problem.topo.rank, result);
 }
 
 static void check_probe(struct sim_world *w, struct sim_world_rank *r)
@@ -112,6 +117,9 @@ void sim_world_end_launch(struct sim_world_rank *r)
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch,
                             r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text, sizeof text))
+            sim_world_error(w, -EBADMSG, "%s", text);
+    } else if (w->hopper && !w->op->judge) {
+        if (world_emulated_judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->judge) {
         if (w->op->judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
@@ -161,14 +169,14 @@ static int make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
     uint64_t bytes[MK_SPACES - 1] = {0};
     op_extents(&r->plan.problem, bytes);
-    r->heap = aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
+    r->heap = w->hopper ? world_emulated_memory(w, r->heap_bytes) : aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
     r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
                             r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float) +
                         1);
     if (!r->heap || !r->scratch)
         return -ENOMEM;
     for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++) {
-        r->arguments[i] = bytes[i] ? malloc(bytes[i]) : NULL;
+        r->arguments[i] = !bytes[i] ? NULL : w->hopper ? world_emulated_memory(w, bytes[i]) : malloc(bytes[i]);
         if (bytes[i] && !r->arguments[i])
             return -ENOMEM;
     }
@@ -178,13 +186,13 @@ static int make_memory(struct sim_world *w, struct sim_world_rank *r)
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
     if (r->plan.problem.a_in_heap)
         r->arguments[0] = r->heap + r->plan.problem.a_offset;
-    return w->config.math == SIM_MATH_GEMM || w->op->fill ? compute_create(&r->compute, &r->plan) : 0;
+    return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill) ? compute_create(&r->compute, &r->plan) : 0;
 }
 
 static int make_ctas(struct sim_world *w, struct sim_world_rank *r)
 {
-    r->rank.ctas = calloc(w->ctas, sizeof *r->rank.ctas);
-    r->outboxes = calloc(w->ctas, sizeof *r->outboxes);
+    r->rank.ctas = calloc(w->ctas + 1, sizeof *r->rank.ctas);
+    r->outboxes = calloc(w->ctas + 1, sizeof *r->outboxes);
     if (!r->rank.ctas || !r->outboxes)
         return -ENOMEM;
     r->rank.cta_count = w->ctas;
@@ -223,8 +231,10 @@ static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t siz
     int result = make_plan(w, r, rank, error, size);
     if (result)
         return result;
-    w->ctas = mk_total_ctas(&r->plan.problem.tuning.split);
-    result = make_memory(w, r);
+    w->ctas = w->hopper ? 0 : mk_total_ctas(&r->plan.problem.tuning.split);
+    result = w->hopper ? world_emulated_rank(w, r, error, size) : 0;
+    if (!result)
+        result = make_memory(w, r);
     if (!result)
         result = make_ctas(w, r);
     if (!result && w->config.trace_events)
@@ -261,10 +271,11 @@ static void free_rank(struct sim_world *w, struct sim_world_rank *r)
     free(r->rank.ctas);
     free(r->outboxes);
     compute_destroy(r->compute);
-    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++)
+    for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1 && !w->hopper; i++)
         free(r->arguments[i]);
     free(r->scratch);
-    free(r->heap);
+    if (!w->hopper)
+        free(r->heap);
 }
 
 /* One way to draw per seed, in turn. */
@@ -302,7 +313,9 @@ static int make_world(struct sim_world *w, char *error, size_t size)
                  w->config.problem.topo.gpus);
         return -EINVAL;
     }
-    int result = w->config.pool ? 0 : coroutine_pool_create(&w->own_pool, 0);
+    int result = w->config.emulated ? world_emulated_open(w, error, size) : 0;
+    if (!result && !w->config.pool)
+        result = coroutine_pool_create(&w->own_pool, 0);
     if (result)
         return result;
     w->pool = w->config.pool ? w->config.pool : w->own_pool;
@@ -323,7 +336,7 @@ static int make_world(struct sim_world *w, char *error, size_t size)
             r->rank.peers[local] = w->ranks[first + local].heap;
     }
     w->per_rank = 2 * w->ctas + 3;
-    w->actors = w->world * w->per_rank;
+    w->actors = w->world * w->per_rank + (w->hopper ? 1 : 0); /* the machine is the last */
     w->priorities = malloc(w->actors * sizeof *w->priorities);
     return w->priorities ? 0 : -ENOMEM;
 }
@@ -354,6 +367,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
         w.error = sim_world_finish(&w);
     for (uint32_t rank = 0; w.ranks && rank < w.world; rank++)
         free_rank(&w, &w.ranks[rank]);
+    world_emulated_close(&w);
     free(w.ranks);
     free(w.probe_rows);
     free(w.reference.memory);

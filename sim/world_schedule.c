@@ -23,8 +23,16 @@ static int mute(const struct sim_world *w, const struct sim_cta *c)
            c->rank->plan->problem.topo.rank == fault->rank;
 }
 
+/* The emulated GPUs of all ranks are one actor, the last. */
+static int is_machine(const struct sim_world *w, uint32_t id)
+{
+    return w->hopper && id == w->actors - 1;
+}
+
 static int ready(struct sim_world *w, uint32_t id)
 {
+    if (is_machine(w, id))
+        return w->machine_runs;
     struct actor a = actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     int failed = r->rank.failed(r);
@@ -49,6 +57,8 @@ static int ready(struct sim_world *w, uint32_t id)
 /* When an actor that is not ready will be, if nothing else happens. */
 static uint64_t due(struct sim_world *w, uint32_t id)
 {
+    if (is_machine(w, id))
+        return SIM_NEVER;
     struct actor a = actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     if (sim_world_dropped(w, r->plan.problem.topo.rank))
@@ -82,6 +92,8 @@ static void step_proxy(struct sim_world *w, struct sim_world_rank *r)
     const struct sim_costs *costs = w->config.costs;
     int did = proxy_step(r->proxy);
     r->proxy_touched = did > 0;
+    if (w->hopper && did > 0)
+        world_emulated_proxy(r);
     if (costs && costs->proxy)
         r->proxy_ready = costs->proxy(costs->context, w->now, r->plan.problem.topo.rank, did);
 }
@@ -97,7 +109,7 @@ static void step_cta(struct sim_world_rank *r, struct sim_cta *c)
 
 static void end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
 {
-    if (!r->busy || r->running)
+    if (!r->busy || r->running || (w->hopper && world_emulated_busy(r)))
         return;
     for (uint32_t i = 0; i < w->ctas; i++)
         if (r->outboxes[i].count)
@@ -105,8 +117,21 @@ static void end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
     sim_world_end_launch(r);
 }
 
+static void step_machine(struct sim_world *w)
+{
+    w->steps++;
+    w->machine_runs = world_emulated_step(w);
+    for (uint32_t rank = 0; rank < w->world && !w->error; rank++)
+        end_launch_if_over(w, &w->ranks[rank]);
+}
+
 static void step(struct sim_world *w, uint32_t id)
 {
+    if (is_machine(w, id)) {
+        step_machine(w);
+        return;
+    }
+    w->machine_runs = 1; /* it may have reason to, whatever happens */
     struct actor a = actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     w->last = id;
@@ -184,10 +209,16 @@ static int advance_clock(struct sim_world *w)
         if (t < next)
             next = t;
     }
-    if (next == SIM_NEVER)
-        return 0;
-    if (next > w->now)
-        w->now = next;
+    if (w->hopper) {
+        if (!world_emulated_tick(w, next))
+            return 0;
+        w->machine_runs = 1;
+    } else {
+        if (next == SIM_NEVER)
+            return 0;
+        if (next > w->now)
+            w->now = next;
+    }
     for (uint32_t rank = 0; rank < w->world; rank++) /* a put may have become overdue */
         w->ranks[rank].proxy_touched = 1;
     return 1;
@@ -205,13 +236,23 @@ static int everything_ended(const struct sim_world *w)
     return 1;
 }
 
+static void sim_world_deadlock(struct sim_world *w)
+{
+    if (w->hopper)
+        world_emulated_deadlock(w);
+    sim_world_error(w, -EDEADLK, "nothing can go on, and nobody waits with a bound");
+}
+
 void sim_world_schedule(struct sim_world *w)
 {
     uint64_t limit = w->config.max_steps ? w->config.max_steps : 200000000;
     const struct sim_fault *fault = &w->config.fault;
     while (!w->error) {
-        if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number)
+        if (fault->kind == SIM_FAULT_DROP && w->steps >= fault->number && !w->dropped) {
             w->dropped = 1;
+            if (w->hopper)
+                world_emulated_drop(w, fault->rank);
+        }
         if (everything_ended(w))
             return;
         if (w->steps >= limit) {
@@ -222,6 +263,6 @@ void sim_world_schedule(struct sim_world *w)
         if (id < w->actors)
             step(w, id);
         else if (!advance_clock(w))
-            sim_world_error(w, -EDEADLK, "nothing can go on, and nobody waits with a bound");
+            sim_world_deadlock(w);
     }
 }

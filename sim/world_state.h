@@ -53,8 +53,14 @@ struct sim_world_rank {
 /* How the scheduler draws. */
 enum sim_strategy { SIM_UNIFORM, SIM_STICKY, SIM_STARVE, SIM_PRIORITIES, SIM_STRATEGIES };
 
+struct hopper;
+struct emulated_rank;
+
 struct sim_world {
     struct sim_world_config config;
+    struct hopper *hopper; /* the GPUs, where kernels are emulated; then ranks have no CTAs */
+    struct emulated_rank *emulated;
+    int machine_runs; /* as far as is known */
     struct sim_world_result *result;
     struct coroutine_pool *pool, *own_pool;
     const struct sim_op *op;
@@ -102,6 +108,24 @@ void sim_outbox_free(struct sim_outbox *o);
  * landed. */
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
                    uint64_t *moved);
+
+/* world_emulated.c: GPUs in place of CTAs, where config.emulated is not 0. */
+int world_emulated_open(struct sim_world *w, char *error, size_t size);
+void world_emulated_close(struct sim_world *w);
+int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size);
+void *world_emulated_memory(struct sim_world *w, size_t bytes);
+int world_emulated_launch(struct sim_world_rank *r);
+int world_emulated_busy(const struct sim_world_rank *r);
+int world_emulated_step(struct sim_world *w);
+int world_emulated_tick(struct sim_world *w, uint64_t next);
+void world_emulated_deadlock(struct sim_world *w); /* says who waits for what */
+void world_emulated_drop(struct sim_world *w, uint32_t rank);
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes);
+void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag);
+void world_emulated_proxy(struct sim_world_rank *r);
+void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1]);
+int world_emulated_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
+                         struct sim_reference *reference, char *text, size_t size);
 
 /* world_schedule.c: runs until everything has ended or world->error is set. */
 void sim_world_schedule(struct sim_world *w);

@@ -260,6 +260,15 @@ void flights_step(struct hopper *h)
         thread_wake(t);
 }
 
+void flights_drop(struct hopper *h, uint32_t rank)
+{
+    for (uint32_t i = 0; i < h->flight_count;)
+        if (h->flights[i]->block->rank == rank)
+            drop(h, i);
+        else
+            i++;
+}
+
 /* A block's shared memory must outlive what reads or writes it; what it has read is written before its kernel ends. */
 void flights_of_block_ended(struct hopper_block *b)
 {

@@ -43,6 +43,10 @@ const char *hopper_error(const struct hopper *h);
 void hopper_fail(struct hopper *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void hopper_deadlock(struct hopper *h); /* says who waits for what */
 
+/* Memory is not watched any more. And: a rank stops altogether, where it stands. */
+void hopper_unwatch(struct hopper *h);
+void hopper_drop(struct hopper *h, uint32_t rank);
+
 /* A NIC, or whoever else moves bytes of the ranks' memory: reads by what rank `rank` has told it (every command stored so far),
  * and writes that only a flag makes known. All by the generic proxy. hopper_nic_flag: the word is stored by the caller. */
 void hopper_nic_read(struct hopper *h, uint32_t rank, const void *p, size_t bytes);

@@ -159,6 +159,11 @@ int hopper_busy(const struct hopper *h, uint32_t rank)
     return 0;
 }
 
+void hopper_unwatch(struct hopper *h)
+{
+    h->config.races = 0;
+}
+
 /* ---- lists of warps ---- */
 
 static void list_add(struct hopper_warp **list, uint32_t *count, struct hopper_warp *w, uint32_t *place)
@@ -373,4 +378,23 @@ int hopper_run(struct hopper *h)
         }
     }
     return h->failed ? -EIO : 0;
+}
+
+void hopper_drop(struct hopper *h, uint32_t rank)
+{
+    for (uint32_t i = 0; i < h->config.sms; i++) {
+        struct hopper_block *b = &h->ranks[rank].blocks[i];
+        for (uint32_t n = 0; b->grid && n < b->threads; n++) {
+            if (b->thread[n].state == THREAD_POLL)
+                h->pollers--;
+            b->thread[n].state = THREAD_STOPPED;
+        }
+        for (uint32_t n = 0; b->grid && n < b->warps; n++) {
+            b->warp[n].runs = 0;
+            if (b->warp[n].ready)
+                warp_idle(&b->warp[n]);
+            unit_idle(&b->warp[n]);
+        }
+    }
+    flights_drop(h, rank);
 }

@@ -299,6 +299,7 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
 
 /* flight.c */
 void flights_step(struct hopper *h);
+void flights_drop(struct hopper *h, uint32_t rank); /* those that a rank has issued */
 void flights_of_block_ended(struct hopper_block *b);
 
 /* wgmma.c */

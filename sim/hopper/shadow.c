@@ -243,6 +243,21 @@ int shadow_access(struct shadow *s, const struct shadow_actor *actor, const stru
     for (size_t i = first; i <= last; i++) {
         uint32_t state = s->states[i], slot = state % 64;
         int bad = 0;
+        if (s->memo[slot].turn == s->memo_turn && s->memo[slot].before == state) {
+            uint64_t two[2], both = (uint64_t)state << 32 | state, now = (uint64_t)s->memo[slot].after << 32 | s->memo[slot].after;
+            while (i + 3 <= last) { /* four words of one history at a time */
+                memcpy(two, &s->states[i], sizeof two);
+                if (two[0] != both || two[1] != both)
+                    break;
+                two[0] = two[1] = now;
+                memcpy(&s->states[i], two, sizeof two);
+                i += 4;
+            }
+            if (i > last || s->states[i] != state) {
+                i--;
+                continue;
+            }
+        }
         if (s->memo[slot].turn != s->memo_turn || s->memo[slot].before != state) {
             uint32_t after = step(s, actor, &e, async, state, s->memory + i * 4, &bad);
             if (bad)

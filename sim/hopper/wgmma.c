@@ -62,15 +62,16 @@ static void operand_units(const struct operand *o, uint32_t first, uint32_t coun
 
 struct check {
     struct hopper_thread *thread;
-    uint32_t entry, clock;
-    uint64_t where;
+    struct shadow_actor actor;
+    struct shadow_event event;
 };
 
 static void check_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
 {
     const struct check *c = context;
+    struct hopper *h = c->thread->block->machine;
     uint8_t *at = shared_at(c->thread->block, address, 16, 16, "wgmma reads");
-    if (access_async(c->thread, at, 16, ACCESS_SHARED, c->entry, c->clock, c->where))
+    if (h->config.races && shadow_access(&h->shadow, &c->actor, &c->event, at, 16))
         hopper_stop();
 }
 
@@ -82,7 +83,10 @@ static uint32_t entry_of(const struct hopper_warp *w)
 /* What the product will read is there, and this lane knows. */
 static void check_operands(struct hopper_thread *t, const struct hopper_product *p, uint32_t number)
 {
-    struct check c = {t, entry_of(t->warp), t->warp->products_clock + number + 1, hopper_where()};
+    struct check c = {.thread = t,
+                      .event = {entry_of(t->warp), t->warp->products_clock + number + 1, hopper_where(),
+                                ACCESS_ASYNC | ACCESS_SHARED}};
+    actor_of(t, &c.actor);
     struct operand b = operand_of(p->b_descriptor, p->b_mn_major, "B");
     operand_units(&b, 0, p->n, check_unit, &c);
     if (p->a)

@@ -1,0 +1,286 @@
+/* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks' GPUs are one emulated machine
+ * (sim/hopper), which is one actor of the world's scheduler; proxies and the network are the same as ever. */
+#include "core/bf16.h"
+#include "kernels/launch.h"
+#include "sim/hopper/hopper.h"
+#include "sim/world_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef MK_HAVE_EMULATION
+
+enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, BATCH = 64 };
+
+struct emulated_rank {
+    struct gpu_report report;
+    uint64_t *words; /* its GPU's */
+    int reported;
+};
+
+struct emulated_op {
+    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
+    int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
+};
+
+/* kernels/ops/NAME.cu, as localize.sh calls what is in it. */
+#define DECLARE_HOST(name)
+#define DECLARE_GPU(name)                                                                                              \
+    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);                         \
+    int emulated_##name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
+#define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)
+MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+
+static const struct emulated_op emulated_ops[MK_OPS] = {
+#define TAKE_HOST(name) {NULL, NULL}
+#define TAKE_GPU(name) {emulated_##name##_prepare, emulated_##name##_launch}
+#define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = TAKE_##where(name),
+    MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+};
+
+int world_emulated_open(struct sim_world *w, char *error, size_t size)
+{
+    const struct hopper_config config = {.ranks = w->world,
+                                         .sms = w->config.emulated,
+                                         .seed = w->config.seed,
+                                         .now = &w->now,
+                                         .races = !w->config.unwatched};
+    if (!emulated_ops[w->config.problem.op].launch) {
+        snprintf(error, size, "%s has no kernel that could be emulated", plan_op_name(w->config.problem.op));
+        return -EINVAL;
+    }
+    if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs) {
+        snprintf(error, size, "%s: emulated kernels explore orders only",
+                 w->config.costs ? "a cost model" : "CTAs that never run");
+        return -EINVAL;
+    }
+    w->emulated = calloc(w->world, sizeof *w->emulated);
+    return w->emulated ? hopper_create(&w->hopper, &config) : -ENOMEM;
+}
+
+void world_emulated_close(struct sim_world *w)
+{
+    hopper_destroy(w->hopper);
+    free(w->emulated);
+    w->hopper = NULL;
+}
+
+int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size)
+{
+    struct emulated_rank *e = &w->emulated[r - w->ranks];
+    e->words = hopper_memory(w->hopper, WORDS * sizeof *e->words);
+    if (!e->words)
+        return -ENOMEM;
+    hopper_use(w->hopper, (uint32_t)(r - w->ranks));
+    return emulated_ops[r->plan.problem.op].prepare(&r->plan, error, size);
+}
+
+void *world_emulated_memory(struct sim_world *w, size_t bytes)
+{
+    return hopper_memory(w->hopper, bytes);
+}
+
+/* What exec_cuda.c gives to a launch. */
+int world_emulated_launch(struct sim_world_rank *r)
+{
+    struct sim_world *w = r->world;
+    struct emulated_rank *e = &w->emulated[r - w->ranks];
+    struct gpu_launch l;
+    memset(&l, 0, sizeof l);
+    l.heap = (char *)r->heap;
+    for (uint32_t i = 0; i < r->plan.problem.topo.gpus; i++)
+        l.peers[i] = (char *)r->rank.peers[i];
+    l.arguments[MK_SPACE_HEAP] = l.heap;
+    for (int i = 0; i < MK_SPACES - 1; i++)
+        l.arguments[MK_SPACE_ARG0 + i] = r->arguments[i];
+    for (uint32_t i = 0; i < r->ring_count; i++) {
+        l.rings[i] = r->rings[i];
+        l.ring_capacity = (uint32_t)r->rings[i]->capacity;
+    }
+    l.posted = e->words + POSTED;
+    l.epoch = e->words + EPOCH;
+    l.left = e->words + LEFT;
+    l.ending = (uint32_t *)(e->words + ENDING);
+    l.report = &e->report;
+    l.split = r->plan.problem.tuning.split;
+    l.plan = r->plan.id;
+    l.timeout_ns = r->plan.problem.timeout_ns;
+    hopper_use(w->hopper, (uint32_t)(r - w->ranks));
+    return emulated_ops[r->plan.problem.op].launch(&r->plan, &l, NULL);
+}
+
+/* ---- running ---- */
+
+int world_emulated_busy(const struct sim_world_rank *r)
+{
+    return hopper_busy(r->world->hopper, (uint32_t)(r - r->world->ranks));
+}
+
+/* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every kernel of the job is told to end,
+ * and what it multiplies from then on nobody watches. */
+static void take_reports(struct sim_world *w)
+{
+    for (uint32_t rank = 0; rank < w->world; rank++) {
+        struct emulated_rank *e = &w->emulated[rank];
+        const struct gpu_report *g = &e->report;
+        struct sim_world_rank *r = &w->ranks[rank];
+        if (!g->failed || e->reported)
+            continue;
+        e->reported = 1;
+        struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = r->plan.problem.op, .rank = rank, .cta = g->cta, .role = g->role,
+                               .flag = g->flag, .chunk = UINT32_MAX, .producer = rank, .seen = g->seen, .wanted = g->wanted,
+                               .epoch = g->epoch, .waited_ns = g->waited_ns};
+        if (g->flag != UINT32_MAX) {
+            struct mk_flag_meaning meaning;
+            plan_describe_flag(&r->plan, g->flag, &meaning);
+            f.chunk = meaning.chunk;
+            f.producer = meaning.producer;
+            memcpy(f.what, meaning.text, sizeof f.what);
+        } else {
+            snprintf(f.what, sizeof f.what, "%s", g->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
+                                                                                    : "its puts to leave their source");
+        }
+        r->rank.fail(r->rank.context, &f);
+    }
+    if (!w->result->failure.kind)
+        return;
+    hopper_unwatch(w->hopper);
+    for (uint32_t rank = 0; rank < w->world; rank++)
+        ((uint32_t *)(w->emulated[rank].words + ENDING))[1] = 1;
+}
+
+/* Some steps of the machine. 0: it could do none. */
+int world_emulated_step(struct sim_world *w)
+{
+    uint32_t batch = 1 + sim_random_below(&w->random, BATCH), done = 0;
+    while (done < batch && hopper_step(w->hopper))
+        done++;
+    for (uint32_t rank = 0; rank < w->world; rank++) /* commands may have been stored */
+        w->ranks[rank].proxy_touched = 1;
+    take_reports(w);
+    if (hopper_error(w->hopper))
+        sim_world_error(w, -EBADMSG, "%s", hopper_error(w->hopper));
+    w->hash = sim_mix(w->hash ^ hopper_hash(w->hopper));
+    return done > 0;
+}
+
+/* Nothing else can happen: on to `next`, or a little, if somebody polls. */
+int world_emulated_tick(struct sim_world *w, uint64_t next)
+{
+    uint64_t before = w->now;
+    int ticked = hopper_tick(w->hopper);
+    if (next != SIM_NEVER && w->now > next)
+        w->now = next > before ? next : before;
+    return ticked || next != SIM_NEVER;
+}
+
+void world_emulated_deadlock(struct sim_world *w)
+{
+    hopper_deadlock(w->hopper);
+    sim_world_error(w, -EDEADLK, "%s", hopper_error(w->hopper));
+}
+
+void world_emulated_drop(struct sim_world *w, uint32_t rank)
+{
+    hopper_drop(w->hopper, rank);
+}
+
+/* ---- the network ---- */
+
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes)
+{
+    hopper_nic_read(w->hopper, rank, source, bytes);
+    hopper_nic_write(w->hopper, rank, destination, bytes);
+}
+
+void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag)
+{
+    hopper_nic_flag(w->hopper, rank, flag);
+}
+
+/* What a rank's proxy tells its GPU: what has been read, and what has left its source. */
+void world_emulated_proxy(struct sim_world_rank *r)
+{
+    for (uint32_t i = 0; i < r->ring_count; i++) {
+        hopper_nic_flag(r->world->hopper, (uint32_t)(r - r->world->ranks), &r->rings[i]->completed);
+        hopper_nic_flag(r->world->hopper, (uint32_t)(r - r->world->ranks), &r->rings[i]->seen);
+    }
+}
+
+#else
+
+int world_emulated_open(struct sim_world *w, char *error, size_t size)
+{
+    snprintf(error, size, "this build has no emulated kernels: no C++ compiler was found");
+    return -EINVAL;
+}
+void world_emulated_close(struct sim_world *w) {}
+int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size) { return -EINVAL; }
+void *world_emulated_memory(struct sim_world *w, size_t bytes) { return NULL; }
+int world_emulated_launch(struct sim_world_rank *r) { return -EINVAL; }
+int world_emulated_busy(const struct sim_world_rank *r) { return 0; }
+int world_emulated_step(struct sim_world *w) { return 0; }
+int world_emulated_tick(struct sim_world *w, uint64_t next) { return 0; }
+void world_emulated_deadlock(struct sim_world *w) {}
+void world_emulated_drop(struct sim_world *w, uint32_t rank) {}
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes) {}
+void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag) {}
+void world_emulated_proxy(struct sim_world_rank *r) {}
+
+#endif
+
+/* ---- AllGather+GEMM with its own math: the explorer's probe of it is no product ---- */
+
+/* Of small integers, none 0: a sum of K products is exact in fp32. */
+static void integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+{
+    static const uint16_t values[] = {0xc040, 0xc000, 0xbf80, 0x3f80, 0x4000, 0x4040}; /* -3, -2, -1, 1, 2, 3 */
+    struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    for (uint64_t i = 0; i < count; i++)
+        to[i] = values[sim_random_below(&r, 6)];
+}
+
+void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1])
+{
+    const struct mk_problem *q = &plan->problem;
+    integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch, q->topo.rank, 0);
+    integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
+}
+
+int world_emulated_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
+                         struct sim_reference *reference, char *text, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    uint64_t shard = q->m / mk_world(&q->topo), m = q->m, n = q->n, k = q->k;
+    const uint16_t *b = arguments[1], *c = arguments[2];
+    uint16_t *a = malloc(m * k * sizeof *a);
+    float *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row);
+    int wrong = !a || !wide || !row;
+    for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++)
+        integers(a + rank * shard * k, shard * k, seed, launch, rank, 0);
+    for (uint64_t i = 0; !wrong && i < k * n; i++)
+        wide[i] = mk_bf16_to_float(q->b_transposed ? b[i % n * k + i / n] : b[i]);
+    for (uint64_t i = 0; i < m && !wrong; i++) {
+        memset(row, 0, n * sizeof *row);
+        for (uint64_t p = 0; p < k; p++) {
+            float v = mk_bf16_to_float(a[i * k + p]);
+            for (uint64_t j = 0; j < n; j++)
+                row[j] += v * wide[p * n + j];
+        }
+        for (uint64_t j = 0; j < n && !wrong; j++)
+            if (c[i * n + j] != mk_bf16_from_float(row[j])) {
+                snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s", (unsigned long long)launch,
+                         q->topo.rank, (unsigned long long)i, (unsigned long long)j, (double)mk_bf16_to_float(c[i * n + j]),
+                         (double)row[j], c[i * n + j] == 0xffff ? " (never written)" : "");
+                wrong = 1;
+            }
+    }
+    free(a);
+    free(wide);
+    free(row);
+    return wrong;
+}
