@@ -159,7 +159,7 @@ int world_emulated_step(struct sim_world *w)
     uint32_t batch = 1 + sim_random_below(&w->random, BATCH), done = 0;
     while (done < batch && hopper_step(w->hopper))
         done++;
-    for (uint32_t rank = 0; rank < w->world; rank++) /* commands may have been stored */
+    for (uint32_t rank = 0; done && rank < w->world; rank++) /* commands may have been stored */
         w->ranks[rank].proxy_touched = 1;
     take_reports(w);
     if (hopper_error(w->hopper))

@@ -92,8 +92,10 @@ static void step_proxy(struct sim_world *w, struct sim_world_rank *r)
     const struct sim_costs *costs = w->config.costs;
     int did = proxy_step(r->proxy);
     r->proxy_touched = did > 0;
-    if (w->hopper && did > 0)
+    if (w->hopper && did > 0) {
         world_emulated_proxy(r);
+        w->machine_runs = 1;
+    }
     if (costs && costs->proxy)
         r->proxy_ready = costs->proxy(costs->context, w->now, r->plan.problem.topo.rank, did);
 }
@@ -131,7 +133,6 @@ static void step(struct sim_world *w, uint32_t id)
         step_machine(w);
         return;
     }
-    w->machine_runs = 1; /* it may have reason to, whatever happens */
     struct actor a = actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     w->last = id;
@@ -149,6 +150,8 @@ static void step(struct sim_world *w, uint32_t id)
         model_fabric_step(r->fabric);
     else
         sim_world_begin_launch(r);
+    if (a.number - 2 * w->ctas != PROXY)
+        w->machine_runs = 1; /* it may have reason to */
     end_launch_if_over(w, r);
 }
 

@@ -330,12 +330,13 @@ int hopper_step(struct hopper *h)
     hopper_machine = h;
     if (h->failed)
         return 0;
+    /* Whoever looks again because time has passed is no progress: the next jump is longer. */
     if (h->pollers && (++h->since_scan >= SCAN || (!h->ready_count && !h->flight_count && !h->unit_count)))
-        scan_pollers(h, 0);
+        if (scan_pollers(h, 0))
+            h->jump = 1000;
     if (!h->ready_count && !h->flight_count && !h->unit_count)
         return 0;
     h->steps++;
-    h->jump = 1000;
     if (!h->config.now)
         *h->now += sim_random_below(&h->random, 32);
     if (!async_turn(h)) {
@@ -345,6 +346,7 @@ int hopper_step(struct hopper *h)
         return 1;
     }
     uint32_t which = sim_random_below(&h->random, h->flight_count + h->unit_count);
+    h->jump = 1000;
     h->hash = sim_mix(h->hash ^ (which + 1) << 24);
     if (which < h->flight_count)
         flights_step(h);
@@ -366,10 +368,8 @@ int hopper_tick(struct hopper *h)
 int hopper_run(struct hopper *h)
 {
     while (!h->failed && hopper_busy(h, UINT32_MAX)) {
-        uint64_t jump = h->jump;
         if (hopper_step(h))
             continue;
-        h->jump = jump;
         if (!hopper_tick(h)) {
             if (h->failed)
                 break;

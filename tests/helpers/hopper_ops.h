@@ -1,0 +1,41 @@
+/* Operators' kernels on emulated GPUs under the explorer: configurations for tests. */
+#ifndef TESTS_HOPPER_OPS_H
+#define TESTS_HOPPER_OPS_H
+
+#include "core/gemm_tiles.h"
+#include "tests/helpers/world.h"
+
+/* A case: its seed chooses the order, the layout of B, the numbers of partial sums and the tile shape. */
+static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t nodes, uint32_t gpus, const uint64_t shape[3],
+                                                        uint64_t seed)
+{
+    struct sim_world_config c = world_config(nodes, gpus, nodes * gpus * shape[0], shape[1], shape[2]);
+    uint32_t *ctas = c.problem.tuning.split.ctas;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = 0;
+    while (mk_gemm_tile(tiles, &tile))
+        tiles++;
+    mk_gemm_tile((uint32_t)(seed % tiles), &tile);
+    c.problem.op = op;
+    c.problem.exec = MK_EXEC_CUDA;
+    c.problem.b_transposed = (int)(seed / tiles & 1);
+    c.problem.deterministic = (int)(seed / tiles >> 1 & 1);
+    c.problem.tuning.tile_m = tile.tile_m;
+    c.problem.tuning.tile_n = tile.tile_n;
+    c.problem.tuning.cluster = tile.cluster;
+    ctas[MK_COMPUTE] = 2;
+    ctas[MK_INTRA_COMM] = gpus > 1 && op != MK_OP_GEMM_RS ? 2 : 0; /* they ride */
+    if (op == MK_OP_AG_GEMM)
+        ctas[MK_INTER_SEND] = nodes > 1;
+    else
+        ctas[MK_INTER_REDUCE] = nodes > 1 ? 1 : 2;
+    if (op == MK_OP_AG_GEMM && gpus > 1 && seed & 1)
+        ctas[MK_INTRA_COMM] = 1; /* a block of its own, which copies by TMA */
+    c.emulated = c.problem.sms = 4;
+    c.seed = seed;
+    c.order = seed >> 1 & 1 ? SIM_ORDER_SRD : SIM_ORDER_RC;
+    c.launches = 3;
+    return c;
+}
+
+#endif
