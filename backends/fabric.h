@@ -8,11 +8,11 @@
 
 struct fabric;
 
-/* What the proxy asks for: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before
+/* A put, as the proxy asks for it: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before
  * flag: the peer sees the flag's new value only after all of the bytes (must). bytes == 0: the flag alone.
  *
- * Puts of one flag to one peer land in the order of their making (must), those of different flags in any. Who waits
- * for launch e takes a flag's e + 1 for it: seen first, it would be read with the bytes of e missing, and then the flag
+ * Puts of one flag to one peer land in the order of their making (must), those of different flags in any. A CTA that waits
+ * for launch e accepts a flag's e + 1 too: seen first, it would be read with the bytes of e missing, and then the flag
  * would go back. Schedules drain their puts before a launch ends where nothing else keeps two of one flag apart; the
  * explorer, which holds them to that, orders nothing over SRD. */
 struct fabric_put {
@@ -31,7 +31,7 @@ struct fabric_completion {
 };
 
 /* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may be on their way and
- * the caller should stay awake; else what the peer puts can no longer be received, the peer no longer be told of it, or
+ * the caller should stay awake; else the peer's puts can no longer be received or acknowledged, or
  * the NIC is of no more use. */
 #define FABRIC_NO_PUT UINT64_MAX
 
@@ -62,7 +62,7 @@ struct fabric_ops {
     int (*flush)(struct fabric *f);
 
     /* Collects up to `max` completions; returns how many. Also does receiving work (SRD: counts arrivals and raises
-     * their flags), so whoever waits for a flag needs somebody to poll. */
+     * their flags), so a wait for a flag needs a thread that polls. */
     int (*poll)(struct fabric *f, struct fabric_completion *out, int max);
 
     void (*close)(struct fabric *f);

@@ -1,4 +1,4 @@
-/* Memory that is not the host's: what its owner (kernels/) can do for the network, handed in as a table, so
+/* Memory that is not the host's: its owner (kernels/) hands in a table of functions for the network, so
  * that nothing in backends/ knows CUDA. Two ways lead from such memory to a NIC: the NIC reads and writes it
  * itself, after registration (backends/verbs/mr.h), or bytes pass through pinned host memory
  * (backends/stage.h). */
@@ -16,7 +16,7 @@ struct mr_memory_ops {
      * -errno where this device or driver exports none. NULL: none ever. */
     int (*export_dmabuf)(void *base, uint64_t bytes, int *fd, uint64_t *offset);
 
-    /* Does who polls a flag in this memory, having seen a NIC's write to it, see what the NIC wrote before?
+    /* Does a kernel that polls a flag in this memory, and sees a NIC's write to it, also see the NIC's earlier writes?
      * 0: not without a flush that only the host can do, so a NIC must not write there. NULL: yes. */
     int (*writes_in_order)(void);
 
@@ -30,20 +30,20 @@ struct mr_memory_ops {
 
     /* Starts a copy of `bytes` (multiples of 8, from addresses that are) on the owner's own queue and returns
      * a ticket, or -EAGAIN (too many are under way) or -EIO. Copies of one way end in the order of their
-     * starting, and who polls the memory sees them so; aligned 8 bytes are written at once. NULL: this memory
+     * starting, and a kernel that polls the memory sees them so; aligned 8 bytes are written at once. NULL: this memory
      * cannot be staged. */
     int64_t (*copy)(void *to, const void *from, uint64_t bytes, enum memory_way way);
     int (*copied)(int64_t ticket); /* has it ended? 1, 0, or -EIO */
 };
 
-/* Says who answers for `memory`, NULL for nobody. At start-up, before any fabric is opened; the table must
+/* Sets the provider of `memory`, NULL for none. At start-up, before any fabric is opened; the table must
  * live on. */
 void mr_provide(enum mk_memory memory, const struct mr_memory_ops *ops);
 
-/* Who answers for it; NULL for nobody. */
+/* The provider of `memory`; NULL for none. */
 const struct mr_memory_ops *mr_provider(enum mk_memory memory);
 
-/* Can they copy, by way of pinned memory? NULL: no. */
+/* Whether this provider can copy by way of pinned memory. NULL: no. */
 int mr_copies(const struct mr_memory_ops *ops);
 
 /* Waits until the copy has ended or failed, or wall_clock is at `deadline`. */

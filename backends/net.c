@@ -75,7 +75,7 @@ static struct mr_heap memory_for(const struct mr_heap *own, const struct stage_m
     return memory ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes} : *own;
 }
 
-/* Over the heap itself, or over the host memory that a staged fabric puts between. */
+/* Over the heap itself, or over the host memory of a staged fabric. */
 static int open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
                       size_t size)
 {
@@ -84,7 +84,7 @@ static int open_verbs(void *context, struct fabric **out, const struct stage_mem
     return verbs_rc_open(out, &c, error, size);
 }
 
-/* A NIC that cannot reach one rank's GPU memory makes all ranks stage: both ends of a put have to. */
+/* Where one rank's NIC cannot reach its GPU memory all ranks stage: both ends of a put have to. */
 static int agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);
@@ -128,7 +128,7 @@ static int open_any(struct mk_comm *comm, struct net *net, open_fabric_over *ope
 #endif
 
 #ifdef MK_HAVE_VERBS
-/* The NICs of this rank. Distances are counted from where all ranks of the node are, so ranks tell each other. */
+/* The NICs of this rank. The choice depends on the places of all ranks of the node, so ranks exchange them. */
 static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
 {
     const struct mk_topo *t = &comm->topo;
@@ -306,7 +306,7 @@ static int net_open(struct mk_comm *comm)
     if (rc && !comm->error[0] && !comm_failed(comm))
         snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
     free(peers);
-    return rc; /* net_close undoes what was done */
+    return rc; /* net_close undoes the steps before */
 }
 
 static void net_close(struct mk_comm *comm)

@@ -35,7 +35,7 @@ static const char *state_name(enum ibv_port_state state)
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-/* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), what is coded around it left out. */
+/* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), without the line coding. */
 static double port_gbit(const struct ibv_port_attr *p)
 {
     static const double speeds[] = {2, 4, 8, 10, 13.64, 25, 50, 100}; /* by bit: SDR .. NDR */
@@ -181,7 +181,7 @@ static void describe(struct nic_info *n, const struct verbs_api *api, struct ibv
     api->close_device(context);
 }
 
-/* Lists one library's devices behind what is there. Returns 0 or an errno of the listing. */
+/* Appends one library's devices to the survey. Returns 0 or an errno of the listing. */
 static int list_devices(struct nic_survey *s, const struct verbs_api *api, int soft)
 {
     int count = 0;

@@ -1,4 +1,4 @@
-/* Which NICs this machine has, which of them a rank takes, and what is in the way where there are none. */
+/* Which NICs this machine has, which of them a rank takes, and why where there are none. */
 #ifndef MK_NIC_H
 #define MK_NIC_H
 
@@ -15,7 +15,7 @@ struct nic_info {
     char link_layer[16]; /* "Ethernet", "InfiniBand" */
     char driver[32];     /* kernel driver: "mlx5_core", "rdma_rxe", "efa"; "" where unknown */
     int reliable;        /* offers RC queue pairs: usable by the verbs fabric (EFA's devices are not) */
-    int efa;             /* an EFA device: SRD queue pairs, nothing is wrong with it, but the verbs fabric has no use for it */
+    int efa;             /* an EFA device: SRD queue pairs, which the verbs fabric cannot use */
     uint32_t mtu;        /* active, bytes */
     double gbit;         /* active speed, Gbit/s; 0: unknown */
     uint64_t max_message; /* bytes */
@@ -41,20 +41,20 @@ struct nic_survey {
     int rxe_module;
 };
 
-/* Fills *out. Opens each device for a moment; blocks as long as drivers do. Never fails: what is missing is
- * in it. Any thread. */
+/* Fills *out. Opens each device for a moment; blocks as long as drivers do. Never fails: it says what is
+ * missing. Any thread. */
 void nic_survey(struct nic_survey *out);
 
 /* Appends one library's devices only: softnic's, or the kernel's. */
 void nic_survey_add(struct nic_survey *s, int soft);
 
-/* Where a rank is; plain bytes, which ranks tell each other. */
+/* The place of a rank; plain bytes, which ranks exchange. */
 struct nic_place {
     char gpu[32]; /* PCI bus id of its GPU; "": it has none */
     int32_t numa; /* NUMA node of its CPUs; -1: several, or unknown */
 };
 
-/* Where sysfs is: "/sys", or what MK_SYSFS says (a copy of another machine's: what would be chosen there?). */
+/* Where sysfs is: "/sys", or the folder in MK_SYSFS (a copy of another machine's, to see the choice there). */
 const char *nic_sysfs(void);
 
 /* This process's, given its GPU's bus id ("" for none). */
@@ -64,13 +64,13 @@ struct nic_request {
     const char *names;              /* see nic_choose */
     int efa;                        /* 0: devices with RC queue pairs; 1: EFA devices */
     uint32_t rails;                 /* how many; 0: as many as each rank has for itself (backends/topology.h) */
-    uint32_t local_rank;            /* who asks */
+    uint32_t local_rank;            /* of the rank that asks */
     uint32_t local_ranks;           /* ranks of its node, at least 1 */
     const struct nic_place *places; /* [local_ranks]; NULL: unknown */
     const char *sysfs;              /* NULL: nic_sysfs() */
 };
 
-/* What a rank uses: rail i is its device i, on every node. */
+/* The NICs of a rank: rail i is its device i, on every node. */
 struct nic_choice {
     int soft; /* the library is softnic */
     uint32_t count;

@@ -72,7 +72,7 @@ static int by_names(struct candidates *c, const struct nic_survey *s, const char
     return 0;
 }
 
-/* Why not even softnic is usable. */
+/* Says why not even softnic is usable. */
 static void explain_none(const struct nic_survey *s, int efa, char *error, size_t error_size)
 {
     const struct nic_info *n = NULL;

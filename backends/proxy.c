@@ -94,7 +94,7 @@ static void link_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, p->in_flight + 1, __ATOMIC_RELAXED);
 }
 
-/* What a peer puts can no longer be received, so that its flags would be waited for in vain; or the NIC has failed, and no put
+/* A peer's puts can no longer be received, so that its flags would be waited for in vain; or the NIC has failed, and no put
  * says so. */
 static void fail_peer(struct proxy *p, const struct fabric_completion *c)
 {
@@ -134,7 +134,7 @@ static void complete(struct proxy *p, const struct fabric_completion *c, uint64_
     unlink_flight(p, (uint32_t)c->cookie);
 }
 
-/* Collects completions until the fabric has no more: a put that was refused may be explained by one of them.
+/* Collects completions until the fabric has no more: one of them may explain a put that was refused.
  */
 static int collect(struct proxy *p)
 {
@@ -162,7 +162,7 @@ static int oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
 
 /* ---- commands ---- */
 
-/* What is wrong with a command, NULL for nothing. */
+/* Why a command is invalid; NULL: it is valid. */
 static const char *complaint(const struct proxy *p, const struct ring_state *r, const struct mk_command *c,
                              const struct mk_command_fields *f)
 {
@@ -302,7 +302,7 @@ static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
 int proxy_step(struct proxy *p)
 {
     if (!p->draining && p->config.failed(p->config.context)) {
-        /* Who waits for this rank's puts may have been quicker to say so: a put that hangs says where the blame belongs. */
+        /* A rank that waits for this rank's puts may have failed first: a put that hangs says where the blame belongs. */
         oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
         p->draining = 1;
     }

@@ -18,7 +18,7 @@ struct proxy_config {
     uint64_t (*now)(void *context);  /* ns; the wall or the virtual clock */
     int (*failed)(void *context);    /* has the job failed? then the proxy only drains */
     void (*fail)(void *context, const struct mk_failure *failure); /* called once at most */
-    /* Fills what the proxy cannot know of a failure: op, and where failure->flag is not UINT32_MAX, chunk and
+    /* Fills the fields of a failure that the proxy cannot know: op, and where failure->flag is not UINT32_MAX, chunk and
      * what. `plan` is the id of the ring's last BEGIN, 0 for none. NULL: they stay unknown. */
     void (*describe)(void *context, uint32_t plan, struct mk_failure *failure);
     void *context;
@@ -26,7 +26,7 @@ struct proxy_config {
 
 struct proxy;
 
-/* The configuration is copied; what it points to must outlive the proxy. 0, -EINVAL (a ring whose capacity is
+/* The configuration is copied; all that it points to must outlive the proxy. 0, -EINVAL (a ring whose capacity is
  * no power of two, a zero timeout, too many rings) or -ENOMEM. */
 int proxy_create(struct proxy **out, const struct proxy_config *config);
 
@@ -45,7 +45,7 @@ int proxy_step(struct proxy *p);
 uint32_t proxy_in_flight(const struct proxy *p);
 
 /* Runs proxy_step on a thread of its own: spins while busy, yields, then sleeps up to 50 us where idle, so
- * that 8 ranks fit 2 cores. proxy_stop ends it after what has been posted is complete, or, where the job has
+ * that 8 ranks fit 2 cores. proxy_stop ends it after all posted puts are complete, or, where the job has
  * failed, when nothing is in flight or 100 ms later; and joins it. 0 or -errno of pthread_create. */
 int proxy_start(struct proxy *p);
 void proxy_stop(struct proxy *p);

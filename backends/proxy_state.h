@@ -25,7 +25,7 @@ struct ring_state {
     uint64_t head_seen; /* ns; when `next` was first seen, 0: not yet. It waits for room. */
     uint64_t epoch;     /* of the last BEGIN; 0: none yet */
     uint32_t plan;
-    uint8_t *done; /* by sequence modulo the window: complete, but something before it is not */
+    uint8_t *done; /* by sequence modulo the window: complete, but an earlier command is not */
 };
 
 struct proxy {

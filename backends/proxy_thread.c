@@ -25,7 +25,7 @@ static void relax(void)
 }
 
 /* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its
- * own for about a millisecond; where ranks outnumber them, what it waits for needs the core. */
+ * own for about a millisecond; where ranks outnumber the cores, the thread that it waits for needs this one. */
 static uint32_t spins(const struct proxy *p)
 {
     cpu_set_t set;
@@ -54,7 +54,7 @@ static void *run(void *argument)
     prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* the default of 50 us would double the longest sleep */
     for (;;) {
         int stop = __atomic_load_n(&p->stop,
-                                   __ATOMIC_ACQUIRE); /* before the pass: what was posted before it is read */
+                                   __ATOMIC_ACQUIRE); /* before the pass: commands that were posted before are read */
         if (proxy_step(p)) {
             idle = 0;
         } else {

@@ -16,7 +16,7 @@ enum {
     CLOSE_NS = 1000000000,
 };
 
-/* What a rank tells its peers, behind the inner fabric's address. */
+/* A rank's own address, in front of the inner fabric's. */
 struct address {
     uint64_t magic, heap_bytes, flag_bytes, slot_bytes;
 };
@@ -85,7 +85,7 @@ static int stage_poll(struct fabric *fabric, struct fabric_completion *out, int 
             reported++;
         }
     }
-    if (s->alarm.status && reported < max) { /* after the puts, which can say what they were good for */
+    if (s->alarm.status && reported < max) { /* after the puts, whose records say more */
         out[reported++] = s->alarm;
         s->alarm.status = 0;
     }

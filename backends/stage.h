@@ -7,7 +7,7 @@
  * gives them back (credits), so nothing grows; a put that finds its peer's queue full is refused with -EAGAIN
  * like any other.
  *
- * A put's completion says what a NIC's says: its source may be overwritten and the peer's NIC has taken it.
+ * A put's completion means the same as a NIC's: its source may be overwritten and the peer's NIC has taken it.
  * The peer moves it on while it polls. Puts are multiples of 8 bytes at multiples of 8 (-EINVAL). */
 #ifndef MK_STAGE_H
 #define MK_STAGE_H
@@ -25,7 +25,7 @@ struct stage_config {
     const struct mr_memory_ops *ops; /* with copy and pinned; must outlive the fabric */
     struct mk_heap heap;             /* the memory that the NIC does not reach */
     uint32_t rank, world;
-    const uint32_t *peers; /* ascending; everybody in this group lists everybody else of it */
+    const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
     uint32_t peer_count;
 
     /* Opens the inner fabric, whose puts of one flag to one peer land in the order of their making, data before flag, as any
@@ -35,7 +35,7 @@ struct stage_config {
     void *context;
 };
 
-/* 0, -ENOMEM, -EOPNOTSUPP (nobody can copy that memory), or what open_inner said; a sentence in `error`. The
+/* 0, -ENOMEM, -EOPNOTSUPP (this process cannot copy that memory), or open_inner's error; a sentence in `error`. The
  * fabric's close frees everything, the inner fabric too. */
 int stage_open(struct fabric **out, const struct stage_config *config, char *error, size_t error_size);
 

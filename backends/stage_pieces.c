@@ -7,7 +7,7 @@
 
 #define CREDIT UINT32_MAX
 
-/* What travels in front of a piece. */
+/* In front of each piece. */
 struct header {
     uint64_t destination, bytes;
     uint64_t value;
@@ -26,7 +26,7 @@ static struct header *slot(struct stage *s, uint32_t place, int in, uint64_t pie
     return (struct header *)((char *)s->memory.base + slot_at(s, place, in, piece));
 }
 
-/* What others set: the number, from 1, of the last piece that `rank` has sent to the slot of `piece`; how many of this
+/* Flags that peers set: the number, from 1, of the last piece that `rank` has sent to the slot of `piece`; how many of this
  * rank's pieces it has freed. A flag each for the slots: pieces may arrive in any order. */
 static uint32_t arrived_flag(uint32_t rank, uint64_t piece)
 {
@@ -43,7 +43,8 @@ static uint64_t counted(const struct stage *s, uint32_t flag)
     return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
 }
 
-/* Puts on their way say it to the proxy; where there are none, whose flags would be waited for in vain, a completion of no put. */
+/* The completions of puts on their way tell the proxy; where there are none, a completion of no put does, since the peer's flags
+ * would be waited for in vain. */
 static void break_peer(struct stage *s, struct stage_peer *peer, int status, const char *detail)
 {
     if (peer->broken)
@@ -104,7 +105,7 @@ static uint64_t cookie_of(const struct stage *s, const struct stage_peer *peer, 
     return (uint64_t)(peer - s->peers) << 32 | what;
 }
 
-/* Hands what has been copied to the inner fabric, in order. */
+/* Hands copied pieces to the inner fabric, in order. */
 static void send_pieces(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->sent != peer->copying) {
@@ -137,7 +138,7 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
 
 /* ---- in ---- */
 
-/* What a peer wrote in front of a piece; foreign bytes. */
+/* Whether the header that a peer wrote is valid; foreign bytes. */
 static int header_valid(const struct stage *s, const struct header *h)
 {
     if (h->bytes > s->piece_bytes || (h->destination | h->bytes) & 7)

@@ -1,4 +1,4 @@
-/* Inside stage.c and stage_pieces.c: what a staging fabric keeps. */
+/* Inside stage.c and stage_pieces.c: the state of a staging fabric. */
 #ifndef MK_STAGE_STATE_H
 #define MK_STAGE_STATE_H
 
@@ -44,7 +44,7 @@ struct stage {
     int dirty; /* the inner fabric has puts to flush */
 };
 
-/* stage_pieces.c: starts and ends what can be, out and in; what the inner fabric says of one of its puts. */
+/* stage_pieces.c: starts and ends all copies and puts that it can, out and in; takes a completion of the inner fabric. */
 void stage_advance(struct stage *s);
 void stage_completed(struct stage *s, const struct fabric_completion *c);
 

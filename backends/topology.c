@@ -141,18 +141,18 @@ const char *topology_name(enum topology_distance distance)
 
 /* ---- choice ---- */
 
-#define NOBODY UINT32_MAX
+#define NO_RANK UINT32_MAX
 
 /* One round deals one NIC to each rank. */
 struct deal {
     uint32_t ranks, nics;
     const double *cost;   /* [ranks][nics]: equal where NICs are alike to a rank, less where one is better */
     const uint8_t *taken; /* [ranks][nics]: in an earlier round */
-    double *bound;        /* [ranks]: what the NIC of this round costs */
-    uint32_t *given;      /* [ranks]: in this round, or NOBODY */
+    double *bound;        /* [ranks]: the cost of this round's NIC */
+    uint32_t *given;      /* [ranks]: in this round, or NO_RANK */
     uint32_t *queue;      /* [ranks] */
     uint32_t *load;       /* [nics] */
-    uint32_t *via;        /* [nics]: the rank that leads there, or NOBODY */
+    uint32_t *via;        /* [nics]: the rank that leads there, or NO_RANK */
 };
 
 static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
@@ -161,26 +161,26 @@ static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
     return !d->taken[at] && d->cost[at] == d->bound[rank];
 }
 
-/* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or that whoever has one of
+/* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or that a rank with one of
  * those could move to, and so on, the one with the fewest ranks gets one more (Harvey, Ladner, Lovasz, Tamir, Semi-Matchings
- * for Bipartite Graphs and Load Balancing, 2003). Those near in that search come first: nobody moves for nothing. */
+ * for Bipartite Graphs and Load Balancing, 2003). NICs near in that search come first: no rank moves without need. */
 static void give(struct deal *d, uint32_t rank)
 {
-    uint32_t head = 0, tail = 0, best = NOBODY;
+    uint32_t head = 0, tail = 0, best = NO_RANK;
     for (uint32_t nic = 0; nic < d->nics; nic++)
-        d->via[nic] = NOBODY;
+        d->via[nic] = NO_RANK;
     for (d->queue[tail++] = rank; head < tail; head++)
         for (uint32_t nic = 0; nic < d->nics; nic++) {
-            if (d->via[nic] != NOBODY || !may_have(d, d->queue[head], nic))
+            if (d->via[nic] != NO_RANK || !may_have(d, d->queue[head], nic))
                 continue;
             d->via[nic] = d->queue[head];
-            best = best == NOBODY || d->load[nic] < d->load[best] ? nic : best;
+            best = best == NO_RANK || d->load[nic] < d->load[best] ? nic : best;
             for (uint32_t other = 0; other < d->ranks; other++)
                 if (d->given[other] == nic)
                     d->queue[tail++] = other;
         }
     d->load[best]++;
-    for (uint32_t nic = best, mover = NOBODY; mover != rank;) {
+    for (uint32_t nic = best, mover = NO_RANK; mover != rank;) {
         uint32_t before = d->given[mover = d->via[nic]];
         d->given[mover] = nic;
         nic = before;
@@ -202,7 +202,7 @@ static double next_cost(const struct deal *d, uint32_t rank)
 static void deal_round(struct deal *d)
 {
     for (uint32_t rank = 0; rank < d->ranks; rank++) {
-        d->given[rank] = NOBODY;
+        d->given[rank] = NO_RANK;
         d->bound[rank] = next_cost(d, rank);
     }
     for (uint32_t rank = 0; rank < d->ranks; rank++)
@@ -234,7 +234,7 @@ static uint32_t share(const struct deal *d, uint32_t rank)
     return own > sharers ? own / sharers : 1;
 }
 
-/* The same number for every rank: what one has more it could not use while it waits for the others. */
+/* The same number for every rank: a rank with more could not use them while it waits for the others. */
 static uint32_t choose_rails(struct deal *d)
 {
     uint32_t rails = TOPOLOGY_RAILS_MAX;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From near to far, named as `nvidia-smi topo -m` names them. What two devices exchange crosses: */
+/* From near to far, named as `nvidia-smi topo -m` names them. Traffic between two devices crosses: */
 enum topology_distance {
     TOPOLOGY_PIX,     /* one PCIe switch at most */
     TOPOLOGY_PXB,     /* several switches, below one root port */
@@ -26,7 +26,7 @@ struct topology_place {
     int numa;        /* -1: unknown */
 };
 
-/* The place of nowhere in particular: as far from everything. */
+/* An unknown place: equally far from everything. */
 #define TOPOLOGY_NOWHERE ((struct topology_place){.chain = "", .numa = -1})
 
 /* The place of PCI function `bus_id`, as CUDA, NVML or sysfs write it ("0000:1B:00.0", "00000000:1b:00.0"), and of RDMA
@@ -48,7 +48,7 @@ struct topology_nic {
     double gbit; /* speed; 0: unknown */
 };
 
-/* The NICs of one rank, the nearest first; indices into what topology_choose was given. */
+/* The NICs of one rank, the nearest first; indices into topology_choose's `nics`. */
 struct topology_choice {
     uint32_t count;
     uint32_t nics[TOPOLOGY_RAILS_MAX];

@@ -42,7 +42,7 @@ static void efa_address(struct fabric *fabric, void *out)
 
 /* ---- connecting ---- */
 
-/* Checks what a peer says of itself; foreign bytes. NULL where it can be reached, else what is wrong. */
+/* Checks a peer's address; foreign bytes. NULL where it can be reached, else why not. */
 static const char *complaint(const struct efa *e, const struct efa_address *a, uint32_t rank)
 {
     if (a->magic != EFA_MAGIC)
@@ -135,7 +135,7 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
         }
-        e->unsolicited &= (int)a.unsolicited; /* all or none: everybody of the rail finds the same */
+        e->unsolicited &= (int)a.unsolicited; /* all or none: every rank of the rail finds the same */
         below += peers[i] < e->rank;
     }
     int rc = 0;
@@ -207,7 +207,7 @@ static int allocate(struct efa *e, const struct efa_config *config)
     return 0;
 }
 
-/* What can be told before any device is opened. */
+/* Checks that need no open device. */
 static int check_memory(const struct efa *e, char *error, size_t error_size)
 {
     if (e->flags > EFA_MAX_FLAGS) {

@@ -7,7 +7,7 @@
  * in a GPU's memory, the memory's owner copies them there (backends/memory.h).
  *
  * A put to a flag waits (-EAGAIN) until the last one to the same flag of the same peer is acknowledged. No more
- * messages of a peer than `window` are uncounted at the other side: a receiver tells its senders what it has
+ * messages of a peer than `window` are uncounted at the other side: a receiver tells its senders how many it has
  * counted (credits), so that receives and completion queues never run out, however long a proxy is away.
  *
  * EFA's rules: rdma-core's efadv manual pages (efadv_create_qp_ex, efadv_query_device). */
@@ -30,19 +30,19 @@ struct efa_config {
     uint32_t device_count;
     struct mr_heap heap;
     uint32_t rank, world;
-    const uint32_t *peers; /* ascending; everybody in this group lists everybody else of it */
+    const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
     uint32_t peer_count;
     struct efa_options options;
 };
 
-/* Opens the devices, registers the heap with each and makes the QPs. Between everybody's connect and the first put
- * of anybody there must be a barrier: both sides make address handles, and a device refuses writes of one that it
+/* Opens the devices, registers the heap with each and makes the QPs. Between every rank's connect and the first put
+ * of any there must be a barrier: both sides make address handles, and a device refuses writes of one that it
  * has none for. Blocks as long as the drivers do. 0 or -errno with one sentence in `error`: see verbs_device_open and
- * mr_register; -EOPNOTSUPP (memory that these devices do not reach or nobody copies to, a device without RDMA write), -ERANGE (more flags than
+ * mr_register; -EOPNOTSUPP (memory that these devices do not reach or this process cannot copy to, a device without RDMA write), -ERANGE (more flags than
  * an immediate names), -ENOSPC (queues too short for so many peers). The fabric's close frees everything. */
 int efa_open(struct fabric **out, const struct efa_config *config, char *error, size_t error_size);
 
-/* What was found and chosen, for people: "softefa0+softefa1, SRD, window 256, receives posted". */
+/* The devices and limits in use, for people: "softefa0+softefa1, SRD, window 256, receives posted". */
 void efa_describe(const struct fabric *fabric, char *text, size_t size);
 
 #endif

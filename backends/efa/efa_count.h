@@ -1,4 +1,4 @@
-/* Counting what arrives from one sender: which puts are whole, what their flags are worth, how many to tell the
+/* Counts the arrivals from one sender: which puts are whole, the values of their flags, how many to tell the
  * sender about. Arithmetic on memory; no NIC is called. */
 #ifndef MK_EFA_COUNT_H
 #define MK_EFA_COUNT_H
@@ -27,8 +27,8 @@ struct efa_raise {
 };
 
 /* Takes one immediate (no CREDIT). 1: its put is whole, all of its bytes are here, *raise says which flag it
- * raises; 0: more is to come; -EPROTO: no sender of this fabric would say that. The sender starts a put to a flag
- * after its last one to it was acknowledged, so that what is here of the second proves that the first is here. */
+ * raises; 0: more is to come; -EPROTO: no sender of this fabric sends that. The sender starts a put to a flag
+ * after its last one to it was acknowledged, so that a message of the second proves that the first is here. */
 int efa_count_take(struct efa_counter *c, const struct efa_imm *imm, struct efa_raise *raise);
 
 #endif

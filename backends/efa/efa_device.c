@@ -1,4 +1,4 @@
-/* One EFA device: what it can do, its queues, address handles. */
+/* One EFA device: its limits, its queues, its address handles. */
 #include "backends/efa/efa_state.h"
 
 #include <errno.h>
@@ -167,7 +167,7 @@ int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid, s
     return rc;
 }
 
-/* Leaves the kind of QP that everybody has, and posts its receives. */
+/* Keeps the kind of QP that all ranks have, and posts its receives. */
 int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t error_size)
 {
     int other = !e->unsolicited;

@@ -1,4 +1,4 @@
-/* What can be tuned of the efa fabric: one struct, read from one string, e.g. MK_EFA="stripe=131072,window=64".
+/* The options of the efa fabric: one struct, read from one string, e.g. MK_EFA="stripe=131072,window=64".
  *
  *   key          default  meaning
  *   depth        1024     send queue entries of a device, 8 .. 32768; lowered to what the device holds

@@ -20,7 +20,7 @@ static uint64_t write_id(uint32_t peer, uint32_t low)
 
 /* ---- handing over ---- */
 
-/* `count` writes in one batch. What the provider says of it; then nothing of it was taken. */
+/* `count` writes in one batch. 0, or the provider's error, and then none of them was taken. */
 static int hand_over(struct efa_device *d, uint32_t count)
 {
     ibv_wr_start(d->ex);
@@ -64,7 +64,7 @@ int efa_flush(struct fabric *fabric)
     struct efa *e = efa_of(fabric);
     for (uint32_t i = 0; i < e->device_count; i++)
         flush_device(e, &e->devices[i]);
-    return 0; /* what broke is told by completions */
+    return 0; /* completions report errors */
 }
 
 static uint64_t room(const struct efa_device *d)
@@ -157,7 +157,7 @@ static void queue_piece(struct efa *e, uint32_t index, const struct fabric_put *
     }
 }
 
-/* Whether the put fits what the peer grants and the devices hold. */
+/* Whether the put fits the peer's grant and the devices' queues. */
 static int fits(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
     if (peer->outstanding + cut->parts > peer->window || peer->started - peer->reported >= EFA_WINDOW)
@@ -168,7 +168,7 @@ static int fits(const struct efa *e, const struct efa_peer *peer, const struct c
     return 1;
 }
 
-/* What never fits. A credit comes once a quarter of the window is to be told, so three quarters always come back. */
+/* Whether it can never fit. A credit comes for each quarter of the window, so three quarters always come back. */
 static int too_long(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
     if (cut->parts > EFA_MAX_PARTS || cut->parts > peer->window - peer->window / 4)
@@ -228,7 +228,7 @@ int efa_put(struct fabric *fabric, const struct fabric_put *put)
     if (too_long(e, peer, &cut))
         return -EMSGSIZE;
     if (peer->sent[put->flag] & 1 || !fits(e, peer, &cut)) {
-        efa_flush(fabric); /* room comes from what is collected here */
+        efa_flush(fabric); /* handing over what is collected makes room later */
         return -EAGAIN;
     }
     start(e, index, put, &cut, growth);
@@ -276,7 +276,7 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
     return e->warm_up_left || e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES ? -EAGAIN : 0;
 }
 
-/* ---- what is over ---- */
+/* ---- completions ---- */
 
 static void break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
 {
@@ -299,7 +299,7 @@ void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char 
     snprintf(e->alarm_detail, sizeof e->alarm_detail, "%s", detail);
 }
 
-/* The fabric is of no more use: what is on its way ends here. */
+/* The fabric is of no more use: all puts on their way end here. */
 void efa_break_all(struct efa *e, const char *detail)
 {
     e->useless = 1;

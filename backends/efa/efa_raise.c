@@ -2,7 +2,7 @@
  * memory's owner: values wait in pinned words, and are copied in the order in which their puts were whole.
  *
  * The NIC has told the host that all data of the put is there before its flag's copy starts, and the owner sees a NIC's
- * writes in order (mr_register has asked): so who polls the flag sees the data. */
+ * writes in order (mr_register has asked): so a kernel that polls the flag sees the data. */
 #include "backends/efa/efa_state.h"
 #include "backends/wall_clock.h"
 

@@ -37,7 +37,7 @@ void efa_post_receives(struct efa *e, struct efa_device *d)
 static void take_credit(struct efa_peer *peer, uint32_t count)
 {
     uint64_t told = peer->counted + ((count - (uint32_t)peer->counted) & EFA_COUNT_MASK);
-    if (told > peer->started) /* nobody can have counted what was never sent */
+    if (told > peer->started) /* more than was ever sent cannot have been counted */
         return;
     while (peer->counted != told)
         peer->outstanding -= peer->flights[peer->counted++ % EFA_WINDOW].parts;
@@ -85,7 +85,7 @@ static int receive(struct efa *e, struct efa_device *d)
     return all;
 }
 
-/* ---- what the proxy is told ---- */
+/* ---- completions for the proxy ---- */
 
 static int report_peer(struct efa *e, struct efa_peer *peer, struct fabric_completion *out, int max)
 {
@@ -127,7 +127,7 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     for (uint32_t i = 0; i < e->peer_count && n < max; i++)
         n += report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
     e->next = (e->next + 1) % e->peer_count;
-    if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, which can say what they were good for */
+    if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, whose records say more */
         out[n] =
             (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = e->alarm, .status = e->alarm_status};
         snprintf(out[n].detail, sizeof out[n].detail, "%s", e->alarm_detail);

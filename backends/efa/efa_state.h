@@ -14,7 +14,7 @@
 #define EFA_PLACES (EFA_WINDOW + 1)
 #define EFA_CREDIT_PLACE EFA_WINDOW
 
-/* What a rank tells its peers. Little-endian hosts only, like all of RDMA with GPUs; the magic catches others. */
+/* A rank's address, for its peers. Little-endian hosts only, like all of RDMA with GPUs; the magic catches others. */
 struct efa_address {
     uint64_t magic;
     uint64_t heap_base, heap_bytes, flag_bytes;
@@ -36,7 +36,7 @@ struct efa_write {
     uint32_t bytes, lkey, rkey, qpn, qkey, imm;
 };
 
-/* Who writes to this device, by what its completions say. */
+/* A sender to this device, as completions name it. */
 struct efa_source {
     uint32_t ahn, qpn, peer;
 };
@@ -91,7 +91,7 @@ struct efa_peer {
 
     struct efa_flight flights[EFA_WINDOW];
     uint64_t started, reported; /* puts; reported: completions handed out */
-    uint64_t counted;           /* puts that the peer has told to be whole there */
+    uint64_t counted;           /* puts that the peer has acknowledged as whole */
     uint32_t outstanding;       /* messages of the puts beyond those */
     uint64_t *sent;             /* [flags of the peer]: last value put << 1 | 1 while not acknowledged */
 
@@ -107,7 +107,7 @@ enum { EFA_RAISES = 32 };
 /* Flags on their way into memory that the CPU does not write: made, copies of them started, ended. */
 struct efa_raises {
     const struct mr_memory_ops *owner; /* NULL: the CPU writes them */
-    uint64_t *words;                   /* [EFA_RAISES], pinned: what is copied, by its number modulo EFA_RAISES */
+    uint64_t *words;                   /* [EFA_RAISES], pinned: the values to copy, by number modulo EFA_RAISES */
     uint32_t flags[EFA_RAISES];
     int64_t tickets[EFA_RAISES];
     uint64_t made, started, ended;
@@ -126,15 +126,15 @@ struct efa {
     uint64_t flags;         /* that this heap has */
     struct efa_raises raises;
     uint64_t
-        *control; /* landing [peer_count][EFA_PLACES], then what is written to the peers' in the same form */
+        *control; /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same form */
     size_t control_bytes;
     int unsolicited, connected;
     uint32_t warm_up_sent, warm_up_left; /* lanes of all peers: with a warm-up message sent; not acknowledged yet */
-    uint32_t next; /* peer whose completions are handed out first */
+    uint32_t next; /* peer with the first turn to hand out completions */
     uint32_t idle_polls;
     int useless;     /* a device or queue has failed for good */
     char event[128]; /* which, and how */
-    uint32_t alarm;  /* peer about whom a completion of no put is to tell; EFA_NO_PEER: none */
+    uint32_t alarm;  /* peer that a completion of no put is to report; EFA_NO_PEER: none */
     int32_t alarm_status;
     char alarm_detail[64];
 };
@@ -149,7 +149,7 @@ static inline uint64_t *efa_outgoing(struct efa *e, uint32_t peer, uint32_t plac
     return e->control + (uint64_t)(e->peer_count + peer) * EFA_PLACES + place;
 }
 
-/* efa_device.c: opens, makes queues, finds out who writes. 0 or -errno with a sentence. */
+/* efa_device.c: opens, makes queues, finds the sender of a message. 0 or -errno with a sentence. */
 int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error, size_t error_size);
 int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t error_size);
 int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t error_size);
@@ -158,7 +158,7 @@ int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid, s
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn);
 void efa_device_close(struct efa *e, struct efa_device *d);
 
-/* efa_put.c: what leaves. */
+/* efa_put.c: the sending side. */
 int efa_put(struct fabric *fabric, const struct fabric_put *put);
 int efa_flush(struct fabric *fabric);
 int efa_warm_up(struct fabric *fabric, char *error, size_t error_size);
@@ -168,7 +168,7 @@ void efa_collect(struct efa *e, struct efa_device *d);
 void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail);
 void efa_break_all(struct efa *e, const char *detail);
 
-/* efa_receive.c: what comes; and the poll of the whole fabric. */
+/* efa_receive.c: the receiving side, and the poll of the whole fabric. */
 int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max);
 void efa_post_receives(struct efa *e, struct efa_device *d);
 

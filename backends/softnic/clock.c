@@ -61,7 +61,7 @@ bool softnic_drops(struct softnic_context *ctx, int device)
     return ctx->options.drop_device == device && ctx->messages >= ctx->options.drop_after;
 }
 
-/* The progress thread wakes at the earliest time anybody asked for, and asks everybody again then. */
+/* The progress thread wakes at the earliest time that was asked for, and then asks all users again. */
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns)
 {
     if (ctx->timer_set_ns && ctx->timer_set_ns <= when_ns)

@@ -86,7 +86,7 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
     struct softnic_cq **at = &ctx->cqs;
     while (*at != cq)
         at = &(*at)->next;
-    *at = cq->next; /* events that are still in a pipe find nobody from now on */
+    *at = cq->next; /* events that are still in a pipe find no CQ from now on */
     pthread_mutex_unlock(&ctx->lock);
 
     pthread_mutex_lock(&ibv->mutex);
@@ -199,7 +199,7 @@ int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out)
     return 1;
 }
 
-/* Under cq->lock; `newest`: what this poll took last, NULL where it found nothing. Whether the poller should let others have
+/* Under cq->lock; `newest`: the last completion that this poll took, NULL where it found none. Whether the poller should let others have
  * its core: pollers, their peers and the progress threads are often more than the cores are. After many empty polls it
  * waits for one of them. And so it does, most likely, when nothing it asked for is under way any more; where it then spins
  * on memory, as ib_write_lat does, this is the last call that it makes. */

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* The last aligned word is stored with release: who polls it (a flag, or the end of a message) sees what came
- * before. */
+/* The last aligned word is stored with release: a thread that polls it (a flag, or the end of a message) sees all bytes
+ * before it. */
 void softnic_copy_in(void *to, const void *from, size_t length)
 {
     size_t word = length >= 8 && !(((uintptr_t)to + length) & 7)   ? 8

@@ -19,7 +19,7 @@ static void raise_event(struct softnic_context *ctx, uint64_t serial, enum ibv_e
 {
     struct softnic_event event = {.serial = serial, .type = type, .qp = qp};
     if (write(ctx->event_write_fd, &event, sizeof(event)) != sizeof(event))
-        return; /* the pipe is full of events that nobody reads */
+        return; /* the pipe is full of unread events */
 }
 
 void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type)
@@ -82,7 +82,7 @@ static bool is_cq_event(enum ibv_event_type type)
 void ibv_ack_async_event(struct ibv_async_event *event)
 {
     if (event->event_type == IBV_EVENT_DEVICE_FATAL)
-        return; /* nobody waits for it */
+        return; /* no thread waits for it */
     pthread_mutex_t *mutex =
         is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
     pthread_cond_t *cond =

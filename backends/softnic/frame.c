@@ -1,4 +1,4 @@
-/* The parser of what a peer sends. Pure: no state, no allocation; tests/fuzz_softnic_frame.c feeds it
+/* The parser of a peer's frames. Pure: no state, no allocation; tests/fuzz_softnic_frame.c feeds it
  * anything. */
 #include "frame.h"
 

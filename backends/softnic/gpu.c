@@ -18,7 +18,7 @@ enum {
     IN_FLIGHT = 2,           /* batches of copies that have started; what comes meanwhile is gathered */
     BATCHES = IN_FLIGHT + 1, /* and an event to spare */
     ENTRIES = 1024,     /* answers and pins that wait */
-    STAGING = 8 << 20,  /* pinned bytes: what passes between host memory and the GPU */
+    STAGING = 8 << 20,  /* pinned bytes, on the way between host memory and the GPU */
     PIECE = 1 << 20,
     SETTLE_NS = 2000000000, /* a copy engine that takes longer is gone */
 };
@@ -162,7 +162,7 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx)
     return gpu->current ? gpu->cuda : NULL;
 }
 
-/* ---- what waits for copies ---- */
+/* ---- answers that wait for copies ---- */
 
 static void begin_gathered(struct softnic_gpu *gpu)
 {

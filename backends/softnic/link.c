@@ -1,8 +1,8 @@
 /* Links: one unix stream socket from each context that sends requests to each that takes them.
  *
  * A context listens on an abstract name made of the user, the device and the context's number; the kernel
- * keeps those unique and forgets them with the process, so there is nothing to clean up. SO_PEERCRED says who
- * is at the other end.
+ * keeps those unique and forgets them with the process, so there is nothing to clean up. SO_PEERCRED names the user
+ * at the other end.
  */
 #include "gpu.h"
 
@@ -58,11 +58,11 @@ int softnic_link_listen(struct softnic_context *ctx)
 /* Only this user's processes belong to the fabric. */
 static bool peer_trusted(int fd, pid_t *pid)
 {
-    struct ucred who;
-    socklen_t length = sizeof(who);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) || who.uid != getuid())
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) || peer.uid != getuid())
         return false;
-    *pid = who.pid;
+    *pid = peer.pid;
     return true;
 }
 
@@ -93,7 +93,7 @@ static uint64_t make_word(const struct softnic_link *link)
     return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
 }
 
-/* Without a descriptor for it a connection's messages would go nowhere, in silence, until somebody loses patience. Said once. */
+/* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout. Said once. */
 static void tell_shortage(struct softnic_context *ctx, int error)
 {
     if ((error == EMFILE || error == ENFILE) && !ctx->short_of_files) {
@@ -145,7 +145,7 @@ void softnic_link_accept(struct softnic_context *ctx)
     if (errno != EMFILE && errno != ENFILE)
         return;
     tell_shortage(ctx, errno);
-    epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL); /* who knocks now would wake this thread for ever */
+    epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL); /* a pending connection would wake this thread for ever */
 }
 
 size_t softnic_link_pending(const struct softnic_link *link)
@@ -216,7 +216,7 @@ void softnic_link_flush(struct softnic_link *link)
         link->out_head = link->out_tail = 0;
 }
 
-/* The socket has room again. Only the progress thread stops waiting for that: whoever else empties the buffer
+/* The socket has room again. Only the progress thread stops waiting for that: another thread that empties the buffer
  * leaves it to the event to wake those QPs that found the buffer full. */
 void softnic_link_writable(struct softnic_link *link)
 {
@@ -245,7 +245,7 @@ void softnic_link_kill(struct softnic_link *link)
     if (link->requester)
         softnic_requester_link_lost(link->context, link);
     pthread_cond_broadcast(
-        &link->context->idle); /* who waits for the peer to map something does so in vain */
+        &link->context->idle); /* a wait for the peer to map something is in vain now */
 }
 
 void softnic_links_drop(struct softnic_context *ctx)
@@ -280,7 +280,7 @@ static bool can_read(struct softnic_link *link, uint64_t address, uint64_t expec
            !softnic_pull(link, &to, 1, &from, 1, sizeof(seen)) && seen == expected;
 }
 
-/* The two ends tell each other who they are, and each finds out whether it can copy out of the other's
+/* The two ends introduce themselves, and each finds out whether it can copy out of the other's
  * memory. */
 static void introduce(struct softnic_link *link, const struct softnic_message *message)
 {

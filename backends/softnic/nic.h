@@ -1,4 +1,4 @@
-/* The inside of a softnic device: what the files of this folder share.
+/* The inside of a softnic device, shared by the files of this folder.
  *
  * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one progress
  * thread. Locks: context->lock guards everything of the context but the CQs' contents; cq->lock is a leaf
@@ -93,7 +93,7 @@ struct softnic_cq {
     unsigned empty_polls;      /* in a row */
     uint32_t events_delivered; /* under ibv.mutex, as events acknowledged */
     uint32_t async_delivered;
-    struct softnic_cqe current; /* what the extended calls read */
+    struct softnic_cqe current; /* the one that the extended calls read */
     void *efadv[4];             /* efadv.c: its view of this CQ */
 };
 
@@ -143,7 +143,7 @@ struct softnic_link {
     bool watch_write;              /* the socket was full */
     int peer_device, peer_context; /* -1: not known yet */
     pid_t peer_pid;
-    uint64_t hello_word; /* what the peer reads to prove that it can */
+    uint64_t hello_word; /* a word that the peer reads to prove that it can */
     uint8_t *out;
     size_t out_head, out_tail, out_size;
     uint64_t shares_sent,
@@ -262,7 +262,7 @@ struct softnic_context {
     uint32_t pd_next;
     uint64_t serial;
     uint64_t link_free_ns, in_free_ns; /* shaping: when the wire is free, out and in */
-    uint64_t messages, requests;       /* sent; posted: what faults count */
+    uint64_t messages, requests;       /* sent; posted: faults count these */
     uint64_t random;
     struct softnic_gpu *gpu; /* once there has been GPU memory */
     struct softnic_share *shares;
@@ -317,7 +317,7 @@ void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when); /* ns; under cont
 /* link.c: under context->lock */
 int softnic_link_listen(struct softnic_context *ctx);
 struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device,
-                                     int context); /* NULL: nobody there */
+                                     int context); /* NULL: no such context */
 void softnic_link_accept(struct softnic_context *ctx);
 void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes);
 int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
@@ -410,7 +410,7 @@ int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv
 struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead); /* NULL: the send queue is full */
 int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe);
 void softnic_sq_commit(struct softnic_qp *qp); /* the next slot has been filled */
-void softnic_sq_ring(struct softnic_qp *qp);   /* work on what was committed */
+void softnic_sq_ring(struct softnic_qp *qp);   /* work on the committed requests */
 void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t send_ops);
 
 /* requester.c; requester_response.c: the send side of a QP, under context->lock */

@@ -40,8 +40,8 @@ struct softnic_options {
     uint64_t fail_nth;            /* the work request that fails (1 is the first); 0: none */
     int fail_status;              /* enum ibv_wc_status */
     uint64_t seed;
-    int only_device; /* whom speed, delays and failing requests are for; -1: all */
-    char count[112]; /* a file that says what each QP has sent to whom; empty: none */
+    int only_device; /* the device that speed, delays and failing requests are for; -1: all */
+    char count[112]; /* a file with the traffic of each QP to each peer; empty: none */
 };
 
 void softnic_options_default(struct softnic_options *options);

@@ -77,13 +77,13 @@ static void *progress(void *argument)
             sched_yield();
         pthread_mutex_lock(&ctx->lock);
         for (int i = 0; i < count && !ctx->stop; i++) {
-            void *who = events[i].data.ptr;
-            if (who == &ctx->listen_fd) {
+            void *source = events[i].data.ptr;
+            if (source == &ctx->listen_fd) {
                 softnic_link_accept(ctx);
-            } else if (who == &ctx->timer_fd) {
+            } else if (source == &ctx->timer_fd) {
                 run_timers(ctx);
-            } else if (who != &ctx->wake_fd) {
-                struct softnic_link *link = who;
+            } else if (source != &ctx->wake_fd) {
+                struct softnic_link *link = source;
                 if (!link->dead && (events[i].events & EPOLLOUT))
                     softnic_link_writable(link);
                 if (!link->dead && (events[i].events & ~(uint32_t)EPOLLOUT))

@@ -216,7 +216,7 @@ void softnic_qp_to_error(struct softnic_qp *qp)
         softnic_qp_fail(qp, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* Copies what the mask names. */
+/* Copies the fields that the mask names. */
 static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, int mask)
 {
     struct ibv_qp_attr *to = &qp->attr;

@@ -28,7 +28,7 @@ void softnic_requester_resend(struct softnic_qp *qp, uint64_t delay_ns, bool tim
     softnic_qp_wake_at(qp, qp->retry_at);
 }
 
-/* Nobody answers. A real requester finds that out by its timer only, so this does not fail sooner either. */
+/* No answer comes. A real requester finds that out by its timer only, so this does not fail sooner either. */
 void softnic_requester_unreachable(struct softnic_qp *qp)
 {
     if (qp->waiting || qp->sq_acked == qp->sq_posted)
@@ -86,7 +86,7 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
     softnic_qp_flush_receives(qp);
 }
 
-/* Completes what has been answered and is due; then, if its turn has come, what cannot be sent. */
+/* Completes the requests that are answered and due; then, if its turn has come, the one that cannot be sent. */
 static void retire(struct softnic_qp *qp)
 {
     uint64_t now = 0;

@@ -1,4 +1,4 @@
-/* The send side of a QP: what the other side answers. */
+/* The send side of a QP: the answers of the other side. */
 #include "requester.h"
 #include "srd.h"
 
@@ -75,7 +75,7 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
     }
     if (!qp || qp->link != link || qp->attr.dest_qp_num != head->qpn_from ||
         (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_SQD))
-        return; /* it has gone on since; the answer is to a request that nobody waits for */
+        return; /* it has gone on since; the answer is to a request that is no longer waited for */
 
     uint64_t index =
         qp->sq_acked + ((head->psn - (uint32_t)(qp->attr.sq_psn + qp->sq_acked)) & SOFTNIC_MESSAGE_MASK);

@@ -1,7 +1,7 @@
-/* GPU memory between processes: whoever sends names an allocation by its cudaIpc handle, once per link, in a
- * SHARE frame; whoever receives maps it and copies out of it. What a later frame's segments say is looked up
- * among the mappings: an address of GPU memory is nobody else's address in its process. Nobody ever writes
- * into another process's memory. */
+/* GPU memory between processes: the sender names an allocation by its cudaIpc handle, once per link, in a
+ * SHARE frame; the receiver maps it and copies out of it. The addresses of a later frame's segments are looked up
+ * among the mappings: no other memory of its process has an address of GPU memory. No process ever writes
+ * into another's memory. */
 #include "gpu.h"
 
 #include <errno.h>

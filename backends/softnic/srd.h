@@ -33,7 +33,7 @@ struct srd_request {
     int device; /* the target's */
     uint32_t qpn, qkey;
     enum srd_state state;
-    uint32_t serial; /* counts the slot's uses, so that a late answer finds nobody */
+    uint32_t serial; /* counts the slot's uses, so that a late answer finds no request */
     uint32_t at;     /* place in srd->active */
     uint32_t fragments, fragment_bytes, sent;
     uint32_t first, step; /* the order of its fragments: (first + i * step) mod fragments */

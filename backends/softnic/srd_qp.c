@@ -50,7 +50,7 @@ void softnic_srd_destroy(struct softnic_qp *qp)
     qp->srd = NULL;
 }
 
-/* Forgets all requests; the serials go on, so that answers to them find nobody. */
+/* Forgets all requests; the serials go on, so that answers to them find no request. */
 void softnic_srd_reset(struct softnic_qp *qp)
 {
     struct softnic_srd *srd = qp->srd;

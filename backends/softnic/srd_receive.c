@@ -1,5 +1,5 @@
 /* The receive side of an SRD QP: fragments come in any order between those of other messages; a message is answered once,
- * when all of it has come, and only then takes its receive. RDMA is for those whom this side has an address handle for. */
+ * when all of it has come, and only then takes its receive. RDMA is for senders that this side has an address handle for. */
 #include "gpu.h"
 #include "srd.h"
 
@@ -135,7 +135,7 @@ void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const 
     answer(link, request, failed ? SOFTNIC_NAK_OPERATION : deliver(link, qp, request, request->operand[1]));
 }
 
-/* A SEND's bytes lie in the receive that is first in the queue: nobody may take that meanwhile. */
+/* A SEND's bytes lie in the receive that is first in the queue: no other message may take that meanwhile. */
 static void settle_for(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
 {
     if (request->kind == SOFTNIC_SEND && qp->copies)

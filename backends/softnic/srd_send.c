@@ -102,7 +102,7 @@ static enum sent send_read(struct softnic_qp *qp, struct srd_request *r)
     return softnic_payload_ask(r->link, &head, NULL, 0) && !r->link->dead ? SENT : BLOCKED;
 }
 
-/* Nobody is there: tried again for a while, as a network does that may yet find a path. */
+/* The peer is not there: tried again for a while, as a network does that may yet find a path. */
 static void unreachable(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
     if (!r->give_up)

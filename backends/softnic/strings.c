@@ -1,4 +1,4 @@
-/* Names of statuses, states and events, and the rate tables: what libibverbs offers besides devices. */
+/* Names of statuses, states and events, and the rate tables, which libibverbs has beside devices. */
 #include "nic.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))

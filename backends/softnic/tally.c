@@ -1,4 +1,4 @@
-/* The option `count`: what each QP has sent to whom, one line per peer when the QP is destroyed. Flags of 8 bytes and less are
+/* The option `count`: the traffic of each QP to each peer, one line per peer when the QP is destroyed. Flags of 8 bytes and less are
  * told apart from data, so that a test can hold the data against what a schedule must move. */
 #include "nic.h"
 

@@ -5,7 +5,7 @@
  * addresses.
  *
  * Memory that is not the host's is registered by DMA-BUF, then by its address (peer memory: nvidia_peermem).
- * Whoever owns such memory (kernels/) hands in what it takes with mr_provide before the fabric is opened. It
+ * The owner of such memory (kernels/) hands in a table of functions with mr_provide before the fabric is opened. It
  * is refused where the owner says that a NIC's writes are not seen in order (backends/memory.h); then, and
  * where the NIC can do neither, the way is through host memory (backends/stage.h). */
 #ifndef MK_MR_H
@@ -17,7 +17,7 @@
 struct mr_heap {
     enum mk_memory memory;
     void *base;
-    uint64_t flag_bytes; /* a multiple of 4096: what registration and DMA-BUF can cut at */
+    uint64_t flag_bytes; /* a multiple of 4096, where registration and DMA-BUF can cut */
     uint64_t bytes;      /* in all */
 };
 
@@ -28,7 +28,7 @@ struct mr_set {
 };
 
 /* Registers the heap with the PD's device for local reads and remote writes. 0, -ENOMEM (locked memory: the
- * sentence names the limit), -EOPNOTSUPP (this NIC cannot reach this memory), or what the provider said; one
+ * sentence names the limit), -EOPNOTSUPP (this NIC cannot reach this memory), or the provider's error; one
  * sentence in `error`. */
 int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int relaxed,
                 struct mr_set *out, char *error, size_t error_size);

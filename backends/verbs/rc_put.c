@@ -13,7 +13,7 @@ static struct rc *rc_of(struct fabric *fabric)
     return (struct rc *)fabric;
 }
 
-/* ---- what is over ---- */
+/* ---- completions ---- */
 
 static void make_ready(struct rc *rc, struct rc_peer *peer)
 {
@@ -57,7 +57,7 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
     if (q->put_retired != q->put_queued)
         rc_retire(rc, q, number + 1, status);
     rc_retire(rc, q, q->put_queued, IBV_WC_WR_FLUSH_ERR);
-    q->wr_posted = q->wr_queued; /* what was not handed over never will be */
+    q->wr_posted = q->wr_queued; /* the rest is never handed over */
 }
 
 static void break_all(struct rc *rc, const char *detail)
@@ -131,7 +131,7 @@ static int report(struct rc *rc, struct fabric_completion *out, int max)
         if (n == max)
             break;
     }
-    if (rc->alarm != RC_NO_PEER && n < max) { /* after the puts, which can say what they were good for */
+    if (rc->alarm != RC_NO_PEER && n < max) { /* after the puts, whose records say more */
         const struct rc_peer *peer = &rc->peers[rc->alarm];
         out[n] = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = peer->status};
         memcpy(out[n++].detail, peer->detail, sizeof peer->detail);
@@ -162,7 +162,7 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     return report(rc, out, max);
 }
 
-/* ---- what is started ---- */
+/* ---- puts ---- */
 
 static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q, uint64_t bytes)
 {
@@ -217,7 +217,7 @@ static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
     return &peer->qps[(flag + peer->rank) % peer->qps_in_use];
 }
 
-/* Hands over what a QP has collected. Its last put is signaled, so that nothing stays without a completion to
+/* Hands over the work requests that a QP has collected. Its last put is signaled, so that no put stays without a completion to
  * come. */
 void rc_post(struct rc *rc, struct rc_qp *q)
 {
@@ -232,8 +232,8 @@ void rc_post(struct rc *rc, struct rc_qp *q)
         char detail[64];
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
         snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
-        rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* what was posted before it must not run on */
-        rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail); /* nor is any put over that has not said so */
+        rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* requests posted before it must not run on */
+        rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail); /* nor is any put over without its completion */
     }
 }
 
@@ -270,7 +270,7 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
         return -EMSGSIZE;
     struct rc_qp *q = qp_of_flag(peer, put->flag);
     if (q->wr_queued + wrs - q->wr_retired > rc->depth || peer->started - peer->reported > rc->flight_mask) {
-        rc_flush(fabric); /* room comes from what is collected here */
+        rc_flush(fabric); /* handing over what is collected makes room later */
         return -EAGAIN;
     }
     struct rc_flight *flight = &peer->flights[peer->started & rc->flight_mask];

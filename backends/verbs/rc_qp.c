@@ -1,4 +1,4 @@
-/* Queue pairs: made to what the device can do, and brought up to ready-to-send. */
+/* Queue pairs: made within the device's limits, and brought up to ready-to-send. */
 #include "backends/verbs/rc_state.h"
 
 #include <errno.h>
@@ -168,7 +168,7 @@ static struct ibv_ah_attr route(const struct verbs_options *o, const struct verb
     return a;
 }
 
-/* The path's: what both ports have active, or less where that is asked for. */
+/* The path's: the smaller active MTU of both ports, or less where the option asks for it. */
 static uint32_t agree_mtu(const struct rc *rc, const struct verbs_device *d, const struct rc_port *peer)
 {
     uint32_t mtu = verbs_mtu_bytes(d->port_attr.active_mtu), theirs = verbs_mtu_bytes((enum ibv_mtu)peer->mtu);
@@ -181,7 +181,7 @@ uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d)
     return rc->options.timeout ? (uint8_t)rc->options.timeout : verbs_device_timeout(d);
 }
 
-/* A quarter of all numbers further each time: what is left on the way of an earlier generation is taken for nothing new. */
+/* A quarter of all numbers further each time, so that late packets of an earlier generation are not taken for new ones. */
 uint32_t rc_first_psn(uint32_t psn, uint32_t generation)
 {
     return (psn + (generation << 22)) & 0xffffff;
@@ -192,7 +192,7 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
     const struct verbs_options *o = &rc->options;
     const struct verbs_device *d = &q->rail->device;
     uint32_t rank = rc->peers[q->peer].rank;
-    /* Nobody reads or does atomics here, but some drivers refuse 0. */
+    /* No rank reads or does atomics here, but some drivers refuse 0. */
     uint8_t reads = d->attr.max_qp_rd_atom > 0 ? 1 : 0;
     struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR,
                                   .path_mtu = verbs_mtu_of(q->mtu),

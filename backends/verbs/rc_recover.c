@@ -57,7 +57,7 @@ void rc_recover_destroy(struct rc *rc)
     free(rc->control);
 }
 
-/* How long the QP's retries would have gone on, or what the looks and the control words take. */
+/* How long the QP's retries would have gone on, but at least the time for looks and control words. */
 static uint64_t patience(const struct rc *rc, const struct rc_rail *rail)
 {
     uint64_t retries = (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
@@ -184,7 +184,7 @@ static void start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
         give_up(rc, q, "the QP cannot be restarted");
 }
 
-/* What is not over is sent again, under the new generation's numbers. */
+/* Sends again all puts that are not over, under the new generation's numbers. */
 static void resume(struct rc *rc, struct rc_qp *q)
 {
     uint64_t number = q->put_retired, left = 0;

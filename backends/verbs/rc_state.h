@@ -21,7 +21,7 @@ struct rc_port {
     uint8_t gid[16];
 };
 
-/* What a rank tells its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the
+/* A rank's address, for its peers. Little-endian hosts only, as everywhere RDMA NICs are used with GPUs; the
  * magic catches others. */
 struct rc_address {
     uint64_t magic;
@@ -47,7 +47,7 @@ struct rc_flight {
 struct rc_slot {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
-    uint64_t value; /* what a flag's write carries */
+    uint64_t value; /* a flag's new value */
     uint64_t packets; /* of this QP's generation, to its end */
 };
 
@@ -60,8 +60,8 @@ struct rc_put {
 enum rc_recovery {
     RC_RUNNING,
     RC_WAITING, /* for the port */
-    RC_STOPPED, /* the peer has been told what came; to be told the same */
-    RC_STARTED, /* the peer has been told that it may send; to be told the same */
+    RC_STOPPED, /* this end has sent the packet that it waits for, and waits for the peer's */
+    RC_STARTED, /* this end has said that the peer may send, and waits for the same */
 };
 
 struct rc_qp {
@@ -76,7 +76,7 @@ struct rc_qp {
     /* Recovery. */
     enum rc_recovery recovery;
     uint32_t generation; /* times recovered */
-    uint64_t packets;    /* of what has been queued in this generation */
+    uint64_t packets;    /* queued in this generation */
     uint64_t deadline;   /* ns: recovered by then, or broken */
     uint64_t looked;     /* ns: when the port was last asked for */
     uint32_t seen_active; /* looks in a row that found it active */
@@ -130,14 +130,14 @@ struct rc {
     struct rc_peer *peers;
     struct rc_qp *qps;
     uint32_t *peer_of_rank; /* [world], RC_NO_PEER */
-    uint32_t *ready;        /* ring of peer_count: peers whose oldest put is over */
+    uint32_t *ready;        /* ring of peer_count: peers with their oldest put over */
     uint64_t ready_head, ready_tail;
     uint32_t *dirty; /* QPs with work requests to hand over */
     uint32_t dirty_count;
     uint32_t idle_polls, polls;
-    uint32_t alarm; /* index of the peer about whom a completion of no put is to tell; RC_NO_PEER: none */
+    uint32_t alarm; /* index of the peer that a completion of no put is to report; RC_NO_PEER: none */
     struct ibv_mr *control_mr;
-    uint64_t *control; /* [2][peer_count * qps_per_peer][2]: what peers write here; what is written there */
+    uint64_t *control; /* [2][peer_count * qps_per_peer][2]: control words from the peers; those to the peers */
     uint64_t recovered;  /* QPs */
 };
 
@@ -159,7 +159,7 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max);
 void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status); /* the QP's puts before number `until` are over */
 void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail);
 uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number);
-void rc_post(struct rc *rc, struct rc_qp *q); /* what the QP has collected */
+void rc_post(struct rc *rc, struct rc_qp *q); /* the work requests that the QP has collected */
 
 /* rc_recover.c: QPs that their own device has failed. */
 int rc_recover_create(struct rc *rc, char *error, size_t error_size);

@@ -93,7 +93,7 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
         }
         memcpy(functions[i].place, &function, sizeof function);
     }
-    void *found = dlsym(library, "softnic_silent"); /* who calls this says what softnic_error says */
+    void *found = dlsym(library, "softnic_silent"); /* the caller prints softnic_error's sentence itself */
     void (*silent)(void);
     memcpy(&silent, &found, sizeof silent);
     if (silent)

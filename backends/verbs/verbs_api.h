@@ -2,8 +2,8 @@
  * libibverbs, or from libsoftnic. Nothing links against either, so the program starts on a machine that has
  * neither.
  *
- * What verbs.h defines inline over a context's own operations (ibv_post_send, ibv_poll_cq) is called
- * directly: it reaches the provider through the object, whichever library made it. */
+ * Functions that verbs.h defines inline over a context's own operations (ibv_post_send, ibv_poll_cq) are called
+ * directly: they reach the provider through the object, whichever library made it. */
 #ifndef MK_VERBS_API_H
 #define MK_VERBS_API_H
 
@@ -44,7 +44,7 @@ struct verbs_api {
     __typeof__(ibv_reg_dmabuf_mr) *reg_dmabuf_mr;
     __typeof__(_ibv_query_gid_ex) *query_gid_ex;
 
-    /* softnic's own: what it did not understand of its options; "": nothing. NULL in other libraries. */
+    /* softnic's own: why it refused its options; "": it did not. NULL in other libraries. */
     const char *(*soft_error)(void);
 };
 

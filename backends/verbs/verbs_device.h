@@ -21,7 +21,7 @@ struct verbs_device {
 
 /* Opens `name` on the port that the options ask for (or its first active one) and makes a PD.
  * 0, -ENODEV (no such device, or it cannot be opened), -ENETDOWN (the port is down), -EADDRNOTAVAIL (RoCE
- * without a GID), or what the provider said; one sentence in `error`. verbs_device_close is allowed after an
+ * without a GID), or the provider's error; one sentence in `error`. verbs_device_close is allowed after an
  * error. */
 int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const char *name,
                       const struct verbs_options *options, char *error, size_t error_size);
@@ -35,8 +35,8 @@ void verbs_device_close(struct verbs_device *d);
 /* How good a GID is for RoCE traffic between nodes: 0 is unusable. */
 int verbs_gid_rank(const union ibv_gid *gid, uint32_t type);
 
-/* Local ACK timeout of a QP, 4.096 us * 2^n, where none is asked for: 14, or four times what the device says
- * that an acknowledgement may take. An early one costs retransmissions, and rxe of Linux 6.1 breaks the QP on
+/* Local ACK timeout of a QP, 4.096 us * 2^n, where none is asked for: 14, or four times the device's own bound for
+ * an acknowledgement. An early one costs retransmissions, and rxe of Linux 6.1 breaks the QP on
  * them. */
 uint8_t verbs_device_timeout(const struct verbs_device *d);
 

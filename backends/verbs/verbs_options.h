@@ -1,4 +1,4 @@
-/* What can be tuned of the verbs fabric: one struct, read from one string, e.g. MK_VERBS="qps=4,timeout=16".
+/* The options of the verbs fabric: one struct, read from one string, e.g. MK_VERBS="qps=4,timeout=16".
  *
  *   key              default  meaning
  *   port             0        port of the device; 0: the first that is active

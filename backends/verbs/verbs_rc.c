@@ -62,7 +62,7 @@ static void rc_address(struct fabric *fabric, void *out)
     }
 }
 
-/* Checks what a peer says of itself; foreign bytes. NULL where it can be reached, else what is wrong. */
+/* Checks a peer's address; foreign bytes. NULL where it can be reached, else why not. */
 static const char *complaint(const struct rc *rc, const struct rc_address *a, uint32_t rank)
 {
     if (a->magic != RC_MAGIC)

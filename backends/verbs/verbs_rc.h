@@ -9,7 +9,7 @@
  * and neither a counter nor a word from the receiver is needed. Chunks of a plan have neighbouring flags, so
  * neighbouring chunks go over different devices. The alternatives: QPs in turn let a flag's next value overtake
  * the last one; parts of a chunk on all devices would need a count at the receiver, which on RC has no proxy in
- * its way. What it costs: a chunk is as fast as one device, and a slow device is not relieved by the others.
+ * its way. The price: a chunk is as fast as one device, and a slow device is not relieved by the others.
  *
  * QP i of a peer joins device i modulo their number at both ends: with the same number of devices everywhere
  * rail i meets rail i. Numbers may differ.
@@ -34,7 +34,7 @@ struct verbs_rc_config {
     uint32_t device_count;
     struct mr_heap heap;
     uint32_t rank, world;
-    const uint32_t *peers; /* ascending; everybody in this group lists everybody else of it */
+    const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
     uint32_t peer_count;
     struct verbs_options options;
 };
@@ -44,7 +44,7 @@ struct verbs_rc_config {
  * the peers' QP numbers do not fit an address). The fabric's close frees everything. */
 int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error, size_t error_size);
 
-/* What was found and chosen, for people: "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of 256"; of
+/* The devices and limits in use, for people: "mlx5_0 port 1, RoCE v2 GID 3, MTU 4096, 2 QPs of 256"; of
  * several devices their names, and the port of the first. */
 void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size);
 
