@@ -14,7 +14,7 @@
 static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", "a gather", "a barrier",
                                                                "a clock exchange"};
 
-/* What a call returns once the job has failed. With the lock held. */
+/* The result of a call once the job has failed. With the lock held. */
 static int failed_result(const struct bootstrap *b)
 {
     switch (b->failure.kept.kind) {
@@ -133,7 +133,7 @@ static int ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence
     bootstrap_wake(b); /* the watcher writes the rest that the socket did not take yet */
     for (int late = 0;; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
         if (b->slots[0].full)
-            break; /* what was done before the failure is done */
+            break; /* a collective that ended before the failure counts */
         if (b->failed)
             return failed_result(b);
         if (b->peers[0].left)

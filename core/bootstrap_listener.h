@@ -28,7 +28,7 @@ struct listener {
 int listener_open(struct listener *l, const struct bootstrap_config *config, char *error, size_t error_size);
 void listener_close(struct listener *l);
 
-/* Adds what to poll for (LISTENER_STRANGERS + 1 at most); returns how many. *deadline is lowered to when a
+/* Adds its descriptors to poll (LISTENER_STRANGERS + 1 at most); returns how many. *deadline is lowered to when a
  * stranger's time is up. */
 uint32_t listener_watch(const struct listener *l, struct pollfd *fds, uint64_t *deadline);
 

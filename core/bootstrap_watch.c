@@ -182,7 +182,7 @@ static void serve_peer(struct bootstrap *b, uint32_t i)
     struct peer *p = &b->peers[i];
     const char *why;
     int result;
-    peer_flush(p); /* where it fails, receive says why after what is still to be read */
+    peer_flush(p); /* where it fails, receive says why behind the last unread frames */
     /* A few frames a turn, so that one busy peer does not keep the lock. */
     for (int frames = 0; frames < 8; frames++) {
         result = peer_receive(p, &why);

@@ -81,7 +81,7 @@ static int read_header(struct wire_parser *p, const char **why)
     return *why ? -EPROTO : 0;
 }
 
-/* Room for at least one more byte, at most twice what has arrived. */
+/* Room for at least one more byte, at most twice the bytes that have arrived. */
 static int grow(struct wire_parser *p)
 {
     uint64_t capacity = p->capacity ? p->capacity * 2 : 4096;

@@ -4,7 +4,7 @@
  *   frame    magic u32 | version u16 | kind u16 | sequence u32 | from u32 (rank) | length u64 (payload bytes)
  * | payload
  *
- * The length of each kind is bounded, and memory grows with what has really arrived, so a lying length costs
+ * The length of each kind is bounded, and memory grows with the bytes that have really arrived, so a lying length costs
  * nothing. */
 #ifndef MK_BOOTSTRAP_WIRE_H
 #define MK_BOOTSTRAP_WIRE_H

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A build without a part (a test of core alone) still links; opening says what is missing. */
+/* A build without a part (a test of core alone) still links; opening names the missing part. */
 #pragma weak exec_host
 #pragma weak net_fabric
 #ifdef MK_HAVE_CUDA
@@ -116,7 +116,7 @@ static int fill_config(struct mk_comm *comm, const struct mk_config *config)
     return tuning_open(&comm->tuning, c->tuning, 0, comm->error, sizeof comm->error);
 }
 
-/* What the ranks must be alike in: the caller's fields, then the configuration's. */
+/* Fields that must be the same on all ranks: the caller's, then the configuration's. */
 struct alike {
     const struct agree_field *fields;
     uint32_t count;
@@ -155,7 +155,7 @@ static int join(struct mk_comm *comm, const struct alike *alike)
     result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields, count + sizeof own / sizeof *own, 0,
                    comm->error, sizeof comm->error);
     if (comm_failed(comm))
-        comm_tell_failure(comm); /* what differs is known to all; a failure has a sentence of its own */
+        comm_tell_failure(comm); /* a difference is known to all ranks; a failure has a sentence of its own */
     return result;
 }
 

@@ -32,7 +32,7 @@ struct mk_comm {
     uint32_t ring_count;
     const struct mk_exec_ops *exec;
     void *exec_state;
-    char device[64]; /* what the executor runs on, as tuned plans name it; set by its open */
+    char device[64]; /* the executor's device, as tuned plans name it; set by its open */
     struct tuning_table tuning;
     const struct mk_net_ops *net; /* NULL on one node */
     void *net_state;
@@ -42,12 +42,12 @@ struct mk_comm {
     uint32_t track_count;
     uint32_t track_warps; /* tracks per CTA */
     uint64_t gpu_clock_residual; /* ns that times in tracks may be off, on this host's CLOCK_MONOTONIC; 0 on the host */
-    /* One word per grid CTA, in host memory, which the CTA keeps up to date and anybody may read while a launch hangs:
+    /* One word per grid CTA, in host memory, which the CTA keeps up to date and any thread may read while a launch hangs:
      * epoch << 32 | mk_event_what of what it does now (low half 0: nothing). NULL where the executor keeps none. */
     uint64_t *progress;
     uint32_t progress_count;
-    /* Grow with whatever this rank gets done by itself (tiles, copies; parts of a trace), not while it waits. Atomic, relaxed; anybody
-     * may look. The first is the executor's, NULL where it keeps none. */
+    /* Grow with the work of this rank itself (tiles, copies; parts of a trace), not while it waits. Atomic, relaxed; any thread
+     * may read them. The first is the executor's, NULL where it keeps none. */
     const uint64_t *exec_beats;
     uint64_t beats;
     struct mk_message_log messages;
@@ -84,7 +84,7 @@ extern const struct mk_net_ops net_fabric; /* backends/ */
 struct agree_field;
 
 /* mk_comm_open of ranks that must be alike in more than that: in `count` fields (at most COMM_FIELDS) of the caller's, which
- * are compared first, so that a difference is told by its own name and not by what follows from it. */
+ * are compared first, so that a difference is told by its own name and not by its consequences. */
 #define COMM_FIELDS 64u
 int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count);
 
@@ -93,8 +93,8 @@ int comm_open_with(struct mk_comm **out, const struct mk_config *config, const s
                    const struct mk_net_ops *net);
 
 /* Any part: the job has failed. First come, first kept; goes to every rank. Once it has failed (comm_failed, though
- * this part saw nothing), whoever waits says for what with a TIMEOUT: the job's sentence takes in the best, and names the rank
- * that hangs. Any thread. */
+ * this part saw nothing), a part that waits reports its wait with a TIMEOUT: the job's sentence takes in the best, and names the
+ * rank that hangs. Any thread. */
 void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */

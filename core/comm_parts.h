@@ -1,4 +1,4 @@
-/* What the files of the communicator share, beside comm.h. */
+/* Shared by the files of the communicator, beside comm.h. */
 #ifndef MK_COMM_PARTS_H
 #define MK_COMM_PARTS_H
 
@@ -7,10 +7,10 @@
 #define COMM_PAGE 4096u
 #define COMM_LONGEST_NS 2000000000000000ull /* 23 days: more is no number of ms for poll, nor to be added to a clock */
 
-/* How far comm_open came: what close has to undo. */
+/* How far comm_open came, and so how much close has to undo. */
 enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
 
-/* What the public handle of a plan is. */
+/* The object behind the public handle of a plan. */
 struct plan_handle {
     struct mk_plan plan; /* first */
     struct mk_comm *comm;
@@ -20,7 +20,7 @@ struct plan_handle {
 int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* If the job has failed: takes the sentence that every rank says; -EIO. Else 0. */
+/* If the job has failed: takes the sentence, which is the same on every rank; -EIO. Else 0. */
 int comm_tell_failure(struct mk_comm *comm);
 
 /* A part of this rank said no, in comm->error: the others must not wait for it. Returns `result`. */

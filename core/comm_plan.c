@@ -1,4 +1,4 @@
-/* The communicator's heap and plans: what is allocated, and what all ranks have to agree on. */
+/* The communicator's heap and plans: allocation, and the fields that all ranks have to agree on. */
 #include "core/agree.h"
 #include "core/comm_parts.h"
 #include "core/ops/op.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A sentence under construction: what does not fit is cut, the end is always terminated. */
+/* A sentence under construction: it is cut where it does not fit, and always terminated. */
 struct sentence {
     char *text;
     size_t size, used;
@@ -32,7 +32,7 @@ static int has(const char *string)
     return string[0] != '\0';
 }
 
-static void say_who(struct sentence *s, const struct mk_failure *f)
+static void say_rank(struct sentence *s, const struct mk_failure *f)
 {
     if (f->op >= MK_OPS)
         say(s, "rank %u", f->rank);
@@ -85,7 +85,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say(&s, "nothing failed");
         break;
     case MK_FAIL_TIMEOUT:
-        say_who(&s, f);
+        say_rank(&s, f);
         say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
         say_what(&s, f);
         if (f->op < MK_OPS && f->relay != UINT32_MAX)
@@ -100,13 +100,13 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say_detail(&s, f);
         if (f->op < MK_OPS && says_what(f)) {
             say(&s, "; ");
-            say_who(&s, f);
+            say_rank(&s, f);
             say(&s, " was waiting for ");
             say_what(&s, f);
         }
         break;
     case MK_FAIL_NETWORK:
-        say_who(&s, f);
+        say_rank(&s, f);
         say(&s, " could not reach rank %u", f->producer);
         if (says_what(f)) {
             say(&s, " with ");
@@ -123,7 +123,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say_detail(&s, f);
         break;
     default:
-        say_who(&s, f);
+        say_rank(&s, f);
         say(&s, " found an internal error");
         say_detail(&s, f);
         if (has(f->what))
@@ -131,7 +131,7 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
     }
 }
 
-/* ---- what a job keeps ---- */
+/* ---- a job's records ---- */
 
 enum { SILENT_NAMED = 8 /* ranks, at most */ };
 
@@ -147,7 +147,7 @@ void failure_case_close(struct failure_case *c)
     memset(c, 0, sizeof *c);
 }
 
-/* How well a record says what the job stood still for when rank `lost` went: its own chunk is best. */
+/* How well a record explains why the job stood still when rank `lost` went: a wait for its own chunk is best. */
 static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
 {
     if (f->op >= MK_OPS || !says_what(f))
@@ -166,7 +166,7 @@ static uint32_t awaited(const struct mk_failure *f)
     return f->kind == MK_FAIL_TIMEOUT && f->relay != UINT32_MAX ? f->relay : f->producer;
 }
 
-/* A put that failed proves that its peer is out of reach, whatever that does and however long it took. */
+/* A put that failed proves that its peer is out of reach, also where that peer waits itself and however long the put took. */
 static int is_proof(const struct mk_failure *f)
 {
     return f->kind == MK_FAIL_NETWORK && f->status;
@@ -186,7 +186,7 @@ static int is_explained(const struct failure_case *c, const struct mk_failure *f
     return rank == f->rank || (rank < c->world && c->ranks[rank].waited_ns >= f->waited_ns / 2);
 }
 
-/* Who waited, and for whom. Returns whether that is news. */
+/* Notes which rank waited for which. Returns whether that is news. */
 static int note_wait(struct failure_case *c, const struct mk_failure *f)
 {
     uint32_t rank = awaited(f);
@@ -204,13 +204,13 @@ static int note_wait(struct failure_case *c, const struct mk_failure *f)
     return news;
 }
 
-/* Does this wait name a rank that hangs, as far as is known? */
+/* Whether this wait names a rank that hangs, by the records so far. */
 static int names_one(const struct failure_case *c, const struct mk_failure *f)
 {
     return awaited(f) < c->world && !is_explained(c, f);
 }
 
-/* Where the kept wait names nobody, or a rank that waited too, puts in its place the longest wait for one that did not, if
+/* Where the kept wait names no rank, or a rank that waited too, puts in its place the longest wait for one that did not, if
  * there is one as long. Returns whether it did. */
 static int find_cause(struct failure_case *c)
 {
@@ -252,7 +252,7 @@ int failure_is_final(const struct mk_failure *f)
                                         : f->kind != MK_FAIL_NETWORK && f->kind != MK_FAIL_TIMEOUT;
 }
 
-/* Says of a lost rank what another waited for, where that is better than what is said so far. */
+/* Adds another rank's wait to the loss of a rank, where it explains more than the record so far. */
 static int enrich(struct mk_failure *lost, const struct mk_failure *wait)
 {
     uint32_t better = evidence(wait, lost->producer);
@@ -279,7 +279,7 @@ int failure_merge(struct failure_case *c, const struct mk_failure *later)
         changed = enrich(kept, later);
     } else if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
                later->producer == kept->producer) {
-        /* The put failed because its peer had gone: that is the news, and the put says what it was good for. */
+        /* The put failed because its peer had gone: that is the news, and the put adds its chunk. */
         put = *kept;
         *kept = *later;
         enrich(kept, &put);

@@ -1,4 +1,4 @@
-/* Why a launch ended early: one fixed-size record, made by whoever saw it first, sent to every rank, told in one sentence. */
+/* Why a launch ended early: one fixed-size record, made by the rank that saw it first, sent to every rank, told in one sentence. */
 #ifndef MK_FAILURE_H
 #define MK_FAILURE_H
 
@@ -18,7 +18,7 @@ enum mk_failure_kind {
 struct mk_failure {
     uint32_t kind;
     uint32_t op;       /* enum mk_op; UINT32_MAX: outside every launch */
-    uint32_t rank;     /* who says so */
+    uint32_t rank;     /* the rank that reports it */
     uint32_t cta;      /* in the launch's grid; UINT32_MAX: the proxy */
     uint32_t role;     /* enum mk_role */
     uint32_t flag;     /* UINT32_MAX: not about a flag */
@@ -30,7 +30,7 @@ struct mk_failure {
     uint64_t epoch;
     uint64_t waited_ns;
     int32_t status;
-    char what[96];     /* what was waited for: "chunk 3 of rank 5's A" */
+    char what[96];     /* the object of the wait: "chunk 3 of rank 5's A" */
     char detail[192];  /* the provider's own word: "transport retry counter exceeded" */
 };
 
@@ -40,13 +40,13 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size);
 
 #define FAILURE_BEST_EVIDENCE 4u
 
-/* What is known of one rank while a job fails. */
+/* The records about one rank while a job fails. */
 struct failure_rank {
     uint64_t waited_ns;       /* its own longest wait; UINT64_MAX: one of its puts failed */
-    struct mk_failure missed; /* the longest that another waited for it; kind MK_FAIL_NONE: nobody did */
+    struct mk_failure missed; /* the longest that another waited for it; kind MK_FAIL_NONE: none did */
 };
 
-/* Why a job failed, as far as one process knows: the record that the job keeps, and who waited for whom. */
+/* Why a job failed, as far as one process knows: the record that the job keeps, and which rank waited for which. */
 struct failure_case {
     struct mk_failure kept; /* kind MK_FAIL_NONE: nothing failed */
     struct failure_rank *ranks;
@@ -59,17 +59,17 @@ void failure_case_close(struct failure_case *c);
 
 enum { FAILURE_OLD, FAILURE_NOTED, FAILURE_CHANGED };
 
-/* Takes a record into a case. The first is kept, but the loss of a rank is enriched by what others were waiting for (a
+/* Takes a record into a case. The first is kept, but the loss of a rank is enriched by the waits of others (a
  * TIMEOUT or NETWORK record; the lost rank's own chunk is best), and a failed put becomes the loss of its peer when that is
- * known. A wait that timed out is kept only while it names a rank, and that has not waited itself, half as long or longer: who
- * hangs says nothing. Then the longest wait for a rank that has not takes its place, so a chain of waits ends in the
- * same rank in whatever order its records come.
- * FAILURE_CHANGED: c->kept is another; FAILURE_NOTED: it may be by what this record says (who decides must see it);
+ * known. A wait that timed out is kept only while it names a rank, and that has not waited itself, half as long or longer: a rank
+ * that hangs reports nothing. Then the longest wait for a rank that has not takes its place, so a chain of waits ends in the
+ * same rank in any order of its records.
+ * FAILURE_CHANGED: c->kept is another; FAILURE_NOTED: this record may change it later (the deciding rank must see it);
  * FAILURE_OLD: it says nothing new. */
 int failure_merge(struct failure_case *c, const struct mk_failure *later);
 
-/* Before the kept record becomes final. A wait that names nobody, because several ranks make what is waited for, or one who
- * waits himself, then says which ranks have handed in no wait: who hangs is among them. */
+/* Before the kept record becomes final. A wait that names no rank, because several ranks produce its object, or one that
+ * waits itself, then says which ranks have reported no wait: the rank that hangs is among them. */
 void failure_settle(struct failure_case *c);
 
 /* Whether a later record may still enrich `f`: 0 says that it is worth waiting a moment. */

@@ -90,7 +90,7 @@ static uint64_t hash(uint64_t h, const char *text)
     return (h ^ 0xff) * 0x100000001b3ull;
 }
 
-/* What all ranks of this job share and other jobs do not. */
+/* A hash of values that all ranks of this job share and other jobs do not. */
 static uint64_t job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
 {
     static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
@@ -182,7 +182,7 @@ static int read_torchrun(struct reading *r, struct launcher *l)
     l->local_world = number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
     if (!value(r, "MKERNEL_HOST") && !value(r, "MASTER_ADDR"))
         refuse(r, "the environment looks like torchrun's, but MASTER_ADDR is not set");
-    /* torchrun under mpirun has ranks of its own; variables set by hand must say what mpirun says. */
+    /* torchrun under mpirun has ranks of its own; variables set by hand must agree with mpirun's. */
     const char *mpi = value(r, "OMPI_COMM_WORLD_RANK");
     if (mpi && !value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
         (number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||

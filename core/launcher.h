@@ -1,4 +1,4 @@
-/* Who is this process? Known from what torchrun, srun (Slurm) and mpirun (Open MPI, MPICH, Intel MPI) leave
+/* The rank of this process, from the variables that torchrun, srun (Slurm) and mpirun (Open MPI, MPICH, Intel MPI) leave
  * in the environment.
  *
  * Looked for in this order, the innermost first, because one may be started by another:
@@ -25,7 +25,7 @@ struct launcher {
     char host[256]; /* of rank 0 */
     uint16_t port;
     char token[64];
-    int guessable; /* the token was made from ids: whoever knows them, or tries, has it */
+    int guessable; /* the token was made from ids: a process that knows or guesses them has it */
 };
 
 /* Reads `environment` ("NAME=VALUE" strings, ended by NULL: environ). Returns 1 and fills *out under a

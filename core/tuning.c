@@ -84,7 +84,7 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
     return text;
 }
 
-/* The six words that say what an entry is for. -1: another word follows, -EINVAL with a sentence. */
+/* One of the six words of an entry's key. 0, or -EINVAL with a sentence. */
 static int read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
 {
     uint64_t numbers[3];

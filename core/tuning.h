@@ -1,7 +1,7 @@
 /* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line, and where the plan reads its
  * defaults from. A line says for which op, shape (M,N,K), layout of B, sums, cluster (nodes x ranks of a node) and device (its
  * name with _ for blanks; "host" for the host executor) it was found, then the options that differ from what the plan's formula
- * chooses, then what was measured; # begins a comment:
+ * chooses, then the measured times; # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556 date=2026-11-21
  *
@@ -35,14 +35,14 @@ struct tuning_table {
     char path[512]; /* the user's file, there or not; empty: none */
 };
 
-/* Reads the tuned plans. `asked`: a file, which must be there; "none": no plan at all, those compiled in neither; "": what
- * MKERNEL_TUNING says in the same words, else $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one.
- * `may_lack`: a file that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that makes no
- * sense: its file and number). tuning_close in either case. */
+/* Reads the tuned plans. `asked`: a file, which must be there; "none": no plan at all, not even those compiled in; "": the value of
+ * MKERNEL_TUNING, read in the same way, else $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one.
+ * `may_lack`: a file that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that is not
+ * valid: its file and number). tuning_close in either case. */
 int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error, size_t error_size);
 void tuning_close(struct tuning_table *t);
 
-/* Adds the plans of `text`; `name` is what sentences call it. 0, -EINVAL with a sentence, or -ENOMEM. */
+/* Adds the plans of `text`; `name` is its name in sentences. 0, -EINVAL with a sentence, or -ENOMEM. */
 int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t error_size);
 
 /* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other lines stay as they are. The
@@ -62,7 +62,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, 
 /* The names of the options, ended by NULL. */
 extern const char *const tuning_options[];
 
-/* Fills in what an entry for this problem on this device is for; no plan, nothing measured. */
+/* Fills in the key of an entry for this problem on this device; no plan, nothing measured. */
 void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);
 
 /* Whether two entries are for the same: op, shape, layout, sums, cluster and device. */

@@ -134,7 +134,7 @@ void tuning_make_folders(const char *path)
 }
 
 /* Held while the file is read and written anew, so that of two `tune` at once neither loses the other's lines. It has a file of its
- * own, as the plans' is replaced; who holds it takes that away, so it counts only while its name still leads to it. Where the file
+ * own, as the plans' is replaced; its holder removes it, so a lock counts only while its name still leads to it. Where the file
  * system knows no locks there is none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
 static int take_lock(const char *name, int *out)
 {
@@ -154,7 +154,7 @@ static int take_lock(const char *name, int *out)
     return -ETIMEDOUT;
 }
 
-/* A file of our own beside `path`: nothing that somebody laid there is written to. */
+/* A new file beside `path`: a file or link that another process put there is not written to. */
 static int make_beside(const char *path, FILE **out)
 {
     unlink(path); /* of a process that had this id and was killed */
