@@ -158,6 +158,51 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
     source_close(s);
 }
 
+/* What the panel of roles says of all ranks is what `trace summary` says: view figures, not a mean of ranks' shares, which
+ * differs where ranks' launches take different times. */
+static void all_ranks_are_those_of_the_figures(void **state)
+{
+    static const struct {
+        const char *figure;
+        int role;
+        uint32_t classes;
+    } same[] = {{"compute tile", MK_COMPUTE, 1u << SPAN_COMPUTE},
+                {"intra_comm copy", MK_INTRA_COMM, 1u << SPAN_COPY},
+                {"intra_comm wait", MK_INTRA_COMM, 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK}};
+    struct source *s;
+    char path[128], command[384], error[256];
+    sqlite3 *db;
+    snprintf(path, sizeof path, "%s.uneven", stage_trace(0));
+    snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE launch_rank SET \"end\" = \"end\" + 400000 WHERE rank = 2", NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(source_open(&s, path, error, sizeof error), 0);
+    assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
+    static struct trace_figure f[256];
+    int figures = trace_figures(db, NULL, f, 256);
+    const double *shares = source_role_shares(s) + (size_t)source_info(s)->ranks * ROLES * SPAN_CLASSES;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        double shown = 0, mean = 0, figure = -1;
+        for (int k = 0; k < figures; k++)
+            if (!strcmp(f[k].section, "role") && !strcmp(f[k].name, same[i].figure))
+                figure = f[k].value[0];
+        for (int c = 1; c < SPAN_CLASSES; c++)
+            if (same[i].classes >> c & 1) {
+                shown += shares[same[i].role * SPAN_CLASSES + c];
+                for (int r = 1; r <= source_info(s)->ranks; r++)
+                    mean += shares[(same[i].role - r * ROLES) * SPAN_CLASSES + c] / source_info(s)->ranks;
+            }
+        assert_true(figure > 0 && fabs(shown - figure) < 1e-6);
+        assert_true(fabs(mean - figure) > 0.2); /* else this trace would not tell the two apart */
+    }
+    sqlite3_close(db);
+    source_close(s);
+    unlink(path);
+}
+
 /* Traces of schedules that waited for credits hold a cause 3, which is gone, under that name: its waits are shown, as waits
  * for data, neither as idle time nor as waits for the network; reports name it as the file does. */
 static void a_cause_that_is_gone_is_shown(void **state)
@@ -358,6 +403,7 @@ int main(void)
         cmocka_unit_test(deep_windows_are_exact),
         cmocka_unit_test(overlap_over_time_adds_up_to_the_view),
         cmocka_unit_test(bytes_in_flight_reach_their_peak_and_no_more),
+        cmocka_unit_test(all_ranks_are_those_of_the_figures),
         cmocka_unit_test(a_cause_that_is_gone_is_shown),
         cmocka_unit_test(foreign_files_get_a_sentence),
         cmocka_unit_test(spoilt_tables_do_no_harm),

@@ -64,6 +64,14 @@ FROM total s JOIN track t ON t.id = s.track JOIN role o ON o.id = t.role JOIN ki
            WHERE p.kind = 'cta' AND p.start IS NOT NULL GROUP BY p.role) c ON c.role = t.role
 WHERE k.name NOT IN ('launch', 'signal') GROUP BY t.role, s.kind;
 
+-- Its waits by cause: their shares add up to the role's share of waits there.
+CREATE VIEW stall_share AS
+SELECT r.role_id, r.role, c.id AS cause_id, c.name AS cause, sum(s.count) AS count, sum(s.ns) AS ns,
+       r.share * sum(s.ns) / max(1, r.ns) AS share
+FROM role_share r JOIN track t ON t.role = r.role_id JOIN total s ON s.track = t.id AND s.kind = r.kind_id
+     JOIN cause c ON c.id = s.cause
+WHERE r.kind_id = 3 GROUP BY r.role_id, s.cause;
+
 -- Waiting, by role and cause.
 CREATE VIEW stalls AS
 SELECT t.rank, o.name AS role, c.name AS cause, sum(s.count) AS count, sum(s.ns) AS ns, max(s.longest_ns) AS longest_ns,

@@ -120,7 +120,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
     sqlite3_finalize(q);
 }
 
-/* One line per role: what its CTAs' time was; rank -1: the mean of all ranks that have the role. */
+/* One line per role: what its CTAs' time was; rank -1: that of all ranks together. */
 static void roles_of(struct panel_text *t, struct model *m, int file, int rank)
 {
     const double *all = source_role_shares(m->source[file]); /* rank, role, state */
@@ -128,22 +128,13 @@ static void roles_of(struct panel_text *t, struct model *m, int file, int rank)
     for (int role = 0; all && role < ROLES; role++) {
         char bar[512], parts[256] = "";
         size_t n = 0;
-        int having = 0;
-        double share[SPAN_CLASSES] = {0};
-        for (int r = rank < 0 ? 0 : rank; r < (rank < 0 ? ranks : rank + 1); r++) {
-            const double *one = all + (r * ROLES + role) * SPAN_CLASSES;
-            having += one[SPAN_IDLE] >= 0;
-            for (int state = 0; state < SPAN_CLASSES && one[SPAN_IDLE] >= 0; state++)
-                share[state] += one[state];
-        }
-        if (!having)
+        const double *share = all + ((rank < 0 ? ranks : rank) * ROLES + role) * SPAN_CLASSES;
+        if (share[SPAN_IDLE] < 0)
             continue;
-        for (int state = 0; state < SPAN_CLASSES; state++) {
-            share[state] /= having;
+        for (int state = 0; state < SPAN_CLASSES; state++)
             if (state != SPAN_IDLE && share[state] >= 0.05 && n < sizeof parts - 48)
                 n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[state].name,
                                       share[state]);
-        }
         panel_add(t, "%-12s %s%s", source_role_name(role),
                   panel_bar(bar, sizeof bar, width, span_look, share, SPAN_CLASSES), parts);
     }
@@ -160,7 +151,7 @@ static void panel_roles(struct panel_text *t, struct model *m, int file)
         roles_of(t, m, file, row->rank);
         no_figures(t, before, "role's time");
     }
-    panel_add(t, STRONG "mean of all ranks");
+    panel_add(t, STRONG "all ranks");
     roles_of(t, m, file, -1);
 }
 

@@ -339,8 +339,10 @@ const double *source_role_shares(struct source *s)
         "ON "
         "k.name = r.kind WHERE r.kind <> 'wait' UNION ALL "
         "SELECT x.rank, o.id, 3, c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON "
-        "c.name = x.cause";
-    size_t groups = (size_t)s->info.ranks * ROLES;
+        "c.name = x.cause UNION ALL "
+        "SELECT -1, role_id, kind_id, 0, share FROM role_share WHERE kind_id <> 3 UNION ALL "
+        "SELECT -1, role_id, 3, cause_id, share FROM stall_share";
+    size_t groups = ((size_t)s->info.ranks + 1) * ROLES;
     if (s->role_share || !(s->role_share = calloc(groups * SPAN_CLASSES, sizeof *s->role_share)))
         return s->role_share;
     for (size_t i = 0; i < groups; i++)
@@ -349,9 +351,10 @@ const double *source_role_shares(struct source *s)
     while (q && sqlite3_step(q) == SQLITE_ROW) {
         int rank = sqlite3_column_int(q, 0), role = sqlite3_column_int(q, 1);
         int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
-        if (rank < 0 || rank >= s->info.ranks || role < 0 || role >= ROLES)
+        if (rank < -1 || rank >= s->info.ranks || role < 0 || role >= ROLES)
             continue;
-        double *share = &s->role_share[((size_t)rank * ROLES + (size_t)role) * SPAN_CLASSES];
+        size_t group = (size_t)(rank < 0 ? s->info.ranks : rank) * ROLES + (size_t)role;
+        double *share = &s->role_share[group * SPAN_CLASSES];
         share[SPAN_IDLE] = 0;
         if (state != SPAN_IDLE)
             share[state] += sqlite3_column_double(q, 4);

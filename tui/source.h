@@ -88,9 +88,9 @@ int source_find(struct source *s, struct source_group g, const struct query *q, 
 int source_longest_wait(struct source *s, struct source_group g, double t0, double t1,
                         struct source_event *out);
 
-/* What the time of each role of each rank was, in percent by rank, role and span_class, from the views
- * role_time and stalls; idle -1: the rank has no such role. Read once; belongs to the source. NULL: no
- * memory. */
+/* What the time of each role was, in percent by rank, role and span_class, from the views role_time and stalls; after the last
+ * rank comes what view figures says of all ranks (role_share, stall_share). idle -1: the rank has no such role. Read once;
+ * belongs to the source. NULL: no memory. */
 const double *source_role_shares(struct source *s);
 
 /* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1 found, 0 none.

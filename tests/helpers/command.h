@@ -60,6 +60,10 @@ static void command_start_with(struct command_run *r, const char *path, char **a
         execv(path, argv);
         _exit(127);
     }
+    if (r->pid < 0) { /* kill(-1) would end every process that this one may end */
+        perror("fork");
+        abort();
+    }
     close(out[1]);
     close(err[1]);
     r->out = out[0];
@@ -120,7 +124,8 @@ __attribute__((unused)) static int command_finish(struct command_run *r, double 
         clock_gettime(CLOCK_MONOTONIC, &now);
         r->seconds = (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
         if (r->seconds > seconds) {
-            kill(r->pid, SIGKILL);
+            if (r->pid > 0)
+                kill(r->pid, SIGKILL);
             break;
         }
         if (ready <= 0)
