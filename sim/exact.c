@@ -55,7 +55,7 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     const struct mk_problem *q = &plan->problem;
     int8_t *values = malloc(q->m * q->k + q->k * q->n);
     if (!values)
-        return; /* C keeps its poison, and is judged so */
+        return; /* C keeps its poison, and is found wrong */
     fill_a(q, seed, launch, q->topo.rank, values);
     widen(arguments[0], values, q->m * q->k);
     fill_b(q, seed, launch, q->topo.rank, values);
@@ -91,7 +91,7 @@ static int make_reference(const struct mk_problem *q, uint64_t seed, uint64_t la
     return result;
 }
 
-int exact_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,
+int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,
                 const uint16_t *c, struct sim_reference *reference, char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;

@@ -10,7 +10,7 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 void *const arguments[MK_SPACES - 1]);
 
 /* Rows [first, first + rows) of the sum over ranks, in `c`. 0, or 1 with a sentence. */
-int exact_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,
+int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,
                 const uint16_t *c, struct sim_reference *reference, char *text, size_t size);
 
 #endif

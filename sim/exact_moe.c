@@ -111,7 +111,7 @@ static int64_t check_expert(const struct mk_plan *plan, uint32_t expert, const u
     return rows;
 }
 
-int exact_moe_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                     void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                     size_t size)
 {

@@ -1,4 +1,4 @@
-/* The explorer's tokens, experts and verdict for MoE: small integers, so that products are exact and compared bit by bit.
+/* The explorer's tokens, experts and verification for MoE: small integers, so that products are exact and compared bit by bit.
  * The seed also chooses how many tokens each rank has and how they are routed: evenly, all to one expert, to few experts, or
  * with no token on one rank. With EXACT_MOE_EVENLY in it every rank has all of its tokens, and all experts alike get them. */
 #ifndef SIM_EXACT_MOE_H
@@ -13,7 +13,7 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
 
 void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                     void *const arguments[MK_SPACES - 1]);
-int exact_moe_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                     void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                     size_t size);
 

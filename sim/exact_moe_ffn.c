@@ -196,7 +196,7 @@ static int make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t la
     return result;
 }
 
-int exact_moe_ffn_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                         void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                         size_t size)
 {

@@ -20,7 +20,7 @@ struct sim_operands {
     int c_add; /* 1: C is added to what is there */
 };
 
-/* What an op's judge keeps between calls. Freed with free(). */
+/* What an op's verification keeps between calls. Freed with free(). */
 struct sim_reference {
     uint64_t launch; /* whose reference `memory` holds; 0: none */
     void *memory;
@@ -41,10 +41,10 @@ struct sim_op {
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
     enum mk_space second; /* where a second B lies, beside that in argument 1; MK_SPACE_HEAP: there is none */
 
-    /* The explorer's inputs and verdict with the op's own math; NULL: the probe's (sim/probe.h) */
+    /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints (sim/fingerprint.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1]);
-    int (*judge)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+    int (*verify)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size);
 };

@@ -1,5 +1,5 @@
 #include "sim/model_fabric.h"
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -78,9 +78,9 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     } else if (w->op->fill) {
         w->op->fill(&r->plan, config->seed, r->launch, r->arguments);
     } else {
-        probe_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 0);
+        fingerprint_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 0);
         if (config->math == SIM_MATH_GEMM)
-            probe_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 1);
+            fingerprint_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 1);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
@@ -97,11 +97,11 @@ void sim_world_begin_launch(struct sim_world_rank *r)
         sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d", r->plan.problem.topo.rank, result);
 }
 
-static void check_probe(struct sim_world *w, struct sim_world_rank *r)
+static void check_fingerprint(struct sim_world *w, struct sim_world_rank *r)
 {
     /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
     char text[256];
-    if (probe_check(&r->plan, w->config.seed, r->launch, r->arguments[2], w->probe_rows, &w->probe_launch,
+    if (fingerprint_verify(&r->plan, w->config.seed, r->launch, r->arguments[2], w->fingerprint_rows, &w->fingerprint_launch,
                     text, sizeof text))
         sim_world_error(w, -EBADMSG, "%s", text);
 }
@@ -118,14 +118,14 @@ void sim_world_end_launch(struct sim_world_rank *r)
         if (w->config.check(w->config.context, &r->plan, r->launch,
                             r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->hopper && !w->op->judge) {
-        if (world_emulated_judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
+    } else if (w->hopper && !w->op->verify) {
+        if (world_emulated_verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->op->judge) {
-        if (w->op->judge(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
+    } else if (w->op->verify) {
+        if (w->op->verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
-    } else if (w->config.math == SIM_MATH_PROBE) {
-        check_probe(w, r);
+    } else if (w->config.math == SIM_MATH_FINGERPRINT) {
+        check_fingerprint(w, r);
     }
 }
 
@@ -322,8 +322,8 @@ static int make_world(struct sim_world *w, char *error, size_t size)
     if (failure_case_open(&w->failure, w->world))
         return -ENOMEM;
     w->ranks = calloc(w->world, sizeof *w->ranks);
-    w->probe_rows = malloc((w->config.problem.m + 1) * sizeof *w->probe_rows);
-    if (!w->ranks || !w->probe_rows)
+    w->fingerprint_rows = malloc((w->config.problem.m + 1) * sizeof *w->fingerprint_rows);
+    if (!w->ranks || !w->fingerprint_rows)
         return -ENOMEM;
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
         result = make_rank(w, rank, error, size);
@@ -369,7 +369,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
         free_rank(&w, &w.ranks[rank]);
     world_emulated_close(&w);
     free(w.ranks);
-    free(w.probe_rows);
+    free(w.fingerprint_rows);
     free(w.reference.memory);
     failure_case_close(&w.failure);
     free(w.priorities);

@@ -37,7 +37,7 @@ struct sim_fault {
 };
 
 enum sim_math {
-    SIM_MATH_PROBE, /* C says which bytes of A each row was read from: cheap, and no rounding hides a wrong
+    SIM_MATH_FINGERPRINT, /* C says which bytes of A each row was read from: cheap, and no rounding hides a wrong
                        byte */
     SIM_MATH_GEMM,  /* the op's own, by OpenBLAS */
 };
@@ -65,8 +65,8 @@ struct sim_world_config {
 
     /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
     void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b);
-    /* Judges C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: the probe's own
-     * (SIM_MATH_PROBE). */
+    /* Verifies C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: by the operator's own verification, or by
+     * fingerprints (SIM_MATH_FINGERPRINT). */
     int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c, char *text,
                  size_t size);
     /* Called once when all launches are over, before anything is freed: `comms` are the ranks, with their plan, and their

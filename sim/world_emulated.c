@@ -251,7 +251,7 @@ void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
 }
 
-int world_emulated_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
+int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
                          struct sim_reference *reference, char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;

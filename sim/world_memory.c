@@ -1,6 +1,6 @@
 /* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA interface allows.
  */
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 #include "sim/world_state.h"
 
 #include <errno.h>
@@ -224,26 +224,26 @@ void sim_outbox_free(struct sim_outbox *o)
     free(o->flights);
 }
 
-static void store_probe(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
+static void store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
 {
     struct sim_operands o = {0};
     uint64_t hash;
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
     for (uint32_t row = 0; row < tile->rows; row++) {
         memcpy(&hash, (const uint8_t *)rows + row * sizeof hash, sizeof hash);
-        probe_expand(hash, tile->col, tile->cols,
+        fingerprint_expand(hash, tile->col, tile->cols,
                      (uint16_t *)(void *)(r->rank.spaces[o.c_space] + o.c) + (uint64_t)row * o.c_pitch);
     }
 }
 
-static void load_probe(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
+static void load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
                        float *rows)
 {
     struct sim_operands o = {0};
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
     const uint16_t *a = (const uint16_t *)(const void *)(r->rank.spaces[o.a_space] + o.a);
     for (uint32_t row = first; row < first + count; row++) {
-        uint64_t hash = probe_row(a + (uint64_t)row * o.a_pitch, o.k);
+        uint64_t hash = fingerprint_row(a + (uint64_t)row * o.a_pitch, o.k);
         memcpy((uint8_t *)rows + row * sizeof hash, &hash, sizeof hash);
     }
 }
@@ -266,16 +266,16 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
     if (gemm)
         compute_load_a(&r->rank, tile, 0, half, a);
     else
-        load_probe(r, tile, 0, half, a);
+        load_fingerprint(r, tile, 0, half, a);
     coroutine_yield();
     if (gemm)
         compute_load_a(&r->rank, tile, half, tile->rows - half, a);
     else
-        load_probe(r, tile, half, tile->rows - half, a);
+        load_fingerprint(r, tile, half, tile->rows - half, a);
     cta->ready = done;
     coroutine_yield();
     if (gemm)
         compute_store_c(r->compute, cta, tile, a);
     else
-        store_probe(r, tile, a);
+        store_fingerprint(r, tile, a);
 }

@@ -130,7 +130,7 @@ int mutant_drain(struct mk_cta *cta)
 
 /* ---- launches ---- */
 
-/* Every token names k different experts at random: even, as far as chance is. (Results are judged elsewhere.) */
+/* Every token names k different experts at random: even, as far as chance is. (Other tests verify results.) */
 static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1])
 {
@@ -145,12 +145,12 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
             deck[other] = deck[place];
             deck[place] = ids[token * m->k + place] = id;
         }
-    probe_fill(arguments[0], m->tokens * m->hidden, seed, plan->problem.topo.rank, launch, 0);
+    fingerprint_fill(arguments[0], m->tokens * m->hidden, seed, plan->problem.topo.rank, launch, 0);
     if (plan->problem.op == MK_OP_MOE_FFN)
         memset(arguments[3], 0, m->tokens * m->k * 4);
 }
 
-static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -168,7 +168,7 @@ static double run(const struct sim_op *whole, enum mk_op id, const uint32_t form
     uint32_t world = form[0] * form[1];
     uint64_t flop = (id == MK_OP_MOE_FFN ? 6 : 2) * m.tokens * m.k * m.hidden * m.inner;
     op.fill = fill;
-    op.judge = judge;
+    op.verify = verify;
     c.op = &op;
     c.costs = &costs;
     c.launches = 1;

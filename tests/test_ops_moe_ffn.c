@@ -30,8 +30,8 @@ static void real_expert(const struct mk_plan *plan, uint64_t launch, uint32_t ex
                         uint16_t *b2)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    probe_fill(b1, 2 * m->hidden * m->inner, 4711, expert, launch, 1);
-    probe_fill(b2, m->hidden * m->inner, 4711, expert, launch, 4);
+    fingerprint_fill(b1, 2 * m->hidden * m->inner, 4711, expert, launch, 1);
+    fingerprint_fill(b2, m->hidden * m->inner, 4711, expert, launch, 4);
 }
 
 static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -40,7 +40,7 @@ static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t rank = plan->problem.topo.rank, count = (uint32_t)m->experts / mk_world(&plan->problem.topo);
     float *weights = arguments[3];
-    probe_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
+    fingerprint_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
     for (uint32_t i = 0; i < count; i++)
         real_expert(plan, launch, rank * count + i, (uint16_t *)arguments[1] + 2 * i * m->hidden * m->inner,
                     (uint16_t *)arguments[4] + i * m->hidden * m->inner);
@@ -60,7 +60,7 @@ static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *
     real_expert(e->plan, e->launch, expert, b1, b2);
 }
 
-static int real_judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int real_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                       void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                       size_t size)
 {
@@ -92,7 +92,7 @@ static struct sim_world_config real_config(const uint32_t form[2], int determini
     struct sim_world_config c = ops_config(MK_OP_MOE_FFN, form, ops_shapes[0]);
     real = sim_op_moe_ffn;
     real.fill = real_fill;
-    real.judge = real_judge;
+    real.verify = real_verify;
     c.op = &real;
     c.launches = 2;
     c.problem.deterministic = deterministic;

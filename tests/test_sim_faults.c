@@ -15,7 +15,7 @@ static struct sim_world_config stopping(enum mk_op op, uint64_t seed, uint32_t r
     return c;
 }
 
-static void judge(const struct sim_world_config *c)
+static void expect_kept(const struct sim_world_config *c)
 {
     int rc = sim_world_promised(c, sim_world_run(c, &result), &result);
     if (rc)
@@ -26,7 +26,7 @@ static void judge(const struct sim_world_config *c)
 static uint64_t steps_of(enum mk_op op, uint64_t seed)
 {
     struct sim_world_config c = stopping(op, seed, 0, UINT64_MAX);
-    judge(&c);
+    expect_kept(&c);
     assert_int_equal(result.failure.kind, MK_FAIL_NONE);
     return result.steps;
 }
@@ -38,7 +38,7 @@ static void test_whenever(void **state)
             uint64_t steps = steps_of((enum mk_op)op, seed);
             for (uint32_t part = 0; part < 12 / (OPS_PART > 1 ? 6 : 1); part++) {
                 struct sim_world_config c = stopping((enum mk_op)op, seed, (uint32_t)(seed + part) % 4, steps * part / 12);
-                judge(&c);
+                expect_kept(&c);
                 if (!part && result.failure.kind == MK_FAIL_NONE)
                     fail_msg("%s, seed %d: ended without rank %u", plan_op_name(op), (int)seed, c.fault.rank);
             }
@@ -52,7 +52,7 @@ static void test_at_the_end(void **state)
             uint64_t steps = steps_of((enum mk_op)op, seed);
             for (uint64_t before = 0; before < 24; before++) {
                 struct sim_world_config c = stopping((enum mk_op)op, seed, (uint32_t)before % 4, steps - before);
-                judge(&c);
+                expect_kept(&c);
             }
         }
 }

@@ -10,7 +10,7 @@
 #include "tests/helpers/reference.h"
 #include "tests/helpers/world.h"
 
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 
 #include <errno.h>
 
@@ -27,8 +27,8 @@ struct product {
 static void fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b)
 {
     const struct mk_problem *q = &plan->problem;
-    probe_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
-    probe_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
+    fingerprint_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
+    fingerprint_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
 }
 
 static int check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c, char *text,
@@ -39,8 +39,8 @@ static int check(void *context, const struct mk_plan *plan, uint64_t launch, con
     uint32_t world = mk_world(&q->topo);
     uint64_t shard = q->m / world * q->k;
     for (uint32_t rank = 0; rank < world; rank++)
-        probe_fill(p->a + rank * shard, shard, SEED, rank, launch, 0);
-    probe_fill(p->b, q->k * q->n, SEED, q->topo.rank, launch, 1);
+        fingerprint_fill(p->a + rank * shard, shard, SEED, rank, launch, 0);
+    fingerprint_fill(p->b, q->k * q->n, SEED, q->topo.rank, launch, 1);
     reference_multiply(&p->reference, p->a, p->b, q->b_transposed);
     p->checked++;
     return reference_compare(&p->reference, c, text, size);

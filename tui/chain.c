@@ -328,7 +328,7 @@ struct share {
 };
 
 /* One sentence: what happened during most of the wait. */
-static void judge(struct chain *c, const struct source_event *wait, const struct share *share, int count,
+static void diagnose(struct chain *c, const struct source_event *wait, const struct share *share, int count,
                   const char *sender)
 {
     double whole = wait->end - wait->start, most = -1;
@@ -345,7 +345,7 @@ static void judge(struct chain *c, const struct source_event *wait, const struct
                  share[best].what, best == 0 ? " (" : "", best == 0 ? sender : "", best == 0 ? ")" : "");
 }
 
-static void judge_message(struct chain *c, const struct source_event *wait, const struct stages *m,
+static void diagnose_message(struct chain *c, const struct source_event *wait, const struct stages *m,
                           const char *sender)
 {
     double there = is_drain(wait) ? m->completed : m->arrived;
@@ -358,10 +358,10 @@ static void judge_message(struct chain *c, const struct source_event *wait, cons
          "the chunk was there, but this CTA did not run to see it"},
     };
     if (!isnan(m->commanded) && !isnan(m->posted))
-        judge(c, wait, share, 4, sender);
+        diagnose(c, wait, share, 4, sender);
 }
 
-static void judge_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
+static void diagnose_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
                          const struct source_event *signal, const char *sender)
 {
     const struct share share[] = {
@@ -374,11 +374,11 @@ static void judge_signal(struct chain *c, const struct source_event *wait, const
                                       : "its producer was at work"},
         {signal->end, wait->end, "the flag was up, but this CTA did not run to see it"},
     };
-    judge(c, wait, share, 3, sender);
+    diagnose(c, wait, share, 3, sender);
 }
 
 /* Where the sender's rank came to this launch only during the wait, that says more than what its CTA did. */
-static void judge_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
+static void diagnose_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
 {
     char late[32];
     double whole = wait->end - wait->start, start = NAN;
@@ -415,8 +415,8 @@ static void follow_signal(struct source *s, struct chain *c, const struct source
     if (!event_before(s, &signal, &copy))
         return;
     add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
-    judge_signal(c, wait, &copy, &signal, sender);
-    judge_start(s, c, wait, s->tracks[signal.track].rank);
+    diagnose_signal(c, wait, &copy, &signal, sender);
+    diagnose_start(s, c, wait, s->tracks[signal.track].rank);
     if (copy.kind == MK_EV_COPY || copy.kind == MK_EV_REDUCE)
         add_before(s, c, &copy);
 }
@@ -457,9 +457,9 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
         if (known)
             who(s, command.track, sender);
         add_stages(s, c, &m);
-        judge_message(c, e, &m, sender);
+        diagnose_message(c, e, &m, sender);
         if (known)
-            judge_start(s, c, e, s->tracks[command.track].rank);
+            diagnose_start(s, c, e, s->tracks[command.track].rank);
     } else if (producer) {
         follow_signal(s, c, e, producer);
     } else if (e->end > e->start) {

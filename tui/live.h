@@ -38,7 +38,7 @@ struct live_verdict {
     int halted;          /* ranks that are stopped, silent or gone */
     char text[240];      /* the sentence */
 };
-void live_judge(const struct live_job *job, struct live_verdict *out);
+void live_diagnose(const struct live_job *job, struct live_verdict *out);
 
 /* "is stopped (process 1234)" */
 void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_t size);

@@ -246,7 +246,7 @@ static void say(const struct live_job *job, struct live_verdict *v)
     }
 }
 
-void live_judge(const struct live_job *job, struct live_verdict *v)
+void live_diagnose(const struct live_job *job, struct live_verdict *v)
 {
     int *votes = calloc(job->world, sizeof *votes);
     memset(v, 0, sizeof *v);

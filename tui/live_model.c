@@ -123,7 +123,7 @@ int live_model_take(struct live_model *m, const struct live_job *job)
 {
     int repeats = !strcmp(m->message, m->verdict.text);
     m->job = job;
-    live_judge(job, &m->verdict);
+    live_diagnose(job, &m->verdict);
     if (repeats && strcmp(m->message, m->verdict.text)) /* what `w` said no longer holds */
         m->message[0] = 0;
     list_rows(m);

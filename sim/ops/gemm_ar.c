@@ -38,11 +38,11 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     sim_gemm_rs_operands(&gemm_ar_plan_of(plan)->rs, plan->problem.b_transposed, t, epoch, out);
 }
 
-static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
-    return exact_judge(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text, size);
+    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text, size);
 }
 
 extern const struct sim_op SIM_OP_NAME;
@@ -52,5 +52,5 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = operands,
     .fill = exact_fill,
-    .judge = judge,
+    .verify = verify,
 };

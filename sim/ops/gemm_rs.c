@@ -33,12 +33,12 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
 }
 
-static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
-    return exact_judge(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
+    return exact_verify(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
                        arguments[2], reference, text, size);
 }
 
@@ -49,5 +49,5 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = operands,
     .fill = exact_fill,
-    .judge = judge,
+    .verify = verify,
 };

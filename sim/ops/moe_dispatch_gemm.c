@@ -69,5 +69,5 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .operands = operands,
     .fill = exact_moe_fill,
-    .judge = exact_moe_judge,
+    .verify = exact_moe_verify,
 };

@@ -82,5 +82,5 @@ const struct sim_op SIM_OP_NAME = {
     .operands = operands,
     .second = MK_SPACE_ARG4,
     .fill = exact_moe_ffn_fill,
-    .judge = exact_moe_ffn_judge,
+    .verify = exact_moe_ffn_verify,
 };

@@ -8,7 +8,7 @@
 #include "sim/attention.h"
 #include "sim/cta.h"
 #include "sim/op.h"
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, 
 {
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&plan->problem, bytes);
-    probe_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
+    fingerprint_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
 static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -71,7 +71,7 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 
 /* Every step comes in one order, so what is right is so bit by bit: the same tiles over whole copies of all K
  * and V. */
-static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -124,5 +124,5 @@ const struct sim_op SIM_OP_NAME = {
     .before = before,
     .math = math,
     .fill = fill,
-    .judge = judge,
+    .verify = verify,
 };

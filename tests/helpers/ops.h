@@ -6,7 +6,7 @@
 #include "tests/helpers/world.h"
 
 #include "core/bf16.h"
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 
 #include <cblas.h>
 #include <errno.h>
@@ -89,7 +89,7 @@ static const char *ops_replay(const struct sim_world_config *c)
     return text;
 }
 
-/* `seeds` orders of every form and shape, judged bit by bit. Returns how many. */
+/* `seeds` orders of every form and shape, verified bit by bit. Returns how many. */
 __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seeds)
 {
     struct coroutine_pool *pool;
@@ -125,8 +125,8 @@ static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t lau
 {
     const struct ops_sum *s = context;
     const struct mk_problem *q = &plan->problem;
-    probe_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
-    probe_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
+    fingerprint_fill(a, q->m * q->k, s->seed, q->topo.rank, launch, 0);
+    fingerprint_fill(b, q->k * q->n, s->seed, q->topo.rank, launch, 1);
 }
 
 static double *ops_widen(const uint16_t *from, uint64_t count)
@@ -148,8 +148,8 @@ static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t lau
     uint16_t *a16 = malloc(m * k * 2), *b16 = malloc(k * n * 2);
     double *reference = calloc(rows * n, sizeof *reference);
     for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
-        probe_fill(a16, m * k, s->seed, rank, launch, 0);
-        probe_fill(b16, k * n, s->seed, rank, launch, 1);
+        fingerprint_fill(a16, m * k, s->seed, rank, launch, 0);
+        fingerprint_fill(b16, k * n, s->seed, rank, launch, 1);
         double *a = ops_widen(a16 + first * k, rows * k), *b = ops_widen(b16, k * n);
         cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a, (int)k, b,
                     (int)n, 1.0, reference, (int)n);
@@ -234,7 +234,7 @@ __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
 /* ---- faults ---- */
 
 /* On 3 x 2: rank 3's communication never runs, rank 1 is lost, one of the first `puts` puts of rank 2 fails, rank 4's network is
- * slow. `mute` judges what is said of the first. */
+ * slow. `mute` verifies what is said of the first. */
 __attribute__((unused)) static void ops_faults(enum mk_op op, const uint64_t shape[3], uint32_t puts,
                                                void (*mute)(const struct sim_world_result *result))
 {

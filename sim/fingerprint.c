@@ -1,4 +1,4 @@
-#include "sim/probe.h"
+#include "sim/fingerprint.h"
 
 #include "sim/clock.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void probe_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank, uint64_t launch,
+void fingerprint_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank, uint64_t launch,
                 uint32_t argument)
 {
     struct sim_random random = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
@@ -23,7 +23,7 @@ static inline uint64_t stir(uint64_t lane, uint64_t word)
     return lane ^ lane >> 31;
 }
 
-uint64_t probe_row(const uint16_t *a, uint64_t elements)
+uint64_t fingerprint_row(const uint16_t *a, uint64_t elements)
 {
     uint64_t one = 1, two = 2, three = 3, four = 4,
              words[4]; /* four chains, so that the multiplications overlap */
@@ -43,14 +43,14 @@ uint64_t probe_row(const uint16_t *a, uint64_t elements)
     return sim_mix(one + sim_mix(two + sim_mix(three + sim_mix(four))));
 }
 
-void probe_expand(uint64_t row, uint32_t first, uint32_t count, uint16_t *c)
+void fingerprint_expand(uint64_t row, uint32_t first, uint32_t count, uint16_t *c)
 {
     uint32_t low = (uint32_t)row, high = (uint32_t)(row >> 32) | 1;
     for (uint32_t i = 0; i < count; i++)
         c[i] = (uint16_t)((low + (first + i) * high) >> 16);
 }
 
-int probe_check(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c, uint64_t *rows,
+int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c, uint64_t *rows,
                 uint64_t *rows_launch, char *text, size_t size)
 {
     uint32_t world = mk_world(&plan->problem.topo);
@@ -61,14 +61,14 @@ int probe_check(const struct mk_plan *plan, uint64_t seed, uint64_t launch, cons
         return 1;
     }
     for (uint32_t rank = 0; *rows_launch != launch && rank < world; rank++) {
-        probe_fill(memory, shard * k, seed, rank, launch, 0);
+        fingerprint_fill(memory, shard * k, seed, rank, launch, 0);
         for (uint64_t row = 0; row < shard; row++)
-            rows[rank * shard + row] = probe_row(memory + row * k, k);
+            rows[rank * shard + row] = fingerprint_row(memory + row * k, k);
     }
     *rows_launch = launch;
     int result = 0;
     for (uint64_t row = 0; row < m && !result; row++) {
-        probe_expand(rows[row], 0, (uint32_t)n, memory);
+        fingerprint_expand(rows[row], 0, (uint32_t)n, memory);
         if (!memcmp(c + row * n, memory, n * 2))
             continue;
         uint64_t col = 0;
