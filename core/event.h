@@ -1,6 +1,6 @@
 /* The trace's smallest unit: one 16-byte record per thing that a CTA did, in a buffer that one warp owns.
  *
- * A track belongs to one (CTA, role warp); nobody else writes it, so it needs no atomics. It does not wrap: a full
+ * A track belongs to one (CTA, role warp), the only one that writes it, so it needs no atomics. It does not wrap: a full
  * track keeps what it has and counts what it drops. Both sides (GPU and host) use this file. */
 #ifndef MK_EVENT_H
 #define MK_EVENT_H
@@ -33,7 +33,7 @@ enum mk_cause {
 };
 
 struct mk_event {
-    uint64_t start; /* ns on the clock of whoever wrote it: %globaltimer or CLOCK_MONOTONIC */
+    uint64_t start; /* ns on the clock of its writer: %globaltimer or CLOCK_MONOTONIC */
     uint32_t ns;    /* length; longer intervals are written as several records that touch */
     uint32_t what;  /* argument (24 bits) << 8 | cause, local rank or plan (4 bits) << 4 | kind */
 };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What OpenBLAS asks for on x86-64 and arm64, and some for what lies beside it. */
+/* What OpenBLAS asks for on x86-64 and arm64, and some for the rest of the process. */
 #define BLAS_BUFFER_BYTES ((size_t)130 << 20)
 
 /* Done at a time, at most a second where 8 ranks share 2 cores and a sanitizer looks on. */

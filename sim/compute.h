@@ -13,7 +13,7 @@ int compute_create(struct compute **out, const struct mk_plan *plan);
 void compute_destroy(struct compute *m);
 
 /* Widens B ([K, N], or [N, K] where transposed) of a GEMM, once per launch; both, where the op has two. *beats grows meanwhile; NULL:
- * nobody looks. */
+ * nothing is counted. */
 void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uint64_t *beats);
 
 /* One tile, at once: reads A where the tile's operands say, stores C. */

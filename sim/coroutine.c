@@ -222,7 +222,7 @@ void coroutine_start(struct coroutine *c, void (*body)(void *argument), void *ar
     prepare(c);
 }
 
-/* The first frame on a coroutine's stack. Never returns: nobody is below it. */
+/* The first frame on a coroutine's stack. Never returns: no frame is below it. */
 static void run_body(void)
 {
     struct coroutine *c = current;

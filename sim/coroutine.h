@@ -26,7 +26,7 @@ void coroutine_start(struct coroutine *c, void (*body)(void *argument), void *ar
 /* Runs until the coroutine yields or ends; returns 1 while there is more to run, 0 once it has ended. */
 int coroutine_resume(struct coroutine *c);
 
-/* Inside a coroutine: back to whoever resumed it. */
+/* Inside a coroutine: back to the caller of coroutine_resume. */
 void coroutine_yield(void);
 
 /* Gives the stack back to the pool. NULL is allowed. */

@@ -1,5 +1,5 @@
-/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and whoever
- * runs the coroutines decides who goes on. Form (a) is exec_host.c (a process per rank, real time), form (b)
+/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and the executor
+ * that runs the coroutines decides which one goes on. Form (a) is exec_host.c (a process per rank, real time), form (b)
  * world.c (everything in one thread, virtual time). They differ in what struct sim_rank points to and in
  * nothing else. */
 #ifndef SIM_CTA_H

@@ -67,7 +67,7 @@ static void draw_fault(struct sim_random *r, struct sim_world_config *c)
 {
     uint32_t world = mk_world(&c->problem.topo), kind = below(r, 24);
     c->fault = (struct sim_fault){SIM_FAULT_NONE, below(r, world), 0};
-    if (world == 1) /* nobody is there to miss it */
+    if (world == 1) /* no other rank is there to miss it */
         return;
     if (kind < 6) {
         c->fault.kind = SIM_FAULT_SLOW;
@@ -121,18 +121,18 @@ static int names(const struct mk_failure *f, uint32_t rank)
     return 0;
 }
 
-/* A launch that fails says why: what is wrong with that, if anything. */
+/* What is wrong with what a failed launch says of its failure; NULL: nothing. */
 static const char *failure_fault(const struct sim_world_config *c, const struct mk_failure *f)
 {
     uint32_t world = mk_world(&c->problem.topo), faulty = c->fault.rank;
     if (f->kind != MK_FAIL_TIMEOUT && f->kind != MK_FAIL_NETWORK)
-        return "failed as no lost peer or failed put does";
+        return "failed in a way that neither a lost peer nor a failed put explains";
     if (c->fault.kind == SIM_FAULT_FAIL_PUT && (f->kind != MK_FAIL_NETWORK || f->rank != faulty))
-        return "did not say that the put failed, and whose";
+        return "did not name the failed put and its rank";
     if (c->fault.kind == SIM_FAULT_DROP && f->rank == faulty)
-        return "was failed by the rank that is gone";
+        return "was ended by the rank that is gone";
     if (f->op != (uint32_t)c->problem.op || f->rank >= world || f->producer >= world)
-        return "does not say which op failed on which rank for want of which";
+        return "does not name the operator, the rank that waited and the rank that it waited for";
     if (c->fault.kind == SIM_FAULT_DROP && !names(f, faulty))
         return "does not name the rank that is gone";
     return NULL;

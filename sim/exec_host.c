@@ -69,7 +69,7 @@ static int job_failed(void *context)
 static void fail_job(void *context, const struct mk_failure *failure)
 {
     struct host_executor *h = context;
-    if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED)) /* a CTA that closing cut short is nobody's failure */
+    if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED)) /* a CTA that closing cut short has not failed */
         comm_fail(h->comm, failure);
 }
 
@@ -79,8 +79,7 @@ static void do_math(struct sim_cta *cta, const struct mk_tile *tile)
     compute_tile(h->compute, cta, tile);
 }
 
-/* Nobody could go on: first hope that it lasts nanoseconds, then give the core to another rank, then sleep.
- */
+/* No CTA could go on: spin in case that lasts nanoseconds, then give the core to another rank, then sleep. */
 static void back_off(uint32_t idle)
 {
     if (idle < 32)
@@ -219,7 +218,7 @@ static int host_open(struct mk_comm *comm)
     return result;
 }
 
-/* A CTA waits for nobody, and does not come back either: the job fails for that. */
+/* A CTA does not wait, and does not come back either: the job fails for that. */
 static void fail_silent(struct host_executor *h, uint64_t silent_ns)
 {
     uint32_t cta = __atomic_load_n(&h->running, __ATOMIC_RELAXED);
@@ -258,7 +257,7 @@ static int wait_until(struct host_executor *h, uint64_t left)
         if (failed_at && now - failed_at > LINGER_NS && now - moved_at > LINGER_NS)
             return -ETIMEDOUT;
         if (!failed_at && now - moved_at > h->comm->config.timeout_ns + BEYOND_NS) {
-            if (told || h->stop) /* closing; or a communicator without a bootstrap, where nobody is told */
+            if (told || h->stop) /* closing; or a communicator without a bootstrap, where no other rank can be told */
                 return -ETIMEDOUT;
             told = 1;
             if (h->head != h->tail)
@@ -371,7 +370,7 @@ static void host_close(struct mk_comm *comm)
         return;
     if (h->threaded) {
         pthread_mutex_lock(&h->lock);
-        __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what runs: nobody waited for it */
+        __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what still runs, as no call waits for it */
         pthread_cond_signal(&h->asked);
         int hangs = wait_until(h, UINT64_MAX);
         pthread_mutex_unlock(&h->lock);

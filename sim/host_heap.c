@@ -21,7 +21,7 @@ struct where {
     int64_t result; /* 0 or -errno of the rank's own part */
 };
 
-/* Its size stays as it is: who shrinks a file under its mapping makes a SIGBUS of the next access. Only a memfd can have these. */
+/* The file keeps its size: where a file shrinks under its mapping, the next access is a SIGBUS. Only a memfd can have these. */
 #define HEAP_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static int make_own(struct mk_comm *comm, struct where *mine)
@@ -102,7 +102,7 @@ static int map_peers(struct mk_comm *comm, const struct where *all)
     return 0;
 }
 
-/* Everybody learns whether everybody managed; the sentence of the first that did not becomes everyone's. */
+/* All ranks learn whether all of them managed; the sentence of the first that did not becomes that of all. */
 static int agree(struct mk_comm *comm, int result, const char *doing)
 {
     uint32_t world = mk_world(&comm->topo);
@@ -151,7 +151,7 @@ int host_heap_open(struct mk_comm *comm)
         goto out;
     }
     result = map_peers(comm, all);
-    result = agree(comm, result, "mapping the heaps"); /* from here nobody needs the files open */
+    result = agree(comm, result, "mapping the heaps"); /* from here on no rank needs the files open */
 out:
     if (mine.fd >= 0)
         close((int)mine.fd);

@@ -15,14 +15,14 @@ struct sim_operands {
     uint32_t rows, cols, k;
     int b_transposed; /* B is [cols, k] */
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
-    uint32_t c_local; /* where c_space is the heap: whose */
+    uint32_t c_local; /* where c_space is the heap: its local rank */
     enum mk_number c_number;
     int c_add; /* 1: C is added to what is there */
 };
 
 /* What an op's verification keeps between calls. Freed with free(). */
 struct sim_reference {
-    uint64_t launch; /* whose reference `memory` holds; 0: none */
+    uint64_t launch; /* the launch that `memory` has the reference of; 0: none */
     void *memory;
 };
 
@@ -39,7 +39,7 @@ struct sim_op {
     /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at once but
      * for a call of `between` (NULL: none) while inputs are being read. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
-    enum mk_space second; /* where a second B lies, beside that in argument 1; MK_SPACE_HEAP: there is none */
+    enum mk_space second; /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
 
     /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints (sim/fingerprint.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

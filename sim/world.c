@@ -39,7 +39,7 @@ static int failed(void *context)
     return r->world->result->failure.kind != MK_FAIL_NONE;
 }
 
-/* As comm_fail and the bootstrap do between processes: every record counts, and the one that names who hangs is kept. */
+/* As comm_fail and the bootstrap do between processes: every record counts, and the one that names the rank that hangs is kept. */
 static void fail(void *context, const struct mk_failure *failure)
 {
     struct sim_world_rank *r = context;

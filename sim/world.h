@@ -95,8 +95,8 @@ void sim_world_vary(struct sim_world_config *config);
 /* Draws everything but the op by the seed: cluster, shape, plan, machine, orders, and now and then a fault (draw.c). */
 void sim_world_draw(struct sim_world_config *config);
 
-/* Whether a run kept what is promised for its fault: right results, or, where one struck that nobody survives, a failure that
- * names the op, a rank and who owed it what. 0, or a negative value with the reason in result->sentence. */
+/* Whether a run kept what is promised for its fault: right results, or, after a fault that no job survives, a failure that
+ * names the operator, a rank, and the rank that owed it what. 0, or a negative value with the reason in result->sentence. */
 int sim_world_promised(const struct sim_world_config *config, int rc, struct sim_world_result *result);
 
 #endif

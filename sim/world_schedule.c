@@ -243,7 +243,7 @@ static void sim_world_deadlock(struct sim_world *w)
 {
     if (w->hopper)
         world_emulated_deadlock(w);
-    sim_world_error(w, -EDEADLK, "nothing can go on, and nobody waits with a bound");
+    sim_world_error(w, -EDEADLK, "nothing can go on, and no wait has a bound");
 }
 
 void sim_world_schedule(struct sim_world *w)

@@ -1,4 +1,4 @@
-/* A CTA that hangs in its tile's math: the launch ends with a sentence that names it, whoever waits gets his thread back, and the
+/* A CTA that hangs in its tile's math: the launch ends with a sentence that names it, a thread that waits comes back, and the
  * communicator can be closed. The library that hangs is this program's own sgemm. */
 #include "core/comm.h"
 #include "tests/helpers/sanitized.h"

@@ -1,5 +1,5 @@
-/* A running job shows its progress words to whoever looks: the live viewer says what each CTA does, follows a wait to the
- * rank that keeps everybody, and names a rank that was stopped in a real run. A job without a place to publish runs all the
+/* A running job publishes its progress words: the live viewer says what each CTA does, follows a wait to the
+ * rank that all others wait for, and names a rank that was stopped in a real run. A job without a place to publish runs all the
  * same, and nothing is left behind. */
 #include "tests/helpers/live_stage.h"
 
@@ -64,7 +64,7 @@ static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state
     live_stage_close(&s);
 }
 
-/* `w` where nobody waits says so, and no longer once it is not so. */
+/* `w` where no CTA waits says so, and no longer once one does. */
 static void an_answer_goes_when_it_no_longer_holds(void **state)
 {
     struct live_stage s;
@@ -204,7 +204,7 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
         named = strstr(look.out_text, name) != NULL;
         blamed = strstr(look.out_text, "in the end for it") != NULL;
         if (!named)
-            fail_msg("the screen names nobody:\n%s", look.out_text);
+            fail_msg("the screen names no rank:\n%s", look.out_text);
         kill(stopped, SIGCONT);
     }
     assert_true(blamed);
@@ -289,7 +289,7 @@ static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
     snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
     for (int i = 0; i < 400 && !(rank_pid(path, 0) && rank_pid(path, 1)); i++)
         moment(25);
-    kill(job.pid, SIGKILL); /* its ranks die with it, nobody tidies up */
+    kill(job.pid, SIGKILL); /* its ranks die with it, and its files stay */
     command_finish(&job, 10);
     for (int i = 0; i < 200 && (!kill(rank_pid(path, 0), 0) || !kill(rank_pid(path, 1), 0)); i++)
         moment(25);
@@ -343,7 +343,7 @@ static void publish(const char *where, uint64_t *word, struct live **l, int *res
     *result = live_begin(l, where, &comm, &plan, 0, 1, "a command");
 }
 
-/* Who may write to a rank's folder may say what its job does; a rank publishes into none of these. */
+/* A user that may write to a rank's folder may say what its job does; a rank publishes into none of these. */
 static void nothing_is_published_where_others_may_write(void **state)
 {
     char base[96], path[128];
@@ -403,10 +403,10 @@ static void what_others_may_have_written_is_no_job(void **state)
             struct stat before;
             assert_int_equal(lstat(spoilt, &before), 0);
             assert_int_equal(kind == ANOTHERS ? chown(spoilt, 65534, 65534) : chmod(spoilt, kind == GROUPS ? 0720 : 0702), 0);
-            if (place) { /* who names the folder means it, wherever it lies */
+            if (place) { /* a folder that is named is meant, wherever it lies */
                 struct live_job other;
                 assert_int_equal(live_open(&other, path, error, sizeof error), -EPERM);
-                assert_non_null(strstr(error, "is another user's, or others may write to it"));
+                assert_non_null(strstr(error, "another user owns it or may write to it"));
                 assert_non_null(strstr(error, path));
             }
             for (int named = 0; named < 2; named++) {
@@ -417,7 +417,7 @@ static void what_others_may_have_written_is_no_job(void **state)
                 unsetenv("MKERNEL_LIVE");
             }
             if (!place)
-                assert_non_null(strstr(error, "is another user's, or others may write to it"));
+                assert_non_null(strstr(error, "another user owns it or may write to it"));
             assert_int_equal(chmod(spoilt, before.st_mode & 07777), 0);
             assert_int_equal(kind == ANOTHERS ? chown(spoilt, before.st_uid, before.st_gid) : 0, 0);
         }
@@ -430,7 +430,7 @@ static void what_others_may_have_written_is_no_job(void **state)
     command_finish(&look, 10);
     assert_int_equal(look.status, 2);
     unlink(variable);
-    live_read(&job); /* whose folder was right and is so again */
+    live_read(&job); /* its folder was right and is so again */
     assert_int_equal(job.ranks[0].state, LIVE_RUNS);
     assert_int_equal(chmod(path, 0702), 0);
     uint64_t beat = job.ranks[0].header.beat;

@@ -149,7 +149,7 @@ static void test_rank_that_never_sends(void **state)
         assert_true(f.seen < f.wanted);
         assert_true(f.waited_ns > 9900000000ull); /* a CTA may speak for one that waits a little shorter */
         assert_true(f.chunk < 2);
-        /* The whole sentence, for whoever reads it at night. */
+        /* The whole sentence, as a user reads it. */
         assert_non_null(strstr(sentence, "ag_gemm: rank "));
         snprintf(expected, sizeof expected,
                  "rank %u CTA %u (%s) waited 10.0 s for chunk %u of rank 3's A in epoch 1 (flag %u saw %d, "

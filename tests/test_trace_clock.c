@@ -85,7 +85,7 @@ static void test_skew_and_drift(void **state)
     }
 }
 
-/* A sample taken while somebody set the clock is far outside its own bracket: it does not pull the line. */
+/* A sample taken while the clock was being set is far outside its own bracket: it does not pull the line. */
 static void test_outliers(void **state)
 {
     static struct trace_clock_sample s[128];

@@ -55,7 +55,7 @@ static void test_read_only_directory(void **state)
 {
     char error[512], directory[128];
     if (geteuid() == 0) {
-        /* Root may write anywhere, but nobody may make a file in /proc. */
+        /* Root may write anywhere, but no user may make a file in /proc. */
         int rc = store("/proc/t.db", error, sizeof error);
         assert_true(rc == -ENOENT || rc == -EACCES || rc == -EPERM);
         assert_sentence(error, "cannot create the trace '/proc/t.db");

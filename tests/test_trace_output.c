@@ -133,7 +133,7 @@ static void test_signal_while_drawing(void **state)
     command_finish(&r, 60);
     assert_int_equal(r.signal, SIGINT);
     assert_kept("trace plot");
-    for (int i = 0; kill(drawing[0], 0) == 0; i++) { /* it is nobody's child now, and may lie there dead */
+    for (int i = 0; kill(drawing[0], 0) == 0; i++) { /* its parent is gone, and it may lie there dead */
         char text[256] = "", path[64];
         snprintf(path, sizeof path, "/proc/%d/stat", (int)drawing[0]);
         FILE *f = fopen(path, "r");

@@ -294,7 +294,7 @@ static void test_launches_apart(void **state)
 }
 
 /* On a GPU a CTA has a track for the warp that waits and one for the math. A CTA that used both is a row
- * above two; one that used one is itself the leaf; tracks beyond the launch's CTAs are nobody's. The load
+ * above two; one that used one is itself the leaf; tracks beyond the launch's CTAs are unused. The load
  * warp's wait explains the math warp's tile. */
 static void test_warps(void **state)
 {

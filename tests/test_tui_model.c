@@ -261,7 +261,7 @@ static void a_wait_over_nvlink_leads_to_the_copy(void **state)
     stage_play(&s, "/\ntype wait role intra_comm network rank 1\nEnter\n/\ntype wait network rank 0 role "
                    "compute >1us\nEnter\n");
     assert_int_equal(s.m.chain.count > 4, 1);
-    /* a back-pressure wait says whose proxy was slow */
+    /* a back-pressure wait names the rank of the slow proxy */
     stage_play(&s, "Home g\n/\ntype room\nEnter\n");
     assert_true(stage_shows(&s, "wait for room in the command ring") || stage_shows(&s, "rank 1's proxy"));
     stage_close(&s);

@@ -379,7 +379,8 @@ static void a_row_out_of_order_is_left_out(void **state)
     unlink(path);
 }
 
-/* Somebody writes another file over it, in place, while it is open: nothing more is shown, and nobody dies of a page that is gone. */
+/* Another file is written over it, in place, while it is open: nothing more is shown, and the viewer does not die of a page that
+ * is gone. */
 static void a_file_cut_while_open_does_no_harm(void **state)
 {
     char path[128], command[384], error[256];

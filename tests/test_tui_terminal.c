@@ -159,7 +159,7 @@ static void keys_and_mouse_of_a_terminal_arrive(void **state)
         "printf 'Down Down Right Right + Tab PageDown Home BackTab End\\n' > %s/script; LC_ALL=C.UTF-8 %s "
         "tui %s --dump-screen --size 100x30 --script %s/script",
         stage_folder, mkernel, stage_trace(0), stage_folder)));
-    /* a sequence that means nothing here is nobody's keys; then a press of the left button at column 50, line
+    /* a sequence that means nothing here is dropped; then a press of the left button at column 50, line
      * 5 (X10: 33 added to both) */
     type("-l \"$(printf '\\033[1;2I')\"");
     type("0 g Home");
@@ -275,9 +275,9 @@ static void unusable_arguments_end_in_one_sentence(void **state)
     expect_refusal("tui a b c", "one too many");
     expect_refusal("tui a --wrong", "--wrong");
     expect_refusal("tui a --size 80x24", "--dump-screen");
-    expect_refusal("tui a --dump-screen --size 80", "no size");
-    expect_refusal("tui a --dump-screen --size 0x9", "no size");
-    expect_refusal("tui a --dump-screen --size 80x24x", "no size");
+    expect_refusal("tui a --dump-screen --size 80", "WIDTHxHEIGHT");
+    expect_refusal("tui a --dump-screen --size 0x9", "WIDTHxHEIGHT");
+    expect_refusal("tui a --dump-screen --size 80x24x", "WIDTHxHEIGHT");
     expect_refusal("tui a --script", "needs a value");
     expect_refusal("tui a --key-times", "--key-times");
     expect_refusal("tui /nonexistent.db", "/nonexistent.db");

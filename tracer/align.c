@@ -183,7 +183,7 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
     if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= most_ctas(p))) {
         free(all);
         free(roles);
-        return 0; /* nobody's: executors keep as many tracks for every CTA, and for as many CTAs as fit */
+        return 0; /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
     }
     for (uint32_t role = 0; n >= 0 && role < MK_ROLES; role++) {
         uint64_t mine = 0;

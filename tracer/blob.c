@@ -1,4 +1,4 @@
-/* A rank's part of a trace as bytes, and the way back from bytes that nobody vouches for.
+/* A rank's part of a trace as bytes, and the way back from bytes that may be damaged or hostile.
  *
  * Sections follow each other, each begun at a multiple of 16: head, track table, events, messages, clock
  * samples, plans; a plan is its head, then tiles, chunks and flags. The records are the structs themselves:
@@ -161,7 +161,7 @@ static int parse_tracks(struct trace_part *p, struct reader *r)
         for (uint32_t j = 0; j < t[i].count; j++)
             if (e[j].start >= TRACE_MAX_TIME || mk_event_kind_of(&e[j]) >= MK_EV_KINDS)
                 return -EPROTO;
-        /* struct mk_track serves writers too; nobody writes through this one. */
+        /* struct mk_track serves writers too; this one is only read. */
         p->tracks[i] =
             (struct mk_track){(struct mk_event *)(uintptr_t)e, t[i].count, t[i].count, t[i].dropped};
     }

@@ -1,6 +1,6 @@
 /* Clocks: bracketed samples of two clocks, the line fitted through them, and how far off it may be.
  *
- * A sample reads the other clock between two readings of one's own: the other clock was read at `local` +-
+ * A sample reads the other clock between two readings of this rank's own: the other clock was read at `local` +-
  * `bracket` / 2. The least brackets are the ones that no interrupt or queue stretched, so only these are
  * fitted. */
 #ifndef MK_TRACER_CLOCK_H

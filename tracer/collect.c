@@ -149,8 +149,8 @@ static int is_over(struct storing *s, uint64_t tick_ns)
     return over;
 }
 
-/* Rank 0 stores beside the bootstrap, and tells the others now and then that it still does: storing may take longer than
- * what they wait for anybody. `flags` has room for all ranks. */
+/* A thread of rank 0 stores the trace, and this one tells the other ranks now and then that it still does: storing may take
+ * longer than they wait for any rank. `flags` has room for all ranks. */
 static int store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *flags)
 {
     uint64_t bound = comm->config.timeout_ns ? comm->config.timeout_ns / 4 : TICK_NS, over = 0;

@@ -130,7 +130,7 @@ int data_overlap(struct trace_data *d);
 void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, uint32_t buckets,
                        uint64_t (*out)[3]);
 
-/* When a put was on its way: posted to arrived where somebody waited for it, else to completed. start == end:
+/* When a put was on its way: posted to arrived where a CTA waited for it, else to completed. start == end:
  * not known. */
 void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
 

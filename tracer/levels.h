@@ -1,4 +1,4 @@
-/* Occupancy aggregated before anybody looks: what every row of the timeline did, bucket by bucket, at every
+/* Occupancy, aggregated when the trace is written: what every row of the timeline did, bucket by bucket, at every
  * zoom. */
 #ifndef MK_TRACER_LEVELS_H
 #define MK_TRACER_LEVELS_H

@@ -100,7 +100,7 @@ int live_is_own(const struct stat *s)
     return s->st_uid == geteuid() && !(s->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* A folder of our own that nobody else may enter: /dev/shm and /tmp are everybody's. */
+/* A folder of this user that no other user may enter: /dev/shm and /tmp are open to all. */
 static int own_folder(const char *path)
 {
     struct stat s;
@@ -281,7 +281,7 @@ int live_begin(struct live **out, const char *folder, struct mk_comm *comm, cons
     if (result) {
         if (l->header)
             munmap(l->header, l->bytes);
-        rmdir(l->folder); /* else an empty one stays for ever: it is nobody's that is known to have gone */
+        rmdir(l->folder); /* else an empty one stays for ever: no later job knows that its owner has gone */
         free(l);
         return result;
     }

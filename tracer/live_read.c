@@ -1,6 +1,6 @@
 /* A viewer's side: which jobs there are, and what their files say. Files are read and never mapped: one that shrinks under
  * a reader is an error and not a SIGBUS. Their bytes are checked as foreign ones, and nothing is taken from a folder or file
- * of another user or that another may write to: what it says of a job would be that user's word, and no job of ours. */
+ * of another user or that another may write to: that user could say anything of a job there. */
 #define _GNU_SOURCE
 #include "tracer/live_process.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FOREIGN "what lies at %s is another user's, or others may write to it: it is not read"
+#define FOREIGN "%s is not read: another user owns it or may write to it"
 #define NO_ARGUMENT 0xffffffu /* of a wait for what is no flag */
 
 static int header_holds(const struct live_header *h)
@@ -154,7 +154,7 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
         if (result == -ENOENT || result == -ENOTDIR)
             snprintf(error, error_size, "no job runs at %s", folder);
         else if (result == -EINVAL)
-            snprintf(error, error_size, "what runs at %s was not published by this version of mkernel", folder);
+            snprintf(error, error_size, "the job at %s was published by another version of mkernel", folder);
         else if (result == -EPERM)
             snprintf(error, error_size, FOREIGN, folder);
         else
@@ -181,7 +181,7 @@ void live_close(struct live_job *job)
     memset(job, 0, sizeof *job);
 }
 
-/* Whether a job in `folder` is the one that is asked for; pid 0 takes any whose process lives. */
+/* Whether a job in `folder` is the one that is asked for; pid 0 takes any job with a process that lives. */
 static int is_wanted(const char *folder, int pid, struct live_header *h)
 {
     struct live_job job;
@@ -247,7 +247,7 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
     else if (foreign >= 0)
         snprintf(error, error_size, FOREIGN, bases[foreign]);
     else if (pid)
-        snprintf(error, error_size, "process %d is no rank of a running `mkernel run`, nor its parent", pid);
+        snprintf(error, error_size, "process %d is neither a running `mkernel run` nor one of its ranks", pid);
     else
         snprintf(error, error_size, "no `mkernel run` of this user runs on this host");
     return found ? -EEXIST : -ENOENT;

@@ -36,7 +36,7 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
  * -EPROTO (another schema version). */
 int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
 
-/* A row of view figures, of one trace or of two beside each other. */
+/* A row of view figures, of one trace or of two, side by side. */
 struct trace_figure {
     int64_t place;
     char section[16], name[48], unit[8];

@@ -85,8 +85,8 @@ CREATE TABLE chunk (
     PRIMARY KEY (plan, id)) WITHOUT ROWID;
 CREATE TABLE flag (
     plan INTEGER, id INTEGER,
-    rank INTEGER,                  -- whose flag; -1: the same on every rank that has no row of its own (view flags)
-    producer INTEGER,              -- rank that raises it, or whose data it announces
+    rank INTEGER,                  -- the rank that has it; -1: the same on every rank that has no row of its own (view flags)
+    producer INTEGER,              -- rank that raises it, or that has the data it announces
     chunk INTEGER,                 -- id in table chunk
     text TEXT NOT NULL,            -- 'chunk 3 of rank 5''s A'
     PRIMARY KEY (plan, id, rank)) WITHOUT ROWID;
@@ -126,7 +126,7 @@ CREATE TABLE message (
     posted INTEGER,                -- its last work request went to the QP
     completed INTEGER,             -- its last work request completed at the sender
     arrived INTEGER,               -- a CTA of the peer first saw the flag: end of arrival_event
-    waited INTEGER,                -- 1: somebody was waiting when it came, so `arrived` is exact; 0: it came earlier
+    waited INTEGER,                -- 1: a CTA was waiting when it came, so `arrived` is exact; 0: it came earlier
     ns INTEGER,                    -- first known stage to last known stage, `arrived` only where waited
     command_event INTEGER, arrival_event INTEGER
 );

@@ -1,4 +1,4 @@
-/* The schema, its indexes and its views, embedded from the .sql files beside this one so that the binary
+/* The schema, its indexes and its views, embedded from the .sql files of this folder so that the binary
  * needs no other file. */
 #include "tracer/sql.h"
 

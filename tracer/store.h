@@ -6,7 +6,7 @@
 
 #include "tracer/data.h"
 
-/* Stores d at `path`, over what was there. The file is written beside it under a temporary name, flushed, and
+/* Stores d at `path`, over what was there. The file is written in the same folder under a temporary name, flushed, and
  * renamed: readers see the old file or the whole new one. On any error the temporary is removed and `path` is
  * as it was. Blocks for as long as the disk takes. Returns 0, or -errno with one sentence: -ENOSPC, -EFBIG,
  * -EACCES, -EROFS, -ENOENT, -EIO, -ENOMEM. */

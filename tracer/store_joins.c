@@ -48,7 +48,7 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-/* First known stage to last known stage. An arrival that nobody waited for may have been seen much later than
+/* First known stage to last known stage. An arrival that no CTA waited for may have been seen much later than
  * it came. */
 static int64_t whole(const struct trace_put *p)
 {

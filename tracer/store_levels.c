@@ -1,4 +1,4 @@
-/* Tables for whoever looks from afar: zoom, level, link, flow, traffic. */
+/* Tables of aggregates, for views of a whole run: zoom, level, link, flow, traffic. */
 #include "tracer/store.h"
 
 #include <math.h>

@@ -52,16 +52,16 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 
 /* Gathers all ranks' tracks, messages and clock samples at rank 0, which stores them at `path`, over what was
  * there. Every rank calls, between launches; blocks as the bootstrap does for each few MB, then until rank 0, which goes on saying
- * that it is at it, has stored them.
+ * that it is storing, has stored them.
  * Collective: a rank that passes no path (NULL) still takes part. Returns 0, or -errno with one sentence in
  * `error`; on rank 0 also what the disk said (-ENOSPC, -EACCES ...). The file is then as it was before, and
  * the communicator is usable. */
 int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char *path, char *error,
                   size_t error_size);
 
-/* The temporary file that this process is writing a trace to, or an export or a picture of one, NULL where it writes none: whoever
- * ends the process early removes it. One file at a time is told of. trace_unfinished may be called in a signal handler;
- * trace_set_unfinished is for who writes the file (NULL: none), before it is made and after it has its name. */
+/* The temporary file that this process is writing a trace to, or an export or a picture of one, NULL where it writes none: the
+ * code that ends the process early removes it. It names one file at a time. trace_unfinished may be called in a signal handler;
+ * the code that writes the file calls trace_set_unfinished, before it is made and (NULL) after it has its name. */
 const char *trace_unfinished(void);
 void trace_set_unfinished(const char *temporary);
 

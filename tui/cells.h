@@ -64,8 +64,8 @@ int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, co
 /* Columns that text takes. */
 int cells_columns(const char *text);
 
-/* Takes what a file says for what a terminal may show: control bytes, bad UTF-8 and everything whose width is
- * not certainly one column become '?'. In place. */
+/* Makes text of a file fit for a terminal: control bytes, bad UTF-8 and every character that may not be one column wide
+ * become '?'. In place. */
 void cells_clean(char *text);
 
 /* The ASCII neighbour of a glyph that this program writes. */

@@ -36,7 +36,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct chain_step *s, cons
     cells_clean(s->text);
 }
 
-static void who(const struct source *s, int track, char out[64])
+static void place_of(const struct source *s, int track, char out[64])
 {
     const struct source_track *t = &s->tracks[track];
     if (t->warp >= 0)
@@ -255,7 +255,7 @@ static struct chain_step *add_event(struct source *s, struct chain *c, const cha
 {
     char place[64], text[112];
     struct chain_step *step = add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
-    who(s, e->track, place);
+    place_of(s, e->track, place);
     describe(s, e, text, sizeof text);
     step->rank = s->tracks[e->track].rank;
     step->track = e->track;
@@ -297,7 +297,7 @@ static void add_stages(struct source *s, struct chain *c, const struct stages *m
     char text[112], bytes[32];
     struct source_event e;
     snprintf(text, sizeof text, "at rank %d, %s from rank %d%s", m->peer, words_bytes(bytes, m->bytes),
-             m->rank, m->waited ? "" : " (nobody waited: it may have been there before)");
+             m->rank, m->waited ? "" : " (no CTA waited: it may have been there before)");
     add_stage(s, c, "arrived", m, m->arrived, m->posted, 1, text);
     snprintf(text, sizeof text, "the work request, at rank %d's proxy", m->rank);
     add_stage(s, c, "completed", m, m->completed, m->posted, 0, text);
@@ -411,7 +411,7 @@ static void follow_signal(struct source *s, struct chain *c, const struct source
     step->ns = wait->end - signal.end;
     step->uncertain = fabs(step->ns) <= doubt(s, s->tracks[wait->track].rank, step->rank) &&
                       s->tracks[wait->track].rank != step->rank;
-    who(s, signal.track, sender);
+    place_of(s, signal.track, sender);
     if (!event_before(s, &signal, &copy))
         return;
     add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
@@ -455,7 +455,7 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
     if (message && read_message(s, "id = ?", message, 0, &m)) {
         int known = event_by_id(s, m.command_event, &command);
         if (known)
-            who(s, command.track, sender);
+            place_of(s, command.track, sender);
         add_stages(s, c, &m);
         diagnose_message(c, e, &m, sender);
         if (known)

@@ -11,7 +11,7 @@ enum chain_where { CHAIN_NOWHERE, CHAIN_TRACK, CHAIN_NIC, CHAIN_NVLINK };
 
 struct chain_step {
     char name[12];          /* "wait", "flag", "arrived", "posted", ... */
-    char text[112];         /* who and what */
+    char text[112];         /* the CTA or rank, and what it did */
     enum chain_where where; /* which row shows it */
     int rank, track;
     double time;               /* file time of the step; NAN: not known */
@@ -27,7 +27,7 @@ struct chain {
 };
 
 /* Follows `event` of `s` back. Events that are no waits give a chain too: the step itself, what released it
- * and what it released. Never fails; what is not in the file is said in a step. */
+ * and what it released. Never fails; a step says what is not in the file. */
 void chain_follow(struct source *s, const struct source_event *event, struct chain *out);
 
 /* The same from the message that a rank had on its NIC at `time`, or the last one before it. */

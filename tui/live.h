@@ -1,4 +1,4 @@
-/* The viewer of a running job: what every CTA does now, and who waits for whom. As the viewer of traces it is a pure model
+/* The viewer of a running job: what every CTA does now, and which rank each wait ends at. As the viewer of traces it is a pure model
  * (snapshot, keys -> state), a pure layout (state -> cells) and a thin drawing: tui/screen.h. */
 #ifndef MK_TUI_LIVE_H
 #define MK_TUI_LIVE_H
@@ -9,7 +9,7 @@
 
 #define LIVE_LONG_NS 500000000u /* a wait that is worth a word: launches take a small part of it */
 
-/* ---- who waits for whom ---- */
+/* ---- chains of waits ---- */
 
 /* A line of a chain: a CTA of a rank, or (cta -1) the rank as a whole. */
 struct live_step {
@@ -22,7 +22,7 @@ struct live_step {
 struct live_chain {
     int count;
     struct live_step step[LIVE_STEPS];
-    int root; /* the rank that it ends at; -1: nobody waits */
+    int root; /* the rank that it ends at; -1: the CTA does not wait */
 };
 
 /* From a CTA: what it waits for, the rank that should give it, what that rank's CTAs wait for, and so on to a rank that does
@@ -33,7 +33,7 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
 struct live_verdict {
     int waiting, ctas;   /* CTAs that wait for long; CTAs of ranks that are seen */
     uint64_t longest;    /* ns */
-    int rank, cta;       /* of the longest wait; -1: nobody waits */
+    int rank, cta;       /* of the longest wait; -1: no CTA waits */
     int root, at_root;   /* the rank at which most chains end, and how many do; -1 */
     int halted;          /* ranks that are stopped, silent or gone */
     char text[240];      /* the sentence */

@@ -1,4 +1,4 @@
-/* Who waits for whom: from a CTA's progress word to the rank that keeps everybody. */
+/* Chains of waits: from a CTA's progress word to the rank that all of them wait for in the end. */
 #include "tui/live.h"
 
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void add_cta(struct live_chain *c, int rank, int cta, const struct live_d
             span_look[live_class(d)].name, d->text, length);
 }
 
-/* The CTA of a rank that tells best why it does not deliver: who waits longest, of those in launch `epoch` or before it;
+/* The CTA of a rank that tells best why it does not deliver: the one that waits longest, of those in launch `epoch` or before it;
  * communication before compute where they began together, as compute's waits are the echo. -1: none waits. */
 static int blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch, int64_t but)
 {
@@ -131,8 +131,8 @@ static int halted_peer(const struct live_job *job, uint32_t rank)
     return -1;
 }
 
-/* The rank to ask next about a wait: who hands the chunk on where that one does not run or misses it too, else its
- * producer. */
+/* The rank to ask next about a wait: the one that hands the chunk on, where that does not run or misses it too, else the
+ * chunk's producer. */
 static int next_rank(const struct live_job *job, uint32_t rank, const struct live_doing *d)
 {
     if (d->flag < 0)
@@ -144,7 +144,7 @@ static int next_rank(const struct live_job *job, uint32_t rank, const struct liv
     return (int)d->producer;
 }
 
-/* A rank that should have delivered for `epoch`, and none of whose CTAs waits. */
+/* A rank that should have delivered for `epoch`, and has no CTA that waits. */
 static void end_at(struct live_chain *c, const struct live_job *job, int rank, uint32_t epoch)
 {
     const struct live_rank *r = &job->ranks[rank];
@@ -171,14 +171,14 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
 {
     unsigned char *seen = calloc(job->world, 1);
     uint32_t at = rank;
-    int who = (int)cta, own = 0;
+    int at_cta = (int)cta, own = 0;
     char state[96];
     memset(out, 0, sizeof *out);
     out->root = -1;
     while (seen && out->count < LIVE_STEPS - 2) {
         struct live_doing d;
-        live_describe(job, at, (uint32_t)who, &d);
-        add_cta(out, (int)at, who, &d);
+        live_describe(job, at, (uint32_t)at_cta, &d);
+        add_cta(out, (int)at, at_cta, &d);
         if (d.kind != MK_EV_WAIT)
             break;
         out->root = (int)at;
@@ -187,11 +187,11 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
             out->step[out->count - 1].alarm = 1;
             break;
         }
-        if (next == (int)at) { /* its own CTAs: one of them may wait for somebody else */
-            int other = own ? -1 : blocked_cta(job, at, d.epoch, who);
+        if (next == (int)at) { /* its own CTAs: one of them may wait for another rank */
+            int other = own ? -1 : blocked_cta(job, at, d.epoch, at_cta);
             if (other >= 0) {
                 own = 1;
-                who = other;
+                at_cta = other;
                 continue;
             }
             end_at(out, job, next, d.epoch);
@@ -211,8 +211,8 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
         }
         int same = d.relay == next ? waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
         at = (uint32_t)next;
-        who = same >= 0 ? same : blocked_cta(job, at, d.epoch, -1);
-        if (who < 0) {
+        at_cta = same >= 0 ? same : blocked_cta(job, at, d.epoch, -1);
+        if (at_cta < 0) {
             end_at(out, job, next, d.epoch);
             break;
         }

@@ -190,7 +190,7 @@ static void draw_help(struct cells *c, const struct live_model *m, const struct 
         {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
         {"Space, Z", "fold or unfold the row; every rank"},
         {"w", "the longest wait"},
-        {"Enter", "to the next step of the chain: whom this one waits for"},
+        {"Enter", "to the next step of the chain: what this one waits for"},
         {"Backspace", "back to where one was"},
         {"p", "freeze the picture, go on"},
         {"wheel, click", "move; go there; a click on a label folds"},
@@ -228,7 +228,7 @@ static void draw_panel(struct cells *c, const struct live_model *m, const struct
     char state[96];
     for (int x = 0; x < m->width; x++)
         cells_put(c, x, g->panel, 0x2500, COLOUR_FAINT, 0);
-    cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, m->help ? "[Keys]" : "[Who waits for whom]");
+    cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, m->help ? "[Keys]" : "[Chain of waits]");
     if (m->help) {
         draw_help(c, m, g);
         return;
@@ -269,6 +269,6 @@ int live_draw(struct cells *c, const struct live_model *m)
         cells_text(c, 1, g.status, m->width, COLOUR_TEXT, ATTR_BOLD, m->message);
     else
         cells_text(c, 1, g.status, m->width, COLOUR_FAINT, 0,
-                   "? keys  q quit  Space fold  w worst wait  Enter whom it waits for  p freeze");
+                   "? keys  q quit  Space fold  w worst wait  Enter along the chain  p freeze");
     return 0;
 }

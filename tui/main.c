@@ -41,8 +41,8 @@ static void print_help(void)
     printf("usage: mkernel tui FILE [FILE] [OPTIONS]\n"
            "       mkernel tui --attach [JOB] [OPTIONS]\n\n"
            "Shows a trace as timelines of CTA roles; two files are compared. ? lists the keys, q quits.\n\n"
-           "  --attach [JOB]            shows a running `mkernel run` instead: what every CTA does now, and who\n"
-           "                            waits for whom. JOB is its process; not needed where one job runs\n"
+           "  --attach [JOB]            shows a running `mkernel run` instead: what every CTA does now, and which\n"
+           "                            rank it waits for. JOB is its process; not needed where one job runs\n"
            "  --until-end               with --attach: waits for the job to begin, ends with it\n"
            "  --script FILE             plays keys from a file first (docs/VIEWER.md)\n"
            "  --dump-screen             prints the screen as text instead of taking the terminal\n"
@@ -73,7 +73,7 @@ static int parse_size(struct options *o, const char *text)
     return sscanf(text, "%dx%d%c", &o->width, &o->height, &more) == 2 && o->width >= 1 && o->height >= 1 &&
                    o->width <= 1000 && o->height <= 1000
                ? DONE
-               : usage("--size %s is no size; write 120x40, at most 1000x1000", text);
+               : usage("--size takes WIDTHxHEIGHT, at most 1000x1000, such as 120x40, but it was given %s", text);
 }
 
 /* DONE to go on, -1 when help was printed, or USAGE. */
@@ -115,13 +115,13 @@ static int parse(struct options *o, int argc, char **argv)
         } else if (a[0] == '-' && a[1]) {
             return usage("there is no option %s", a);
         } else if (o->files == 2) {
-            return usage("two files at most; %s is one too many", a);
+            return usage("it takes two files at most, and %s is one too many", a);
         } else {
             o->file[o->files++] = a;
         }
     }
     if (o->attach && o->files > 1)
-        return usage("one job at a time; %s is one too many", o->file[1]);
+        return usage("--attach takes one job, and %s is one too many", o->file[1]);
     if (o->until_end && !o->attach)
         return usage("--until-end goes with --attach%s", "");
     if (o->files == 0 && !o->attach)
@@ -143,7 +143,7 @@ static int draw(struct viewer *v)
     int rc = picture_fetch(&v->picture, &v->model);
     if (trace_damage() && !v->damage_told) {
         v->damage_told = 1;
-        model_say(&v->model, 1, "the trace is damaged, and this is not all of it");
+        model_say(&v->model, 1, "the trace is damaged, and the screen shows only a part of it");
     }
     return rc ? rc : layout_draw(&v->cells, &v->model, &v->picture);
 }
@@ -246,7 +246,7 @@ static int show(struct viewer *v)
         return FAILED;
     }
     if (trace_damage()) {
-        fprintf(stderr, "mkernel tui: the trace is damaged, and what was shown is not all of it: %s\n", trace_damage());
+        fprintf(stderr, "mkernel tui: the trace is damaged, and only a part of it was shown: %s\n", trace_damage());
         return FAILED;
     }
     return DONE;

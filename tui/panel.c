@@ -199,7 +199,7 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     int before;
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
-    panel_add(t, STRONG "messages" PLAIN FAINT "  (≤: nobody waited for it, it may have come earlier)");
+    panel_add(t, STRONG "messages" PLAIN FAINT "  (≤: no CTA waited for it, so it may have come earlier)");
     before = t->count;
     sqlite3_stmt *q = source_prepare(
         s, "SELECT rank, peer, ns, command_seen, seen_posted, posted_arrived, bytes, carries, waited, "

@@ -300,7 +300,7 @@ static int translate(int code, struct key *key)
 }
 
 /* A sequence that the terminal sends and ncurses does not know (an odd key with a modifier, a report) is
- * dropped whole: its letters are nobody's commands. Returns whether what follows an escape was one. */
+ * dropped whole: its letters are not meant as commands. Returns whether what follows an escape was one. */
 static int drop_sequence(void)
 {
     int next = getch(), c = next;

@@ -44,7 +44,7 @@ struct source_event {
     int peer;                    /* rank that a copy, signal or command went to; -1: none */
 };
 
-/* Whose time a row shows: all tracks of a rank, of a role of it, or one track (an index; -1: not a single
+/* The tracks that a row shows: all of a rank, of a role of it, or one (an index; -1: not a single
  * one). */
 struct source_group {
     int rank, role, track;

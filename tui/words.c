@@ -122,7 +122,7 @@ int words_parse_time(const char *text, double *ns, int *relative, char error[96]
     char *end;
     double value = strtod(text, &end);
     if (end == text || !isfinite(value)) {
-        snprintf(error, 96, "\"%.24s\" is no time; write 1.5ms, 300us, +20ns or epoch 2", text);
+        snprintf(error, 96, "\"%.24s\" is not a time; write 1.5ms, 300us, +20ns or epoch 2", text);
         return -EINVAL;
     }
     while (isspace((unsigned char)*end))

@@ -156,7 +156,7 @@ __attribute__((unused)) static int command_lines(const char *text)
     return lines;
 }
 
-/* The processes whose parent is `pid`: fills pids, returns how many. */
+/* The children of process `pid`: fills pids, returns how many. */
 __attribute__((unused)) static int command_children(pid_t pid, pid_t *pids, int most)
 {
     char path[64];
