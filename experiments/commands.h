@@ -21,7 +21,7 @@ int command_bench(int argc, char **argv) MK_WEAK; /* experiments/bench.c: `bench
 int command_sim(int argc, char **argv) MK_WEAK;   /* experiments/sim.c */
 int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/run.c: `tune OP` */
 int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace.c */
-int command_tui(int argc, char **argv) MK_WEAK;   /* tui/ */
+int command_tui(int argc, char **argv) MK_WEAK;   /* experiments/tui.c */
 int command_info(int argc, char **argv) MK_WEAK;  /* experiments/info.c */
 
 int run_bench(int argc, char **argv);            /* experiments/run.c: `bench OP` */

@@ -262,6 +262,8 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
         const char *value = a[length] ? a + length + 1 : NULL;
         if (s->type == OPTION_FLAG && value)
             return refuse(error, error_size, "--%s takes no value", s->name);
+        if (s->bare && !value)
+            value = s->words[0];
         if (s->type != OPTION_FLAG && !value) {
             if (i + 1 == argc || !strncmp(argv[i + 1], "--", 2))
                 return refuse(error, error_size, "--%s needs a value (%s)", s->name, s->value);
@@ -314,7 +316,8 @@ static void print_wrapped(FILE *out, const char *text, int indent, int width)
 static void print_option(FILE *out, const struct option_spec *s)
 {
     char head[64];
-    snprintf(head, sizeof head, "--%s%s%s", s->name, s->value ? " " : "", s->value ? s->value : "");
+    snprintf(head, sizeof head, "--%s%s%s%s", s->name, s->bare ? "[=" : s->value ? " " : "", s->value ? s->value : "",
+             s->bare ? "]" : "");
     int wide = strlen(head) > 22;
     fprintf(out, "  %-22s%s%*s", head, wide ? "\n" : "  ", wide ? 26 : 0, "");
     print_wrapped(out, s->help, 26, 104);

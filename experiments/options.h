@@ -31,6 +31,7 @@ struct option_spec {
     unsigned least;           /* OPTION_NUMBERS: as few as this may be given, the rest are 0; 0: all are */
     const char *const *words; /* OPTION_WORD */
     unsigned word_count;
+    int bare; /* OPTION_WORD: --name alone is words[0], and a value comes after =, never as the next argument */
     uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */
     const char *group; /* the heading in the help under which it stands with others; NULL: none */
 };

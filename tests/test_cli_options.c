@@ -13,7 +13,7 @@
 static const char *const execs[] = {"host", "cuda"};
 
 struct values {
-    int check, exec;
+    int check, exec, dump;
     uint64_t shape[3], some[3], iters, timeout, bytes;
     const char *trace;
     struct mk_role_split roles;
@@ -33,6 +33,7 @@ static const struct option_spec specs[] = {
     {"bytes", OPTION_BYTES, AT(bytes), "BYTES", "size", 1, (uint64_t)1 << 40, .contexts = 2},
     {"trace", OPTION_TEXT, AT(trace), "FILE", "file", .max = 20},
     {"roles", OPTION_ROLES, AT(roles), "compute=..", "split"},
+    {"dump", OPTION_WORD, AT(dump), "cuda", "a word that may be left out", .words = execs, .word_count = 2, .bare = 1},
 };
 static const struct option_table table = {"test OP", "tests", specs, sizeof specs / sizeof *specs,
                                           "  mkernel test x\n"};
@@ -53,6 +54,22 @@ static int parse(const char *line)
     memset(&values, 0, sizeof values);
     error[0] = 0;
     return options_parse(&table, argc, argv, &values, &found, error, sizeof error);
+}
+
+static void a_word_that_may_be_left_out(void **state)
+{
+    assert_int_equal(parse("--dump cuda --check"), 0); /* what follows is no value */
+    assert_true(options_given(&table, &found, "dump") && values.dump == 0 && values.check);
+    assert_true(found.word_count == 1 && !strcmp(found.words[0], "cuda"));
+    assert_int_equal(parse("--check --dump"), 0);
+    assert_true(options_given(&table, &found, "dump") && values.dump == 0);
+    assert_int_equal(parse("--dump=cuda"), 0);
+    assert_int_equal(values.dump, 1);
+    assert_int_equal(parse("--dump=cud"), -EINVAL);
+    assert_non_null(strstr(error, "--dump cud"));
+    assert_int_equal(parse("--dump="), -EINVAL);
+    assert_int_equal(parse("--dump --dump=host"), -EINVAL);
+    assert_int_equal(parse("--exec"), -EINVAL); /* others need theirs */
 }
 
 static void fewer_numbers_where_that_is_allowed(void **state)
@@ -227,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
+                                       cmocka_unit_test(a_word_that_may_be_left_out),
                                        cmocka_unit_test(fewer_numbers_where_that_is_allowed),   cmocka_unit_test(test_units),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_nearest),  cmocka_unit_test(test_help_names_everything),

@@ -1,4 +1,4 @@
-/* `mkernel tui FILE [FILE]`: opens traces and runs the loop of keys, model, picture, layout and drawing. */
+/* Opens traces and runs the loop of keys, model, picture, layout and drawing. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,23 +11,13 @@
 #include "tui/live.h"
 #include "tui/screen.h"
 #include "tui/script.h"
-
-int command_tui(int argc, char **argv);
+#include "tui/show.h"
 
 enum { DONE = 0, USAGE = 2, FAILED = 3 }; /* exit statuses of the command line */
 
-struct options {
-    const char *file[2];
-    int files;
-    const char *script;
-    int width, height;
-    int dump; /* 1 text, 2 with colours and attributes */
-    int ascii, no_mouse, no_colour, key_times;
-    int attach, until_end;
-};
-
 struct viewer {
-    struct options options;
+    struct tui_options options;
+    int no_colour;
     struct source *source[2];
     struct script script;
     struct model model;
@@ -35,107 +25,6 @@ struct viewer {
     struct cells cells;
     int damage_told;
 };
-
-static void print_help(void)
-{
-    printf("usage: mkernel tui FILE [FILE] [OPTIONS]\n"
-           "       mkernel tui --attach [JOB] [OPTIONS]\n\n"
-           "Shows a trace as timelines of CTA roles; two files are compared. ? lists the keys, q quits.\n\n"
-           "  --attach [JOB]            shows a running `mkernel run` instead: what every CTA does now, and which\n"
-           "                            rank it waits for. JOB is its process; not needed where one job runs\n"
-           "  --until-end               with --attach: waits for the job to begin, ends with it\n"
-           "  --script FILE             plays keys from a file first (docs/VIEWER.md)\n"
-           "  --dump-screen             prints the screen as text instead of taking the terminal\n"
-           "  --dump-screen=attributes  ... and then its colours and attributes, a letter per cell\n"
-           "  --size WxH                size of the printed screen (default 80x24)\n"
-           "  --key-times               with --dump-screen: ms (wall and CPU) that each key took, on stderr\n"
-           "  --ascii                   no characters beyond ASCII (default where the locale is not UTF-8)\n"
-           "  --no-mouse                leaves the mouse to the terminal\n"
-           "  NO_COLOR=1                no colours\n\n"
-           "examples:\n"
-           "  mkernel tui run.db\n"
-           "  mkernel tui measured.db simulated.db\n"
-           "  mkernel tui --attach\n"
-           "  mkernel tui run.db --dump-screen --size 120x40\n");
-}
-
-static int usage(const char *sentence, const char *what)
-{
-    fprintf(stderr, "mkernel tui: ");
-    fprintf(stderr, sentence, what);
-    fprintf(stderr, "; `mkernel tui --help` tells more\n");
-    return USAGE;
-}
-
-static int parse_size(struct options *o, const char *text)
-{
-    char more;
-    return sscanf(text, "%dx%d%c", &o->width, &o->height, &more) == 2 && o->width >= 1 && o->height >= 1 &&
-                   o->width <= 1000 && o->height <= 1000
-               ? DONE
-               : usage("--size takes WIDTHxHEIGHT, at most 1000x1000, such as 120x40, but it was given %s", text);
-}
-
-/* DONE to go on, -1 when help was printed, or USAGE. */
-static int parse(struct options *o, int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
-            print_help();
-            return -1;
-        }
-        size_t name = strcspn(a, "="); /* --size 120x40, or --size=120x40 */
-        if ((name == 8 && !strncmp(a, "--script", name)) || (name == 6 && !strncmp(a, "--size", name))) {
-            if (a[name])
-                value = a + name + 1;
-            else if (!value)
-                return usage("%s needs a value", a);
-            else
-                i++;
-            if (name == 8)
-                o->script = value;
-            else if (parse_size(o, value))
-                return USAGE;
-        } else if (!strcmp(a, "--dump-screen")) {
-            o->dump = 1;
-        } else if (!strcmp(a, "--dump-screen=attributes")) {
-            o->dump = 2;
-        } else if (!strcmp(a, "--ascii")) {
-            o->ascii = 1;
-        } else if (!strcmp(a, "--no-mouse")) {
-            o->no_mouse = 1;
-        } else if (!strcmp(a, "--key-times")) {
-            o->key_times = 1;
-        } else if (!strcmp(a, "--attach")) {
-            o->attach = 1;
-        } else if (!strcmp(a, "--until-end")) {
-            o->until_end = 1;
-        } else if (a[0] == '-' && a[1]) {
-            return usage("there is no option %s", a);
-        } else if (o->files == 2) {
-            return usage("it takes two files at most, and %s is one too many", a);
-        } else {
-            o->file[o->files++] = a;
-        }
-    }
-    if (o->attach && o->files > 1)
-        return usage("--attach takes one job, and %s is one too many", o->file[1]);
-    if (o->until_end && !o->attach)
-        return usage("--until-end goes with --attach%s", "");
-    if (o->files == 0 && !o->attach)
-        return usage("a trace file is missing%s", "");
-    if (o->width && !o->dump)
-        return usage("--size goes with --dump-screen%s", "");
-    if (o->key_times && (o->attach || !(o->dump && o->script)))
-        return usage("--key-times goes with --dump-screen and --script%s", "");
-    if (!o->width) {
-        o->width = 80;
-        o->height = 24;
-    }
-    return DONE;
-}
 
 /* Reads what the state needs and lays it out. */
 static int draw(struct viewer *v)
@@ -152,7 +41,7 @@ static void print_screen(struct viewer *v)
 {
     cells_dump_text(&v->cells, stdout);
     if (v->options.dump == 2)
-        (v->options.no_colour ? cells_dump_monochrome : cells_dump_attributes)(&v->cells, stdout);
+        (v->no_colour ? cells_dump_monochrome : cells_dump_attributes)(&v->cells, stdout);
 }
 
 static double now_ms(clockid_t clock)
@@ -217,13 +106,13 @@ static int run_in_terminal(struct viewer *v)
 
 static int show(struct viewer *v)
 {
-    struct options *o = &v->options;
+    struct tui_options *o = &v->options;
     char error[256];
     const char *no_color = getenv("NO_COLOR");
     int utf8 = screen_utf8(), rc;
-    o->no_colour = no_color && *no_color;
+    v->no_colour = no_color && *no_color;
     if (!o->dump) {
-        struct screen_options s = {!o->no_mouse, !o->no_colour};
+        struct screen_options s = {!o->no_mouse, !v->no_colour};
         if (screen_open(&s, error, sizeof error)) {
             fprintf(stderr, "mkernel tui: %s\n", error);
             return USAGE;
@@ -252,19 +141,15 @@ static int show(struct viewer *v)
     return DONE;
 }
 
-int command_tui(int argc, char **argv)
+int tui_show(const struct tui_options *o)
 {
-    struct viewer v = {0};
+    struct viewer v = {.options = *o};
     char error[512];
-    int status = parse(&v.options, argc, argv), rc = 0;
-    if (status)
-        return status < 0 ? DONE : status;
+    int status = DONE, rc = 0;
     trace_watch_damage();
-    if (v.options.attach) {
-        const struct options *o = &v.options;
+    if (o->attach)
         return live_show(&(struct live_options){o->file[0], o->script, o->width, o->height, o->dump, o->ascii,
                                                 o->no_mouse, o->until_end});
-    }
     if (v.options.script)
         rc = script_read(&v.script, v.options.script, error, sizeof error);
     for (int i = 0; i < v.options.files && !rc; i++)
