@@ -1,4 +1,4 @@
-/* Whatever 16 bytes stand in a ring, the proxy hands the fabric only puts that stay inside the heap and go to
+/* With any 16 bytes in a ring, the proxy hands the fabric only puts that stay inside the heap and go to
  * a rank of another node, and says at most one failure. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"

@@ -1,4 +1,4 @@
-/* Whatever immediates a peer sends, the efa fabric's counting raises only flags that there are, never takes one back, counts no
+/* With any immediates from a peer, the efa fabric's counting raises only flags that there are, never takes one back, counts no
  * more messages than came, and says -EPROTO or goes on. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Whatever a file of tuned plans holds: it is read, or refused with a line of it; what was read says in its own words what it is; and
+/* Any bytes as a file of tuned plans: it is read, or refused with a line of it; a plan that was read says in its own words what it is; and
  * the plan of a shape is built from it or from the formula, or refused with a line. */
 #include "core/tuning.h"
 

@@ -1,4 +1,4 @@
-/* What the softnic tests share: the library, loaded from beside the test as a program would, and a QP end
+/* Shared by the softnic tests: the library, loaded from beside the test as a program would, and a QP end
  * with one buffer. Included by each test; nothing here is linked. */
 #ifndef TESTS_SOFTNIC_LOAD_H
 #define TESTS_SOFTNIC_LOAD_H
@@ -100,7 +100,7 @@ struct end {
     uint32_t psn, peer_psn;
 };
 
-/* What the ends tell each other before they connect. */
+/* The addresses that the ends exchange before they connect. */
 struct address {
     uint16_t lid;
     uint32_t qpn, psn, rkey;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* What rank `rank` gives in round `round`: other bytes each time. */
+/* The bytes of rank `rank` in round `round`: others each time. */
 static uint8_t byte_of(uint32_t rank, uint32_t round, size_t i)
 {
     return (uint8_t)(rank * 131 + round * 17 + i * 7 + i / 251);

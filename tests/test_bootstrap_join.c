@@ -66,7 +66,7 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
             send(fds[i], v->bytes, v->size, MSG_NOSIGNAL) != (ssize_t)v->size)
             return -1;
     }
-    /* What rank 0 answers before it closes. */
+    /* Rank 0's answer before it closes. */
     uint8_t answer[1024];
     struct wire_parser p = {0};
     size_t used;

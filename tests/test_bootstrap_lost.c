@@ -17,7 +17,7 @@
 #define SOON 2.5
 #define HANG_TIMEOUT 3.0
 
-/* What the ranks of a test do after joining. The last word is the settled failure. */
+/* The acts of a test's ranks after joining. Their last word is the settled failure. */
 struct act {
     uint32_t rank;
     enum {

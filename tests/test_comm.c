@@ -47,7 +47,7 @@ static void no_end(uint32_t rank, struct mk_config *config)
     config->timeout_ns = UINT64_MAX;
 }
 
-/* Who asks for no end gets a very long time, and not none. */
+/* A caller that asks for no end gets a very long time, and not none. */
 static void the_longest_timeout_is_long(void **state)
 {
     all(3, (struct setup){launch_twice, 1, no_end, "opllwc"}, 0, "");
@@ -224,7 +224,7 @@ static char plans[] = "/tmp/mkernel_test_comm_XXXXXX"; /* a tuned plan for one n
 static void other_plans(uint32_t rank, struct mk_config *config)
 {
     snprintf(config->tuning, sizeof config->tuning, "%s", rank == 2 ? plans : "none");
-    config->heap_bytes += rank == 2 ? 8192 : 0; /* what follows from it is not told in its place */
+    config->heap_bytes += rank == 2 ? 8192 : 0; /* its consequences are not told in its place */
 }
 
 static void ranks_started_differently_are_named(void **state)

@@ -1,4 +1,4 @@
-/* Whatever part of a communicator fails on one rank, every rank ends with the same sentence and closes at
+/* Any part of a communicator may fail on one rank: every rank ends with the same sentence and closes at
  * once. */
 #include "tests/helpers/comm_job.h"
 
@@ -77,7 +77,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     int result = mk_plan_create(&p, comm, &q);
     if (!result)
         result = mk_ag_gemm(p, memory, memory, memory, NULL);
-    if (result || bootstrap_barrier(comm->bootstrap)) /* nobody fails before all have launched */
+    if (result || bootstrap_barrier(comm->bootstrap)) /* no rank fails before all have launched */
         return -1;
     result = mk_wait(comm);
     snprintf(text, size, "%s", mk_error(comm));

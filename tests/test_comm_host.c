@@ -84,7 +84,7 @@ static int launch(struct mk_plan *plan, const struct bootstrap_config *c, uint32
         m->a[i] = element(c->rank, number, 0, i);
     for (uint32_t i = 0; i < K * N; i++)
         m->b[i] = element(c->rank, number, 1, i);
-    memset(m->c, 0x7f, M * N * 2); /* a NaN: what nobody wrote is wrong */
+    memset(m->c, 0x7f, M * N * 2); /* a NaN: an element that is not written is wrong */
     return mk_ag_gemm(plan, m->a, m->b, m->c, NULL);
 }
 

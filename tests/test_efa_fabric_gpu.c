@@ -1,4 +1,4 @@
-/* The efa fabric between two heaps in GPU memory, which the CPU cannot touch: who polls a flag there sees all bytes of its put,
+/* The efa fabric between two heaps in GPU memory, which the CPU cannot touch: a kernel that polls a flag there sees all bytes of its put,
  * over devices that reorder, split and spread them. What --exec cuda --fabric efa does, with a fake GPU; the owner of the memory
  * copies a flag as soon as it is told to, beside the copy engine's queue, as a second stream may. */
 #include "tests/softnic_load.h"

@@ -1,5 +1,5 @@
 /* softnic's EFA devices move GPU memory by copy engine alone, and keep SRD's promises there: an arrival is told, and a request
- * completes, when all its bytes are there, in whatever order; a request whose copy fails says so. The GPU is a fake one whose
+ * completes, when all its bytes are there, in any order; a request whose copy fails says so. The GPU is a fake one whose
  * memory the CPU cannot touch. */
 #include "tests/helpers/efa_end.h"
 #include "tests/helpers/fake_gpu.h"
@@ -156,7 +156,7 @@ static void test_copy_fails(void **state)
     fake_gpu.fail_copies = 0;
 }
 
-/* What nothing here copies: a read into GPU memory. */
+/* A request that nothing here copies: a read into GPU memory. */
 static void test_read(void **state)
 {
     ibv_wr_start(a.ex);

@@ -150,7 +150,7 @@ static void write_mutant(const struct mutant *m, const char *path)
     assert_int_equal(fclose(f), 0);
 }
 
-/* What the test said; a compiler's or linker's word is none. */
+/* The test's own complaint; a compiler's or linker's error is none. */
 static const char *complaint(char *out)
 {
     char *at = strstr(out, "EFA_SEED=");

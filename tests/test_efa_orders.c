@@ -55,7 +55,7 @@ static uint64_t area(int incoming, uint32_t peer, uint32_t flag, uint32_t number
     return FLAGS * 8 + ((((uint64_t)incoming * RANKS + peer) * USED + flag) * AREAS + number % AREAS) * AREA;
 }
 
-/* Who puts to which flag: each flag of a rank belongs to one other. */
+/* The rank that puts to a flag: each flag of a rank belongs to one other. */
 static uint32_t flag_index(uint32_t from, uint32_t flag)
 {
     return from * USED + flag;
@@ -85,7 +85,7 @@ static void look(uint32_t from, uint32_t to, uint32_t flag)
     EXPECT(value >= s->value, "flag %u of rank %u goes back", flag, to);
     s->value = value;
     EXPECT(!value || (s->made && value <= s->puts[s->made - 1].value),
-           "flag %u of rank %u has a value that nobody put", flag, to);
+           "flag %u of rank %u has a value that was never put", flag, to);
     while (s->seen < s->made && s->puts[s->seen].value <= value) {
         const struct made *m = &s->puts[s->seen];
         const uint64_t *data =
@@ -141,7 +141,7 @@ static void put_from(const struct settings *k, uint32_t from)
     if (!m->value)
         m->value = 1;
     int again =
-        s->made && m->value == s->puts[s->made - 1].value; /* nobody could tell whether its bytes are there */
+        s->made && m->value == s->puts[s->made - 1].value; /* the flag could not tell whether its bytes are there */
     m->bytes = !again && fake_random(8) ? 16 * (1 + fake_random((uint32_t)(k->most / 16))) : 0;
     m->cookie = (uint64_t)to << 32 | flag << 16 | s->made;
     fill(from, to, flag, m, s->made);

@@ -221,7 +221,7 @@ static void test_receives_are_taken(void **state)
     efa_close(&open);
 }
 
-/* Who is written to without knowing the writer refuses; a send needs no such knowledge. */
+/* A target that does not know the writer refuses its write; a send needs no such knowledge. */
 static void test_stranger(void **state)
 {
     assert_int_equal(efa.destroy_ah(b.peer), 0);

@@ -1,4 +1,4 @@
-/* A failure is told in one sentence that names everything known: a lost rank's says who waited for what, and of
+/* A failure is told in one sentence that names everything known: a lost rank's says which rank waited for what, and of
  * many waits that one is told which names the rank that hangs. */
 #include "core/failure.h"
 
@@ -201,7 +201,7 @@ static void a_chain_of_waits_ends_in_the_silent_rank(void **state)
     all_orders_end(circle, 3, "; rank 3 should have produced it");
 }
 
-/* What four ranks said when rank 1 had been stopped: the puts of rank 3, whose rail it is, did not leave. */
+/* The records of four ranks when rank 1 had been stopped: the puts of rank 3, whose rail it is, did not leave. */
 static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
 {
     struct mk_failure records[] = {waiting(3, 3, UINT32_MAX), waiting(0, 3, 0), waiting(2, 3, 0),
@@ -224,7 +224,7 @@ static void a_relay_that_says_nothing_is_to_blame(void **state)
     all_orders_end(records, 3, "; rank 3 should have produced it");
 }
 
-/* A rank whose own puts do not leave knows no more; whoever names another rank does. */
+/* A rank whose own puts do not leave knows no more; a rank that names another does. */
 static void who_blames_itself_gives_way(void **state)
 {
     struct failure_case c;
@@ -253,7 +253,7 @@ static void a_failed_put_needs_no_silent_peer(void **state)
     all_orders_end(records, 3, "transport retry counter exceeded, status 12");
 }
 
-/* What several ranks make together has no producer. Whoever hands in no wait is told, unless one wait names who hangs. */
+/* A value that several ranks make together has no producer. The ranks that report no wait are named, unless one wait names the rank that hangs. */
 static void who_says_nothing_is_named_at_last(void **state)
 {
     struct mk_failure records[] = {waiting(3, UINT32_MAX, 0), waiting(0, UINT32_MAX, 1), waiting(1, 3, 0),

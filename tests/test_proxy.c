@@ -1,5 +1,5 @@
 /* The proxy hands every command to the fabric once and in its ring's order, counts completions in that order
- * whatever order peers answer in, and ends the job with one exact record when a command is garbled or a put
+ * with any order of the peers' answers, and ends the job with one exact record when a command is garbled or a put
  * fails or hangs. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
@@ -438,13 +438,13 @@ static void test_job_that_failed_elsewhere(void **state)
     put(b, 0, 2, 11);
     b->time += 1000;
     step(b, 2);
-    assert_int_equal(b->failures, 0); /* somebody else has said it */
+    assert_int_equal(b->failures, 0); /* another rank has reported it */
     assert_int_equal(b->fabric.puts, 1);
     assert_int_equal(b->rings[0]->seen, 3);
     bench_close(b);
 }
 
-/* Somebody who waits for this rank was a little quicker: a put that hangs says where the blame belongs. */
+/* A rank that waits for this one was a little quicker: a put that hangs says where the blame belongs. */
 static void test_hanging_put_when_the_job_fails(void **state)
 {
     struct bench *b = bench_open(0, 5000);

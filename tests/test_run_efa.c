@@ -103,7 +103,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(r.err_text, "the efa options have no 'lanes"));
 }
 
-/* In the middle of things: the sentence names who cannot reach whom with what, and EFA's own word for it. */
+/* In the middle of a run: the sentence names the two ranks, the put that failed, and EFA's own word for it. */
 static void test_faults(void **state)
 {
     expect_refused("--exec host --nic soft", "SOFTNIC=drop-peer=softefa0@60", 3, "response timeout error");

@@ -167,7 +167,7 @@ static void arrives_after_latency(void **state)
 static uint32_t slow_messages(const char *options, double seconds, int count)
 {
     uint32_t slow = 0;
-    nic_configure("delay=0ns,seed=9"); /* from the beginning, whatever came before */
+    nic_configure("delay=0ns,seed=9"); /* from the beginning, also after other tests */
     nic_configure(options);
     for (int i = 0; i < count; i++)
         if (timed(IBV_WR_RDMA_WRITE, 8, 1) > seconds * 0.999)

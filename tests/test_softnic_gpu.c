@@ -416,7 +416,7 @@ static void test_two_processes(void **state)
     assert_int_equal(nic.ibv_dereg_mr(to), 0);
     end_close(&b);
     assert_int_equal(nic.ibv_close_device(context), 0);
-    assert_true(fake_gpu.copies_device >= CHUNKS); /* from GPU to GPU, though a mapping has the ordinal of who opened it */
+    assert_true(fake_gpu.copies_device >= CHUNKS); /* from GPU to GPU, though a mapping has the ordinal of the process that opened it */
     assert_int_equal(fake_gpu.opens, 1);           /* once, not once per message */
     assert_int_equal(fake_gpu.closes, 1);
     assert_int_equal(fake_gpu.contexts, 0);

@@ -4,7 +4,7 @@
 
 enum {
     OPERATIONS = 1000,
-    TARGET = 256 << 10, /* what the operations work on, at the far end */
+    TARGET = 256 << 10, /* bytes that the operations work on, at the far end */
     RESULTS = 4 << 20,  /* where READs and atomics answer, each to bytes of its own */
     RECEIVES = 4 << 20, /* where SENDs land, each in a buffer of its own */
     SOURCE = 256 << 10, /* never written */

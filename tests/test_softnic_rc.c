@@ -210,7 +210,7 @@ static void full_send_queue(void **state)
     wr.wr_id = 42;
     assert_int_equal(end_post(&a, &wr), 0);
     assert_int_equal(end_post(&a, &wr), ENOMEM);
-    usleep(20000); /* all of it has long been acknowledged, and nobody has polled */
+    usleep(20000); /* all of it has long been acknowledged, and this end has not polled */
     assert_int_equal(end_post(&a, &wr), ENOMEM);
     cq_expect(a.send_cq, 42, IBV_WC_SUCCESS);
     assert_true(cq_silent(a.send_cq, 5));
@@ -245,7 +245,7 @@ static void atomics(void **state)
     }
 }
 
-/* Data, then a flag on the same QP: who sees the flag sees the data. */
+/* Data, then a flag on the same QP: a thread that sees the flag sees the data. */
 static void data_before_flag(void **state)
 {
     enum { ROUNDS = 300, BYTES = 50000 };

@@ -93,7 +93,7 @@ static bool listens(int port)
     return system(command) == 0;
 }
 
-/* A port that nobody has now, and that the kernel gives to no connection: those come from 32768 on. */
+/* A port that is free now, and that the kernel gives to no connection: those come from 32768 on. */
 static int free_port(void)
 {
     static int next;

@@ -1,4 +1,4 @@
-/* Whoever connects to a softnic device without being one: another user's process is not heard at all, and a frame that breaks a
+/* A process that connects to a softnic device without being one: another user's is not heard at all, and a frame that breaks a
  * bound ends the connection before anything is done about it. */
 #include "softnic_load.h"
 
@@ -30,7 +30,7 @@ static int give(int fd, const struct softnic_frame *frame)
 
 static const struct softnic_frame hello = {.magic = SOFTNIC_FRAME_MAGIC, .kind = SOFTNIC_HELLO, .qpn_from = 4095};
 
-/* What comes back: a frame's kind, 0 where the connection is closed, -1 for nothing within ten seconds. */
+/* The answer: a frame's kind, 0 where the connection is closed, -1 for none within ten seconds. */
 static int answer(int fd)
 {
     struct softnic_frame frame;

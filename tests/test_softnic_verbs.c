@@ -9,7 +9,7 @@ enum { VERBS_MAX = 256, BYTES = 4096 };
 
 static void *library;
 
-/* What verbs.h's inline functions call by name; a stock program gets these from the library that it loads. */
+/* Functions that verbs.h's inline functions call by name; a stock program gets these from the library that it loads. */
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -130,7 +130,7 @@ static void memory(void)
     POINTER(ibv_import_dm, LIB(ibv_import_dm)(context, 1));
 }
 
-/* What makes things that softnic does not have. */
+/* Verbs that make objects which softnic does not have. */
 static void other_objects(struct ibv_cq *cq, struct ibv_qp *qp)
 {
     uint8_t mac[6];
@@ -446,7 +446,7 @@ static void table_is_complete(void **state)
     assert_int_equal(missing, 0);
 }
 
-/* What verbs.h has beside verbs: arithmetic and names of types. */
+/* Functions of verbs.h beside verbs: arithmetic and names of types. */
 static int is_no_verb(const char *name)
 {
     static const char *const others[] = {"ibv_inc_rkey", "ibv_is_qpt_supported", "ibv_flow_label_to_udp_sport", "ibv_static_providers", "ibv_wc_opcode"};

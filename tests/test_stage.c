@@ -209,7 +209,7 @@ static uint64_t put_bytes(uint32_t i)
     return some[i % 8];
 }
 
-/* Both ranks put at once; whatever the wire and the copies are late with, no flag is before its data. */
+/* Both ranks put at once; however late the wire and the copies are, no flag is before its data. */
 static void test_order(void **state)
 {
     uint64_t sent[2] = {0}, done[2] = {0}, seen[2] = {0};
@@ -253,7 +253,7 @@ static void test_order(void **state)
     }
 }
 
-/* A receiver that does not look costs nobody memory: the sender is told to wait, and goes on afterwards. */
+/* A receiver that does not poll costs no memory: the sender is told to wait, and goes on afterwards. */
 static void test_bounded(void **state)
 {
     struct fabric_completion c;
@@ -293,7 +293,7 @@ static void test_refusals(void **state)
     assert_int_equal(ranks[0]->ops->put(ranks[0], &p), -ERANGE);
 }
 
-/* What a peer writes in front of its bytes is foreign. */
+/* The header that a peer writes in front of its bytes is foreign. */
 static void test_foreign_bytes(void **state)
 {
     struct fabric_completion c;
@@ -363,7 +363,7 @@ static void test_credit_fails(void **state)
     assert_int_equal(told, 1);
 }
 
-/* What the inner fabric tells of no put reaches the proxy, once. */
+/* A completion of the inner fabric that belongs to no put reaches the proxy, once. */
 static void test_alarm(void **state)
 {
     struct fabric_completion c;

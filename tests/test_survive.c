@@ -1,5 +1,5 @@
-/* Whatever goes wrong under a run, every process ends within the timeout plus 2 s, with status 3 and one
- * sentence that says what and who. */
+/* After any failure under a run, every process ends within the timeout plus 2 s, with status 3 and one
+ * sentence that names the failure and the rank. */
 /* ALONE */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
@@ -124,7 +124,7 @@ static void test_rank_stopped(void **state)
     assert_int_equal(r.status, 3);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");
-    /* Who is the first to miss it: a wait for its chunk, a put to it, or the barrier before the next launch.
+    /* The first to miss it may be a wait for its chunk, a put to it, or the barrier before the next launch.
      */
     assert_true(strstr(r.err_text, "waited 3.") || strstr(r.err_text, "the put did not complete"));
     assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
@@ -136,7 +136,7 @@ static void test_rank_stopped(void **state)
     expect_none_left(ranks, 4);
 }
 
-/* Nobody is left to notice. */
+/* No rank is left to notice. */
 static void test_all_ranks_stopped(void **state)
 {
     pid_t ranks[4];
@@ -186,7 +186,7 @@ static void test_no_memory_in_a_tile(void **state)
         assert_int_equal(command_lines(r.err_text), 1);
 }
 
-/* What several ranks make together names no rank. Who hangs is named all the same. */
+/* A wait for a value that several ranks make names no rank. The rank that hangs is named all the same. */
 static void test_rank_stopped_in_moe(void **state)
 {
     pid_t ranks[4];
@@ -257,7 +257,7 @@ static void test_parent_killed(void **state)
     command_finish(&r, 60);
     for (int i = 0; i < 40 && !kill(ranks[0], 0); i++)
         sleep_ms(50);
-    for (int i = 0; i < 4; i++) /* reaped by somebody else, perhaps not yet: a zombie uses no CPU */
+    for (int i = 0; i < 4; i++) /* reaped by another process, perhaps not yet: a zombie uses no CPU */
         if (!kill(ranks[i], 0)) {
             long before = ticks(ranks[i]);
             sleep_ms(200);

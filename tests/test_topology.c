@@ -90,7 +90,7 @@ static void test_eight_nics(void **state)
     struct topology_place port = rdma(&t, "mlx5_1"), other = rdma(&t, "mlx5_2");
     assert_int_equal(topology_distance(&port, &other), TOPOLOGY_PIX);
 
-    /* Each GPU its own NIC, whatever else is there, and whichever rank the GPU is. */
+    /* Each GPU its own NIC, beside any other NICs, and with any order of ranks. */
     assert_int_equal(topology_choose(gpus, 8, nics, count, 0, choice), 0);
     for (int r = 0; r < 8; r++) {
         assert_int_equal(choice[r].count, 1);
@@ -183,7 +183,7 @@ static void test_shared_switch(void **state)
     }
     struct topology_place every_second[4] = {gpus[0], gpus[2], gpus[4], gpus[6]};
     assert_int_equal(topology_choose(every_second, 4, nics, 8, 0, choice), 0);
-    for (uint32_t r = 0; r < 4; r++) { /* nobody else wants the second */
+    for (uint32_t r = 0; r < 4; r++) { /* no other rank wants the second */
         assert_int_equal(choice[r].count, 2);
         assert_true(choice[r].nics[0] / 2 == r && choice[r].nics[1] / 2 == r);
     }
@@ -347,7 +347,7 @@ static void test_even(void **state)
         assert_int_equal(topology_choose(ranks, rank_count, nics, nic_count, 1, choice), 0);
         for (uint32_t r = 0; r < rank_count; r++) {
             assert_int_equal(choice[r].count, 1);
-            assert_true(near[r][choice[r].nics[0]]); /* evenness costs nobody a nearer NIC */
+            assert_true(near[r][choice[r].nics[0]]); /* evenness costs no rank a nearer NIC */
             loads[choice[r].nics[0]]++;
         }
         uint32_t uneven = 0, zero[MOST] = {0};

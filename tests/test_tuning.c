@@ -261,7 +261,7 @@ static struct tuning_entry entry_of(uint64_t m)
     return e;
 }
 
-/* What several `tune` at once keep is all kept. */
+/* Several `tune` at once keep all their plans. */
 static void test_stores_at_once(void **state)
 {
     enum { STORERS = 4, PLANS = 25 };
@@ -296,7 +296,7 @@ static void test_stores_at_once(void **state)
     assert_int_not_equal(access(lock, F_OK), 0);
 }
 
-/* Nothing is written to what somebody laid in the way of the file that is renamed into place. */
+/* Nothing is written to a link or file that lies in the way of the file that is renamed into place. */
 static void test_store_through_a_trap(void **state)
 {
     char trap[300], victim[300], text[32] = "";
@@ -361,7 +361,7 @@ static void test_places(void **state)
     assert_int_equal(tuning_open(&t, "", 0, error, sizeof error), 0);
     assert_int_equal(t.count, 0);
     tuning_close(&t);
-    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0); /* who names one means it */
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0); /* a file that is named is read */
     assert_int_equal(t.count, shipped + 1);
     tuning_close(&t);
     assert_int_equal(tuning_open(&t, folder, 0, error, sizeof error), -EISDIR);

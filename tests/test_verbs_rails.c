@@ -22,7 +22,7 @@ enum { FLAGS = 12, DATA = FLAGS * 2 * PLACE };
 struct launches {
     struct pair_rank ranks[2];
     uint64_t posted[FLAGS], seen[FLAGS], arrived;
-    char broken[160]; /* what a kernel would have tripped over; "": nothing */
+    char broken[160]; /* the first fault that a kernel would have met; "": none */
 };
 
 /* Ways of using several QPs that break a promise of backends/fabric.h. */
@@ -30,7 +30,7 @@ enum mutation {
     NOTHING,
     QPS_IN_TURN,     /* a flag's next value may overtake the last one */
     FLAG_ELSEWHERE,  /* data by one QP, its flag by another */
-    HALF_ELSEWHERE,  /* half of the data by another QP, and nobody counts */
+    HALF_ELSEWHERE,  /* half of the data by another QP, without a count */
     FLAG_FIRST,
     MUTATIONS
 };
@@ -46,7 +46,7 @@ static uint64_t word_of(uint32_t flag, uint64_t launch, uint64_t i)
     return (flag + 1) * 0x9e3779b97f4a7c15ull + launch * 1000003 + i;
 }
 
-/* What a kernel may do at this moment: whoever waits for a value, or for the one before it, goes on and reads its bytes. */
+/* What a kernel may do at this moment: a CTA that waits for a value, or for the one before it, goes on and reads its bytes. */
 static void look(struct launches *l)
 {
     for (uint32_t flag = 0; flag < FLAGS && !l->broken[0]; flag++) {
@@ -66,7 +66,7 @@ static void look(struct launches *l)
     }
 }
 
-/* Hands a put to the fabric, or breaks it. What goes elsewhere carries a flag that nobody looks at. */
+/* Hands a put to the fabric, or breaks it. Data that goes elsewhere carries a flag that is not looked at. */
 static int put_or_break(struct fabric *f, const struct fabric_put *put)
 {
     struct fabric_put first = *put, second = *put;

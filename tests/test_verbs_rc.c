@@ -188,7 +188,7 @@ static void test_refusals(void **state)
     const uint64_t top = PAIR_FLAG_BYTES + 65536;
     struct fabric_put puts[] = {
         {.peer = 0, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* itself */
-        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* nobody */
+        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* no such rank */
         {.peer = 1, .flag = 512, .source = 4096, .destination = 4096, .bytes = 16},   /* no flag */
         {.peer = 1, .flag = 1, .source = top - 16, .destination = 4096, .bytes = 32}, /* past the heap here */
         {.peer = 1, .flag = 1, .source = 4096, .destination = top - 16, .bytes = 32}, /* and there */
