@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 
+#include "core/attention_tiles.h"
 #include "kernels/attention.cuh"
 #include "kernels/tensormap.h"
 
@@ -158,11 +159,6 @@ static int attention_launch(const struct attention_call *c, uint32_t sms, cudaSt
                : -EIO;
 }
 
-/* dim (rounded up), keys, groups, stages, own memory for O: the fastest of about a dozen with heads
- * of 64 and 128. */
-#define ATTENTION_BUILT(X)                                                                         \
-    X(64, 128, 3, 2, true) X(128, 128, 2, 2, true) X(192, 96, 2, 2, false) X(256, 80, 2, 2, false)
-
 int attention_run(const struct attention_call *c, uint32_t sms, cudaStream_t stream)
 {
     const int64_t limit = INT32_MAX / 4;
@@ -182,7 +178,7 @@ int attention_run(const struct attention_call *c, uint32_t sms, cudaStream_t str
 #define ATTENTION_TRY(d, n, g, st, own)                                                            \
     if (c->dim <= d)                                                                               \
         return attention_launch<attention_shape<d, n, g, st, own>>(c, sms, stream);
-    ATTENTION_BUILT(ATTENTION_TRY)
+    MK_ATTENTION_TILES(ATTENTION_TRY)
 #undef ATTENTION_TRY
     return -EINVAL;
 }

@@ -240,6 +240,32 @@ PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk
         cta_copy_thread(cta, source, destination, chunk, rows, pitch);
 }
 
+/* Runs that are too short to keep all lanes busy one after the other: a lane takes 16 bytes of whichever run they are in. */
+PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
+                               uint64_t pitch)
+{
+    const uint32_t ahead = 8;
+    const uint32_t pieces = (uint32_t)(chunk->bytes / 16), row_pieces = pieces / rows;
+    const char *source = cta->launch->arguments[chunk->space] + chunk->source;
+    char *destination = cta->launch->peers[local] + chunk->destination;
+    cta_copy_open(cta, local, chunk->id);
+    for (uint32_t first = cta_lane(cta); first < pieces; first += ahead * cta->lanes) {
+        uint4 v[ahead];
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++) {
+            uint32_t piece = first + i * cta->lanes, row = piece / row_pieces;
+            if (piece < pieces)
+                v[i] = ptx_load_16_l2(source + row * pitch + (piece - row * row_pieces) * 16);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; i++) {
+            uint32_t piece = first + i * cta->lanes;
+            if (piece < pieces)
+                *(uint4 *)(destination + piece * 16ull) = v[i];
+        }
+    }
+}
+
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
     mk_cta_copy_rows(cta, local, chunk, 1, 0);
@@ -336,7 +362,7 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
 }
 
 /* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track. lanes: 1, 32 or the block. */
-PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
+PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
 {
     cta->launch = launch;
     cta->cta = number;
@@ -351,6 +377,12 @@ PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint3
     cta->track.events = NULL;
     if (launch->tracks && cta_leads(cta))
         cta->track = launch->tracks[number * GPU_TRACK_WARPS];
+}
+
+/* The same for the first. */
+PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
+{
+    cta_resume(cta, launch, number, lanes);
     uint64_t now = cta_time(cta);
     cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
 }

@@ -206,9 +206,9 @@ template <class op> struct reduce_on_gpu {
         source.number = shape::c_number;
         if (threadIdx.x == 0)
             reduce_begin_outbox();
-        source.noted = gemm_track_begin(launch);
+        tile_track_open(&source.track, launch);
         gemm_compute<shape>(operands, &source, memory);
-        gemm_track_end(launch, source.noted);
+        tile_track_close(&source.track, launch);
     }
 
     /* A thread block of its own: all its threads. */
