@@ -10,7 +10,7 @@
  * those that it uses: core/cta_reduce.h, core/cta_combine.h, core/cta_route.h. A GPU that lacks a call declares none, so that
  * an operator which makes it does not compile there (tests/test_house.c).
  *
- * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_reduce, mk_cta_combine, mk_cta_route and mk_cta_put are
+ * Memory order. mk_cta_copy, mk_cta_copy_rows, mk_cta_copy_packed, mk_cta_reduce, mk_cta_combine, mk_cta_route and mk_cta_put are
  * asynchronous: nothing is promised about the bytes until
  *   - mk_cta_signal or mk_cta_add: every copy, sum, table and tile stored before by this CTA is visible at the peer
  *     before the flag is;
@@ -98,6 +98,9 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 
 /* The same with `rows` runs of chunk->bytes each, `pitch` bytes apart at both ends: a part of the columns of a matrix. */
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch);
+
+/* The same where the runs follow each other at the destination: chunk->bytes are those of all `rows` runs together. */
+void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch);
 
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);

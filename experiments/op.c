@@ -10,6 +10,11 @@ const struct run_op *run_op_of(enum mk_op op)
     return ops[op];
 }
 
+int run_op_is_compared(enum mk_op op)
+{
+    return run_op_of(op)->collective != RUN_NO_COLLECTIVE;
+}
+
 int run_op_is_routed(enum mk_op op)
 {
     return run_op_of(op)->routed;

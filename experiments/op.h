@@ -40,6 +40,9 @@ const struct run_op *run_op_of(enum mk_op op);
 
 int run_op_is_routed(enum mk_op op);
 
+/* Whether `bench` on GPUs sets the operator beside what others run (bench_gpu.h); else it times it alone. */
+int run_op_is_compared(enum mk_op op);
+
 /* Random numbers in (-1, 1): argument 0 is one tensor of all ranks, one after the other; any
  * other is each rank's own. Key of a tensor: 0, and 1 + rank. */
 void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,

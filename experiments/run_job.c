@@ -1,4 +1,5 @@
 /* What a run does in detail, from what was asked for and what this machine has. */
+#include "experiments/op.h"
 #include "experiments/run.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/gpu.h"
@@ -47,6 +48,12 @@ static int check_exec_options(const struct run_options *o, char *error, size_t s
         only = o->shapes && o->mode != RUN_TUNE ? "--shapes" : o->traced ? "--traced" : o->ask.pace ? "--pace" : torch ? "--vs torch" : NULL;
     else if (o->vs && !torch)
         only = "--vs blas";
+    const char *compared = o->shapes ? "--shapes" : o->traced ? "--traced" : o->vs ? "--vs" : NULL;
+    if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op)) {
+        snprintf(error, size, "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
+                 plan_op_name(o->op));
+        return -EINVAL;
+    }
     if (only)
         snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only, cuda ? "host" : "cuda", cuda ? "cuda" : "host");
     else if (o->shapes && o->ask.numbers[0])
@@ -250,7 +257,7 @@ static int check_append(const struct run_job *job, char *error, size_t size)
         snprintf(error, size, "--append adds to the file of --csv, which is not given");
         return -EINVAL;
     }
-    return job->problem.exec == MK_EXEC_CUDA && bench_gpu_check_append
+    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) && bench_gpu_check_append
                ? bench_gpu_check_append(job, error, size)
                : run_check_append(job, error, size);
 }

@@ -202,7 +202,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     int status = STATUS_FAILED;
     if (job->options.mode == RUN_TUNE)
         return tune_rank(job, sentence, size);
-    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && bench_gpu_rank)
+    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
+        bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
     int result = run_open(&r.comm, &config, job);

@@ -157,6 +157,7 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
         l->rings[i] = comm->rings[i];
     l->epoch = words;
     l->left = words + 16; /* words that different CTAs hammer lie on lines of their own */
+    l->taken = words + 32;
     l->ending = (uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS);
     l->posted = x->words + MAX_PLANS * DEVICE_WORDS;
     l->report = x->report;

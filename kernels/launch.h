@@ -84,6 +84,7 @@ struct gpu_launch {
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
     uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
     uint64_t *left;                      /* of the plan: CTAs that have left, all launches together */
+    uint64_t *taken;                     /* of the plan: tiles asked for, all launches together, where CTAs take them in turn */
     uint32_t *ending; /* device memory, two words. First: a CTA has reported a failure; second: the
                                           * host wants an end. Either ends every wait */
     struct gpu_report *report;

@@ -45,9 +45,8 @@ VECTORISED static void add_weighted(float *sums, float weight, const uint16_t *v
 
 /* One row of Q against `count` rows of K and V. */
 static void add_block(const struct ring_attention_plan *p, const float *q, const uint16_t *k,
-                      const uint16_t *v, uint32_t count, struct row_state r)
+                      const uint16_t *v, uint64_t pitch, uint32_t count, struct row_state r)
 {
-    uint64_t pitch = p->row_bytes / 2;
     float scores[count], most = *r.most;
     for (uint32_t i = 0; i < count; i++) {
         scores[i] = score(q, k + i * pitch, p->head_dim);
@@ -81,8 +80,8 @@ static void finish(const struct ring_attention_plan *p, const struct mk_tile *ti
 
 /* Rows [first, end) of a half of K and V, in blocks. */
 static void add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
-                     const uint16_t *k, const uint16_t *v, float *state, int diagonal, uint32_t first,
-                     uint32_t end)
+                     const uint16_t *k, const uint16_t *v, uint64_t pitch, float *state, int diagonal,
+                     uint32_t first, uint32_t end)
 {
     float row[MOST_DIM], scale = 1.0f / sqrtf((float)p->head_dim);
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
@@ -95,7 +94,7 @@ static void add_rows(const struct ring_attention_plan *p, const struct mk_tile *
         for (uint32_t j = 0; j < p->head_dim; j++)
             row[j] = mk_bf16_to_float(from[j]) * scale;
         for (uint32_t j = first; j < stop; j += p->block_rows)
-            add_block(p, row, k + j * (p->row_bytes / 2), v + j * (p->row_bytes / 2),
+            add_block(p, row, k + j * pitch, v + j * pitch, pitch,
                       stop - j < p->block_rows ? stop - j : p->block_rows, row_of(p, state, i));
     }
 }
@@ -105,8 +104,11 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
                     void (*between)(void))
 {
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads, q_half = tile->row / p->half;
-    uint32_t kv_head = head % p->heads / (p->heads / p->kv_heads), middle = p->half / 2;
-    if (tile->id < p->turns)
+    uint32_t kv_head = ring_attention_kv_head(p, head % p->heads), middle = p->half / 2;
+    uint32_t step = ring_attention_step(p, tile->id);
+    int packed = tile->a == MK_SPACE_HEAP;
+    uint64_t pitch = packed ? p->head_dim : p->row_bytes / 2;
+    if (step == 0)
         for (uint32_t i = 0; i < tile->rows; i++) {
             struct row_state r = row_of(p, state, i);
             memset(r.sums, 0, (p->head_dim + 4) * sizeof(float));
@@ -114,15 +116,16 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
         }
     for (uint32_t half = 0; half < p->halves; half++) {
         enum ring_attention_mask mask = ring_attention_mask(p, q_half, tile->slab, half);
-        uint64_t at =
-            ((uint64_t)batch * p->rows + half * p->half) * (p->row_bytes / 2) + kv_head * p->head_dim;
+        uint64_t row = half * p->half;
+        uint64_t at = packed ? (((uint64_t)batch * p->kv_heads + kv_head) * p->rows + row) * pitch
+                             : ((uint64_t)batch * p->rows + row) * pitch + kv_head * p->head_dim;
         if (mask == RING_ATTENTION_NONE)
             continue;
-        add_rows(p, tile, q, k + at, v + at, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
+        add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
         if (between)
             between();
-        add_rows(p, tile, q, k + at, v + at, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
+        add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
     }
-    if (tile->id >= p->tiles - p->turns)
+    if (step + 1 == mk_world(&p->topo))
         finish(p, tile, state, o, lse);
 }

@@ -5,9 +5,9 @@
 
 #include "core/roles/ring_attention_plan.h"
 
-/* One step of one query tile. `k`, `v`: of the rank tile->slab, [B, S/W, kv_heads, D]; `state`: the tile's,
- * p->state_pitch bytes, written at the first step, and at the last made into `o` and `lse`, which are this
- * rank's whole. `between` is called once the first half of the rows of K and V has been read; NULL: nothing.
+/* One step of one query tile. `k`, `v`: of the rank tile->slab, [B, S/W, kv_heads, D], or where tile->a is the heap
+ * [B, kv_heads, S/W, D]; `state`: the tile's, p->state_pitch bytes, written at the first step, and at the last made into `o`
+ * and `lse`, which are this rank's whole. `between` is called once the first half of the rows of K and V has been read; NULL: nothing.
  */
 void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
                     const uint16_t *k, const uint16_t *v, float *state, uint16_t *o, float *lse,

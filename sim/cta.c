@@ -176,7 +176,23 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                              .source = c->rank->spaces[chunk->space] + chunk->source,
                              .bytes = rows * chunk->bytes,
                              .row_bytes = chunk->bytes,
-                             .row_pitch = pitch};
+                             .row_pitch = pitch,
+                             .to_pitch = pitch};
+    issue(c, &t, MK_EV_COPY);
+}
+
+void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+{
+    struct sim_cta *c = of(cta);
+    struct sim_transfer t = {.kind = SIM_COPY,
+                             .local = local,
+                             .id = chunk->id,
+                             .offset = chunk->destination,
+                             .source = c->rank->spaces[chunk->space] + chunk->source,
+                             .bytes = chunk->bytes,
+                             .row_bytes = chunk->bytes / rows,
+                             .row_pitch = pitch,
+                             .to_pitch = chunk->bytes / rows};
     issue(c, &t, MK_EV_COPY);
 }
 

@@ -123,7 +123,7 @@ static void copy_part(const struct sim_transfer *t, uint8_t *destination, uint64
     for (uint64_t i = first, run; i < first + count; i += run) {
         uint64_t row = i / row_bytes, within = i % row_bytes, left = first + count - i;
         run = row_bytes - within < left ? row_bytes - within : left;
-        memcpy(destination + row * t->row_pitch + within, t->source + row * t->row_pitch + within, run);
+        memcpy(destination + row * t->to_pitch + within, t->source + row * t->row_pitch + within, run);
     }
 }
 

@@ -64,7 +64,7 @@ static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *
         bytes = ((rows - 1) * t->pitch + t->cols) * (t->number == MK_FP32 ? 4 : 2);
     }
     if (t->kind == SIM_COPY && t->row_bytes && bytes)
-        bytes = (bytes / t->row_bytes - 1) * t->row_pitch + t->row_bytes;
+        bytes = (bytes / t->row_bytes - 1) * t->to_pitch + t->row_bytes;
     return SIM_IS_DATA(t->kind) ? within(t->offset, bytes, data, r->heap_bytes)
                                 : within(t->offset, bytes, plan_flags, data);
 }

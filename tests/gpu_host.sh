@@ -160,6 +160,16 @@ for op in gemm_rs gemm_ar; do
     check ${op}_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --shape $((world * 390)),200,328 --iters 8
     check ${op}_traced traced $op 1024,1024
 done
+run="$mkernel run ring_attention --exec cuda --check --timeout 5"
+check ring_attention_one_gpu $run --gpus 1 --attention 2,1000,4,2,128 --iters 5
+check ring_attention_one_gpu_causal $run --gpus 1 --attention 2,1000,4,4,64 --causal --iters 5
+check ring_attention_odd_rows $run --gpus "$gpus" --attention 1,$((gpus * 333)),4,2,128 --iters 20 --burst 5
+check ring_attention_causal $run --gpus "$gpus" --attention 2,$((gpus * 666)),4,1,64 --causal --iters 20 --burst 5
+check ring_attention_two_hundred_launches $run --gpus "$gpus" --attention 1,$((gpus * 512)),2,1,128 --causal --iters 200 --burst 50
+check ring_attention_ranks_share_a_gpu "$mkernel" run ring_attention --exec cuda --check --gpus $((gpus + 1)) --attention 1,$(((gpus + 1) * 520)),4,2,128 --iters 4 --timeout 60
+check ring_attention_two_nodes $run $nodes --attention 1,$((world * 520)),4,2,128 --causal --iters 8
+check ring_attention_staged env SOFTNIC=gpu=refuse $run $nodes --attention 1,$((world * 520)),4,2,128 --iters 8
+check ring_attention_over_srd env SOFTNIC=reorder=300us $run $nodes --fabric efa --attention 1,$((world * 520)),4,2,128 --causal --iters 8
 if command -v compute-sanitizer >/dev/null; then
     for op in ag_gemm gemm_rs gemm_ar; do
         small="$mkernel run $op --exec cuda --gpus $((gpus < 2 ? 1 : 2)) --shape 780,200,328 --iters 1 --timeout 60"

@@ -84,7 +84,14 @@ static void test_cover(void **state)
                 for (uint32_t t = 0; t < p->tiles; t++) {
                     struct mk_tile tile;
                     ring_attention_tile(p, t, &tile);
-                    assert_int_equal(t % 5, t % p->turns % 5); /* its CTA, whatever the step */
+                    /* A query tile's steps follow each other in its CTA, its own rank's K and V first. */
+                    uint32_t step = t / 5 % world;
+                    struct mk_tile first;
+                    ring_attention_tile(p, t - step * 5, &first);
+                    assert_int_equal(first.slab, rank);
+                    assert_int_equal(tile.row, first.row);
+                    assert_int_equal(tile.col, first.col);
+                    assert_int_equal(tile.rows, first.rows);
                     rows += tile.rows;
                     for (uint32_t half = 0; half < p->halves && tile.rows; half++) {
                         enum ring_attention_mask mask =
@@ -105,6 +112,53 @@ static void test_cover(void **state)
                 assert_int_equal(pairs, work_of_first);
             }
         }
+}
+
+/* Where CTAs take query tiles in turn, each is taken once; of a section of heads, those with most keys first. */
+static void test_order(void **state)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        struct mk_problem q = problem(2, 2, 4 * 90, causal);
+        struct mk_plan plan;
+        char error[300];
+        q.topo.rank = 1;
+        q.tuning.tile_m = q.tuning.chunk_rows = 16;
+        assert_int_equal(plan_build(&plan, &q, 3, 4096, error, sizeof error), 0);
+        struct ring_attention_plan p = *ring_attention_plan_of(&plan);
+        for (p.section = 1; p.section <= p.batch * p.heads; p.section++) {
+            uint8_t taken[200] = {0};
+            uint32_t last = UINT32_MAX, head_tiles = p.halves * p.half_tiles;
+            assert_in_range(p.query_tiles, 12 * head_tiles, sizeof taken);
+            for (uint32_t i = 0; i < p.query_tiles; i++) {
+                uint32_t query = ring_attention_order(&p, i);
+                struct ring_attention_query at = ring_attention_query(&p, query);
+                uint32_t keys = ring_attention_block(&p, 1, at.half) * p.half + at.row;
+                assert_true(query < p.query_tiles && !taken[query]++);
+                if (i % (p.section * head_tiles) && causal)
+                    assert_true(keys <= last);
+                last = keys;
+            }
+        }
+    }
+}
+
+/* On GPUs: the tile that the kernel is built for, and thread blocks for each role. */
+static void test_gpu_plan(void **state)
+{
+    struct mk_problem q = problem(1, 2, 4096, 1);
+    struct mk_plan p;
+    char error[300];
+    q.exec = MK_EXEC_CUDA;
+    q.sms = 132;
+    assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+    assert_int_equal(p.problem.tuning.tile_m, 128);
+    assert_int_equal(p.problem.tuning.tile_n, 176);
+    assert_int_equal(mk_total_ctas(&p.problem.tuning.split), 132);
+    q.tuning.tile_m = 64;
+    assert_non_null(strstr(refusal(q), "with heads of 64 128x176 are"));
+    q.tuning.tile_m = 0;
+    q.tuning.split = (struct mk_role_split){{66, 66, 0, 0}};
+    assert_non_null(strstr(refusal(q), "thread blocks of their own"));
 }
 
 /* ---- mutants ---- */
@@ -129,6 +183,8 @@ static struct held {
     struct mk_cta *cta;
     uint32_t local;
     struct mk_chunk chunk;
+    uint32_t rows;
+    uint64_t pitch;
 } held[64];
 
 static struct held *held_by(const struct mk_cta *cta)
@@ -163,29 +219,55 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, mutation == EPOCH_REUSED ? 1 : target, cause);
 }
 
-void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mutant_wait(cta, flag + i, target, cause))
+            return 1;
+    return 0;
+}
+
+static void copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c, uint32_t rows, uint64_t pitch)
+{
+    if (rows)
+        mk_cta_copy_packed(cta, local, c, rows, pitch);
+    else
+        mk_cta_copy(cta, local, c);
+}
+
+void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
 {
     struct mk_chunk c = *chunk;
     c.destination = fold(plan_of(cta), c.destination);
     c.source = c.space == MK_SPACE_HEAP ? fold(plan_of(cta), c.source) : c.source;
     if ((mutation == FLAG_BEFORE_COPY && cta->role == MK_INTRA_COMM) ||
         (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
-        *held_by(NULL) = (struct held){cta, local, c};
+        *held_by(NULL) = (struct held){cta, local, c, rows, pitch};
         return;
     }
-    if (mutation == COPY_SHORT)
+    if (mutation == COPY_SHORT && rows) { /* the last row not at all */
+        c.bytes -= c.bytes / rows;
+        if (!--rows)
+            return;
+    } else if (mutation == COPY_SHORT) {
         c.bytes -= 16;
-    mk_cta_copy(cta, local, &c);
+    }
+    copy(cta, local, &c, rows, pitch);
+}
+
+void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
+{
+    mutant_copy_packed(cta, local, chunk, 0, 0);
 }
 
 static void release(struct mk_cta *cta)
 {
-    struct held *h = held_by(cta), copy;
+    struct held *h = held_by(cta), one;
     if (!h)
         return;
-    copy = *h;
+    one = *h;
     h->cta = NULL;
-    mk_cta_copy(cta, copy.local, &copy.chunk);
+    copy(cta, one.local, &one.chunk, one.rows, one.pitch);
 }
 
 void mutant_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
@@ -293,7 +375,7 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover), cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_cover), cmocka_unit_test(test_refusals), cmocka_unit_test(test_order), cmocka_unit_test(test_gpu_plan), cmocka_unit_test(test_orders),
         cmocka_unit_test(test_bytes), cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@
     X(gemm_rs, GEMM_RS, GPU)                       \
     X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, HOST)  \
     X(moe_ffn, MOE_FFN, HOST)                      \
-    X(ring_attention, RING_ATTENTION, HOST)
+    X(ring_attention, RING_ATTENTION, GPU)
 /* clang-format on */
 
 enum mk_op {

@@ -1,4 +1,5 @@
 /* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which shapes it takes, and where everything lies. */
+#include "core/attention_tiles.h"
 #include "core/command.h"
 #include "core/mkernel.h"
 #include "core/ops/op.h"
@@ -37,18 +38,64 @@ static int check_shape(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
+/* What the GPU's kernel for heads of `dim` multiplies at a time; nothing where there is none. */
+struct tile {
+    uint32_t rows, keys;
+};
+
+static struct tile gpu_tile(uint64_t dim)
+{
+#define TILE(most, keys, groups, stages, own)                                                                          \
+    if (dim == most)                                                                                                   \
+        return (struct tile){64 * groups, keys};
+    MK_RING_ATTENTION_TILES(TILE)
+#undef TILE
+    return (struct tile){0, 0};
+}
+
+static int check_gpu(const struct mk_problem *q, char *error, size_t size)
+{
+    const struct mk_tuning *t = &q->tuning;
+    struct tile tile = gpu_tile(q->attention.head_dim);
+    if (t->tile_m != tile.rows || t->tile_n != tile.keys)
+        return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are", t->tile_m,
+                           t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
+    if (mk_role_rides(&t->split, MK_INTRA_COMM))
+        return plan_refuse(error, size,
+                           "%u compute and %u intra_comm CTAs: those of ring_attention have thread blocks of their own, so one "
+                           "number must not be a multiple of the other",
+                           t->split.ctas[MK_COMPUTE], t->split.ctas[MK_INTRA_COMM]);
+    return 0;
+}
+
+/* Of a head and K or V: half a megabyte with heads of 128, which takes a CTA 12 us over NVLink. */
+enum { GPU_CHUNK_ROWS = 2048 };
+
+/* Heads whose K and V fit in L2 (50 MB, which Q and O pass through too): a power of two, times those that share them. */
+static uint32_t section_of(const struct mk_attention *a)
+{
+    uint64_t fit = (32u << 20) / (4 * a->sequence * a->head_dim), n = 1;
+    while (2 * n <= fit)
+        n *= 2;
+    n *= a->heads / a->kv_heads;
+    return (uint32_t)(n < a->batch * a->heads ? n : a->batch * a->heads);
+}
+
 static void choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     if (!t->cluster)
         t->cluster = 1;
+    struct tile tile = {32, 32};
+    if (cuda)
+        tile = gpu_tile(q->attention.head_dim);
     if (!t->tile_m)
-        t->tile_m = cuda ? 128 : 32;
+        t->tile_m = tile.rows;
     if (!t->tile_n)
-        t->tile_n = cuda ? 128 : 32;
+        t->tile_n = tile.keys;
     if (!t->chunk_rows)
-        t->chunk_rows = cuda ? 2 * t->tile_m : t->tile_m;
+        t->chunk_rows = cuda ? (GPU_CHUNK_ROWS + t->tile_m - 1) / t->tile_m * t->tile_m : t->tile_m;
     if (!t->pieces)
         t->pieces = 1;
     uint32_t *ctas = t->split.ctas;
@@ -70,6 +117,8 @@ static int build(struct mk_plan *p, char *error, size_t size)
         return result;
     choose(q);
     result = plan_check_tuning(q, error, size);
+    if (!result && q->exec == MK_EXEC_CUDA)
+        result = check_gpu(q, error, size);
     if (result)
         return result;
     q->m = a->batch * a->heads * a->sequence;
@@ -89,22 +138,23 @@ static int build(struct mk_plan *p, char *error, size_t size)
     r->tile_rows = q->tuning.tile_m;
     r->block_rows = q->tuning.tile_n;
     r->chunk_rows = q->tuning.chunk_rows;
+    r->section = section_of(a);
     r->half_tiles = (uint32_t)mk_ceil_div(r->half, r->tile_rows);
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
              ctas = r->split.ctas[MK_COMPUTE];
-    uint64_t turns = mk_round_up(tiles, ctas), chunks = 2ull * r->batch * r->halves * r->half_chunks;
+    uint64_t turns = mk_ceil_div(tiles, ctas), chunks = 2ull * r->batch * r->kv_heads * r->halves * r->half_chunks;
     uint64_t flags = world > 1 ? world * chunks : 0;
-    r->row_bytes = (uint64_t)r->kv_heads * r->head_dim * 2;
+    r->head_bytes = (uint64_t)r->head_dim * 2;
+    r->row_bytes = r->kv_heads * r->head_bytes;
     r->tensor_bytes = mk_round_up((uint64_t)r->batch * r->rows * r->row_bytes, MK_HEAP_UNIT);
     r->state_pitch = (uint64_t)r->tile_rows * (r->head_dim + 4) * 4;
     uint64_t gathered = world > 1 ? 2ull * world * r->tensor_bytes : 0;
-    result = plan_take(p, turns * world, flags, 2 * gathered + tiles * r->state_pitch,
-                       r->chunk_rows * r->row_bytes, error, size);
+    result = plan_take(p, turns * ctas * world, flags, 2 * gathered + ctas * r->state_pitch,
+                       r->chunk_rows * r->head_bytes, error, size);
     if (result)
         return result;
     r->query_tiles = (uint32_t)tiles;
-    r->turns = (uint32_t)turns;
     r->tiles = p->tiles;
     r->chunks = (uint32_t)chunks;
     r->flag_arrival = p->flag_base;
@@ -120,8 +170,9 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     out->producer = (flag - r->flag_arrival) / r->chunks;
     out->chunk = (flag - r->flag_arrival) % r->chunks;
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's %c", out->chunk, out->producer,
-             "KV"[out->chunk % 2]);
+    uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's %c (head %u of batch %u)", out->chunk, out->producer,
+             "KV"[out->chunk % 2], head % r->kv_heads, head / r->kv_heads);
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -135,7 +186,8 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     *rank = id / r->chunks;
     *number = id % r->chunks;
-    *bytes = ring_attention_move(r, *rank, *number, 1, 0).bytes;
+    uint32_t rows;
+    *bytes = ring_attention_move(r, *rank, *number, 1, 0, &rows).bytes;
 }
 
 static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)

@@ -8,11 +8,15 @@
  * at every step every rank has the same work (two of four pairs of blocks; at its own step one and two
  * diagonals).
  *
- *   intra_comm   pushes its rank's K and V to the peers of the node, then forwards those that the rail brings
- *   inter_send   puts K and V to the same local rank of every other node (staged once into the heap)
- *   compute      W steps: its own K and V, its node's ring, then the rings of the other nodes. A step takes
- * every query tile once; what a tile has so far (sums, maximum, sum of weights, fp32) waits in memory for the
- * next step, so that all tiles use a shard as soon as it is here
+ *   intra_comm   pushes its rank's K and V, head by head, to the peers of the node, then forwards those that the rail
+ *                brings
+ *   inter_send   puts K and V, head by head, to the same local rank of every other node (staged once into the heap)
+ *   compute      takes a query tile through W steps: its own K and V, its node's ring, then the rings of the other nodes,
+ *                waiting where it must. What a tile has so far (sums, maximum, sum of weights, fp32) stays with its CTA: on a
+ *                GPU in registers, so that it never goes to memory
+ *
+ * Heads travel in the order in which query tiles want them: only the first tiles that a CTA takes wait, for the few heads
+ * that all CTAs together are at; what later ones need has come by then.
  *
  * The ring inside the node and the rails run at once. Nothing is passed on from neighbour to neighbour where
  * a link leads straight there: at step s local rank l receives from l + s, and no ingress is shared.
@@ -31,30 +35,43 @@
 
 #include "core/roles/ring_attention_plan.h"
 
+MK_PURE enum mk_cause ring_attention_cause(const struct ring_attention_plan *p, uint32_t rank)
+{
+    return mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank) ? MK_CAUSE_NETWORK : MK_CAUSE_DATA;
+}
+
 MK_ROLE int ring_attention_await(const struct ring_attention_plan *p, struct mk_cta *cta, uint32_t rank,
                                  uint32_t chunk)
 {
-    int remote = mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank);
-    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk), cta->epoch,
-                       remote ? MK_CAUSE_NETWORK : MK_CAUSE_DATA);
+    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk), cta->epoch, ring_attention_cause(p, rank));
+}
+
+/* Before the loads of rows [first, end) of a half of `rank`'s K and V of a head: they are here. */
+MK_ROLE int ring_attention_before_rows(const struct ring_attention_plan *p, struct mk_cta *cta, uint32_t rank,
+                                       uint32_t batch, uint32_t kv_head, uint32_t half, uint32_t first, uint32_t end)
+{
+    uint32_t number = first / p->chunk_rows, left = 2 * ((end - 1) / p->chunk_rows - number + 1);
+    uint32_t flag = ring_attention_flag(p, rank, ring_attention_chunk(p, batch, kv_head, half, number, 0));
+    for (uint32_t count; left; flag += count, left -= count) {
+        count = left < 32 ? left : 32;
+        if (mk_cta_wait_all(cta, flag, count, cta->epoch, ring_attention_cause(p, rank)))
+            return 1;
+    }
+    return 0;
 }
 
 /* Before the loads of a tile's K and V: all rows that it may see are here. */
 MK_ROLE int ring_attention_before(const struct ring_attention_plan *p, struct mk_cta *cta,
                                   const struct mk_tile *tile)
 {
-    uint32_t q_half = tile->row / p->half, batch = tile->col / p->head_dim / p->heads;
+    uint32_t q_half = tile->row / p->half, head = tile->col / p->head_dim, batch = head / p->heads;
+    uint32_t kv_head = ring_attention_kv_head(p, head % p->heads);
     if (tile->slab == p->topo.rank)
         return 0;
-    for (uint32_t half = 0; half < p->halves; half++) {
-        if (ring_attention_mask(p, q_half, tile->slab, half) == RING_ATTENTION_NONE)
-            continue;
-        for (uint32_t number = 0; number < p->half_chunks; number++)
-            for (uint32_t part = 0; part < 2; part++)
-                if (ring_attention_await(p, cta, tile->slab,
-                                         ring_attention_chunk(p, batch, half, number, part)))
-                    return 1;
-    }
+    for (uint32_t half = 0; half < p->halves; half++)
+        if (ring_attention_mask(p, q_half, tile->slab, half) != RING_ATTENTION_NONE &&
+            ring_attention_before_rows(p, cta, tile->slab, batch, kv_head, half, 0, p->half))
+            return 1;
     return 0;
 }
 
@@ -65,17 +82,18 @@ MK_ROLE int ring_attention_intra_comm(const struct ring_attention_plan *p, struc
     for (uint32_t distance = 0; distance < t->nodes; distance++) {
         uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
         for (uint32_t i = 0; i < (t->gpus - 1) * p->chunks; i++) {
-            /* Its own go to one peer after the other; what the rail brings goes on, chunk by chunk, to all.
-             */
-            uint32_t step = 1 + (distance ? i % (t->gpus - 1) : i / p->chunks);
-            uint32_t chunk = distance ? i / (t->gpus - 1) : i % p->chunks,
-                     peer = (local + t->gpus - step) % t->gpus;
+            /* Chunk by chunk to all peers: each is at the same heads. */
+            uint32_t step = 1 + i % (t->gpus - 1), chunk = i / (t->gpus - 1), peer = (local + t->gpus - step) % t->gpus;
+            uint32_t rows;
             if (turn++ % cta->count != cta->index)
                 continue;
-            struct mk_chunk c = ring_attention_move(p, rank, chunk, distance > 0, cta->epoch);
+            struct mk_chunk c = ring_attention_move(p, rank, chunk, distance > 0, cta->epoch, &rows);
             if (distance && ring_attention_await(p, cta, rank, chunk))
                 return 1;
-            mk_cta_copy(cta, peer, &c);
+            if (distance)
+                mk_cta_copy(cta, peer, &c);
+            else
+                mk_cta_copy_packed(cta, peer, &c, rows, p->row_bytes);
             mk_cta_signal(cta, peer, ring_attention_flag(p, rank, chunk), cta->epoch);
         }
     }
@@ -89,9 +107,10 @@ MK_ROLE int ring_attention_inter_send(const struct ring_attention_plan *p, struc
     for (uint32_t distance = 1; distance < t->nodes; distance++) {
         uint32_t peer = mk_rank_at(t, (node + t->nodes - distance) % t->nodes, local);
         for (uint32_t chunk = cta->index; chunk < p->chunks; chunk += cta->count) {
-            struct mk_chunk c = ring_attention_move(p, t->rank, chunk, 0, cta->epoch);
+            uint32_t rows;
+            struct mk_chunk c = ring_attention_move(p, t->rank, chunk, 0, cta->epoch, &rows);
             if (distance == 1)
-                mk_cta_copy(cta, local, &c);
+                mk_cta_copy_packed(cta, local, &c, rows, p->row_bytes);
             c.space = MK_SPACE_HEAP;
             c.source = c.destination;
             if (mk_cta_put(cta, peer, &c, ring_attention_flag(p, t->rank, chunk)))

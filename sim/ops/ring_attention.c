@@ -47,7 +47,7 @@ static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(v
         kv[part] = t->a == MK_SPACE_HEAP
                        ? r->spaces[MK_SPACE_HEAP] + ring_attention_gathered(p, t->slab, part, r->epoch)
                        : r->spaces[MK_SPACE_ARG1 + part];
-    uint8_t *state = r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->turns * p->state_pitch;
+    uint8_t *state = r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->split.ctas[MK_COMPUTE] * p->state_pitch;
     attention_tile(p, t, (const uint16_t *)(const void *)r->spaces[MK_SPACE_ARG0],
                    (const uint16_t *)(const void *)kv[0], (const uint16_t *)(const void *)kv[1],
                    (float *)(void *)state, (uint16_t *)(void *)r->spaces[MK_SPACE_ARG3],
@@ -80,7 +80,7 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&plan->problem, bytes);
     uint8_t *memory =
-        malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] + p->query_tiles * p->state_pitch);
+        malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] + p->split.ctas[MK_COMPUTE] * p->state_pitch);
     if (!memory) {
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
@@ -93,11 +93,12 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     for (uint32_t t = 0; t < p->tiles; t++) {
         struct mk_tile one;
         ring_attention_tile(p, t, &one);
+        one.a = MK_SPACE_ARG1; /* the copies lie as arguments do */
         if (one.rows)
             attention_tile(p, &one, (const uint16_t *)(void *)q,
                            (const uint16_t *)(void *)(memory + 2 * one.slab * bytes[1]),
                            (const uint16_t *)(void *)(memory + (2 * one.slab + 1) * bytes[1]),
-                           (float *)(void *)(state + t % p->turns * p->state_pitch), (uint16_t *)(void *)o,
+                           (float *)(void *)(state + t % p->split.ctas[MK_COMPUTE] * p->state_pitch), (uint16_t *)(void *)o,
                            (float *)(void *)lse, NULL);
     }
     int wrong = memcmp(o, arguments[3], bytes[3]) || memcmp(lse, arguments[4], bytes[4]);
