@@ -20,6 +20,10 @@
 #define CHECK_FAST 5e-3 /* where partial sums are rounded to bf16 as well */
 #define CHECK_MANY 4096
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A product to check: bf16, row-major. */
 struct check_gemm {
     uint64_t m, n, k;  /* elements */
@@ -64,5 +68,9 @@ double check_bound(const struct check_result *result);
 
 /* 1: both bounds hold (and something was checked). */
 int check_right(const struct check_result *result);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

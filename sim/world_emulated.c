@@ -12,7 +12,7 @@
 
 #ifdef MK_HAVE_EMULATION
 
-enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, BATCH = 64 };
+enum { WORDS = 128, EPOCH = 0, LEFT = 16, POSTED = 32, ENDING = 64, TAKEN = 80, BATCH = 64 };
 
 struct emulated_rank {
     struct gpu_report report;
@@ -104,6 +104,7 @@ int world_emulated_launch(struct sim_world_rank *r)
     l.posted = e->words + POSTED;
     l.epoch = e->words + EPOCH;
     l.left = e->words + LEFT;
+    l.taken = e->words + TAKEN;
     l.ending = (uint32_t *)(e->words + ENDING);
     l.report = &e->report;
     l.split = r->plan.problem.tuning.split;

@@ -188,6 +188,10 @@ if [ "${2:-}" = bench ]; then
     bench="--exec cuda --iters 40 --timeout 10"
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
+    attention=4,$((gpus * 6144)),16,16,128
+    table bench_ring_attention 120 "$mkernel" bench ring_attention --exec cuda --gpus "$gpus" --attention $attention --iters 16 --timeout 10
+    table bench_ring_attention_causal 120 "$mkernel" bench ring_attention --exec cuda --gpus "$gpus" --attention $attention --causal --iters 16 --timeout 10
+    table bench_torch_attention 120 python3 -m torch.distributed.run --nproc-per-node "$gpus" experiments/baselines/torch_ring_attention.py $attention $attention,causal
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"

@@ -171,8 +171,8 @@ static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag
     out->producer = (flag - r->flag_arrival) / r->chunks;
     out->chunk = (flag - r->flag_arrival) % r->chunks;
     uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's %c (head %u of batch %u)", out->chunk, out->producer,
-             "KV"[out->chunk % 2], head % r->kv_heads, head / r->kv_heads);
+    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c", out->chunk, head % r->kv_heads,
+             head / r->kv_heads, out->producer, "KV"[out->chunk % 2]);
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)

@@ -1,5 +1,5 @@
 /* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
-#include "experiments/check_attention.h"
+#include "experiments/check_attention_gpu.h"
 #include "experiments/inputs.h"
 #include "experiments/op.h"
 
@@ -16,6 +16,9 @@ static void input(const struct run_data *d, uint32_t argument, uint32_t rank, ui
             out[i] = (uint16_t)(out[i] + (3 << 7));
 }
 
+/* Rows that a GPU checks of a launch: another choice each time. */
+enum { GPU_ROWS = 4096 };
+
 /* K and V of all ranks in the order of the sequence. */
 static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                           uint64_t launch, const struct check_pace *pace, struct check_result *result)
@@ -24,6 +27,13 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
     uint32_t world = mk_world(&d->job->problem.topo), halves = t->causal ? 2 : 1;
     uint64_t half = t->sequence / world / halves, row = t->kv_heads * t->head_dim;
     struct check_attention c = {.problem = *t, .world = world, .rank = d->job->identity.rank};
+    c.q = arguments[0];
+    c.o = arguments[3];
+    c.lse = arguments[4];
+    if (d->cuda && check_attention_gpu) {
+        const uint64_t keys[2] = {run_data_key(d, 1, launch), run_data_key(d, 2, launch)};
+        return check_attention_gpu(&c, keys, GPU_ROWS, keys[0], result);
+    }
     uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2), malloc(t->batch * t->sequence * row * 2)};
     int status = -ENOMEM;
     for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
@@ -34,11 +44,8 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
                     run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row, half * row,
                                    kv[part] + (batch * t->sequence + block * half) * row);
                 }
-    c.q = arguments[0];
     c.k = kv[0];
     c.v = kv[1];
-    c.o = arguments[3];
-    c.lse = arguments[4];
     if (kv[0] && kv[1])
         status = check_attention(&c, pace, result);
     free(kv[0]);
