@@ -28,6 +28,10 @@ endif
 endif
 SAN      ?=
 PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+VERSION  := $(shell sed -n 's/^.define MK_VERSION "\(.*\)"/\1/p' core/mkernel.h)
+SONAME   := libmkernel.so.$(firstword $(subst ., ,$(VERSION)))
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes
 CFLAGS   ?= -O2 -g
 Q        := $(if $(V),,@)
@@ -108,7 +112,7 @@ FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $
 RXE_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/test_rxe_one.sh $(BUILD)/tests/test_rxe.sh)
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix format format-check format-version install clean FORCE
+.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -160,9 +164,12 @@ $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(LDFLAGS) -o $@ $^ -ldl
 
-$(BUILD)/libmkernel.so: $(LIB_O)
+# A file with its version, the name that programs load (soname), and the one that they are linked with. A name in the map that
+# no object defines is an error.
+$(BUILD)/libmkernel.so: $(LIB_O) core/mkernel.map
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(LDFLAGS) -Wl,--version-script=core/mkernel.map -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(Q)$(CC) -shared $(LDFLAGS) -Wl,-soname,$(SONAME),--version-script=core/mkernel.map,--no-undefined-version -o $@.$(VERSION) $(LIB_O) $(LIBS) $(CUDA_LIBS)
+	$(Q)ln -sf libmkernel.so.$(VERSION) $(BUILD)/$(SONAME) && ln -sf $(SONAME) $@
 
 # The command and the tests link the objects, so that build/mkernel can be copied alone to another machine.
 $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
@@ -249,10 +256,28 @@ format: format-version ## clang-format over the tree
 format-check: format-version ## which lines `make format` would change
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
-install: all ## the command, the libraries and the headers: PREFIX=/usr/local; programs say -I$(PREFIX)/include/mkernel
+# Where each file goes; uninstall removes these. (registry.h is found by mkernel.h beside it.)
+INSTALLED = $(PREFIX)/bin/mkernel $(LIBDIR)/libmkernel.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libmkernel.so.$(VERSION) $(LIBDIR)/libsoftnic.so \
+            $(LIBDIR)/pkgconfig/mkernel.pc $(INCLUDEDIR)/mkernel/mkernel.h $(INCLUDEDIR)/mkernel/ops/registry.h
+
+install: all ## the command, the libraries, the header and mkernel.pc under PREFIX=/usr/local (DESTDIR, LIBDIR, INCLUDEDIR)
+	@$(MAKE) --no-print-directory install-built
+
+install-built: # what is built, as it is
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
-	install -D -t $(DESTDIR)$(PREFIX)/lib $(BUILD)/libmkernel.so $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so)
-	for h in $$($(CC) -I. -MM core/mkernel.h | tr ' \\' '\n\n' | grep '\.h$$'); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/mkernel/$$h; done
+	install -D -m 644 -t $(DESTDIR)$(LIBDIR) $(BUILD)/libmkernel.so.$(VERSION) $(wildcard $(BUILD)/libsoftnic.so)
+	ln -sf libmkernel.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libmkernel.so
+	install -D -m 644 -t $(DESTDIR)$(INCLUDEDIR)/mkernel core/mkernel.h
+	install -D -m 644 -t $(DESTDIR)$(INCLUDEDIR)/mkernel/ops core/ops/registry.h
+	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: mkernel' \
+	  'Description: fused compute and communication operators for several GPUs and nodes' 'Version: $(VERSION)' \
+	  'Libs: -L$${libdir} -lmkernel' 'Cflags: -I$${includedir}' >$(DESTDIR)$(LIBDIR)/pkgconfig/mkernel.pc
+
+uninstall: ## remove what install laid down (the same PREFIX, DESTDIR, LIBDIR, INCLUDEDIR)
+	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
+	-rmdir $(DESTDIR)$(INCLUDEDIR)/mkernel/ops $(DESTDIR)$(INCLUDEDIR)/mkernel
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/mkernel.h"
+
 /* MK_PURE: arithmetic on a plan, the same on both sides. MK_ROLE: schedule code that runs inside a CTA. */
 #ifdef __CUDACC__
 #define MK_PURE static __host__ __device__ __forceinline__
@@ -96,12 +98,9 @@ MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
     return mk_node_of(t, producer) == mk_node_of(t, t->rank) || relay == t->rank ? UINT32_MAX : relay;
 }
 
-/* The job of a CTA. The order is the order of CTAs in a launch's grid: compute first. */
-enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
-
 #define MK_RIDERS 3u /* warps of a compute block that the GEMM engine leaves free */
 
-/* How many CTAs of a rank take each role. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride
+/* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride
  * in the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM computes. Only intra_comm
  * and inter_reduce can. */
 struct mk_role_split {

@@ -217,9 +217,30 @@ static const struct mk_exec_ops *choose_exec(const struct mk_config *config)
     return NULL;
 }
 
+/* A program that was compiled with another header may have a config of another shape: nothing of it is read but its version. */
+static int refuse_version(struct mk_comm **out, uint32_t version)
+{
+    struct mk_comm *comm = *out = calloc(1, sizeof *comm);
+    if (!comm)
+        return -ENOMEM;
+    if (version < 100 || version >= 1000000)
+        return comm_refuse(comm, -EINVAL, "config.version is %u: set it to MK_VERSION_NUMBER", version);
+    return comm_refuse(comm, -EINVAL,
+                       "this program was compiled with mkernel.h %u.%u and runs with libmkernel %s: compile it with this "
+                       "library's header",
+                       version / 10000, version / 100 % 100, MK_VERSION);
+}
+
 int mk_comm_open(struct mk_comm **out, const struct mk_config *config)
 {
-    return comm_open_with(out, config, choose_exec(config), &net_fabric);
+    if (config->version / 100 != MK_VERSION_NUMBER / 100) /* patches change no declaration */
+        return refuse_version(out, config->version);
+    struct mk_config c = *config;
+    if (c.listen_fd == 0)
+        c.listen_fd = -1; /* nobody listens on standard input */
+    if (!c.host[0])
+        snprintf(c.host, sizeof c.host, "127.0.0.1");
+    return comm_open_with(out, &c, choose_exec(&c), &net_fabric);
 }
 
 int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count)

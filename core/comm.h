@@ -5,7 +5,6 @@
 
 #include "core/bootstrap.h"
 #include "core/command.h"
-#include "core/mkernel.h"
 #include "core/tuning.h"
 
 enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
@@ -99,6 +98,9 @@ void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */
 int comm_failed(struct mk_comm *comm);
+
+/* mk_plan_create of a problem; exec, sms and topo are filled in here. */
+int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem);
 
 /* The plan that a command or record names, NULL for none. */
 struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id);

@@ -14,7 +14,16 @@ enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
 struct plan_handle {
     struct mk_plan plan; /* first */
     struct mk_comm *comm;
+    char options[128]; /* mk_plan_options */
 };
+
+#define COMM_HANDLE(plan) ((const struct plan_handle *)(const void *)(plan))
+
+/* The problem that a user's spec asks for, without what the communicator adds. 0, or -EINVAL with a sentence. */
+int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size);
+
+/* The options of a plan as made, in words that its operator takes. */
+void spec_options(const struct mk_plan *plan, char *text, size_t size);
 
 /* Puts a sentence into comm->error; returns `error`. */
 int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)

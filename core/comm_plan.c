@@ -108,7 +108,9 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
                  sizeof fields / sizeof *fields, result, comm->error, sizeof comm->error);
 }
 
-int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem)
+/* Every rank comes here, though its own part has gone wrong already (`result`, with a sentence in comm->error): the others
+ * must not wait for it. */
+static int make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem, int result)
 {
     *out = NULL;
     if (comm->stage != STAGE_OPEN)
@@ -124,7 +126,8 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
     if (q.timeout_ns > COMM_LONGEST_NS)
         q.timeout_ns = COMM_LONGEST_NS;
     struct plan_handle *handle = calloc(1, sizeof *handle);
-    int result = handle ? build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
+    if (!result)
+        result = handle ? build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
     result = agree_on(comm, &q, result);
     if (comm_failed(comm)) {
         free(handle);
@@ -140,14 +143,28 @@ int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_p
     result = comm->exec->plan(comm, p);
     if (result) {
         free(handle);
-        return comm_give_up(comm, result); /* the others have the plan and would launch it */
+        result = comm_give_up(comm, result); /* the others have the plan and would launch it */
+        return result == -EINVAL || result == -ENOSPC ? -EIO : result; /* those change nothing */
     }
+    spec_options(p, handle->options, sizeof handle->options);
     comm->heap.next_flag = p->flag_base + p->flags;
     comm->heap.next_data = p->heap_base + p->heap_bytes;
     comm->plans[comm->plan_count] = p;
     __atomic_store_n(&comm->plan_count, p->id, __ATOMIC_RELEASE); /* the proxy's thread asks comm_plan */
     *out = p;
     return 0;
+}
+
+int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem)
+{
+    return make_plan(out, comm, problem, 0);
+}
+
+int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec)
+{
+    struct mk_problem q;
+    int result = spec_to_problem(&q, spec, comm->error, sizeof comm->error);
+    return make_plan(out, comm, &q, result);
 }
 
 struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)

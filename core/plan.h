@@ -7,9 +7,7 @@
 #include "core/cta.h"
 #include "core/ops/registry.h"
 
-enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXECS };
-
-/* What is asked. Zero means "choose" in every field of tuning. */
+/* The options of a plan; zero means "choose". A user says them in words (struct mk_spec, core/tuning.h). */
 struct mk_tuning {
     struct mk_role_split split;
     uint32_t tile_m, tile_n;
@@ -32,6 +30,8 @@ struct mk_moe {
     uint64_t tokens, hidden, inner, experts, k;
 };
 
+/* What a plan is made of: what a user asked for (struct mk_spec) with its numbers by name, and what the communicator adds, exec,
+ * sms and topo. */
 struct mk_problem {
     enum mk_op op;
     enum mk_exec exec;

@@ -6,7 +6,8 @@
 #ifndef MK_COMMANDS_H
 #define MK_COMMANDS_H
 
-#define MK_VERSION "0.1"
+#include "core/mkernel.h"
+
 #define MK_WEAK __attribute__((weak))
 
 enum status {

@@ -124,7 +124,7 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k, const stru
     q.n = n;
     q.k = k;
     q.tuning = *tuning;
-    int result = mk_plan_create(out, b->comm, &q);
+    int result = comm_make_plan(out, b->comm, &q);
     if (result)
         snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
     return result;

@@ -15,7 +15,7 @@
 #ifndef MK_RUN_H
 #define MK_RUN_H
 
-#include "core/mkernel.h"
+#include "core/plan.h"
 #include "experiments/check.h"
 #include "experiments/problem.h"
 #include "experiments/spawn.h"

@@ -81,7 +81,7 @@ static int host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *wh
     for (uint32_t i = 0; i < count && !result; i++) {
         struct mk_problem q = t->shape.problem;
         q.tuning = t->plans[which[i]].asked;
-        result = mk_plan_create(&plans[i], comm, &q);
+        result = comm_make_plan(&plans[i], comm, &q);
     }
     if (!result)
         result = host_turns(t, &r, plans, which, count, per_turn, times, checks);

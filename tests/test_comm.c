@@ -8,7 +8,7 @@ static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t 
 {
     struct mk_problem q = problem();
     struct mk_plan *p;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     for (int i = 0; i < 2 && !result; i++)
         result = mk_ag_gemm(p, memory, memory + 8, memory + 16, NULL);
     if (!result)
@@ -76,9 +76,9 @@ static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size
         return -1;
     struct mk_problem q = problem();
     struct mk_plan *p, *second;
-    if (mk_plan_create(&p, comm, &q) || p->heap_base != b + 128 || p->flag_base)
+    if (comm_make_plan(&p, comm, &q) || p->heap_base != b + 128 || p->flag_base)
         return -2;
-    if (mk_plan_create(&second, comm, &q) || second->flag_base != p->flags || second->id != 2 ||
+    if (comm_make_plan(&second, comm, &q) || second->flag_base != p->flags || second->id != 2 ||
         second->heap_base < p->heap_base + p->heap_bytes)
         return -3;
     uint64_t rest = comm->heap.bytes - mk_round_up(comm->heap.next_data, 128);
@@ -99,14 +99,14 @@ static int too_large(struct mk_comm *comm, uint32_t rank, char *text, size_t siz
     struct mk_problem q = problem(), small = problem();
     struct mk_plan *p;
     q.m = 96 << 10;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     unsigned long long bytes = 0;
     const char *at = strstr(text, "heap_bytes of at least ");
     if (result != -ENOSPC || p || !at || sscanf(at, "heap_bytes of at least %llu", &bytes) != 1 ||
         bytes != mk_round_up(2ull * (96 << 10) * 64 * 2, 4096))
         return -1;
-    return mk_plan_create(&p, comm, &small); /* it is still open */
+    return comm_make_plan(&p, comm, &small); /* it is still open */
 }
 
 static int too_many_flags(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
@@ -119,7 +119,7 @@ static int too_many_flags(struct mk_comm *comm, uint32_t rank, char *text, size_
     q.topo = comm->topo;
     if (plan_build(&needed, &q, 0, 0, text, size))
         return -1;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     char says[160];
     snprintf(says, sizeof says,
              "needs %u flags and 512 of 512 are free: open the communicator with flag_bytes of at least %llu",
@@ -138,9 +138,9 @@ static int many_plans(struct mk_comm *comm, uint32_t rank, char *text, size_t si
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 3, .n = 8, .k = 8};
     struct mk_plan *p;
     for (int i = 0; i < 64; i++)
-        if (mk_plan_create(&p, comm, &q))
+        if (comm_make_plan(&p, comm, &q))
             return -1;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     return result;
 }
@@ -158,10 +158,10 @@ static int refused_shape(struct mk_comm *comm, uint32_t rank, char *text, size_t
     struct mk_problem q = problem();
     struct mk_plan *p;
     q.m = 97;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     q.m = 99;
-    return mk_plan_create(&p, comm, &q) ? -1 : result;
+    return comm_make_plan(&p, comm, &q) ? -1 : result;
 }
 
 static int one_differs(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
@@ -169,10 +169,10 @@ static int one_differs(struct mk_comm *comm, uint32_t rank, char *text, size_t s
     struct mk_problem q = problem();
     struct mk_plan *p;
     q.n += rank == 2 ? 8 : 0;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     q = problem();
-    return mk_plan_create(&p, comm, &q) ? -1 : result; /* nothing is lost by it */
+    return comm_make_plan(&p, comm, &q) ? -1 : result; /* nothing is lost by it */
 }
 
 static int other_order(struct mk_comm *comm, uint32_t rank, char *text, size_t size)
@@ -182,7 +182,7 @@ static int other_order(struct mk_comm *comm, uint32_t rank, char *text, size_t s
     uint64_t at;
     if (rank == 1)
         mk_heap_alloc(comm, 256, &at);
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     snprintf(text, size, "%s", mk_error(comm));
     return result;
 }
@@ -193,7 +193,7 @@ static int only_one_refuses(struct mk_comm *comm, uint32_t rank, char *text, siz
     struct mk_plan *p;
     if (rank == 1)
         comm->plan_count = 64; /* as if */
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     comm->plan_count = 0;
     snprintf(text, size, "%s", mk_error(comm));
     return result;
@@ -249,7 +249,7 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     struct mk_problem q = problem();
     struct mk_plan *p;
     uint64_t at;
-    if (mk_plan_create(&p, comm, &q))
+    if (comm_make_plan(&p, comm, &q))
         return -1;
     if (mk_ag_gemm(p, NULL, memory, memory, NULL) != -EINVAL ||
         mk_ag_gemm(p, memory, memory + 1, memory, NULL) != -EINVAL)
@@ -258,15 +258,15 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
         return -3;
     q.a_in_heap = 1;
     q.a_offset = 64;
-    if (mk_plan_create(&p, comm, &q) != -EINVAL ||
+    if (comm_make_plan(&p, comm, &q) != -EINVAL ||
         !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
         return -4;
     uint64_t bytes = q.m / mk_world(&comm->topo) * q.k * 2, rest;
     uint8_t *a = mk_heap_alloc(comm, bytes - 1024, &at);
     q.a_offset = at;
-    if (mk_plan_create(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
+    if (comm_make_plan(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
         return -7; /* it begins there, and does not end there */
-    if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || mk_plan_create(&p, comm, &q))
+    if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || comm_make_plan(&p, comm, &q))
         return -5;
     if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "symmetric heap"))
         return -6;

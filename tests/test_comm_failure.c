@@ -43,7 +43,7 @@ static int plan_fails_on_one(struct mk_comm *comm, uint32_t rank, char *text, si
     struct mk_problem q = problem();
     struct mk_plan *p;
     fake.plan_result = rank == 1 ? -ENOMEM : 0;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     if (rank == 1 && result != -ENOMEM)
         return -1;
     while (!comm_failed(comm))
@@ -74,7 +74,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     struct mk_problem q = problem();
     struct mk_plan *p;
     fake.on_wait = timeout_in_launch;
-    int result = mk_plan_create(&p, comm, &q);
+    int result = comm_make_plan(&p, comm, &q);
     if (!result)
         result = mk_ag_gemm(p, memory, memory, memory, NULL);
     if (result || bootstrap_barrier(comm->bootstrap)) /* no rank fails before all have launched */
@@ -84,7 +84,7 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     if (comm->failure.kind != MK_FAIL_TIMEOUT || comm->failure.rank != 2)
         return -2;
     /* From now on every call says the same. */
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO || mk_plan_create(&p, comm, &q) != -EIO ||
+    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO || comm_make_plan(&p, comm, &q) != -EIO ||
         strcmp(text, mk_error(comm)))
         return -3;
     return result;

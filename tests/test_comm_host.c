@@ -39,6 +39,7 @@ static uint16_t element(uint32_t rank, uint32_t launch, uint32_t matrix, uint32_
 static void open_config(const struct bootstrap_config *c, struct mk_config *m)
 {
     memset(m, 0, sizeof *m);
+    m->version = MK_VERSION_NUMBER;
     m->exec = MK_EXEC_HOST;
     m->rank = c->rank;
     m->nodes = 1;
@@ -106,7 +107,7 @@ static int run_launches(const struct bootstrap_config *c, char *text, size_t siz
     open_config(c, &config);
     int result = mk_comm_open(&comm, &config);
     if (!result)
-        result = mk_plan_create(&plan, comm, &q);
+        result = comm_make_plan(&plan, comm, &q);
     for (uint32_t i = 0; i < LAUNCHES && !result; i++)
         result = launch(plan, c, i, &m[i]);
     if (!result)
@@ -152,7 +153,7 @@ static int lose_rank_2(const struct bootstrap_config *c, char *text, size_t size
     open_config(c, &config);
     int result = mk_comm_open(&comm, &config);
     if (!result)
-        result = mk_plan_create(&plan, comm, &q);
+        result = comm_make_plan(&plan, comm, &q);
     if (!result && c->rank == 2) {
         job_sleep(0.2);
         raise(SIGKILL);

@@ -73,7 +73,7 @@ static int run(const struct bootstrap_config *c, char *text, size_t size, void *
     snprintf(config.nic, sizeof config.nic, "soft");
     int result = comm_open_with(&comm, &config, &exec, &net_fabric);
     if (!result)
-        result = mk_plan_create(&plan, comm, &q);
+        result = comm_make_plan(&plan, comm, &q);
     if (!result)
         result = mk_ag_gemm(plan, a, b, out, NULL);
     if (!result)

@@ -36,6 +36,7 @@ static struct mk_comm *open_comm(const struct ranks_identity *id, uint32_t trace
     struct mk_config config;
     struct mk_comm *comm = NULL;
     memset(&config, 0, sizeof config);
+    config.version = MK_VERSION_NUMBER;
     config.exec = MK_EXEC_HOST;
     config.rank = id->rank;
     config.nodes = id->nodes;
@@ -80,7 +81,7 @@ static void operands_make(struct operands *o, const struct ranks_identity *id, s
     uint32_t world = id->nodes * id->gpus;
     memset(o, 0, sizeof *o);
     o->problem = problem;
-    REQUIRE(mk_plan_create(&o->plan, comm, &problem) == 0);
+    REQUIRE(comm_make_plan(&o->plan, comm, &problem) == 0);
     REQUIRE(reference_make(&o->reference, problem.m, problem.n, problem.k) == 0);
     o->whole_a = malloc(problem.m * problem.k * 2);
     for (int i = 0; i < 5; i++) {

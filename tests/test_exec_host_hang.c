@@ -42,10 +42,10 @@ static uint16_t *a, *b, *c;
 
 static void open_one(uint64_t timeout_ns)
 {
-    struct mk_config config = {.exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .timeout_ns = timeout_ns, .tuning = "none"};
+    struct mk_config config = {.version = MK_VERSION_NUMBER, .exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .timeout_ns = timeout_ns, .tuning = "none"};
     struct mk_problem problem = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .m = M, .n = N, .k = K};
     problem.tuning.tile_m = problem.tuning.tile_n = 16; /* 16 tiles */
-    if (mk_comm_open(&comm, &config) || mk_plan_create(&plan, comm, &problem))
+    if (mk_comm_open(&comm, &config) || comm_make_plan(&plan, comm, &problem))
         fail_msg("%s", mk_error(comm));
     a = calloc(M * K, 2);
     b = calloc(K * N, 2);

@@ -1,5 +1,6 @@
-/* The guide's C program does what the guide says: as it stands there it compiles by the line below it, against what `make
- * install` lays down, runs and gives the right product. */
+/* The programs of docs/examples do what they say: `make install` lays down all that they need and `make uninstall` takes it
+ * away, they compile by the guide's line against that alone, run, and give right results; the one that the guide shows is
+ * the first of them. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,23 +15,70 @@
 #include "tests/helpers/sanitized.h"
 #include "tests/helpers/shell.h"
 
-static char said[8192];
+static char said[65536];
+static char line[1024]; /* the guide's, by which a program is compiled */
+
+/* Runs what printf makes of the rest, and fails with what it says where its status is not `status`. */
+__attribute__((format(printf, 2, 3))) static void sh(int status, const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    int got = shell(command, said, sizeof said);
+    if (got != status)
+        fail_msg("status %d of %s: %s", got, command, said);
+}
+
+static void says(const char *text)
+{
+    if (!strstr(said, text))
+        fail_msg("'%s' is not in: %s", text, said);
+}
+
+static void needs(const char *program)
+{
+    char command[128];
+    if (access("docs/GUIDE.md", R_OK) || SLOWDOWN > 1) {
+        print_message("skipped: run it in the repository's root, without sanitizers (a program without them "
+                      "cannot load the library)\n");
+        skip();
+    }
+    snprintf(command, sizeof command, "command -v %s", program);
+    if (shell(command, said, sizeof said)) {
+        print_message("skipped: no %s here\n", program);
+        skip();
+    }
+}
+
+/* `make install` or `make uninstall` of what is built, under the folder's own prefix. */
+static void make(const char *target, const char *variables)
+{
+    char build[1024];
+    ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
+    assert_true(length > 0);
+    build[length] = 0;
+    for (int i = 0; i < 2; i++)
+        *strrchr(build, '/') = 0;
+    sh(0, "env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make BUILD=%s CUDA_HOME= NVCC= %s %s 2>&1", build, target, variables);
+}
 
 /* The indented blocks of the guide's section, one after the other: lines that begin with four blanks, up to the next text. */
 static void read_blocks(char *blocks[], int room, int *count)
 {
-    char line[1024];
+    char text[1024];
     FILE *f = fopen("docs/GUIDE.md", "r"), *out = NULL;
     static char *texts[8];
     static size_t sizes[8];
     int here = 0;
     assert_non_null(f);
     *count = 0;
-    while (fgets(line, sizeof line, f)) {
-        if (line[0] == '#')
-            here = !strcmp(line, "## From C\n");
-        int code = here && !strncmp(line, "    ", 4);
-        if (out && !code && line[0] != '\n') {
+    while (fgets(text, sizeof text, f)) {
+        if (text[0] == '#')
+            here = !strcmp(text, "## From C\n");
+        int code = here && !strncmp(text, "    ", 4);
+        if (out && !code && text[0] != '\n') {
             fclose(out);
             blocks[(*count)] = texts[*count];
             ++*count;
@@ -39,7 +87,7 @@ static void read_blocks(char *blocks[], int room, int *count)
         if (code && !out && *count < room)
             out = open_memstream(&texts[*count], &sizes[*count]);
         if (out)
-            fputs(code ? line + 4 : line, out);
+            fputs(code ? text + 4 : text, out);
     }
     fclose(f);
     assert_null(out); /* the section does not end in one */
@@ -56,66 +104,137 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-/* The program, but for its port: another one may be running. */
-static void write_program(const char *program)
+/* Compiles docs/examples/NAME.c in the test's folder as the guide does it, NAME in place of one_rank. */
+static void compile(const char *name, const char *more)
 {
-    char path[128];
-    const char *port = strstr(program, ".port = 20123");
-    assert_non_null(port);
-    snprintf(path, sizeof path, "%s/multiply.c", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fprintf(f, "%.*s.port = %d%s", (int)(port - program), program, free_port(),
-            port + strlen(".port = 20123"));
-    assert_int_equal(fclose(f), 0);
-}
-
-/* What the Makefile installs: the public header and what it includes, and the library beside this program's folder. */
-static void install(void)
-{
-    char build[1024], command[4096];
-    ssize_t length = readlink("/proc/self/exe", build, sizeof build - 1);
-    assert_true(length > 0);
-    build[length] = 0;
-    for (int i = 0; i < 2; i++)
-        *strrchr(build, '/') = 0;
-    snprintf(command, sizeof command,
-             "set -e; mkdir -p %s/p/lib; cp %s/libmkernel.so* %s/p/lib/; "
-             "for h in $(gcc -I. -MM core/mkernel.h | tr ' \\\\' '\\n\\n' | grep '\\.h$'); do "
-             "install -D -m 644 $h %s/p/include/mkernel/$h; done 2>&1",
-             folder, build, folder, folder);
-    if (shell(command, said, sizeof said))
-        fail_msg("%s: %s", command, said);
-}
-
-static void the_program_compiles_and_multiplies(void **state)
-{
-    char *blocks[4], command[4096];
-    int count;
-    if (access("docs/GUIDE.md", R_OK) || SLOWDOWN > 1) {
-        print_message("skipped: run it in the repository's root, without sanitizers (a program without them "
-                      "cannot load the library)\n");
-        skip();
+    char edited[1200] = "";
+    for (const char *c = line, *at; *c; c = at + strlen("one_rank")) {
+        at = strstr(c, "one_rank");
+        if (!at) {
+            strcat(edited, c);
+            break;
+        }
+        strncat(edited, c, (size_t)(at - c));
+        strcat(edited, name);
     }
+    if (shell("test -e \"$P/p/bin/mkernel\"", said, sizeof said))
+        make("install-built", "PREFIX=\"$P/p\"");
+    sh(0, "cp docs/examples/%s.c \"$P\"/ && cd \"$P\" && PKG_CONFIG_PATH=\"$P/p/lib/pkgconfig\" && export PKG_CONFIG_PATH && "
+          "%s -Wall -Wextra -Werror %s 2>&1",
+       name, edited, more);
+}
+
+static void the_guide_shows_the_first_example(void **state)
+{
+    char *blocks[4], file[8192];
+    int count;
+    needs("pkg-config");
     read_blocks(blocks, 4, &count);
     assert_int_equal(count, 2);
-    assert_memory_equal(blocks[1], "gcc ", 4);
-    write_program(blocks[0]);
-    install();
-    blocks[1][strcspn(blocks[1], "\n")] = 0;
-    snprintf(command, sizeof command, "cd %s && PREFIX=%s/p && %s -Wall -Werror 2>&1", folder, folder,
-             blocks[1]);
-    if (shell(command, said, sizeof said))
-        fail_msg("%s: %s", command, said);
-    snprintf(command, sizeof command, "cd / && timeout 300 %s/multiply 2>&1", folder);
-    if (shell(command, said, sizeof said) || strcmp(said, "0x4480\n") != 0)
-        fail_msg("%s: %s", command, said);
+    FILE *f = fopen("docs/examples/one_rank.c", "r");
+    assert_non_null(f);
+    size_t size = fread(file, 1, sizeof file - 1, f);
+    fclose(f);
+    file[size] = '\0';
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(blocks[1], "\n"), blocks[1]);
+    assert_memory_equal(line, "gcc ", 4);
+    blocks[0][strlen(blocks[0]) - 1] = '\0'; /* the empty line behind it */
+    assert_string_equal(blocks[0], file);
     for (int i = 0; i < count; i++)
         free(blocks[i]);
 }
 
+static void install_lays_down_what_uninstall_removes(void **state)
+{
+    needs("make");
+    make("install-built", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
+    sh(0, "cd \"$P/stage\" && find . -type f -o -type l | grep -v libsoftnic | LC_ALL=C sort");
+    char wanted[1024];
+    snprintf(wanted, sizeof wanted, "%s",
+             "./opt/mkernel/bin/mkernel\n"
+             "./opt/mkernel/include/mkernel/mkernel.h\n"
+             "./opt/mkernel/include/mkernel/ops/registry.h\n"
+             "./opt/mkernel/lib/libmkernel.so\n"
+             "./opt/mkernel/lib/libmkernel.so.0\n"
+             "./opt/mkernel/lib/libmkernel.so.0.1.0\n"
+             "./opt/mkernel/lib/pkgconfig/mkernel.pc\n");
+    assert_string_equal(said, wanted);
+    sh(0, "cat \"$P/stage/opt/mkernel/lib/pkgconfig/mkernel.pc\"");
+    says("prefix=/opt/mkernel\n");
+    says("libdir=/opt/mkernel/lib\n");
+    sh(0, "cd / && \"$P/stage/opt/mkernel/bin/mkernel\" --version");
+    assert_string_equal(said, "mkernel 0.1.0\n");
+    make("uninstall", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
+    sh(0, "cd \"$P/stage\" && find . -type f -o -type l -o -name mkernel -type d ! -path ./opt/mkernel");
+    assert_string_equal(said, "");
+}
+
+static void one_rank_multiplies(void **state)
+{
+    needs("pkg-config");
+    compile("one_rank", "");
+    sh(0, "cd / && timeout 300 \"$P/one_rank\" 2>&1");
+    assert_string_equal(said, "0x4480\n");
+}
+
+static void two_ranks_add_their_products(void **state)
+{
+    int port = free_port();
+    needs("pkg-config");
+    compile("two_ranks", "");
+    sh(0, "cd / && { timeout 300 \"$P/two_ranks\" 0 %d & timeout 300 \"$P/two_ranks\" 1 %d && wait $!; } 2>&1", port, port);
+    says("rank 0: 3 launches are right\n");
+    says("rank 1: 3 launches are right\n");
+    sh(2, "\"$P/two_ranks\" 2>&1");
+}
+
+static void experts_answer_on_one_rank_and_on_two(void **state)
+{
+    int port = free_port();
+    needs("pkg-config");
+    compile("moe", "-lm");
+    sh(0, "cd / && timeout 300 \"$P/moe\" 2>&1");
+    says(", right\n");
+    sh(0, "cd / && { timeout 300 \"$P/moe\" 0 2 %d & timeout 300 \"$P/moe\" 1 2 %d && wait $!; } 2>&1", port, port);
+    says("rank 0: relative error ");
+    says("rank 1: relative error ");
+}
+
+/* Compiled where CUDA is. Where no GPU is it ends with the library's sentence, not with a crash. */
+static void the_cuda_example_compiles_and_ends(void **state)
+{
+    char more[512];
+    needs("pkg-config");
+    if (shell("for d in \"${CUDA_HOME:-/usr/local/cuda}\" /usr/local/cuda; do test -e $d/include/cuda_runtime_api.h && printf %s $d && exit; done; "
+              "exit 1",
+              said, sizeof said)) {
+        print_message("skipped: no CUDA here\n");
+        skip();
+    }
+    snprintf(more, sizeof more, "-I%.100s/include -L%.100s/lib64 -lcudart -Wl,-rpath,%.100s/lib64", said, said, said);
+    compile("cuda", more);
+    int status = shell("cd / && timeout 300 \"$P/cuda\" 2>&1", said, sizeof said);
+    if (status == 0)
+        says("0x44c0, right\n");
+    else if (status != 1 || (!strstr(said, "rank 0: no usable GPU") && !strstr(said, "rank 0: this build has no cuda executor") &&
+                             !strstr(said, "compute capability")))
+        fail_msg("status %d: %s", status, said);
+}
+
+static int begin(void **state)
+{
+    return folder_make(state) || setenv("P", folder, 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_program_compiles_and_multiplies)};
-    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_guide_shows_the_first_example),
+        cmocka_unit_test(install_lays_down_what_uninstall_removes),
+        cmocka_unit_test(one_rank_multiplies),
+        cmocka_unit_test(two_ranks_add_their_products),
+        cmocka_unit_test(experts_answer_on_one_rank_and_on_two),
+        cmocka_unit_test(the_cuda_example_compiles_and_ends),
+    };
+    return cmocka_run_group_tests(tests, begin, folder_remove);
 }

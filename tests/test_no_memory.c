@@ -17,13 +17,13 @@
 
 static int use_a_communicator(char *text, size_t size)
 {
-    struct mk_config config = {.exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20, .tuning = "none"};
+    struct mk_config config = {.version = MK_VERSION_NUMBER, .exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20, .tuning = "none"};
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 64, .n = 64, .k = 64};
     struct mk_comm *comm;
     struct mk_plan *plan;
     int result = mk_comm_open(&comm, &config);
     if (!result)
-        result = mk_plan_create(&plan, comm, &q);
+        result = comm_make_plan(&plan, comm, &q);
     if (result)
         snprintf(text, size, "%s", mk_error(comm));
     mk_comm_close(comm);

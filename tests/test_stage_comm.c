@@ -82,7 +82,7 @@ static int run(const struct bootstrap_config *c, char *text, size_t size, void *
     fake_copier.unordered = way->refused && c->rank == 0;
     int result = comm_open_with(&comm, &config, &exec, &net_fabric);
     if (!result)
-        result = mk_plan_create(&plan, comm, &q);
+        result = comm_make_plan(&plan, comm, &q);
     for (uint32_t launch = 0; launch < LAUNCHES && !result; launch++) {
         for (uint32_t i = 0; i < M / c->world * K; i++)
             a[i] = to_bf16(element(c->rank, launch, i));

@@ -43,7 +43,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
 uint64_t mk_moe_rows(const struct mk_plan *plan)
 {
     const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(plan)->dispatch;
-    return (uint64_t)m->row_tiles * m->tile_m;
+    return plan->problem.op == MK_OP_MOE_DISPATCH_GEMM ? (uint64_t)m->row_tiles * m->tile_m : 0;
 }
 
 static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)

@@ -154,7 +154,7 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, 
     *nvlink_bytes += d->topo.gpus > 1 ? places * m->result_bytes : 0;
 }
 
-int mk_moe_ffn(struct mk_plan *plan, const void *x, const uint32_t *ids, const float *weights, const void *b1,
+int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids, const float *weights,
                const void *b2, void *y, void *stream)
 {
     void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x),       OP_ARGUMENT(b1), OP_ARGUMENT(ids),

@@ -1,0 +1,194 @@
+/* Between the public header and the plan: what a user asks for becomes a problem, and a plan answers what a user asks
+ * about it. */
+#include "core/comm_parts.h"
+#include "core/ops/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(OP_DIMENSIONS <= MK_SHAPE, "mk_spec.shape has room for every operator's numbers");
+
+uint32_t mk_version(void)
+{
+    return MK_VERSION_NUMBER;
+}
+
+const char *mk_op_name(enum mk_op op)
+{
+    return plan_op_name(op);
+}
+
+int mk_op_by_name(const char *name)
+{
+    return plan_op_by_name(name);
+}
+
+const char *mk_op_shape(enum mk_op op)
+{
+    return op_of(op) ? op_of(op)->shape->letters : "";
+}
+
+/* ---- what is asked ---- */
+
+static int read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error, size_t size)
+{
+    char text[256], *save;
+    if (strlen(options) >= sizeof text)
+        return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options), sizeof text - 1);
+    memcpy(text, options, strlen(options) + 1);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        int result = tuning_read_word(word, op, t, error, size);
+        if (result)
+            return result;
+    }
+    return 0;
+}
+
+int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size)
+{
+    const struct op_descriptor *op = op_of(spec->op);
+    memset(q, 0, sizeof *q);
+    q->op = spec->op;
+    q->attention.causal = spec->causal != 0;
+    q->b_transposed = spec->b_transposed != 0;
+    q->deterministic = spec->deterministic != 0;
+    q->a_in_heap = spec->a_offset != 0;
+    q->a_offset = spec->a_offset;
+    q->timeout_ns = spec->timeout_ns;
+    if (!op)
+        return plan_refuse(error, size, "there is no operator number %d", (int)spec->op);
+    for (uint32_t i = op_dimensions(op->shape); i < MK_SHAPE; i++)
+        if (spec->shape[i])
+            return plan_refuse(error, size, "shape[%u] is %llu: that of %s has %u numbers, %s", i,
+                               (unsigned long long)spec->shape[i], plan_op_name(spec->op), op_dimensions(op->shape),
+                               op->shape->letters);
+    op_set_numbers(q, spec->shape);
+    if (q->b_transposed && !op->b_layout)
+        return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
+    if (q->a_in_heap && !op->a_in_heap)
+        return plan_refuse(error, size, "a_offset: %s does not look whether an argument lies in the heap",
+                           plan_op_name(spec->op));
+    return spec->options ? read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
+}
+
+/* What has one value in such a plan is no option of its operator, and would be refused as one. */
+void spec_options(const struct mk_plan *p, char *text, size_t size)
+{
+    char words[256], error[256], *save;
+    struct mk_tuning none;
+    size_t used = 0;
+    *text = '\0';
+    tuning_words(&p->problem.tuning, words, sizeof words);
+    for (char *word = strtok_r(words, " ", &save); word && used < size; word = strtok_r(NULL, " ", &save))
+        if (!tuning_read_word(word, p->problem.op, &none, error, sizeof error))
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", word);
+}
+
+/* ---- what was made ---- */
+
+enum mk_op mk_plan_op(const struct mk_plan *p)
+{
+    return p->problem.op;
+}
+
+uint32_t mk_plan_shape(const struct mk_plan *p, uint64_t shape[MK_SHAPE])
+{
+    memset(shape, 0, MK_SHAPE * sizeof *shape);
+    return op_numbers(&p->problem, shape);
+}
+
+const char *mk_plan_options(const struct mk_plan *p)
+{
+    return COMM_HANDLE(p)->options;
+}
+
+const char *mk_plan_tuned(const struct mk_plan *p)
+{
+    return p->tuned;
+}
+
+uint32_t mk_plan_ctas(const struct mk_plan *p, enum mk_role role)
+{
+    return (unsigned)role < MK_ROLES ? p->problem.tuning.split.ctas[role] : 0;
+}
+
+uint32_t mk_plan_tiles(const struct mk_plan *p)
+{
+    return p->tiles;
+}
+
+uint64_t mk_plan_heap_bytes(const struct mk_plan *p)
+{
+    return p->heap_bytes;
+}
+
+uint64_t mk_plan_flag_bytes(const struct mk_plan *p)
+{
+    return (uint64_t)p->flags * 8;
+}
+
+struct work {
+    double flop;
+    uint64_t nvlink_bytes, network_bytes;
+};
+
+static struct work work_of(const struct mk_plan *p)
+{
+    struct work w;
+    plan_work(p, &w.flop, &w.nvlink_bytes, &w.network_bytes);
+    return w;
+}
+
+double mk_plan_flop(const struct mk_plan *p)
+{
+    return work_of(p).flop;
+}
+
+uint64_t mk_plan_nvlink_bytes(const struct mk_plan *p)
+{
+    return work_of(p).nvlink_bytes;
+}
+
+uint64_t mk_plan_network_bytes(const struct mk_plan *p)
+{
+    return work_of(p).network_bytes;
+}
+
+/* ---- arguments ---- */
+
+uint32_t mk_plan_arguments(const struct mk_plan *p)
+{
+    const struct op_argument *of = op_of(p->problem.op)->arguments;
+    uint32_t count = 0;
+    while (count < MK_SPACES - 1 && of[count].name)
+        count++;
+    return count;
+}
+
+static const struct op_argument *argument_of(const struct mk_plan *p, uint32_t i)
+{
+    return i < mk_plan_arguments(p) ? &op_of(p->problem.op)->arguments[i] : NULL;
+}
+
+const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
+{
+    return argument_of(p, i) ? argument_of(p, i)->name : NULL;
+}
+
+const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
+{
+    static const char *const names[] = {[OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
+    return argument_of(p, i) ? names[argument_of(p, i)->type] : NULL;
+}
+
+uint64_t mk_plan_argument_bytes(const struct mk_plan *p, uint32_t i)
+{
+    uint64_t bytes[MK_SPACES - 1];
+    op_extents(&p->problem, bytes);
+    return argument_of(p, i) ? bytes[i] : 0;
+}
+
+int mk_plan_argument_is_output(const struct mk_plan *p, uint32_t i)
+{
+    return argument_of(p, i) && argument_of(p, i)->output;
+}
