@@ -61,7 +61,7 @@ struct sim_world_config {
     uint64_t max_steps;            /* 0: 200 million */
     uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper): problem.exec is MK_EXEC_CUDA,
                         * problem.sms this. 0: CTAs are coroutines */
-    int unwatched;     /* emulated: only results tell, not who knew of what (several times faster) */
+    int unwatched;     /* emulated: results are checked, races between threads are not watched for (several times faster) */
 
     /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
     void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b);

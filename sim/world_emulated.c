@@ -122,7 +122,7 @@ int world_emulated_busy(const struct sim_world_rank *r)
 }
 
 /* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every kernel of the job is told to end,
- * and what it multiplies from then on nobody watches. */
+ * and what it multiplies from then on is not watched. */
 static void take_reports(struct sim_world *w)
 {
     for (uint32_t rank = 0; rank < w->world; rank++) {
@@ -169,7 +169,7 @@ int world_emulated_step(struct sim_world *w)
     return done > 0;
 }
 
-/* Nothing else can happen: on to `next`, or a little, if somebody polls. */
+/* Nothing else can happen: on to `next`, or a little, if a thread polls. */
 int world_emulated_tick(struct sim_world *w, uint64_t next)
 {
     uint64_t before = w->now;
@@ -234,7 +234,7 @@ void world_emulated_proxy(struct sim_world_rank *r) {}
 
 #endif
 
-/* ---- AllGather+GEMM with its own math: the explorer's probe of it is no product ---- */
+/* ---- AllGather+GEMM with its own math: the explorer's fingerprints of it are no product ---- */
 
 /* Of small integers, none 0: a sum of K products is exact in fp32. */
 static void integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)

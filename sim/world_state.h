@@ -118,7 +118,7 @@ int world_emulated_launch(struct sim_world_rank *r);
 int world_emulated_busy(const struct sim_world_rank *r);
 int world_emulated_step(struct sim_world *w);
 int world_emulated_tick(struct sim_world *w, uint64_t next);
-void world_emulated_deadlock(struct sim_world *w); /* says who waits for what */
+void world_emulated_deadlock(struct sim_world *w); /* says which rank waits for what */
 void world_emulated_drop(struct sim_world *w, uint32_t rank);
 void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes);
 void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag);
