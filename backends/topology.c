@@ -21,7 +21,7 @@ static int read_number(const char *path, int absent)
     return value;
 }
 
-/* The part of a canonical path that is PCI: from "/pci0000:15/" on, wherever it hangs (a hypervisor's bus has bridges too).
+/* The PCI components of a canonical path: from "/pci0000:15/" on, at any depth (a hypervisor's bus has bridges too).
  */
 static const char *host_bridge(const char *path)
 {
@@ -105,7 +105,7 @@ int topology_own_numa(const char *root)
     return -1;
 }
 
-/* Cuts a chain at its slashes. Returns how many parts it has. */
+/* Cuts a chain at its slashes. Returns the number of its components. */
 static uint32_t split(char *chain, const char *parts[BRIDGES])
 {
     uint32_t count = 0;

@@ -267,7 +267,7 @@ static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t
     return result;
 }
 
-/* Without a socket from the launcher, and rank 0 the last to come: the others knock until it listens. */
+/* Without a socket from the launcher, and rank 0 the last to come: the others connect again and again until it listens. */
 static void rank_0_may_come_last(void **state)
 {
     struct job j;

@@ -15,7 +15,7 @@ enum {
     EFA_QP_UNSOLICITED_WRITE = 1 << 0, /* flag of a QP */
 };
 
-/* struct efadv_qp_init_attr as it is now: what older headers call reserved holds the flags. */
+/* struct efadv_qp_init_attr as it is now: a field that older headers call reserved holds the flags. */
 struct efa_qp_attr {
     uint64_t comp_mask;
     uint32_t driver_qp_type;

@@ -71,7 +71,7 @@ struct softnic_frame {
     uint32_t imm;      /* as the application gave it (network byte order) */
     uint32_t rkey;
     uint32_t length; /* of the whole message, bytes */
-    uint32_t offset; /* of this frame's part in it */
+    uint32_t offset; /* of this frame's bytes in it */
     uint64_t address;
     uint64_t operand[2];
 };

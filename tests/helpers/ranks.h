@@ -23,7 +23,7 @@ struct ranks_identity {
     char token[32];
 };
 
-/* In a started process: 1 and who it is. */
+/* In a started process: 1, and its rank. */
 static int ranks_identity(int argc, char **argv, struct ranks_identity *id)
 {
     if (argc != 8 || strcmp(argv[1], "--rank"))

@@ -11,7 +11,7 @@
 #   vm_close                  ends all nodes
 #   vm_missing                status 77, and a word, where this machine cannot run them
 vm_jobs=0
-declare -A vm_pid vm_door vm_limit
+declare -A vm_pid vm_pipe vm_limit
 
 vm_open() {
     mkdir -p "$1"
@@ -31,31 +31,31 @@ vm_missing() {
     return 77
 }
 
-# Passes on what a node answers, each to the door of its job; when the node ends, its jobs hear of it.
+# Passes on what a node answers, each to the pipe of its job; when the node ends, its jobs are told.
 vm_listen() {
     local job status
     while read -r job status; do
-        [ -p "$vm_work/$job.door" ] && echo "$status" 1<>"$vm_work/$job.door"
+        [ -p "$vm_work/$job.pipe" ] && echo "$status" 1<>"$vm_work/$job.pipe"
     done <"$vm_work/node$1.out"
-    for job in "$vm_work/ready$1.door" "$vm_work"/"$1"-*.door; do
+    for job in "$vm_work/ready$1.pipe" "$vm_work"/"$1"-*.pipe; do
         [ -p "$job" ] && echo "125" 1<>"$job"
     done
 }
 
-vm_door_open() { # NAME: a pipe that this shell holds open, so that nothing written into it is lost
-    mkfifo "$vm_work/$1.door"
-    exec {vm_fd}<>"$vm_work/$1.door"
-    vm_door[$1]=$vm_fd
+vm_pipe_open() { # NAME: a pipe that this shell holds open, so that nothing written into it is lost
+    mkfifo "$vm_work/$1.pipe"
+    exec {vm_fd}<>"$vm_work/$1.pipe"
+    vm_pipe[$1]=$vm_fd
 }
 
 vm_boot() {
     local node=$1 limit=$2 netdev=$3 path=$vm_work/node$1
     mkfifo "$path.in" "$path.out" "$path.monitor.in" "$path.monitor.out"
-    vm_door_open "ready$node"
+    vm_pipe_open "ready$node"
     exec {vm_fd}<>"$path.in"
-    vm_door[node$node]=$vm_fd
+    vm_pipe[node$node]=$vm_fd
     exec {vm_fd}<>"$path.monitor.in"
-    vm_door[monitor$node]=$vm_fd
+    vm_pipe[monitor$node]=$vm_fd
     cat "$path.monitor.out" >"$path.monitor" 2>&1 &
     nice -n 5 timeout -k 5 "$limit" qemu-system-x86_64 -accel tcg -cpu max -smp "${VM_CPUS:-1}" -m 768 \
         -nodefaults -no-user-config -display none -no-reboot -chardev "pipe,id=monitor,path=$path.monitor" -mon chardev=monitor \
@@ -74,13 +74,13 @@ vm_start() {
     vm_job=$1-$((++vm_jobs))
     printf '%s\n' "$3" >"$vm_work/$vm_job.sh"
     : >"$vm_work/$vm_job.out"
-    vm_door_open "$vm_job"
+    vm_pipe_open "$vm_job"
     vm_limit[$vm_job]=$2
-    echo "$vm_job $2" >&"${vm_door[node$1]}"
+    echo "$vm_job $2" >&"${vm_pipe[node$1]}"
 }
 
 vm_wait() {
-    local status fd=${vm_door[$1]}
+    local status fd=${vm_pipe[$1]}
     read -r -t "$((${vm_limit[$1]} + 15))" -u "$fd" status || status=124
     exec {fd}<&-
     return "$status"
@@ -88,7 +88,7 @@ vm_wait() {
 
 # The cable of a node's network card: on or off.
 vm_cable() {
-    echo "set_link card $2" >&"${vm_door[monitor$1]}"
+    echo "set_link card $2" >&"${vm_pipe[monitor$1]}"
 }
 
 vm_ready() {
