@@ -264,7 +264,11 @@ PTX_FN void attention_consume(const struct attention_operands *op, Source *sourc
         struct attention_tile tile;
         struct attention_keys keys;
         pipeline_wait_full<1>(shared + shape::q_barriers, &q_ring, op->limit_ns);
-        int32_t id = __shfl_sync(0xffffffff, ptx_load_shared(shared + shape::tile_offset), 0);
+        /* One lane reads it: the one that later gives it back for the warp. */
+        int32_t id = 0;
+        if (threadIdx.x % 32 == 0)
+            id = ptx_load_shared(shared + shape::tile_offset);
+        id = __shfl_sync(0xffffffff, id, 0);
         if (id == ATTENTION_NONE)
             break;
         source->tile(id, &tile);
