@@ -121,8 +121,9 @@ int run_print(const struct run_summary *s)
             q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     fprintf(out, "plan      roles ");
     print_roles(out, &q->tuning.split);
-    fprintf(out, "; tiles %u x %u; chunks of %u rows, ", q->tuning.tile_m, q->tuning.tile_n,
-            q->tuning.chunk_rows);
+    if (q->tuning.tile_m)
+        fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
+    fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
     if (q->tuning.slices > 1)
         fprintf(out, "%u slices, ", q->tuning.slices);
     fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");

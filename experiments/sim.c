@@ -309,7 +309,7 @@ int command_sim(int argc, char **argv)
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
             return usage(error);
     } else {
-        if (!a.ask.tile[0])
+        if (!a.ask.tile[0] && op_of(op)->knobs & OP_TILE)
             a.ask.tile[0] = 16, a.ask.tile[1] = 64;
         if (check_memory(&a, op, error, sizeof error))
             return usage(error);

@@ -78,10 +78,11 @@ static void print_table(FILE *out, const struct sim_world_config *c, const struc
             m->topo.nodes, m->topo.nodes > 1 ? "s" : "", m->topo.gpus, k->flop / 1e3, k->nvlink,
             (double)k->nvlink_latency / 1e3, k->network, (double)k->network_latency / 1e3);
     fprintf(out,
-            "plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; tiles %u x %u; chunks "
-            "of %u rows\n",
-            ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE], t->tile_m,
-            t->tile_n, t->chunk_rows);
+            "plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; ",
+            ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE]);
+    if (t->tile_m)
+        fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
+    fprintf(out, "chunks of %u rows\n", t->chunk_rows);
     print_time(out, "time", launch);
     fprintf(out, " a launch, mean of %u back to back\n", c->launches);
     print_time(out, "ideal", ideal);

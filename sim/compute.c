@@ -67,7 +67,7 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         return -ENOMEM;
     uint64_t bytes[MK_SPACES - 1] = {0};
     m->plan = plan;
-    if (op->math) { /* needs nothing of this */
+    if (!op->operands) { /* its tiles, if it has any, need nothing of this */
         *out = m;
         return 0;
     }
