@@ -6,6 +6,7 @@
 #include "tests/helpers/world.h"
 
 #include "core/bf16.h"
+#include "core/ops/op.h"
 #include "sim/fingerprint.h"
 
 #include <cblas.h>
@@ -72,20 +73,17 @@ static const char *ops_replay(const struct sim_world_config *c)
 {
     static char text[256];
     const struct mk_problem *q = &c->problem;
-    const struct mk_attention *t = &q->attention;
-    const struct mk_moe *m = &q->moe;
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(q, numbers);
     char shape[128];
-    if (q->op == MK_OP_RING_ATTENTION)
-        snprintf(shape, sizeof shape, "--attention %d,%d,%d,%d,%d%s", (int)t->batch, (int)t->sequence,
-                 (int)t->heads, (int)t->kv_heads, (int)t->head_dim, t->causal ? " --causal" : "");
-    else if (q->op == MK_OP_MOE_DISPATCH_GEMM || q->op == MK_OP_MOE_FFN)
-        snprintf(shape, sizeof shape, "--moe %d,%d,%d,%d,%d", (int)m->tokens, (int)m->hidden, (int)m->inner,
-                 (int)m->experts, (int)m->k);
-    else
-        snprintf(shape, sizeof shape, "--shape %d,%d,%d", (int)q->m, (int)q->n, (int)q->k);
+    size_t used = (size_t)snprintf(shape, sizeof shape, "--%s ", op_of(q->op)->shape->option);
+    for (uint32_t i = 0; i < count; i++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%d", i ? "," : "", (int)numbers[i]);
+    if (op_of(q->op)->causal && q->attention.causal)
+        snprintf(shape + used, sizeof shape - used, " --causal");
     snprintf(text, sizeof text, "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s",
              plan_op_name(q->op), q->topo.nodes, q->topo.gpus, (int)c->seed, shape,
-             q->b_transposed ? " --b-layout nk" : "");
+             op_of(q->op)->b_layout && q->b_transposed ? " --b-layout nk" : "");
     return text;
 }
 
