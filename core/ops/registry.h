@@ -22,7 +22,9 @@
     X(gemm_rs, GEMM_RS, GPU)                       \
     X(moe_dispatch_gemm, MOE_DISPATCH_GEMM, HOST)  \
     X(moe_ffn, MOE_FFN, HOST)                      \
-    X(ring_attention, RING_ATTENTION, GPU)
+    X(ring_attention, RING_ATTENTION, GPU)         \
+    /* the list ends with an empty line, so that a new operator is one line here */
+
 /* clang-format on */
 
 enum mk_op {
