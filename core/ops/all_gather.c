@@ -1,0 +1,150 @@
+/* AllGather, C = A of all ranks: what it is, which shapes it takes, and where everything lies. */
+#include "core/roles/all_gather_plan.h"
+#include "core/ops/op.h"
+
+#include <stdio.h>
+
+static const struct op_shape shape = {
+    .option = "shape",
+    .letters = "M,K",
+    .heading = "M,K",
+    .about = "all_gather: A [M,K] is sharded by rows",
+    .defaults = "256 a rank,512 on the host; 8192,8192 on GPUs",
+    .explored = "33 rows a rank, K 72",
+    .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
+                   {"K", "K", offsetof(struct mk_problem, k)}},
+};
+
+static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+{
+    static const uint64_t rows[] = {[OP_SIZE_HOST] = 256, [OP_SIZE_EXPLORE] = 33};
+    static const uint64_t columns[] = {
+        [OP_SIZE_HOST] = 512, [OP_SIZE_GPU] = 8192, [OP_SIZE_EXPLORE] = 72};
+    numbers[0] = size == OP_SIZE_GPU ? mk_round_up(8192, world) : rows[size] * world;
+    numbers[1] = columns[size];
+}
+
+static int check_shape(const struct mk_problem *q, char *error, size_t size)
+{
+    uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
+    if (!q->m || !q->k || q->m > limit || q->k > limit)
+        return plan_refuse(error, size, "M,K = %llu,%llu: each must be 1 to %llu",
+                           (unsigned long long)q->m, (unsigned long long)q->k,
+                           (unsigned long long)limit);
+    if (q->m % world)
+        return plan_refuse(error, size,
+                           "M = %llu does not divide by %llu ranks; the next that does is %llu",
+                           (unsigned long long)q->m, (unsigned long long)world,
+                           (unsigned long long)mk_round_up(q->m, world));
+    if (q->k % 8)
+        return plan_refuse(
+            error, size, "K = %llu: rows must be 16-byte multiples; the next K that works is %llu",
+            (unsigned long long)q->k, (unsigned long long)mk_round_up(q->k, 8));
+    return 0;
+}
+
+static void choose(struct mk_problem *q)
+{
+    struct mk_tuning *t = &q->tuning;
+    t->tile_m = t->tile_n = 0; /* there are none */
+    t->cluster = t->pieces = 1;
+    if (!t->chunk_rows)
+        t->chunk_rows = 64;
+    if (mk_total_ctas(&t->split))
+        return;
+    for (int role = 0; role < MK_ROLES; role++)
+        t->split.ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
+}
+
+static int check_chunks(const struct mk_problem *q, char *error, size_t size)
+{
+    uint64_t rows = q->tuning.chunk_rows;
+    if (rows % 8)
+        return plan_refuse(error, size,
+                           "chunks of %llu rows: a multiple of 8; the next that works is %llu",
+                           (unsigned long long)rows, (unsigned long long)mk_round_up(rows, 8));
+    if (rows * q->k > UINT32_MAX)
+        return plan_refuse(error, size, "chunks of %llu rows: at most %llu of %llu elements",
+                           (unsigned long long)rows,
+                           (unsigned long long)(UINT32_MAX / q->k / 8 * 8),
+                           (unsigned long long)q->k);
+    return plan_check_tuning(q, error, size);
+}
+
+static int build(struct mk_plan *p, char *error, size_t size)
+{
+    struct mk_problem *q = &p->problem;
+    struct all_gather_plan *a = all_gather_plan_in(p);
+    int result = check_shape(q, error, size);
+    if (result)
+        return result;
+    choose(q);
+    result = check_chunks(q, error, size);
+    if (result)
+        return result;
+    uint32_t world = mk_world(&q->topo);
+    a->topo = q->topo;
+    a->k = (uint32_t)q->k;
+    a->shard_rows = (uint32_t)(q->m / world);
+    a->chunk_rows = q->tuning.chunk_rows;
+    a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
+    a->row_bytes = (uint64_t)a->k * 2;
+    a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
+    uint64_t gathered = world * a->shard_pitch;
+    result = plan_take(p, 0, (uint64_t)world * a->chunks, 2 * gathered,
+                       a->chunk_rows * a->row_bytes, error, size);
+    if (result)
+        return result;
+    a->flag_arrival = p->flag_base;
+    a->gathered[0] = p->heap_base;
+    a->gathered[1] = p->heap_base + gathered;
+    p->chunks = world * a->chunks;
+    return 0;
+}
+
+static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+{
+    const struct all_gather_plan *a = all_gather_plan_of(p);
+    out->producer = (flag - a->flag_arrival) / a->chunks;
+    out->chunk = (flag - a->flag_arrival) % a->chunks;
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, out->producer);
+}
+
+static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+{
+}
+
+static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                           uint64_t *bytes)
+{
+    const struct all_gather_plan *a = all_gather_plan_of(p);
+    *rank = id / a->chunks;
+    *number = id % a->chunks;
+    *bytes = all_gather_rows(a, *number) * a->row_bytes;
+}
+
+static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                 uint64_t *network_bytes)
+{
+    const struct all_gather_plan *a = all_gather_plan_of(p);
+    uint64_t shard = a->shard_rows * a->row_bytes;
+    *flop = 0;
+    *network_bytes = (a->topo.nodes - 1) * shard;
+    *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
+}
+
+const struct op_descriptor op_all_gather = {
+    .help = "C = A of all ranks",
+    .shape = &shape,
+    .choose_shape = choose_shape,
+    .arguments = {{"A", OP_BF16, "M/W,K"}, {"C", OP_BF16, "M,K", .output = 1}},
+    .needs =
+        {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .knobs = OP_ROLES | OP_CHUNK_ROWS,
+    .loose_chunks = 1,
+    .build = build,
+    .describe_flag = describe_flag,
+    .describe_tile = describe_tile,
+    .describe_chunk = describe_chunk,
+    .work = work,
+};

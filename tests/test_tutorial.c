@@ -1,0 +1,85 @@
+/* docs/ADD_AN_OPERATOR.md shows the files as they are: each listing is its file, or the lines of it
+ * that contain its text. */
+#define _GNU_SOURCE /* memmem */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PAGE "docs/ADD_AN_OPERATOR.md"
+
+/* The whole file with a 0 behind it. */
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        fail_msg("%s is not there", path);
+    char *text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) < (1 << 20) - 1);
+    fclose(f);
+    return text;
+}
+
+/* What is expected in a listing: all of the file, or its lines with `text`. */
+static void expect(const char *path, const char *text, char *out, size_t size)
+{
+    char *all = read_file(path), *save;
+    if (!*text)
+        snprintf(out, size, "%s", all);
+    else
+        out[0] = '\0';
+    for (char *line = strtok_r(all, "\n", &save); *text && line; line = strtok_r(NULL, "\n", &save))
+        if (strstr(line, text))
+            snprintf(out + strlen(out), size - strlen(out), "%s\n", line);
+    free(all);
+}
+
+static void listings_are_the_files(void **state)
+{
+    static char expected[1 << 20];
+    if (access(PAGE, R_OK)) {
+        print_message("skipped: this test reads the sources; run it in the repository's root\n");
+        skip();
+    }
+    char *page = read_file(PAGE);
+    uint32_t files = 0, lines = 0;
+    for (const char *at = strstr(page, "<!-- "); at; at = strstr(at + 1, "<!-- ")) {
+        char path[256], text[256] = "";
+        int whole = sscanf(at, "<!-- file: %255[^ :] -->", path) == 1;
+        if (!whole && sscanf(at, "<!-- line: %255[^ :]: %255[^>]", path, text) != 2)
+            fail_msg("a mark of no kind: %.60s", at);
+        if (strstr(text, " --"))
+            *strstr(text, " --") = '\0';
+        const char *begin = strstr(at, "\n```c\n");
+        assert_non_null(begin);
+        begin += strlen("\n```c\n");
+        const char *end = strstr(begin, "\n```\n");
+        assert_non_null(end);
+        expect(path, text, expected, sizeof expected);
+        size_t length = (size_t)(end + 1 - begin);
+        if (length != strlen(expected) || memcmp(begin, expected, length))
+            fail_msg("the listing of %s in " PAGE
+                     " is another than the file; `python3 docs/listings.py` copies "
+                     "it in",
+                     path);
+        assert_true(length > 10);
+        files += (uint32_t)whole;
+        lines += (uint32_t)!whole;
+    }
+    assert_int_equal(files, 5);
+    assert_int_equal(lines, 1);
+    free(page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(listings_are_the_files)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
