@@ -2,16 +2,12 @@
 #ifndef MK_WALL_CLOCK_H
 #define MK_WALL_CLOCK_H
 
-#include <stdint.h>
-#include <time.h>
+#include "core/clock.h"
 
 /* CLOCK_MONOTONIC, ns. `context` is not used. */
 static inline uint64_t wall_clock(void *context)
 {
-    struct timespec t;
-    (void)context;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return mk_now_ns();
 }
 
 #endif

@@ -1,4 +1,5 @@
 #include "core/bootstrap_peer.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,9 +12,7 @@
 
 uint64_t peer_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+    return mk_now_ns();
 }
 
 void peer_init(struct peer *p, int fd)

@@ -1,5 +1,6 @@
 /* One end of `mkernel bench fabric`: its NIC, its memory and its fabric. */
 #include "experiments/bench_fabric.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -10,9 +11,7 @@
 
 uint64_t fabric_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+    return mk_now_ns();
 }
 
 int fabric_idle(struct fabric_end *e, uint32_t *spins)

@@ -173,8 +173,6 @@ struct run_rank {
     char trace_lost[300];
 };
 
-uint64_t run_now_ns(void);
-
 /* `count` launches back to back, then each is checked, where the job says so, into r->result. `first`: the number of the first,
  * from 1. *ms: per launch. Collective. 0 or -errno. */
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);

@@ -1,5 +1,6 @@
 /* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune` measure on the host. */
 #include "experiments/op.h"
+#include "core/clock.h"
 #include "experiments/inputs.h"
 #include "experiments/pulse.h"
 #include "core/comm.h"
@@ -11,13 +12,6 @@
 #include <time.h>
 
 #define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
-
-uint64_t run_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void spoil_output(const struct run_data *d, uint64_t slot)
 {
@@ -89,13 +83,13 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
     live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);
     begin_phase(r, LIVE_LAUNCHES, "runs", first, count);
-    uint64_t start = run_now_ns();
+    uint64_t start = mk_now_ns();
     for (uint64_t i = 0; i < count && !result; i++) {
         run_die(r, first + i);
         result = mk_launch(r->plan, r->data.memory + i * RUN_ARGUMENTS, r->data.arguments, NULL);
     }
     int waited = mk_wait(r->comm); /* even after a launch that failed: C may still be written */
-    *ms = (double)(run_now_ns() - start) / 1e6 / (double)count;
+    *ms = (double)(mk_now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
         return result ? result : waited;
     begin_phase(r, LIVE_CHECKS, "is checked", first, r->job->options.check ? count : 1);

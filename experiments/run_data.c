@@ -1,5 +1,6 @@
 /* The operands of launches, as operators say them (experiments/op.h). */
 #include "experiments/op.h"
+#include "core/clock.h"
 #include "experiments/inputs.h"
 
 #include <cblas.h>
@@ -181,7 +182,6 @@ double run_data_blas(struct run_data *d, uint64_t slot)
     const uint16_t *from_a = run_data_at(d, slot, 0), *from_b = run_data_at(d, slot, 1);
     uint64_t a_count = d->bytes[0] / 2, b_count = d->bytes[1] / 2;
     int m = (int)q->m, n = (int)q->n, k = (int)q->k;
-    struct timespec start, end;
     double ms = 0;
     float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(b_count * sizeof *b),
           *c = malloc(q->m * q->n * sizeof *c);
@@ -190,11 +190,10 @@ double run_data_blas(struct run_data *d, uint64_t slot)
             a[i] = mk_bf16_to_float(from_a[i % a_count]);
         for (uint64_t i = 0; i < b_count; i++)
             b[i] = mk_bf16_to_float(from_b[i]);
-        clock_gettime(CLOCK_MONOTONIC, &start);
+        uint64_t start = mk_now_ns();
         cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
                     a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
-        clock_gettime(CLOCK_MONOTONIC, &end);
-        ms = (double)(end.tv_sec - start.tv_sec) * 1e3 + (double)(end.tv_nsec - start.tv_nsec) / 1e6;
+        ms = (double)(mk_now_ns() - start) / 1e6;
     }
     free(a);
     free(b);

@@ -1,5 +1,6 @@
 /* The parent's wait for its ranks, and who has to be ended when (spawn.h). */
 #include "experiments/spawn_internal.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,16 +23,9 @@
 #define INTERRUPTED_NS SECOND
 #define KILLED_NS (2 * SECOND)        /* only a process that hangs in the kernel takes longer to die */
 
-static uint64_t wall_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
 static void move_clock(struct spawn_job *j)
 {
-    uint64_t wall = wall_ns(), passed = wall - j->wall;
+    uint64_t wall = mk_now_ns(), passed = wall - j->wall;
     j->wall = wall;
     j->now += passed < JUMP_NS ? passed : JUMP_NS;
 }
@@ -171,7 +165,7 @@ static void give_up(struct spawn_job *j)
 
 void spawn_wait(struct spawn_job *j)
 {
-    j->wall = wall_ns();
+    j->wall = mk_now_ns();
     j->now = j->progress_at = 1; /* 0 means never */
     while (j->alive) {
         struct pollfd fds[] = {{.fd = j->reports, .events = POLLIN}, {.fd = j->signals, .events = POLLIN}};

@@ -1,5 +1,6 @@
 /* The GPU executor: one process per rank, one persistent kernel per launch on the caller's stream. */
 #include "core/comm.h"
+#include "core/clock.h"
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
@@ -47,13 +48,6 @@ static int refuse(struct mk_comm *comm, int result, const char *what)
 {
     snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
     return result;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static uint32_t cuda_sms(struct mk_comm *comm)
@@ -268,10 +262,10 @@ static void end_waits(struct cuda_executor *x)
 static int wait_for(struct mk_comm *comm, struct streams *streams)
 {
     struct cuda_executor *x = comm->exec_state;
-    uint64_t stopped = 0, asked = now_ns();
+    uint64_t stopped = 0, asked = mk_now_ns();
     int reported = 0, ended;
     while (!(ended = streams_ended(streams, stream_ended))) {
-        uint64_t now = now_ns();
+        uint64_t now = mk_now_ns();
         if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE)) {
             fail_from_report(comm, x);
             reported = 1;

@@ -1,5 +1,6 @@
 /* The host executor, form (a): a rank is a process, its CTAs are coroutines on one thread, time and fabric
  * are real. */
+#include "backends/wall_clock.h"
 #include "core/comm.h"
 #include "sim/compute.h"
 #include "sim/host_heap.h"
@@ -52,13 +53,6 @@ struct host_executor {
     uint64_t beats;      /* atomic; grows while CTAs go on */
     uint32_t running;    /* atomic; the CTA that runs; UINT32_MAX: none */
 };
-
-static uint64_t wall_clock(void *context)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static int job_failed(void *context)
 {

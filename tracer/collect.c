@@ -1,5 +1,6 @@
 /* Brings the ranks' parts together at rank 0 and has them stored. */
 #include "tracer/trace.h"
+#include "core/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -137,10 +138,8 @@ static void *store(void *argument)
 
 static int is_over(struct storing *s, uint64_t tick_ns)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t until = (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec + tick_ns;
-    t = (struct timespec){(time_t)(until / 1000000000ull), (long)(until % 1000000000ull)};
+    uint64_t until = mk_now_ns() + tick_ns;
+    struct timespec t = {(time_t)(until / 1000000000ull), (long)(until % 1000000000ull)};
     pthread_mutex_lock(&s->lock);
     while (!s->over && pthread_cond_timedwait(&s->ended, &s->lock, &t) != ETIMEDOUT)
         ;

@@ -1,6 +1,7 @@
 /* A rank's side: the file, and the thread that looks at the progress words. */
 #define _GNU_SOURCE
 #include "tracer/live_process.h"
+#include "core/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -52,9 +53,7 @@ int live_bases(char out[2][200])
 
 uint64_t live_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return mk_now_ns();
 }
 
 /* The name is free text: what follows the last ')' has fixed fields. */

@@ -1,5 +1,6 @@
 /* Time on the wire: shaping (bandwidth, latency), and the faults that options ask for. */
 #include "nic.h"
+#include "core/clock.h"
 
 #include <sys/timerfd.h>
 #include <time.h>
@@ -9,9 +10,7 @@ enum { GPU_LATENCY_NS = 3000 };
 
 uint64_t softnic_now(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return mk_now_ns();
 }
 
 /* splitmix64: small, and the same numbers for a seed on every machine */
