@@ -59,12 +59,7 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
     double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
     double share;
-    r->elements++;
-    r->difference2 += off * off;
-    r->reference2 += reference * reference;
-    if (!isfinite(value)) {
-        share = INFINITY;
-    } else if (off <= rounding) {
+    if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;
     } else {
         double bound = rounding + sums * p->row_norm[panel_row] * p->col_norm[col];
@@ -72,14 +67,7 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
             bound = rounding + sums * sum_of_products(g, row, col);
         share = bound > 0 ? off / bound : INFINITY;
     }
-    r->wrong += !(share <= 1);
-    if (share > r->worst || r->elements == 1) {
-        r->worst = share;
-        r->worst_row = row;
-        r->worst_col = col;
-        r->worst_value = value;
-        r->worst_reference = reference;
-    }
+    check_add(r, row, col, value, reference, share);
 }
 
 static void multiply(const struct check_gemm *g, const struct panel *p, uint64_t rows)
@@ -163,6 +151,25 @@ out:
     free(p.row_norm);
     free(p.col_norm);
     return status;
+}
+
+void check_add(struct check_result *r, uint64_t row, uint64_t col, double value, double reference,
+               double share)
+{
+    double off = value - reference;
+    if (!isfinite(value))
+        share = INFINITY;
+    r->elements++;
+    r->difference2 += off * off;
+    r->reference2 += reference * reference;
+    r->wrong += !(share <= 1);
+    if (share > r->worst || r->elements == 1) {
+        r->worst = share;
+        r->worst_row = row;
+        r->worst_col = col;
+        r->worst_value = value;
+        r->worst_reference = reference;
+    }
 }
 
 void check_join(struct check_result *result, const struct check_result *other)

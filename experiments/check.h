@@ -53,6 +53,11 @@ struct check_pace {
     void *context;
 };
 
+/* Adds one element to *result: value against reference, off by `share` of its bound (above 1 is wrong,
+ * whatever is not finite is). */
+void check_add(struct check_result *result, uint64_t row, uint64_t col, double value, double reference,
+               double share);
+
 /* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or what meet
  * returned. */
 int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result);

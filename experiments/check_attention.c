@@ -50,19 +50,7 @@ static void check_element(const struct panel *p, uint64_t row, uint64_t col, dou
                           struct check_result *r)
 {
     double off = fabs(value - reference), share = off / (0x1p-8 * (fabs(reference) + p->most_v));
-    if (!isfinite(value))
-        share = INFINITY;
-    r->elements++;
-    r->difference2 += off * off;
-    r->reference2 += reference * reference;
-    r->wrong += !(share <= 1);
-    if (share > r->worst || r->elements == 1) {
-        r->worst = share;
-        r->worst_row = row;
-        r->worst_col = col;
-        r->worst_value = value;
-        r->worst_reference = reference;
-    }
+    check_add(r, row, col, value, reference, share);
 }
 
 /* Rows [first, first + rows) of one head of one batch. */

@@ -111,18 +111,7 @@ static void judge(const struct check_moe_ffn *c, const struct panel *p, struct c
         double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i], off = fabs(value - reference);
         double bound = p->y_off[i] + (double)(c->problem.k + 1) * FP32 * p->y_size[i];
         bound += BF16 * (fabs(reference) + bound);
-        double share = !isfinite(value) ? INFINITY : bound > 0 ? off / bound : off > 0 ? INFINITY : 0;
-        r->elements++;
-        r->difference2 += off * off;
-        r->reference2 += reference * reference;
-        r->wrong += !(share <= 1);
-        if (share > r->worst || r->elements == 1) {
-            r->worst = share;
-            r->worst_row = i / h;
-            r->worst_col = i % h;
-            r->worst_value = value;
-            r->worst_reference = reference;
-        }
+        check_add(r, i / h, i % h, value, reference, bound > 0 ? off / bound : off > 0 ? INFINITY : 0);
     }
 }
 

@@ -6,22 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void look_at(struct check_result *result, uint64_t row, uint64_t col, uint16_t got,
-                    uint16_t wanted)
-{
-    double value = mk_bf16_to_float(got), reference = mk_bf16_to_float(wanted);
-    result->elements++;
-    result->difference2 += (value - reference) * (value - reference);
-    result->reference2 += reference * reference;
-    if (got == wanted || result->wrong++)
-        return;
-    result->worst = INFINITY;
-    result->worst_row = row;
-    result->worst_col = col;
-    result->worst_value = value;
-    result->worst_reference = reference;
-}
-
 static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
@@ -35,7 +19,8 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
         uint64_t in_shard = i % (rows * q->k);
         if (in_shard == 0)
             run_data_input(d, 0, (uint32_t)(i / (rows * q->k)), launch, 0, rows * q->k, shard);
-        look_at(result, i / q->k, i % q->k, c[i], shard[in_shard]);
+        check_add(result, i / q->k, i % q->k, mk_bf16_to_float(c[i]),
+                  mk_bf16_to_float(shard[in_shard]), c[i] == shard[in_shard] ? 0 : INFINITY);
     }
     free(shard);
     return 0;
