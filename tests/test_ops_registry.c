@@ -26,7 +26,7 @@ static void a_descriptor_is_whole(void **state)
     for (int i = 0; i < MK_OPS; i++) {
         const struct op_descriptor *op = op_of((enum mk_op)i);
         uint32_t letters = 1;
-        assert_true(op->help && op->shape && op->build && op->describe_flag && op->describe_tile &&
+        assert_true(op->help && op->shape && op->build && op->flags && op->describe_tile &&
                     op->describe_chunk && op->work);
         assert_true(op->knobs & OP_ROLES);
         for (const char *c = op->shape->letters; *c; c++)
@@ -37,6 +37,28 @@ static void a_descriptor_is_whole(void **state)
     }
     assert_null(op_of(MK_OPS));
     assert_null(sim_op_of(MK_OPS));
+}
+
+/* Runs of flags lie one behind the other and cover all that the plan takes; each has a name of its own,
+ * and each of its flags a meaning. */
+static void flags_have_names(const struct mk_plan *p)
+{
+    struct op_flag_range ranges[OP_FLAG_RANGES];
+    uint32_t count = op_of(p->problem.op)->flags(p, ranges), next = p->flag_base;
+    assert_true(count >= 1 && count <= OP_FLAG_RANGES);
+    for (uint32_t i = 0; i < count && p->flags; i++) {
+        assert_int_equal(ranges[i].first, next);
+        next += ranges[i].count;
+        for (uint32_t j = 0; j < i; j++)
+            assert_string_not_equal(ranges[i].name, ranges[j].name);
+        for (uint32_t flag = ranges[i].first; flag < next; flag++) {
+            struct mk_flag_meaning m;
+            plan_describe_flag(p, flag, &m);
+            assert_null(strstr(m.text, "does not have"));
+            assert_true(m.producer < mk_world(&p->problem.topo));
+        }
+    }
+    assert_int_equal(next - p->flag_base, p->flags);
 }
 
 /* The defaults make a plan on every cluster; a role has CTAs in it where the descriptor says so;
@@ -54,11 +76,12 @@ static void defaults_make_a_plan(void **state)
                 uint64_t bytes[MK_SPACES - 1];
                 q.exec = size == OP_SIZE_GPU ? MK_EXEC_CUDA : MK_EXEC_HOST;
                 q.sms = q.exec == MK_EXEC_CUDA ? 132 : 0;
-                if (plan_build(&p, &q, 0, 0, error, sizeof error))
+                if (plan_build(&p, &q, 5, 0, error, sizeof error))
                     fail_msg("%s: %s", plan_op_name((enum mk_op)i), error);
                 for (int role = 0; role < MK_ROLES; role++)
                     assert_int_equal(p.problem.tuning.split.ctas[role] > 0,
                                      op_needs(q.op, &q.topo, (enum mk_role)role));
+                flags_have_names(&p);
                 assert_true(op_extents(&p.problem, bytes));
                 for (uint32_t a = 0; a < MK_SPACES - 1; a++)
                     assert_int_equal(bytes[a] > 0,

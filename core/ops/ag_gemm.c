@@ -154,16 +154,24 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
-    uint32_t chunk = (flag - a->flag_arrival) / a->slices, slice = (flag - a->flag_arrival) % a->slices;
+    const struct ag_gemm_plan *a = of;
+    uint32_t chunk = index / a->slices, slice = index % a->slices;
     char part[32] = "";
     out->chunk = chunk % a->chunks;
     out->producer = chunk / a->chunks;
     if (a->slices > 1)
         snprintf(part, sizeof part, "slice %u of ", slice);
     snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk, out->producer);
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
+{
+    const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
+    ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival,
+                                       mk_world(&a->topo) * a->chunks * a->slices, a, describe_arrival};
+    return 1;
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -225,7 +233,7 @@ const struct op_descriptor op_ag_gemm = {
     .a_in_heap = 1,
     .b_layout = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

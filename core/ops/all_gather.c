@@ -102,12 +102,20 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct all_gather_plan *a = of;
+    out->producer = index / a->chunks;
+    out->chunk = index % a->chunks;
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, out->producer);
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
-    out->producer = (flag - a->flag_arrival) / a->chunks;
-    out->chunk = (flag - a->flag_arrival) % a->chunks;
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, out->producer);
+    ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival, mk_world(&a->topo) * a->chunks,
+                                       a, describe_arrival};
+    return 1;
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -143,7 +151,7 @@ const struct op_descriptor op_all_gather = {
     .knobs = OP_ROLES | OP_CHUNK_ROWS,
     .loose_chunks = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

@@ -39,7 +39,6 @@ double plan_multiply_ns(const struct mk_problem *q);
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
                        uint64_t *bytes, char *error, size_t size);
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
-int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag,
-                               struct mk_flag_meaning *out); /* 1: its */
+uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges); /* how many */
 
 #endif

@@ -20,15 +20,22 @@ static int build(struct mk_plan *p, char *error, size_t size)
                      (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_whole(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
-    if (plan_describe_gemm_rs_flag(&a->rs, flag, out))
-        return;
-    out->producer = (flag - a->flag_whole) / a->rs.units;
-    out->chunk = (flag - a->flag_whole) % a->rs.units;
+    const struct gemm_ar_plan *a = of;
+    out->producer = index / a->rs.units;
+    out->chunk = index % a->rs.units;
     snprintf(out->text, sizeof out->text, "the whole sum of chunk %u of rank %u's rows", out->chunk,
              out->producer);
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
+{
+    const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
+    uint32_t count = plan_gemm_rs_flags(&a->rs, ranges);
+    ranges[count] = (struct op_flag_range){"whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a,
+                                           describe_whole};
+    return count + 1;
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -77,7 +84,7 @@ const struct op_descriptor op_gemm_ar = {
     .b_layout = 1,
     .sums = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

@@ -159,31 +159,39 @@ static int build(struct mk_plan *p, char *error, size_t size)
                               error, size);
 }
 
-int plan_describe_gemm_rs_flag(const struct gemm_rs_plan *r, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
+    const struct gemm_rs_plan *r = of;
     uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
-    uint32_t units = r->topo.nodes * r->units;
-    if (flag >= r->flag_sum + units)
-        return 0;
-    if (flag >= r->flag_sum) {
-        uint32_t from = (flag - r->flag_sum) / r->units;
-        out->chunk = (flag - r->flag_sum) % r->units;
-        out->producer = mk_rank_at(&r->topo, from, local);
-        snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from, out->chunk,
-                 r->topo.rank);
-        return 1;
-    }
-    uint32_t rest = (flag - r->flag_partial) / r->topo.gpus, from = (flag - r->flag_partial) % r->topo.gpus;
+    uint32_t rest = index / r->topo.gpus;
     out->chunk = rest % r->shard_tiles * r->pieces;
-    out->producer = mk_rank_at(&r->topo, node, from);
+    out->producer = mk_rank_at(&r->topo, node, index % r->topo.gpus);
     snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer,
              out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
-    return 1;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    plan_describe_gemm_rs_flag(gemm_rs_plan_of(p), flag, out);
+    const struct gemm_rs_plan *r = of;
+    uint32_t from = index / r->units;
+    out->chunk = index % r->units;
+    out->producer = mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank));
+    snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from, out->chunk,
+             r->topo.rank);
+}
+
+uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges)
+{
+    ranges[0] = (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
+                                       describe_partial};
+    ranges[1] =
+        (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r, describe_sum};
+    return 2;
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
+{
+    return plan_gemm_rs_flags(gemm_rs_plan_of(p), ranges);
 }
 
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out)
@@ -247,7 +255,7 @@ const struct op_descriptor op_gemm_rs = {
     .b_layout = 1,
     .sums = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

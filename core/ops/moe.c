@@ -160,26 +160,41 @@ uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
     return chunk > ids ? chunk : ids;
 }
 
-int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_ids(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    if (flag >= m->flag_rows + m->row_tiles)
-        return 0;
-    if (flag >= m->flag_rows) { /* many ranks' rows: none can be named */
-        snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts",
-                 (flag - m->flag_rows) * m->tile_m, (flag - m->flag_rows + 1) * m->tile_m - 1);
-    } else if (flag >= m->flag_relay) {
-        out->chunk = (flag - m->flag_relay) % m->chunks;
-        out->producer =
-            mk_rank_at(&m->topo, (flag - m->flag_relay) / m->chunks, mk_local_of(&m->topo, m->topo.rank));
-        snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk, out->producer);
-    } else if (flag == m->flag_routed) {
-        snprintf(out->text, sizeof out->text, "its tables of where tokens go");
-    } else {
-        out->chunk = 0;
-        out->producer = flag - m->flag_ids;
-        snprintf(out->text, sizeof out->text, "the expert ids of rank %u", out->producer);
-    }
-    return 1;
+    out->chunk = 0;
+    out->producer = index;
+    snprintf(out->text, sizeof out->text, "the expert ids of rank %u", out->producer);
+}
+
+static void describe_routed(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    snprintf(out->text, sizeof out->text, "its tables of where tokens go");
+}
+
+static void describe_relay(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct moe_dispatch_plan *m = of;
+    out->chunk = index % m->chunks;
+    out->producer = mk_rank_at(&m->topo, index / m->chunks, mk_local_of(&m->topo, m->topo.rank));
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk, out->producer);
+}
+
+/* Many ranks' rows: none can be named. */
+static void describe_rows(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct moe_dispatch_plan *m = of;
+    snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts", index * m->tile_m,
+             (index + 1) * m->tile_m - 1);
+}
+
+uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range *ranges)
+{
+    ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, describe_ids};
+    ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, describe_routed};
+    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m, describe_relay};
+    ranges[3] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, describe_rows};
+    return 4;
 }
 
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,

@@ -25,8 +25,8 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q,
 uint64_t plan_take_moe(uint64_t *next, uint64_t bytes);
 void plan_lay_out_moe(struct moe_dispatch_plan *m, uint32_t flag_base, int weights, uint64_t *next);
 uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m); /* the largest put of dispatch */
-int plan_describe_moe_flag(const struct moe_dispatch_plan *m, uint32_t flag,
-                           struct mk_flag_meaning *out); /* 1: its */
+/* Names the flags of dispatch; returns how many runs. */
+uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range *ranges);
 void plan_moe_dispatch_work(const struct moe_dispatch_plan *m, uint64_t *nvlink_bytes,
                             uint64_t *network_bytes);
 

@@ -46,9 +46,9 @@ uint64_t mk_moe_rows(const struct mk_plan *plan)
     return plan->problem.op == MK_OP_MOE_DISPATCH_GEMM ? (uint64_t)m->row_tiles * m->tile_m : 0;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
-    plan_describe_moe_flag(&moe_dispatch_gemm_plan_of(p)->dispatch, flag, out);
+    return plan_moe_flags(&moe_dispatch_gemm_plan_of(p)->dispatch, ranges);
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
@@ -106,7 +106,7 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .loose_chunks = 1,
     .b_layout = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

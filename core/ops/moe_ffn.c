@@ -87,30 +87,54 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+/* This rank's own tiles. */
+static void describe_own(const struct moe_ffn_plan *m, uint32_t index, const char *what,
+                         struct mk_flag_meaning *out)
+{
+    uint32_t row = index * m->dispatch.tile_m;
+    snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row, row + m->dispatch.tile_m - 1, what);
+}
+
+static void describe_acted(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    describe_own(of, index, "activation", out);
+}
+
+static void describe_made(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    describe_own(of, index, "results", out);
+}
+
+/* Many ranks' rows: none can be named. */
+static void describe_back(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct moe_ffn_plan *m = of;
+    const struct mk_topo *t = &m->dispatch.topo;
+    snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens",
+             index % m->dispatch.chunks,
+             mk_rank_at(t, index / m->dispatch.chunks, mk_local_of(t, t->rank)));
+}
+
+static void describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct moe_ffn_plan *m = of;
+    const struct mk_topo *t = &m->dispatch.topo;
+    uint32_t chunk = index % m->dispatch.chunks, node = index / m->dispatch.chunks;
+    out->chunk = m->dispatch.chunks + chunk;
+    out->producer = mk_rank_at(t, node, mk_local_of(t, t->rank));
+    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node, chunk);
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
-    const struct moe_dispatch_plan *d = &m->dispatch;
-    uint32_t me = d->topo.rank, local = mk_local_of(&d->topo, me);
-    if (plan_describe_moe_flag(d, flag, out))
-        return;
-    if (flag < m->flag_back) { /* this rank's own tiles */
-        int acted = flag < m->flag_made;
-        uint32_t row = (flag - (acted ? m->flag_acted : m->flag_made)) * d->tile_m;
-        snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row, row + d->tile_m - 1,
-                 acted ? "activation" : "results");
-        return;
-    }
-    uint32_t number = flag - (flag < m->flag_sum ? m->flag_back : m->flag_sum), node = number / d->chunks;
-    if (flag < m->flag_sum) { /* many ranks' rows: none can be named */
-        snprintf(out->text, sizeof out->text, "its node's results for chunk %u of rank %u's tokens",
-                 number % d->chunks, mk_rank_at(&d->topo, node, local));
-        return;
-    }
-    out->chunk = d->chunks + number % d->chunks;
-    out->producer = mk_rank_at(&d->topo, node, local);
-    snprintf(out->text, sizeof out->text, "node %u's sums for chunk %u of its tokens", node,
-             number % d->chunks);
+    uint32_t count = plan_moe_flags(&m->dispatch, ranges), tiles = m->dispatch.row_tiles,
+             chunks = m->dispatch.topo.nodes * m->dispatch.chunks;
+    ranges[count++] = (struct op_flag_range){"acted", m->flag_acted, tiles, m, describe_acted};
+    ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, describe_made};
+    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks, m, describe_back};
+    ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, describe_sum};
+    return count;
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. Columns: those of the
@@ -182,7 +206,7 @@ const struct op_descriptor op_moe_ffn = {
     .b_layout = 1,
     .sums = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,

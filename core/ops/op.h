@@ -72,6 +72,15 @@ enum op_knob {
     OP_WIDTH = 64
 };
 
+/* A run of flags of one meaning. `of` is the operator's own plan, or a part of it. */
+struct op_flag_range {
+    const char *name; /* "arrival" */
+    uint32_t first, count;
+    const void *of;
+    void (*describe)(const void *of, uint32_t index, struct mk_flag_meaning *out);
+};
+#define OP_FLAG_RANGES 8
+
 struct op_descriptor {
     const char *help; /* one line: what it computes */
 
@@ -97,8 +106,10 @@ struct op_descriptor {
      * left open, lays out flags and heap from p->flag_base and p->heap_base on (plan_take), and
      * makes the operator's own plan: <name>_plan_in(p). 0, or -EINVAL with a sentence. */
     int (*build)(struct mk_plan *p, char *error, size_t error_size);
-    /* As core/plan.h says; ids and flags are the plan's. */
-    void (*describe_flag)(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
+    /* The runs of flags that a plan has, one behind the other from p->flag_base on. Every sentence
+     * about a flag comes from its run. Returns how many. */
+    uint32_t (*flags)(const struct mk_plan *p, struct op_flag_range ranges[OP_FLAG_RANGES]);
+    /* As core/plan.h says; ids are the plan's. */
     void (*describe_tile)(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
     void (*describe_chunk)(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes);

@@ -165,14 +165,22 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out)
+static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+{
+    const struct ring_attention_plan *r = of;
+    out->producer = index / r->chunks;
+    out->chunk = index % r->chunks;
+    uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
+    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c", out->chunk,
+             head % r->kv_heads, head / r->kv_heads, out->producer, "KV"[out->chunk % 2]);
+}
+
+static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
-    out->producer = (flag - r->flag_arrival) / r->chunks;
-    out->chunk = (flag - r->flag_arrival) % r->chunks;
-    uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
-    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c", out->chunk, head % r->kv_heads,
-             head / r->kv_heads, out->producer, "KV"[out->chunk % 2]);
+    ranges[0] = (struct op_flag_range){"arrival", r->flag_arrival, mk_world(&r->topo) * r->chunks, r,
+                                       describe_arrival};
+    return 1;
 }
 
 static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -240,7 +248,7 @@ const struct op_descriptor op_ring_attention = {
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
     .causal = 1,
     .build = build,
-    .describe_flag = describe_flag,
+    .flags = flags,
     .describe_tile = describe_tile,
     .describe_chunk = describe_chunk,
     .work = work,
