@@ -25,10 +25,11 @@
 #define MOST_RANKS 256 /* their heaps and coroutines lie in one process: this many take 1 to 2 GB and seconds an order */
 
 static const char *const orders[] = {"rc", "srd"};
+static const char *const executors[] = {"host", "emulated"};
 static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"}; /* enum sim_fault_kind */
 
 struct arguments {
-    int explore, vary, random, order, fault;
+    int explore, vary, random, order, fault, exec;
     struct problem_options ask;
     uint64_t nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
@@ -59,6 +60,10 @@ static const struct option_spec specs[] = {
      "must then be "
      "told as it is",
      .group = EXPLORING},
+    {"exec", OPTION_WORD, AT(exec), "host|emulated",
+     "host: CTAs are coroutines; emulated: each rank has an emulated GPU of a few SMs, which runs the operator's "
+     "own kernel, and memory is watched (docs/EMULATION.md). Default host",
+     .words = executors, .word_count = 2, .group = EXPLORING},
     {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
      .words = orders, .word_count = 2, .group = EXPLORING},
     {"fault", OPTION_WORD, AT(fault), "drop|mute|fail_put|slow",
@@ -98,6 +103,7 @@ static const struct option_table own = {
     "  mkernel sim ag_gemm --nodes 2 --gpus 4 --shape 4096,1024,2048 --trace sim.db\n"
     "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
     "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
+    "  mkernel sim gemm_rs --explore --exec emulated --random --runs 20\n"
     "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
 
 static struct problem_table table;
@@ -131,6 +137,8 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
         sim_world_vary(&c);
     if (a->random)
         sim_world_draw(&c);
+    if (a->exec)
+        sim_world_emulate(&c, a->vary || a->random);
     return c;
 }
 
@@ -242,7 +250,7 @@ static int check_seeded(const struct arguments *a, enum mk_op op, const struct o
     static const char *const drawn[] = {"causal", "b-layout", "deterministic", "nodes", "gpus", "launches", NULL};
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "slices", "pieces", "width",
                                          NULL};
-    static const char *const exploring[] = {"vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
+    static const char *const exploring[] = {"exec", "vary", "random", "runs", "fault", "fault-rank", "fault-number", NULL};
     static const char *const predicting[] = {"cluster", "trace", "json", "quiet", NULL};
     for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
         if (options_given(&table.table, found, *name)) {
@@ -309,7 +317,7 @@ int command_sim(int argc, char **argv)
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
             return usage(error);
     } else {
-        if (!a.ask.tile[0] && op_of(op)->knobs & OP_TILE)
+        if (!a.ask.tile[0] && !a.exec && op_of(op)->knobs & OP_TILE)
             a.ask.tile[0] = 16, a.ask.tile[1] = 64;
         if (check_memory(&a, op, error, sizeof error))
             return usage(error);

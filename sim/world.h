@@ -43,6 +43,8 @@ enum sim_math {
 };
 
 struct sim_world_result;
+struct hopper_mutation;
+struct hopper_site;
 
 struct sim_world_config {
     struct mk_problem problem; /* topo.rank is filled in; with a_in_heap the world places A */
@@ -61,6 +63,9 @@ struct sim_world_config {
     uint64_t max_steps;            /* 0: 200 million */
     uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper): problem.exec is MK_EXEC_CUDA,
                         * problem.sms this. 0: CTAs are coroutines */
+    const struct hopper_mutation *mutations; /* of the emulated kernels (sim/hopper/hopper.h); tests */
+    uint32_t mutation_count;
+    void (*sites)(void *context, const struct hopper_site *sites, uint32_t count); /* places that could have one; NULL: not asked */
     int unwatched;     /* emulated: results are checked, races between threads are not watched for (several times faster) */
 
     /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
@@ -94,6 +99,10 @@ void sim_world_vary(struct sim_world_config *config);
 
 /* Draws everything but the op by the seed: cluster, shape, plan, machine, orders, and now and then a fault (draw.c). */
 void sim_world_draw(struct sim_world_config *config);
+
+/* Makes a case one for emulated GPUs: of problem.sms SMs, or a few. `drawn`: sim_world_vary or sim_world_draw have chosen its plan,
+ * which then becomes one that a kernel is built for, on at most four ranks; else only roles are chosen where none are (emulate.c). */
+void sim_world_emulate(struct sim_world_config *config, int drawn);
 
 /* Whether a run kept what is promised for its fault: right results, or, after a fault that no job survives, a failure that
  * names the operator, a rank, and the rank that owed it what. 0, or a negative value with the reason in result->sentence. */

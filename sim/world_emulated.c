@@ -48,6 +48,8 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .sms = w->config.emulated,
                                          .seed = w->config.seed,
                                          .now = &w->now,
+                                         .mutations = w->config.mutations,
+                                         .mutation_count = w->config.mutation_count,
                                          .races = !w->config.unwatched};
     if (!emulated_ops[w->config.problem.op].launch) {
         snprintf(error, size, "%s has no kernel that could be emulated", plan_op_name(w->config.problem.op));
@@ -64,6 +66,10 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
 
 void world_emulated_close(struct sim_world *w)
 {
+    uint32_t count = 0;
+    const struct hopper_site *sites = w->hopper ? hopper_sites(w->hopper, &count) : NULL;
+    if (sites && w->config.sites)
+        w->config.sites(w->config.context, sites, count);
     hopper_destroy(w->hopper);
     free(w->emulated);
     w->hopper = NULL;

@@ -77,6 +77,10 @@ static int full(const struct hopper_block *b, uint32_t id)
 int hopper_barrier(uint32_t id, uint32_t threads, int either)
 {
     struct hopper_thread *t = hopper_thread();
+    if (mutated(HOPPER_P_BARRIER)) {
+        hopper_point();
+        return either;
+    }
     arrive(t, id, threads);
     t->block->barriers[id].either |= either;
     t->barrier = id;
@@ -131,6 +135,10 @@ void hopper_cluster_arrive(int release)
     struct hopper_thread *t = hopper_thread();
     struct hopper *h = t->block->machine;
     struct hopper_block *leader = t->block->leader;
+    if (mutated(HOPPER_P_CLUSTER)) {
+        t->barrier = UINT32_MAX;
+        return;
+    }
     t->barrier = leader->cluster.phase;
     if (release) {
         struct known *k = thread_publish(t);

@@ -77,7 +77,12 @@ void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, i
 {
     struct hopper_thread *t = hopper_thread();
     struct region r;
+    uint32_t variant = mutated(HOPPER_P_LOAD);
     region_of_box(box, &r);
+    if (variant == 1)
+        return;
+    r.at[1] += variant == 2;
+    dst += variant == 3 ? 128 : 0;
     if (!to_cluster) {
         load_into(t, &r, t->block, dst, bar, 128);
         return;
@@ -92,7 +97,11 @@ void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, i
 void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
     struct region r;
-    region_of_run(src, bytes, &r);
+    uint32_t variant = mutated(HOPPER_P_LOAD);
+    if (variant == 1)
+        return;
+    region_of_run(variant == 2 ? (const uint8_t *)src + 16 : src, bytes, &r);
+    dst += variant == 3 ? 128 : 0;
     load_into(hopper_thread(), &r, hopper_thread()->block, dst, bar, 16);
 }
 
@@ -172,7 +181,12 @@ void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_re
     static const uint8_t numbers[] = {HOPPER_BYTES, HOPPER_BYTES, HOPPER_U32,   HOPPER_S32,   HOPPER_U64,
                                       HOPPER_BYTES, HOPPER_F16,   HOPPER_F32,   HOPPER_BYTES, HOPPER_BF16};
     struct region r;
+    uint32_t variant = mutated(HOPPER_P_STORE);
     region_of_box(box, &r);
+    if (variant == 1)
+        return;
+    r.at[1] += variant == 2;
+    src += variant == 3 ? 128 : 0;
     enum hopper_number number = (enum hopper_number)numbers[r.tensor.type];
     if (reduction && number == HOPPER_BYTES)
         hopper_mistake("reduces into a tensor of a type that has no reductions");
@@ -182,7 +196,11 @@ void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_re
 void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction, enum hopper_number number)
 {
     struct region r;
-    region_of_run(dst, bytes, &r);
+    uint32_t variant = mutated(HOPPER_P_STORE);
+    if (variant == 1)
+        return;
+    region_of_run(variant == 2 ? (uint8_t *)dst + 16 : dst, bytes, &r);
+    src += variant == 3 ? 128 : 0;
     store_from(hopper_thread(), &r, src, 16, reduction, number);
 }
 
@@ -208,6 +226,8 @@ static int step_store(struct hopper *h, struct flight *f)
 void hopper_bulk_commit(void)
 {
     struct hopper_thread *t = hopper_thread();
+    if (mutated(HOPPER_P_COMMIT))
+        return;
     struct issuer *i = issuer_of(t);
     i->committed++;
     i->open = 0;
@@ -227,9 +247,13 @@ void hopper_bulk_wait(uint32_t pending, int only_read)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper_block *b = t->block;
+    uint32_t variant = mutated(HOPPER_P_BULK_WAIT);
     hopper_point();
-    if (t->issuer < 0)
+    if (t->issuer < 0 || variant == 1)
         return;
+    if (variant == 2 && only_read)
+        pending++;
+    only_read |= variant == 2;
     uint32_t group = b->issuers[t->issuer].committed, entry = b->global_sm * KNOWN_ENTRIES + (uint32_t)t->issuer;
     if (group <= pending)
         return;

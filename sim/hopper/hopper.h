@@ -9,13 +9,37 @@
 
 struct hopper;
 
+/* Broken machines for tests: at one place in the kernels' source, what an instruction does is left out or done wrong. */
+enum hopper_primitive {
+    HOPPER_P_FENCE, HOPPER_P_FENCE_ASYNC, HOPPER_P_SYNCWARP, HOPPER_P_BARRIER, HOPPER_P_CLUSTER, HOPPER_P_INIT, HOPPER_P_INIT_ONE,
+    HOPPER_P_INIT_FENCE, HOPPER_P_ARRIVE, HOPPER_P_EXPECT, HOPPER_P_MBAR_WAIT, HOPPER_P_LOAD, HOPPER_P_STORE, HOPPER_P_COMMIT,
+    HOPPER_P_BULK_WAIT, HOPPER_P_WGMMA, HOPPER_P_WGMMA_FENCE, HOPPER_P_WGMMA_COMMIT, HOPPER_P_WGMMA_WAIT, HOPPER_P_ACQUIRE,
+    HOPPER_P_RELEASE, HOPPER_P_STMATRIX, HOPPER_P_REGISTERS, HOPPER_PRIMITIVES
+};
+struct hopper_site {
+    const char *file;
+    int line;
+    enum hopper_primitive what;
+};
+struct hopper_mutation {
+    struct hopper_site at;
+    uint32_t variant; /* from 1; hopper_variant says what each is */
+};
+const char *hopper_variant(enum hopper_primitive what, uint32_t variant); /* NULL: there is no such */
+
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
     uint64_t seed;       /* chooses every order */
     uint64_t *now;       /* ns; NULL: a clock of its own. The machine advances it */
     size_t memory;       /* bytes of address space; 0: 4 GiB */
+    const struct hopper_mutation *mutations;
+    uint32_t mutation_count;
+    uint64_t max_steps;  /* of hopper_run; 0: no bound */
     int races;           /* 0: memory is not watched, only values tell (many times faster) */
 };
+
+/* Places that have been come to so far. */
+const struct hopper_site *hopper_sites(const struct hopper *h, uint32_t *count);
 
 /* 0 or -ENOMEM. Becomes current. */
 int hopper_create(struct hopper **out, const struct hopper_config *config);
@@ -35,7 +59,7 @@ int hopper_tick(struct hopper *h);
 /* Whether kernels of `rank` are running or queued; of all ranks: hopper_busy(h, UINT32_MAX). */
 int hopper_busy(const struct hopper *h, uint32_t rank);
 
-/* Runs until nothing is busy. 0, or -EIO (a mistake was found) or -EDEADLK; hopper_error says it. */
+/* Runs until nothing is busy. 0, or -EIO (a mistake was found), -EDEADLK or -ETIMEDOUT (max_steps); hopper_error says it. */
 int hopper_run(struct hopper *h);
 
 /* The first mistake: one sentence; NULL: none. Whoever finds another reason to stop says it by hopper_fail. */

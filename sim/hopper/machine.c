@@ -368,6 +368,10 @@ int hopper_tick(struct hopper *h)
 int hopper_run(struct hopper *h)
 {
     while (!h->failed && hopper_busy(h, UINT32_MAX)) {
+        if (h->config.max_steps && h->steps >= h->config.max_steps) {
+            hopper_fail(h, "not over after %llu steps", (unsigned long long)h->steps);
+            return -ETIMEDOUT;
+        }
         if (hopper_step(h))
             continue;
         if (!hopper_tick(h)) {

@@ -239,6 +239,8 @@ struct hopper {
     struct hopper_warp *sticky;
     struct { const char *file; int line; } *lines;
     uint32_t line_count;
+    struct hopper_site sites[512];
+    uint32_t site_count;
     int failed;
     char sentence[768];
 };
@@ -275,6 +277,9 @@ void thread_text(const struct hopper_thread *t, char *text, size_t size); /* "ra
 void hopper_mistake(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)); /* of the thread that runs */
 void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct shadow_event *access,
                          const struct shadow_event *with, const void *address);
+
+/* mutate.c: which variant the place that called last has; 0: none. Notes the place. */
+uint32_t mutated(enum hopper_primitive what);
 
 /* order.c: who knows what */
 struct known *thread_publish(struct hopper_thread *t);               /* all that it knows and has done; its clock goes on */

@@ -42,6 +42,9 @@ void hopper_mbar_init(uint32_t bar, uint32_t arrivals)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper_block *b = t->block;
+    uint32_t variant = mutated(arrivals > 1 ? HOPPER_P_INIT : HOPPER_P_INIT_ONE);
+    arrivals += variant == 1;
+    arrivals -= variant == 2;
     uint8_t *at = shared_at(b, bar, 8, 8, "mbarrier.init");
     struct mbarrier *m = mbarrier_find(b, bar, NULL);
     if (m)
@@ -83,6 +86,8 @@ void mbarriers_fence(struct hopper_thread *t)
 /* fence.mbarrier_init: also the asynchronous proxy finds initialised what this thread has. */
 void hopper_mbar_init_fence(void)
 {
+    if (mutated(HOPPER_P_INIT_FENCE))
+        return;
     mbarriers_fence(hopper_thread());
     hopper_point();
 }
@@ -120,7 +125,13 @@ void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, i
 {
     struct hopper_thread *t = hopper_thread();
     struct mbarrier *m = own(bar, arrives ? "an arrival" : "expect_tx");
+    uint32_t variant = mutated(expected_bytes ? HOPPER_P_EXPECT : HOPPER_P_ARRIVE);
     hopper_point();
+    if (variant && expected_bytes)
+        expected_bytes += variant == 1 ? -16u : 16u;
+    else if (variant == 1)
+        return;
+    count *= variant == 2 && !expected_bytes ? 2 : 1;
     m->bytes += expected_bytes;
     if (m->bytes > MOST)
         hopper_mistake("makes the mbarrier at 0x%x expect %lld bytes; %d is the most", bar, (long long)m->bytes, MOST);
@@ -143,11 +154,14 @@ struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank)
 void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release)
 {
     struct hopper_thread *t = hopper_thread();
+    uint32_t variant = mutated(HOPPER_P_ARRIVE);
     hopper_point();
+    if (variant == 1)
+        return;
     struct hopper_block *other = block_of_cluster(t->block, rank);
     struct mbarrier *m = mbarrier_find(other, bar, "a remote arrival");
     struct known *k = release ? thread_publish(t) : known_reads(t->block->machine->known, t->known);
-    arrived(other, m, 1, k);
+    arrived(other, m, variant == 2 ? 2 : 1, k);
     hopper_point();
 }
 
@@ -176,6 +190,10 @@ int hopper_mbar_try(uint32_t bar, uint32_t parity)
     struct hopper *h = t->block->machine;
     struct mbarrier *m = own(bar, "a wait");
     uint32_t number = (uint32_t)(m - t->block->mbarriers);
+    uint32_t variant = mutated(HOPPER_P_MBAR_WAIT);
+    if (variant == 1)
+        return 1;
+    parity ^= variant == 2;
     if (parity > 1)
         hopper_mistake("waits for the parity %u of a phase", parity);
     hopper_point();

@@ -198,7 +198,10 @@ static void word_acquire(struct hopper_thread *t, const void *p, enum hopper_sco
 
 static struct known *what_store_publishes(struct hopper_thread *t, int release, enum hopper_scope *scope)
 {
-    if (release)
+    uint32_t variant = release ? mutated(HOPPER_P_RELEASE) : 0;
+    if (variant > 1)
+        *scope = variant == 2 ? HOPPER_CTA : HOPPER_GPU;
+    if (release && variant != 1)
         return thread_publish(t);
     *scope = t->fenced_scope;
     return known_keep(t->fenced);
@@ -235,6 +238,9 @@ static void aligned(const void *p, uint32_t bytes)
 uint64_t hopper_load_strong(const void *p, uint32_t bytes, enum hopper_scope scope, int acquire)
 {
     struct hopper_thread *t = hopper_thread();
+    uint32_t variant = acquire ? mutated(HOPPER_P_ACQUIRE) : 0;
+    acquire = acquire && variant != 1;
+    scope = variant == 2 ? HOPPER_CTA : scope;
     aligned(p, bytes);
     hopper_point();
     poll_wait(t, p, bytes, load(p, bytes));
@@ -288,6 +294,11 @@ void hopper_fence(enum hopper_scope scope)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper *h = t->block->machine;
+    uint32_t variant = mutated(HOPPER_P_FENCE);
+    if (variant == 1)
+        return;
+    if (variant == 2)
+        scope = HOPPER_CTA;
     hopper_point();
     if (t->heard) {
         thread_learn(t, t->heard);
@@ -303,6 +314,8 @@ void hopper_fence_async(int shared, int global)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper *h = t->block->machine;
+    if (mutated(HOPPER_P_FENCE_ASYNC))
+        return;
     hopper_point();
     struct known *bridged = known_bridge(h->known, t->known, shared, global);
     known_drop(h->known, t->known);

@@ -181,6 +181,8 @@ void warp_thread_ended(struct hopper_thread *t)
 
 uint64_t hopper_warp(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument)
 {
+    if (what == HOPPER_SYNCWARP && mutated(HOPPER_P_SYNCWARP))
+        return 0;
     return meet(what, mask, value, argument, NULL);
 }
 
@@ -204,6 +206,8 @@ static void whole_warp(struct hopper_warp *w, const char *what)
 void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count, int transposed)
 {
     whole_warp(hopper_thread()->warp, "stmatrix");
+    if (mutated(HOPPER_P_STMATRIX))
+        address ^= 16;
     meet(HOPPER_STMATRIX, UINT32_MAX, address, count | (transposed ? 8 : 0), (void *)registers);
 }
 
@@ -219,6 +223,8 @@ void hopper_registers(uint32_t count, int more)
     struct hopper_thread *t = hopper_thread();
     struct hopper_warp *w = t->warp;
     struct hopper_block *b = t->block;
+    if (mutated(HOPPER_P_REGISTERS))
+        return;
     if (count < 24 || count > 256 || count % 8)
         hopper_mistake("asks setmaxnreg for %u registers; 24 to 256 in steps of 8 there are", count);
     if (meet(HOPPER_REGISTERS, UINT32_MAX, t->lane == 0, more, NULL) && t->lane == 0) {

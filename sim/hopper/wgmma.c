@@ -169,8 +169,29 @@ static void take_accumulators(struct hopper_thread *t, const struct hopper_produ
     }
 }
 
-void hopper_wgmma(const struct hopper_product *p)
+static void mutate(struct hopper_product *p, uint32_t variant)
 {
+    uint64_t d = p->b_descriptor;
+    switch (variant) {
+    case 1:
+        p->b_descriptor = (d & ~(3ull << 62)) | 2ull << 62;
+        break;
+    case 2:
+        p->a_descriptor += 1;
+        break;
+    case 3:
+        p->b_descriptor = (d & ~0x3fff3fff0000ull) | (d >> 16 & 0x3fff) << 32 | (d >> 32 & 0x3fff) << 16;
+        break;
+    case 4:
+        p->b_mn_major ^= 1;
+    }
+}
+
+void hopper_wgmma(const struct hopper_product *given)
+{
+    struct hopper_product changed = *given;
+    const struct hopper_product *p = &changed;
+    mutate(&changed, mutated(HOPPER_P_WGMMA));
     struct hopper_thread *t = hopper_thread();
     struct hopper_warp *w = t->warp;
     uint32_t number = t->products;
@@ -208,12 +229,15 @@ void hopper_wgmma(const struct hopper_product *p)
 
 void hopper_wgmma_fence(void)
 {
-    hopper_thread()->fenced_registers = 1;
+    if (!mutated(HOPPER_P_WGMMA_FENCE))
+        hopper_thread()->fenced_registers = 1;
 }
 
 void hopper_wgmma_commit(void)
 {
     struct hopper_thread *t = hopper_thread();
+    if (mutated(HOPPER_P_WGMMA_COMMIT))
+        return;
     t->products_at[t->commits++ % COMMITS] = t->products;
 }
 
@@ -325,7 +349,11 @@ void hopper_wgmma_wait(uint32_t pending)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper_warp *w = t->warp;
+    uint32_t variant = mutated(HOPPER_P_WGMMA_WAIT);
     hopper_point();
+    if (variant == 1)
+        return;
+    pending += variant == 2;
     if (pending >= COMMITS / 2)
         hopper_mistake("leaves %u groups of products open, which is beyond this model", pending);
     if (t->commits <= pending)

@@ -60,11 +60,14 @@ static inline int hopper_gemm_judge(const struct hopper_gemm *g, const uint16_t 
     return wrong;
 }
 
-/* Runs the engine on one order. 0: right; else what is wrong in `text`. */
-static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, int races, char *text, size_t size, uint64_t *hash)
+/* Runs the engine on one order, mutated or not. 0: right; else what is wrong in `text`. */
+static inline int hopper_gemm_mutated(const struct hopper_gemm *g, uint64_t seed, const struct hopper_mutation *mutations,
+                                      uint32_t count, void (*sites)(void *, const struct hopper_site *, uint32_t), void *context,
+                                      char *text, size_t size, uint64_t *hash)
 {
     struct hopper *h;
-    const struct hopper_config config = {.ranks = 1, .sms = g->sms, .seed = seed, .races = races, .memory = (size_t)1 << 30};
+    const struct hopper_config config = {.ranks = 1, .sms = g->sms, .seed = seed, .races = 1, .memory = (size_t)1 << 30,
+                                         .mutations = mutations, .mutation_count = count, .max_steps = 2000000};
     if (hopper_create(&h, &config)) {
         snprintf(text, size, "no machine");
         return 1;
@@ -82,8 +85,17 @@ static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, in
         result = hopper_gemm_judge(g, a, b, c, text, size);
     if (hash)
         *hash = hopper_hash(h);
+    uint32_t places;
+    const struct hopper_site *found = hopper_sites(h, &places);
+    if (sites)
+        sites(context, found, places);
     hopper_destroy(h);
     return result;
+}
+
+static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, char *text, size_t size, uint64_t *hash)
+{
+    return hopper_gemm_mutated(g, seed, NULL, 0, NULL, NULL, text, size, hash);
 }
 
 #endif

@@ -1,0 +1,60 @@
+/* How a case of the explorer becomes one for emulated GPUs. */
+#include "core/gemm_tiles.h"
+#include "sim/world.h"
+
+#include <string.h>
+
+enum { SMS = 4, MOST_RANKS = 4 };
+
+static uint32_t tile_count(void)
+{
+    struct mk_gemm_tile tile;
+    uint32_t n = 0;
+    while (mk_gemm_tile(n, &tile))
+        n++;
+    return n;
+}
+
+/* Two thread blocks that compute; roles ride beside them where they can, or have one block each. */
+static void choose_roles(struct mk_problem *q, uint64_t seed)
+{
+    uint32_t *ctas = q->tuning.split.ctas;
+    memset(ctas, 0, sizeof q->tuning.split.ctas);
+    ctas[MK_COMPUTE] = 2;
+    if (q->op == MK_OP_AG_GEMM) {
+        ctas[MK_INTRA_COMM] = q->topo.gpus < 2 ? 0 : seed & 1 ? 1 : 2; /* one: a block of its own, which copies by TMA */
+        ctas[MK_INTER_SEND] = q->topo.nodes > 1;
+        return;
+    }
+    ctas[MK_INTRA_COMM] = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1 ? 2 : 0;
+    ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
+}
+
+void sim_world_emulate(struct sim_world_config *c, int drawn)
+{
+    struct mk_problem *q = &c->problem;
+    struct mk_gemm_tile tile;
+    uint32_t tiles = tile_count();
+    q->exec = MK_EXEC_CUDA;
+    c->emulated = q->sms = q->sms ? q->sms : SMS;
+    if (drawn) { /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost more than these */
+        uint64_t rows = q->m / mk_world(&q->topo);
+        while (mk_world(&q->topo) > MOST_RANKS)
+            q->topo.nodes > 1 && q->topo.nodes >= q->topo.gpus ? q->topo.nodes-- : q->topo.gpus--;
+        q->m = rows * mk_world(&q->topo);
+        memset(&q->tuning, 0, sizeof q->tuning);
+        mk_gemm_tile((uint32_t)(c->seed % tiles), &tile);
+        q->tuning.tile_m = tile.tile_m;
+        q->tuning.tile_n = tile.tile_n;
+        q->tuning.cluster = tile.cluster;
+        c->launches = c->launches > 3 ? 3 : c->launches;
+        if (c->fault.kind == SIM_FAULT_MUTE)
+            c->fault.kind = SIM_FAULT_DROP;
+        if (c->fault.rank >= mk_world(&q->topo))
+            c->fault.rank = 0;
+        if (mk_world(&q->topo) == 1)
+            c->fault.kind = SIM_FAULT_NONE;
+    }
+    if (drawn || !mk_total_ctas(&q->tuning.split))
+        choose_roles(q, c->seed);
+}
