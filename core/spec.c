@@ -1,5 +1,5 @@
-/* Between the public header and the plan: what a user asks for becomes a problem, and a plan answers what a user asks
- * about it. */
+/* Between the public header and the plan: what a user asks for becomes a problem, and a plan
+ * answers what a user asks about it. */
 #include "core/comm_parts.h"
 #include "core/ops/op.h"
 
@@ -30,11 +30,13 @@ const char *mk_op_shape(enum mk_op op)
 
 /* ---- what is asked ---- */
 
-static int read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error, size_t size)
+static int read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error,
+                        size_t size)
 {
     char text[256], *save;
     if (strlen(options) >= sizeof text)
-        return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options), sizeof text - 1);
+        return plan_refuse(error, size, "options of %zu letters: at most %zu", strlen(options),
+                           sizeof text - 1);
     memcpy(text, options, strlen(options) + 1);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         int result = tuning_read_word(word, op, t, error, size);
@@ -60,13 +62,14 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
     for (uint32_t i = op_dimensions(op->shape); i < MK_SHAPE; i++)
         if (spec->shape[i])
             return plan_refuse(error, size, "shape[%u] is %llu: that of %s has %u numbers, %s", i,
-                               (unsigned long long)spec->shape[i], plan_op_name(spec->op), op_dimensions(op->shape),
-                               op->shape->letters);
+                               (unsigned long long)spec->shape[i], plan_op_name(spec->op),
+                               op_dimensions(op->shape), op->shape->letters);
     op_set_numbers(q, spec->shape);
     if (q->b_transposed && !op->b_layout)
         return plan_refuse(error, size, "b_transposed: %s has no B", plan_op_name(spec->op));
     if (q->a_in_heap && !op->a_in_heap)
-        return plan_refuse(error, size, "a_offset: %s does not look whether an argument lies in the heap",
+        return plan_refuse(error, size,
+                           "a_offset: %s does not look whether an argument lies in the heap",
                            plan_op_name(spec->op));
     return spec->options ? read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
 }
@@ -79,7 +82,8 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
     size_t used = 0;
     *text = '\0';
     tuning_words(&p->problem.tuning, words, sizeof words);
-    for (char *word = strtok_r(words, " ", &save); word && used < size; word = strtok_r(NULL, " ", &save))
+    for (char *word = strtok_r(words, " ", &save); word && used < size;
+         word = strtok_r(NULL, " ", &save))
         if (!tuning_read_word(word, p->problem.op, &none, error, sizeof error))
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? " " : "", word);
 }
@@ -177,7 +181,8 @@ const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
 
 const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
 {
-    static const char *const names[] = {[OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
+    static const char *const names[] = {
+        [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
     return argument_of(p, i) ? names[argument_of(p, i)->type] : NULL;
 }
 

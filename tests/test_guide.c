@@ -1,6 +1,6 @@
-/* The programs of docs/examples do what they say: `make install` lays down all that they need and `make uninstall` takes it
- * away, they compile by the guide's line against that alone, run, and give right results; the one that the guide shows is
- * the first of them. */
+/* The programs of docs/examples do what they say: `make install` lays down all that they need and
+ * `make uninstall` takes it away, they compile by the guide's line against that alone, run, and
+ * give right results; the one that the guide shows is the first of them. */
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,8 @@
 static char said[65536];
 static char line[1024]; /* the guide's, by which a program is compiled */
 
-/* Runs what printf makes of the rest, and fails with what it says where its status is not `status`. */
+/* Runs what printf makes of the rest, and fails with what it says where its status is not `status`.
+ */
 __attribute__((format(printf, 2, 3))) static void sh(int status, const char *format, ...)
 {
     char command[4096];
@@ -41,8 +42,9 @@ static void needs(const char *program)
 {
     char command[128];
     if (access("docs/GUIDE.md", R_OK) || SLOWDOWN > 1) {
-        print_message("skipped: run it in the repository's root, without sanitizers (a program without them "
-                      "cannot load the library)\n");
+        print_message(
+            "skipped: run it in the repository's root, without sanitizers (a program without them "
+            "cannot load the library)\n");
         skip();
     }
     snprintf(command, sizeof command, "command -v %s", program);
@@ -61,10 +63,12 @@ static void make(const char *target, const char *variables)
     build[length] = 0;
     for (int i = 0; i < 2; i++)
         *strrchr(build, '/') = 0;
-    sh(0, "env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make BUILD=%s CUDA_HOME= NVCC= %s %s 2>&1", build, target, variables);
+    sh(0, "env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make BUILD=%s CUDA_HOME= NVCC= %s %s 2>&1",
+       build, target, variables);
 }
 
-/* The indented blocks of the guide's section, one after the other: lines that begin with four blanks, up to the next text. */
+/* The indented blocks of the guide's section, one after the other: lines that begin with four
+ * blanks, up to the next text. */
 static void read_blocks(char *blocks[], int room, int *count)
 {
     char text[1024];
@@ -104,7 +108,8 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-/* Compiles docs/examples/NAME.c in the test's folder as the guide does it, NAME in place of one_rank. */
+/* Compiles docs/examples/NAME.c in the test's folder as the guide does it, NAME in place of
+ * one_rank. */
 static void compile(const char *name, const char *more)
 {
     char edited[1200] = "";
@@ -119,8 +124,10 @@ static void compile(const char *name, const char *more)
     }
     if (shell("test -e \"$P/p/bin/mkernel\"", said, sizeof said))
         make("install-built", "PREFIX=\"$P/p\"");
-    sh(0, "cp docs/examples/%s.c \"$P\"/ && cd \"$P\" && PKG_CONFIG_PATH=\"$P/p/lib/pkgconfig\" && export PKG_CONFIG_PATH && "
-          "%s -Wall -Wextra -Werror %s 2>&1",
+    sh(0,
+       "cp docs/examples/%s.c \"$P\"/ && cd \"$P\" && PKG_CONFIG_PATH=\"$P/p/lib/pkgconfig\" && "
+       "export PKG_CONFIG_PATH && "
+       "%s -Wall -Wextra -Werror %s 2>&1",
        name, edited, more);
 }
 
@@ -165,7 +172,8 @@ static void install_lays_down_what_uninstall_removes(void **state)
     sh(0, "cd / && \"$P/stage/opt/mkernel/bin/mkernel\" --version");
     assert_string_equal(said, "mkernel 0.1.0\n");
     make("uninstall", "DESTDIR=\"$P/stage\" PREFIX=/opt/mkernel");
-    sh(0, "cd \"$P/stage\" && find . -type f -o -type l -o -name mkernel -type d ! -path ./opt/mkernel");
+    sh(0, "cd \"$P/stage\" && find . -type f -o -type l -o -name mkernel -type d ! -path "
+          "./opt/mkernel");
     assert_string_equal(said, "");
 }
 
@@ -182,7 +190,10 @@ static void two_ranks_add_their_products(void **state)
     int port = free_port();
     needs("pkg-config");
     compile("two_ranks", "");
-    sh(0, "cd / && { timeout 300 \"$P/two_ranks\" 0 %d & timeout 300 \"$P/two_ranks\" 1 %d && wait $!; } 2>&1", port, port);
+    sh(0,
+       "cd / && { timeout 300 \"$P/two_ranks\" 0 %d & timeout 300 \"$P/two_ranks\" 1 %d && wait "
+       "$!; } 2>&1",
+       port, port);
     says("rank 0: 3 launches are right\n");
     says("rank 1: 3 launches are right\n");
     sh(2, "\"$P/two_ranks\" 2>&1");
@@ -195,7 +206,9 @@ static void experts_answer_on_one_rank_and_on_two(void **state)
     compile("moe", "-lm");
     sh(0, "cd / && timeout 300 \"$P/moe\" 2>&1");
     says(", right\n");
-    sh(0, "cd / && { timeout 300 \"$P/moe\" 0 2 %d & timeout 300 \"$P/moe\" 1 2 %d && wait $!; } 2>&1", port, port);
+    sh(0,
+       "cd / && { timeout 300 \"$P/moe\" 0 2 %d & timeout 300 \"$P/moe\" 1 2 %d && wait $!; } 2>&1",
+       port, port);
     says("rank 0: relative error ");
     says("rank 1: relative error ");
 }
@@ -205,18 +218,21 @@ static void the_cuda_example_compiles_and_ends(void **state)
 {
     char more[512];
     needs("pkg-config");
-    if (shell("for d in \"${CUDA_HOME:-/usr/local/cuda}\" /usr/local/cuda; do test -e $d/include/cuda_runtime_api.h && printf %s $d && exit; done; "
+    if (shell("for d in \"${CUDA_HOME:-/usr/local/cuda}\" /usr/local/cuda; do test -e "
+              "$d/include/cuda_runtime_api.h && printf %s $d && exit; done; "
               "exit 1",
               said, sizeof said)) {
         print_message("skipped: no CUDA here\n");
         skip();
     }
-    snprintf(more, sizeof more, "-I%.100s/include -L%.100s/lib64 -lcudart -Wl,-rpath,%.100s/lib64", said, said, said);
+    snprintf(more, sizeof more, "-I%.100s/include -L%.100s/lib64 -lcudart -Wl,-rpath,%.100s/lib64",
+             said, said, said);
     compile("cuda", more);
     int status = shell("cd / && timeout 300 \"$P/cuda\" 2>&1", said, sizeof said);
     if (status == 0)
         says("0x44c0, right\n");
-    else if (status != 1 || (!strstr(said, "rank 0: no usable GPU") && !strstr(said, "rank 0: this build has no cuda executor") &&
+    else if (status != 1 || (!strstr(said, "rank 0: no usable GPU") &&
+                             !strstr(said, "rank 0: this build has no cuda executor") &&
                              !strstr(said, "compute capability")))
         fail_msg("status %d: %s", status, said);
 }

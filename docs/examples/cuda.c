@@ -1,5 +1,5 @@
-/* C = gather(A) * B on GPUs, in plain C with the CUDA runtime, one process a GPU. A launch stands in a stream's order and is
- * captured in a graph once and replayed.
+/* C = gather(A) * B on GPUs, in plain C with the CUDA runtime, one process a GPU. A launch stands
+ * in a stream's order and is captured in a graph once and replayed.
  *
  *   cuda                                 one GPU
  *   cuda 0 2 PORT & cuda 1 2 PORT        two */
@@ -33,13 +33,15 @@ static void *device(size_t count, uint16_t value)
 }
 
 /* Captures one launch; replayed it computes with what then lies in A and B. */
-static int capture(struct mk_plan *plan, void *a, void *b, void *c, cudaStream_t stream, cudaGraphExec_t *out)
+static int capture(struct mk_plan *plan, void *a, void *b, void *c, cudaStream_t stream,
+                   cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
     if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
         return refuse("begin of capture");
     int rc = mk_ag_gemm(plan, a, b, c, stream);
-    if (cudaStreamEndCapture(stream, &graph) != cudaSuccess || cudaGraphInstantiate(out, graph, 0) != cudaSuccess)
+    if (cudaStreamEndCapture(stream, &graph) != cudaSuccess ||
+        cudaGraphInstantiate(out, graph, 0) != cudaSuccess)
         rc = rc ? rc : refuse("end of capture");
     if (graph)
         cudaGraphDestroy(graph);
@@ -55,7 +57,8 @@ static int run(struct mk_comm *comm, uint32_t ranks, uint16_t *last)
     int rc = mk_plan_create(&plan, comm, &spec);
     if (rc)
         return rc;
-    /* The communicator's GPU is this thread's current device. 0x3f80 is 1, 0x4000 is 2, 0xffff NaN. */
+    /* The communicator's GPU is this thread's current device. 0x3f80 is 1, 0x4000 is 2,
+     * 0xffff is NaN. */
     void *a = device(M / ranks * K, 0x3f80), *b = device(K * N, 0x4000), *c = device(M * N, 0xffff);
     if (!a || !b || !c || cudaStreamCreate(&stream) != cudaSuccess)
         return refuse("GPU memory and a stream");
@@ -64,7 +67,8 @@ static int run(struct mk_comm *comm, uint32_t ranks, uint16_t *last)
         rc = cudaGraphLaunch(graph, stream) == cudaSuccess ? 0 : refuse("replay");
     if (!rc)
         rc = mk_wait_stream(comm, stream); /* the replays; it ends also where a rank is lost */
-    if (!rc && cudaMemcpy(last, (uint16_t *)c + M * N - 1, sizeof *last, cudaMemcpyDeviceToHost) != cudaSuccess)
+    if (!rc && cudaMemcpy(last, (uint16_t *)c + M * N - 1, sizeof *last, cudaMemcpyDeviceToHost) !=
+                   cudaSuccess)
         rc = refuse("C");
     if (graph)
         cudaGraphExecDestroy(graph);
@@ -81,7 +85,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: cuda [RANK RANKS PORT]\n");
         return 2;
     }
-    uint32_t rank = argc > 1 ? (uint32_t)atoi(argv[1]) : 0, ranks = argc > 1 ? (uint32_t)atoi(argv[2]) : 1;
+    uint32_t rank = argc > 1 ? (uint32_t)atoi(argv[1]) : 0,
+             ranks = argc > 1 ? (uint32_t)atoi(argv[2]) : 1;
     struct mk_config config = {.version = MK_VERSION_NUMBER,
                                .rank = rank,
                                .nodes = 1,
@@ -101,6 +106,7 @@ int main(int argc, char **argv)
     mk_comm_close(comm);
     if (rc)
         return 1;
-    printf("rank %u: %#x, %s\n", rank, last, last == 0x44c0 ? "right" : "wrong"); /* 0x44c0: 1536, which is 2 K */
+    printf("rank %u: %#x, %s\n", rank, last,
+           last == 0x44c0 ? "right" : "wrong"); /* 0x44c0: 1536, which is 2 K */
     return last != 0x44c0;
 }

@@ -1,6 +1,6 @@
-/* A mixture of experts over any number of ranks, as processes of one host: each token goes to K of E experts, wherever
- * they are, and their weighted results come back. Arguments are allocated as the plan says, and every element is compared
- * with the same sums in plain loops.
+/* A mixture of experts over any number of ranks, as processes of one host: each token goes to K of
+ * E experts, wherever they are, and their weighted results come back. Arguments are allocated as
+ * the plan says, and every element is compared with the same sums in plain loops.
  *
  *   moe                                  one rank has all experts
  *   moe 0 2 PORT & moe 1 2 PORT          two ranks have half of them each */
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T = 40, H = 64, I = 48, E = 8, K = 2 }; /* tokens of a rank, sizes, experts of all ranks and of a token */
+/* Tokens of a rank, hidden and inner size, experts of all ranks, experts of a token. */
+enum { T = 40, H = 64, I = 48, E = 8, K = 2 };
 enum { X, B1, IDS, WEIGHTS, B2, Y, ARGUMENTS }; /* in the order of mk_moe_ffn */
 
 static uint16_t bf16(float value)
@@ -29,7 +30,8 @@ static float from_bf16(uint16_t half)
     return value;
 }
 
-/* Some number in -1 .. 1 that bf16 holds: the same on every rank, so that each can check with all experts. */
+/* Some number in -1 .. 1 that bf16 holds: the same on every rank, so that each can check with all
+ * experts. */
 static float number(uint32_t which, uint32_t i)
 {
     uint32_t h = (which * 2654435761u) ^ (i * 2246822519u + 374761393u);
@@ -108,11 +110,13 @@ static int run(struct mk_comm *comm, uint32_t rank, uint32_t ranks, double *erro
         if (!memory[i])
             abort();
         memset(memory[i], 0xff, bytes); /* NaN: what is not written is seen */
-        printf("rank %u: %s %s, %zu bytes\n", rank, mk_plan_argument_type(plan, i), mk_plan_argument_name(plan, i), bytes);
+        printf("rank %u: %s %s, %zu bytes\n", rank, mk_plan_argument_type(plan, i),
+               mk_plan_argument_name(plan, i), bytes);
     }
     if (!rc) {
         fill(memory, rank, ranks);
-        rc = mk_launch(plan, memory, ARGUMENTS, NULL); /* as mk_moe_ffn(plan, memory[X], memory[B1], ..., NULL) */
+        rc = mk_launch(plan, memory, ARGUMENTS,
+                       NULL); /* as mk_moe_ffn(plan, memory[X], memory[B1], ..., NULL) */
     }
     if (!rc)
         rc = mk_wait(comm);
@@ -129,7 +133,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: moe [RANK RANKS PORT]\n");
         return 2;
     }
-    uint32_t rank = argc > 1 ? (uint32_t)atoi(argv[1]) : 0, ranks = argc > 1 ? (uint32_t)atoi(argv[2]) : 1;
+    uint32_t rank = argc > 1 ? (uint32_t)atoi(argv[1]) : 0,
+             ranks = argc > 1 ? (uint32_t)atoi(argv[2]) : 1;
     struct mk_config config = {.version = MK_VERSION_NUMBER,
                                .rank = rank,
                                .nodes = 1,

@@ -1,9 +1,10 @@
-/* Two ranks as two processes: each has half of K, and gets half of the rows of the sum of both products (gemm_rs).
+/* Two ranks as two processes: each has half of K, and gets half of the rows of the sum of both
+ * products (gemm_rs).
  *
  *   two_ranks 0 PORT & two_ranks 1 PORT
  *
- * Several hosts: config.host is rank 0's, the same everywhere; config.nodes counts the hosts, and config.gpus the
- * ranks of each. */
+ * Several hosts: config.host is rank 0's, the same everywhere; config.nodes counts the hosts, and
+ * config.gpus the ranks of each. */
 #include <mkernel/mkernel.h>
 
 #include <stdio.h>
@@ -60,8 +61,9 @@ int main(int argc, char **argv)
         rc = mk_plan_create(&plan, comm, &spec);
     if (rc)
         return end(comm, rank, rc);
-    printf("rank %u: %u tiles, %llu bytes from the other rank, plan %s\n", rank, mk_plan_tiles(plan),
-           (unsigned long long)mk_plan_nvlink_bytes(plan), mk_plan_options(plan));
+    printf("rank %u: %u tiles, %llu bytes from the other rank, plan %s\n", rank,
+           mk_plan_tiles(plan), (unsigned long long)mk_plan_nvlink_bytes(plan),
+           mk_plan_options(plan));
     for (int launch = 1; launch <= 3 && !rc; launch++) {
         fill(a, M * K, (float)(launch * (rank + 1)));
         fill(b, K * N, 1);
