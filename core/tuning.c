@@ -58,7 +58,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
     result = read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
     for (uint32_t i = 0; i < count && !result; i++)
-        result = numbers[i] || (option == ROLES && i) ? 0 : -EINVAL;
+        result = numbers[i] || (option == ROLES && (i || op_of(op)->needs[MK_COMPUTE] == OP_NEVER)) ? 0 : -EINVAL;
     if (result)
         return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word, forms[option]);
     for (uint32_t i = 0; i < count; i++)
@@ -73,7 +73,8 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
     snprintf(text, size, "formula");
     for (int i = 0; tuning_options[i]; i++) {
         const uint32_t *v = field(&t, i);
-        if (!v[0] || used >= size)
+        int given = v[0] || (i == ROLES && (v[1] || v[2] || v[3]));
+        if (!given || used >= size)
             continue;
         used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "", tuning_options[i], v[0]);
         if (used < size && i == TILE)
