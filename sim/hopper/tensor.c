@@ -4,6 +4,7 @@
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #define MAGIC 0x6d6b74656e736f72ull
@@ -118,19 +119,34 @@ uint32_t region_swizzle(const struct region *r, uint32_t address)
     return address ^ ((address >> 7 & mask) << 4);
 }
 
+/* Half precision by hand: not every compiler that mkernel is built with has a type for it. */
 static float from_f16(uint16_t h)
 {
-    _Float16 f;
-    memcpy(&f, &h, 2);
-    return (float)f;
+    uint32_t exponent = h >> 10 & 31, fraction = h & 0x3ff;
+    float v = exponent == 31  ? (fraction ? NAN : INFINITY)
+              : exponent == 0 ? ldexpf((float)fraction, -24)
+                              : ldexpf((float)(fraction | 0x400), (int)exponent - 25);
+    return h >> 15 ? -v : v;
 }
 
+/* To the nearest, of two as near to the even one. */
 static uint16_t to_f16(float v)
 {
-    _Float16 f = (_Float16)v;
-    uint16_t h;
-    memcpy(&h, &f, 2);
-    return h;
+    uint16_t sign = signbit(v) ? 0x8000 : 0;
+    float a = fabsf(v);
+    if (isnan(v))
+        return sign | 0x7e00;
+    if (a >= 65520) /* halfway between the largest number and the next that there would be */
+        return sign | 0x7c00;
+    if (a == 0)
+        return sign;
+    int exponent;
+    frexpf(a, &exponent);
+    /* A unit in the last place is 2^-24 below 2^-14, else 2^-10 of the leading bit. */
+    int unit = exponent - 11 > -24 ? exponent - 11 : -24;
+    uint32_t units = (uint32_t)nearbyintf(ldexpf(a, -unit));
+    /* A number of units carries into the exponent's bits by itself. */
+    return (uint16_t)(sign | (((uint32_t)(unit + 24) << 10) + units));
 }
 
 static float choose(float a, float b, enum hopper_reduction what)
