@@ -105,7 +105,7 @@ endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o) $(EMU_O)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
-NEED_VERBS := $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa% tests/test_run_efa% tests/fuzz_efa%)
+NEED_VERBS := $(if $(HAVE_CXX),,tests/test_hopper%) $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa% tests/test_run_efa% tests/fuzz_efa%)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wildcard tests/test_*.c)))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 # Soft-RoCE in virtual machines. Not under sanitizers: the machines are emulated, and slow enough.
@@ -182,10 +182,18 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 	$(call say,AR  ,$@)
 	$(Q)rm -f $@ && ar qcs $@ $^
 
+# A test of kernels that lie in tests/: they are compiled for the emulated Hopper too.
+$(BUILD)/tests/emulated.o: $(BUILD)/emulated/tests/gpu_conform.o sim/hopper/symbols
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)sh sim/hopper/localize.sh "$(CXX)" $@ $(filter %.o,$^)
+$(BUILD)/tests/test_hopper_conform: TEST_O := $(BUILD)/tests/emulated.o
+$(BUILD)/tests/test_hopper_conform: $(BUILD)/tests/emulated.o
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
 
 $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	@mkdir -p $(@D)
