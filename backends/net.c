@@ -32,17 +32,17 @@ struct net {
 #endif
 };
 
-static int job_failed(void *context)
+static int net_job_failed(void *context)
 {
     return comm_failed(context);
 }
 
-static void fail_job(void *context, const struct mk_failure *failure)
+static void net_fail_job(void *context, const struct mk_failure *failure)
 {
     comm_fail(context, failure);
 }
 
-static void describe(void *context, uint32_t plan, struct mk_failure *f)
+static void net_describe(void *context, uint32_t plan, struct mk_failure *f)
 {
     const struct mk_plan *p = comm_plan(context, plan);
     if (!p)
@@ -57,7 +57,7 @@ static void describe(void *context, uint32_t plan, struct mk_failure *f)
 }
 
 /* The same local rank of every other node, ascending. */
-static uint32_t rail_peers(const struct mk_topo *t, uint32_t *peers)
+static uint32_t net_rail_peers(const struct mk_topo *t, uint32_t *peers)
 {
     uint32_t count = 0;
     for (uint32_t node = 0; node < t->nodes; node++)
@@ -70,22 +70,22 @@ static uint32_t rail_peers(const struct mk_topo *t, uint32_t *peers)
 typedef int open_fabric_over(void *config, struct fabric **out, const struct stage_memory *memory, char *error,
                              size_t size);
 
-static struct mr_heap memory_for(const struct mr_heap *own, const struct stage_memory *memory)
+static struct mr_heap net_memory_for(const struct mr_heap *own, const struct stage_memory *memory)
 {
     return memory ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes} : *own;
 }
 
 /* Over the heap itself, or over the host memory of a staged fabric. */
-static int open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
+static int net_open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
                       size_t size)
 {
     struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
-    c.heap = memory_for(&c.heap, memory);
+    c.heap = net_memory_for(&c.heap, memory);
     return verbs_rc_open(out, &c, error, size);
 }
 
 /* Where one rank's NIC cannot reach its GPU memory all ranks stage: both ends of a put have to. */
-static int agree_to_stage(struct mk_comm *comm, int result, int *staged)
+static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
 {
     uint32_t world = mk_world(&comm->topo);
     int32_t mine = result == -EOPNOTSUPP, *all = calloc(world, sizeof *all);
@@ -99,7 +99,7 @@ static int agree_to_stage(struct mk_comm *comm, int result, int *staged)
     return rc;
 }
 
-static int open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config, const uint32_t *peers,
+static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config, const uint32_t *peers,
                     uint32_t count)
 {
     char *error = comm->error;
@@ -107,7 +107,7 @@ static int open_any(struct mk_comm *comm, struct net *net, open_fabric_over *ope
     int staged = 0, rc = open(config, &net->fabric, NULL, error, size);
     if (comm->heap.memory == MK_MEMORY_HOST)
         return rc;
-    int agreed = agree_to_stage(comm, rc, &staged);
+    int agreed = net_agree_to_stage(comm, rc, &staged);
     if (agreed || !staged)
         return agreed ? agreed : rc;
     if (rc && rc != -EOPNOTSUPP)
@@ -129,7 +129,7 @@ static int open_any(struct mk_comm *comm, struct net *net, open_fabric_over *ope
 
 #ifdef MK_HAVE_VERBS
 /* The NICs of this rank. The choice depends on the places of all ranks of the node, so ranks exchange them. */
-static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
+static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
 {
     const struct mk_topo *t = &comm->topo;
     const struct mr_memory_ops *owner = mr_provider(comm->heap.memory);
@@ -155,14 +155,14 @@ static int choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic
 #endif
 
 #ifdef MK_HAVE_EFA
-static int open_srd(void *context, struct fabric **out, const struct stage_memory *memory, char *error, size_t size)
+static int net_open_srd(void *context, struct fabric **out, const struct stage_memory *memory, char *error, size_t size)
 {
     struct efa_config c = *(const struct efa_config *)context;
-    c.heap = memory_for(&c.heap, memory);
+    c.heap = net_memory_for(&c.heap, memory);
     return efa_open(out, &c, error, size);
 }
 
-static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     struct nic_choice nic;
     struct efa_config c = {
@@ -171,23 +171,23 @@ static int open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers
     efa_options_default(&c.options);
     int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
     if (!rc)
-        rc = choose_nics(comm, 1, comm->config.rails, &nic);
+        rc = net_choose_nics(comm, 1, comm->config.rails, &nic);
     if (rc)
         return rc;
     c.provider = nic.soft ? VERBS_SOFT : VERBS_SYSTEM;
     c.device_count = nic.count;
     memcpy(c.devices, nic.devices, sizeof nic.devices);
-    return open_any(comm, net, open_srd, &c, peers, count);
+    return net_open_any(comm, net, net_open_srd, &c, peers, count);
 }
 #endif
 
-static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
 #ifdef MK_HAVE_EFA
     if (!strcmp(comm->config.fabric, "efa"))
-        return open_efa(comm, net, peers, count);
+        return net_open_efa(comm, net, peers, count);
 #endif
     if (strcmp(comm->config.fabric, "verbs")) {
         snprintf(error, size, "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
@@ -205,7 +205,7 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
     if (!rc)
-        rc = choose_nics(comm, 0, comm->config.rails, &nic);
+        rc = net_choose_nics(comm, 0, comm->config.rails, &nic);
     if (!rc)
         rc = verbs_api_open(&net->api, nic.soft ? VERBS_SOFT : VERBS_SYSTEM, error, size);
     if (rc)
@@ -213,7 +213,7 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
     c.device_count = nic.count;
     for (uint32_t i = 0; i < nic.count; i++)
         c.devices[i] = nic.devices[i];
-    return open_any(comm, net, open_verbs, &c, peers, count);
+    return net_open_any(comm, net, net_open_verbs, &c, peers, count);
 #else
     snprintf(error, size, "this build is without verbs: install libibverbs-dev and build again");
     return -ENODEV;
@@ -222,7 +222,7 @@ static int open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *pe
 
 /* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So no rank starts one before
  * every rank has reached every other. */
-static int warm_up(struct mk_comm *comm, struct fabric *f)
+static int net_warm_up(struct mk_comm *comm, struct fabric *f)
 {
     uint64_t deadline = wall_clock(NULL) + comm->config.timeout_ns;
     int rc;
@@ -239,7 +239,7 @@ static int warm_up(struct mk_comm *comm, struct fabric *f)
     return rc ? rc : bootstrap_barrier(comm->bootstrap);
 }
 
-static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
 {
     struct fabric *f = net->fabric;
     size_t bytes = f->ops->address_bytes(f);
@@ -254,13 +254,13 @@ static int connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *p
     if (!rc) /* an EFA device refuses writes of a sender that it has no address handle for yet */
         rc = bootstrap_barrier(comm->bootstrap);
     if (!rc && f->ops->warm_up && comm->heap.memory != MK_MEMORY_HOST)
-        rc = warm_up(comm, f);
+        rc = net_warm_up(comm, f);
     free(mine);
     free(all);
     return rc;
 }
 
-static int start_proxy(struct mk_comm *comm, struct net *net)
+static int net_start_proxy(struct mk_comm *comm, struct net *net)
 {
     if (comm->config.trace_events) {
         uint64_t capacity = (uint64_t)comm->config.trace_events * (comm->ring_count ? comm->ring_count : 1);
@@ -280,9 +280,9 @@ static int start_proxy(struct mk_comm *comm, struct net *net)
                                   .heap_flags = comm->heap.flag_bytes / 8,
                                   .messages = comm->messages.messages ? &comm->messages : NULL,
                                   .now = wall_clock,
-                                  .failed = job_failed,
-                                  .fail = fail_job,
-                                  .describe = describe,
+                                  .failed = net_job_failed,
+                                  .fail = net_fail_job,
+                                  .describe = net_describe,
                                   .context = comm};
     int rc = proxy_create(&net->proxy, &config);
     return rc ? rc : proxy_start(net->proxy);
@@ -296,13 +296,13 @@ static int net_open(struct mk_comm *comm)
     comm->net_state = net;
     comm->error[0] = '\0';
     if (!rc) {
-        uint32_t count = rail_peers(&comm->topo, peers);
-        rc = open_fabric(comm, net, peers, count);
+        uint32_t count = net_rail_peers(&comm->topo, peers);
+        rc = net_open_fabric(comm, net, peers, count);
         if (!rc)
-            rc = connect_rail(comm, net, peers, count);
+            rc = net_connect_rail(comm, net, peers, count);
     }
     if (!rc)
-        rc = start_proxy(comm, net);
+        rc = net_start_proxy(comm, net);
     if (rc && !comm->error[0] && !comm_failed(comm))
         snprintf(comm->error, sizeof comm->error, "cannot start the network: %s", strerror(-rc));
     free(peers);

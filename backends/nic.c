@@ -16,7 +16,7 @@
 
 #include <arpa/inet.h>
 
-static void read_line(const char *path, char *out, size_t size)
+static void nic_read_line(const char *path, char *out, size_t size)
 {
     FILE *f = fopen(path, "re");
     out[0] = '\0';
@@ -28,7 +28,7 @@ static void read_line(const char *path, char *out, size_t size)
     out[strcspn(out, "\n")] = '\0';
 }
 
-static const char *state_name(enum ibv_port_state state)
+static const char *nic_state_name(enum ibv_port_state state)
 {
     static const char *const names[] = {"no state", "down",   "initialising",
                                         "armed",    "active", "active, deferred"};
@@ -36,7 +36,7 @@ static const char *state_name(enum ibv_port_state state)
 }
 
 /* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), without the line coding. */
-static double port_gbit(const struct ibv_port_attr *p)
+static double nic_port_gbit(const struct ibv_port_attr *p)
 {
     static const double speeds[] = {2, 4, 8, 10, 13.64, 25, 50, 100}; /* by bit: SDR .. NDR */
     int width = p->active_width == 1    ? 1
@@ -51,7 +51,7 @@ static double port_gbit(const struct ibv_port_attr *p)
     return 0;
 }
 
-static void describe_gid(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context,
+static void nic_describe_gid(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context,
                          const struct ibv_port_attr *port)
 {
     int best = 0, ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
@@ -76,14 +76,14 @@ static void describe_gid(struct nic_info *n, const struct verbs_api *api, struct
     snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path, n->port,
              n->gid_index);
     if (n->gid_index >= 0)
-        read_line(path, n->network, sizeof n->network);
+        nic_read_line(path, n->network, sizeof n->network);
 }
 
-static void describe_sysfs(struct nic_info *n, const struct ibv_device *device)
+static void nic_describe_sysfs(struct nic_info *n, const struct ibv_device *device)
 {
     char path[600], text[256];
     snprintf(path, sizeof path, "%s/device/numa_node", device->ibdev_path);
-    read_line(path, text, sizeof text);
+    nic_read_line(path, text, sizeof text);
     n->numa_node = text[0] ? atoi(text) : -1;
     snprintf(path, sizeof path, "%s/device/driver", device->ibdev_path);
     ssize_t length = readlink(path, text, sizeof text - 1);
@@ -95,7 +95,7 @@ static void describe_sysfs(struct nic_info *n, const struct ibv_device *device)
         snprintf(n->driver, sizeof n->driver, "rdma_rxe"); /* it has no parent device */
 }
 
-static void describe_ports(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context)
+static void nic_describe_ports(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context)
 {
     struct ibv_device_attr attr;
     struct ibv_port_attr port;
@@ -114,18 +114,18 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
         snprintf(n->problem, sizeof n->problem, "port %u cannot be queried", n->port);
         return;
     }
-    snprintf(n->state, sizeof n->state, "%s", state_name(port.state));
+    snprintf(n->state, sizeof n->state, "%s", nic_state_name(port.state));
     snprintf(n->link_layer, sizeof n->link_layer, "%s",
              port.link_layer == IBV_LINK_LAYER_ETHERNET     ? "Ethernet"
              : port.link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
                                                             : "other");
     n->mtu = verbs_mtu_bytes(port.active_mtu);
-    n->gbit = port_gbit(&port);
+    n->gbit = nic_port_gbit(&port);
     n->lid = port.lid;
     n->max_message = port.max_msg_sz;
     n->max_sge = attr.max_sge;
     n->max_wr = attr.max_qp_wr;
-    describe_gid(n, api, context, &port);
+    nic_describe_gid(n, api, context, &port);
     if (!n->active)
         snprintf(n->problem, sizeof n->problem, "no port is active: bring its link or network interface up");
     else if (!n->reliable && !n->efa)
@@ -134,7 +134,7 @@ static void describe_ports(struct nic_info *n, const struct verbs_api *api, stru
         snprintf(n->problem, sizeof n->problem, "has no GID: give its network interface an address");
 }
 
-static void explain_rights(struct nic_info *n, const char *path)
+static void nic_explain_rights(struct nic_info *n, const char *path)
 {
     struct stat file;
     const struct group *group = stat(path, &file) ? NULL : getgrgid(file.st_gid);
@@ -146,7 +146,7 @@ static void explain_rights(struct nic_info *n, const char *path)
         snprintf(n->problem, sizeof n->problem, "no right to open it: `chmod 666 %s`", path);
 }
 
-static void explain_open(struct nic_info *n, const struct ibv_device *device, int why)
+static void nic_explain_open(struct nic_info *n, const struct ibv_device *device, int why)
 {
     char path[IBV_SYSFS_NAME_MAX + 32];
     snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
@@ -156,12 +156,12 @@ static void explain_open(struct nic_info *n, const struct ibv_device *device, in
         snprintf(n->problem, sizeof n->problem,
                  "%s is missing: load ib_uverbs, or pass it into the container", path);
     else if (access(path, R_OK | W_OK))
-        explain_rights(n, path);
+        nic_explain_rights(n, path);
     else
         snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
 }
 
-static void describe(struct nic_info *n, const struct verbs_api *api, struct ibv_device *device, int soft)
+static void nic_describe(struct nic_info *n, const struct verbs_api *api, struct ibv_device *device, int soft)
 {
     memset(n, 0, sizeof *n);
     snprintf(n->name, sizeof n->name, "%.*s", (int)sizeof n->name - 1, device->name);
@@ -169,50 +169,50 @@ static void describe(struct nic_info *n, const struct verbs_api *api, struct ibv
     n->gid_index = n->numa_node = -1;
     n->reliable = device->transport_type == IBV_TRANSPORT_IB; /* EFA and usNIC say something else */
     if (!soft)
-        describe_sysfs(n, device);
+        nic_describe_sysfs(n, device);
     n->efa = soft ? !n->reliable : !strcmp(n->driver, "efa");
     errno = 0;
     struct ibv_context *context = api->open_device(device);
     if (!context) {
-        explain_open(n, device, errno);
+        nic_explain_open(n, device, errno);
         return;
     }
-    describe_ports(n, api, context);
+    nic_describe_ports(n, api, context);
     api->close_device(context);
 }
 
 /* Appends one library's devices to the survey. Returns 0 or an errno of the listing. */
-static int list_devices(struct nic_survey *s, const struct verbs_api *api, int soft)
+static int nic_list_devices(struct nic_survey *s, const struct verbs_api *api, int soft)
 {
     int count = 0;
     errno = 0;
     struct ibv_device **list = api->get_device_list(&count);
     int why = errno;
     for (int i = 0; list && i < count && s->count < NIC_MAX; i++)
-        describe(&s->nics[s->count++], api, list[i], soft);
+        nic_describe(&s->nics[s->count++], api, list[i], soft);
     if (list)
         api->free_device_list(list);
     return list ? 0 : why;
 }
 
-static void survey_system(struct nic_survey *s)
+static void nic_survey_system(struct nic_survey *s)
 {
     struct verbs_api api;
     s->verbs_in_build = 1;
     if (verbs_api_open(&api, VERBS_SYSTEM, s->library_problem, sizeof s->library_problem))
         return;
     memcpy(s->library, api.path, sizeof s->library);
-    int why = list_devices(s, &api, 0);
+    int why = nic_list_devices(s, &api, 0);
     if (why && why != ENOSYS && why != ENOENT) /* those two: the kernel has no RDMA at all */
         snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s", strerror(why));
 }
 
-static void survey_soft(struct nic_survey *s)
+static void nic_survey_soft(struct nic_survey *s)
 {
     struct verbs_api api;
     if (verbs_api_open(&api, VERBS_SOFT, s->soft_problem, sizeof s->soft_problem))
         return;
-    int why = list_devices(s, &api, 1);
+    int why = nic_list_devices(s, &api, 1);
     const char *options = why == EINVAL && api.soft_error ? api.soft_error() : "";
     if (*options)
         snprintf(s->soft_problem, sizeof s->soft_problem, "%s", options);
@@ -222,19 +222,19 @@ static void survey_soft(struct nic_survey *s)
 #else
 static const char without[] = "this build is without verbs: install libibverbs-dev, build again";
 
-static void survey_system(struct nic_survey *s)
+static void nic_survey_system(struct nic_survey *s)
 {
     memcpy(s->library_problem, without, sizeof without);
 }
 
-static void survey_soft(struct nic_survey *s)
+static void nic_survey_soft(struct nic_survey *s)
 {
     memcpy(s->soft_problem, without, sizeof without);
 }
 #endif
 
 /* 2: loaded or built in and running; 1: on disk; 0: not found. */
-static int module_state(const char *name)
+static int nic_module_state(const char *name)
 {
     char path[600], line[512], file[64];
     struct utsname u;
@@ -259,20 +259,20 @@ static int module_state(const char *name)
 void nic_survey_add(struct nic_survey *s, int soft)
 {
     if (soft)
-        survey_soft(s);
+        nic_survey_soft(s);
     else
-        survey_system(s);
+        nic_survey_system(s);
 }
 
 void nic_survey(struct nic_survey *out)
 {
     struct rlimit limit;
     memset(out, 0, sizeof *out);
-    survey_system(out);
-    survey_soft(out);
+    nic_survey_system(out);
+    nic_survey_soft(out);
     out->memlock = getrlimit(RLIMIT_MEMLOCK, &limit) ? 0
                    : limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX
                                                      : limit.rlim_cur;
-    out->uverbs_module = module_state("ib_uverbs");
-    out->rxe_module = module_state("rdma_rxe");
+    out->uverbs_module = nic_module_state("ib_uverbs");
+    out->rxe_module = nic_module_state("rdma_rxe");
 }

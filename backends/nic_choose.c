@@ -11,20 +11,20 @@ struct candidates {
     uint32_t count;
 };
 
-static int usable(const struct nic_info *n, int efa)
+static int nic_choose_usable(const struct nic_info *n, int efa)
 {
     return !n->problem[0] && (efa ? n->efa : n->reliable);
 }
 
-static void all_of(struct candidates *c, const struct nic_survey *s, int soft, int efa)
+static void nic_choose_all_of(struct candidates *c, const struct nic_survey *s, int soft, int efa)
 {
     c->count = 0;
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->nics[i].soft == soft && usable(&s->nics[i], efa))
+        if (s->nics[i].soft == soft && nic_choose_usable(&s->nics[i], efa))
             c->nics[c->count++] = &s->nics[i];
 }
 
-static int add_name(struct candidates *c, const struct nic_survey *s, const char *name, int efa, char *error,
+static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s, const char *name, int efa, char *error,
                     size_t error_size)
 {
     const struct nic_info *n = NULL;
@@ -37,12 +37,12 @@ static int add_name(struct candidates *c, const struct nic_survey *s, const char
     else if (!n)
         snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
                  name);
-    else if (!usable(n, efa))
+    else if (!nic_choose_usable(n, efa))
         snprintf(error, error_size, "NIC %s: %s", name,
                  n->problem[0] ? n->problem
                  : efa         ? "is not an EFA device: the efa fabric cannot use it"
                                : "has SRD queue pairs and no RC: the verbs fabric cannot use it");
-    if (!n || !usable(n, efa))
+    if (!n || !nic_choose_usable(n, efa))
         return -ENODEV;
     for (uint32_t i = 0; i < c->count; i++)
         if (c->nics[i] == n || c->nics[i]->soft != n->soft) {
@@ -55,14 +55,14 @@ static int add_name(struct candidates *c, const struct nic_survey *s, const char
     return 0;
 }
 
-static int by_names(struct candidates *c, const struct nic_survey *s, const char *names, int efa, char *error,
+static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s, const char *names, int efa, char *error,
                     size_t error_size)
 {
     for (const char *at = names; *at;) {
         char name[64];
         size_t length = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        int rc = length && c->count < NIC_MAX ? add_name(c, s, name, efa, error, error_size) : -EINVAL;
+        int rc = length && c->count < NIC_MAX ? nic_choose_add_name(c, s, name, efa, error, error_size) : -EINVAL;
         if (rc == -EINVAL && !error[0])
             snprintf(error, error_size, "'%s' is not a list of NICs: give device names with commas between them", names);
         if (rc)
@@ -73,7 +73,7 @@ static int by_names(struct candidates *c, const struct nic_survey *s, const char
 }
 
 /* Says why not even softnic is usable. */
-static void explain_none(const struct nic_survey *s, int efa, char *error, size_t error_size)
+static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error, size_t error_size)
 {
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
@@ -86,7 +86,7 @@ static void explain_none(const struct nic_survey *s, int efa, char *error, size_
 }
 
 /* Opening devices takes time: only those of libraries that may be meant. */
-static int find_candidates(struct candidates *c, struct nic_survey *s, const struct nic_request *r, char *error,
+static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s, const struct nic_request *r, char *error,
                            size_t error_size)
 {
     int soft = !strcmp(r->names, "soft");
@@ -96,23 +96,23 @@ static int find_candidates(struct candidates *c, struct nic_survey *s, const str
             nic_survey_add(s, 1);
         if (!named_soft || strchr(r->names, ','))
             nic_survey_add(s, 0);
-        return by_names(c, s, r->names, r->efa, error, error_size);
+        return nic_choose_by_names(c, s, r->names, r->efa, error, error_size);
     }
     if (!soft) {
         nic_survey_add(s, 0);
-        all_of(c, s, 0, r->efa);
+        nic_choose_all_of(c, s, 0, r->efa);
     }
     if (!c->count) {
         nic_survey_add(s, 1);
-        all_of(c, s, 1, r->efa);
+        nic_choose_all_of(c, s, 1, r->efa);
     }
     if (c->count)
         return 0;
-    explain_none(s, r->efa, error, error_size);
+    nic_choose_explain_none(s, r->efa, error, error_size);
     return -ENODEV;
 }
 
-static struct topology_place place_of(const char *sysfs, const struct nic_place *p)
+static struct topology_place nic_choose_place_of(const char *sysfs, const struct nic_place *p)
 {
     struct topology_place place;
     if (!p->gpu[0] || topology_pci(sysfs, p->gpu, &place)) {
@@ -122,7 +122,7 @@ static struct topology_place place_of(const char *sysfs, const struct nic_place 
     return place;
 }
 
-static int choose(struct nic_choice *out, const struct candidates *c, const struct nic_request *r)
+static int nic_choose_all(struct nic_choice *out, const struct candidates *c, const struct nic_request *r)
 {
     const char *sysfs = r->sysfs ? r->sysfs : nic_sysfs();
     struct topology_nic nics[NIC_MAX];
@@ -134,7 +134,7 @@ static int choose(struct nic_choice *out, const struct candidates *c, const stru
         topology_rdma(sysfs, c->nics[i]->name, &nics[i].place);
     }
     for (uint32_t i = 0; i < r->local_ranks && !rc; i++)
-        ranks[i] = r->places ? place_of(sysfs, &r->places[i]) : TOPOLOGY_NOWHERE;
+        ranks[i] = r->places ? nic_choose_place_of(sysfs, &r->places[i]) : TOPOLOGY_NOWHERE;
     if (!rc)
         rc = topology_choose(ranks, r->local_ranks, nics, c->count, r->rails, choices);
     for (uint32_t i = 0; !rc && i < own->count; i++) {
@@ -170,14 +170,14 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
     error[0] = '\0';
     int rc = !s ? -ENOMEM
              : request->local_rank < request->local_ranks
-                 ? find_candidates(&c, s, request, error, error_size)
+                 ? nic_choose_find_candidates(&c, s, request, error, error_size)
                  : -EINVAL;
     if (!rc && request->rails > c.count) {
         snprintf(error, error_size, "%u NICs for each rank were asked for, and only %u may be used", request->rails, c.count);
         rc = -EINVAL;
     }
     if (!rc)
-        rc = choose(out, &c, request);
+        rc = nic_choose_all(out, &c, request);
     if (rc && !error[0])
         snprintf(error, error_size, "cannot choose a NIC: %s", strerror(-rc));
     free(s);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t *field(void *options, const struct option_key *k)
+static int64_t *option_keys_field(void *options, const struct option_key *k)
 {
     return (int64_t *)(void *)((char *)options + k->offset);
 }
@@ -14,10 +14,10 @@ static int64_t *field(void *options, const struct option_key *k)
 void option_keys_default(void *options, const struct option_key *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        *field(options, &keys[i]) = keys[i].standard;
+        *option_keys_field(options, &keys[i]) = keys[i].standard;
 }
 
-static const struct option_key *find(const struct option_key *keys, size_t count, const char *name,
+static const struct option_key *option_keys_find(const struct option_key *keys, size_t count, const char *name,
                                      size_t length)
 {
     for (size_t i = 0; i < count; i++)
@@ -32,7 +32,7 @@ int option_keys_parse(void *options, const struct option_key *keys, size_t count
     while (text && *text) {
         size_t length = strcspn(text, ","), name = strcspn(text, "=,");
         if (length) {
-            const struct option_key *k = find(keys, count, text, name);
+            const struct option_key *k = option_keys_find(keys, count, text, name);
             if (!k) {
                 snprintf(error, error_size, "the %s options have no '%.*s'", fabric, (int)name, text);
                 return -EINVAL;
@@ -46,7 +46,7 @@ int option_keys_parse(void *options, const struct option_key *keys, size_t count
                          fabric, k->name, k->min, k->max, (int)(text + length - value), value);
                 return -EINVAL;
             }
-            *field(options, k) = v;
+            *option_keys_field(options, k) = v;
         }
         text += length + (text[length] == ',');
     }

@@ -14,7 +14,7 @@ enum {
 
 /* ---- failures ---- */
 
-static struct mk_failure failure_of(const struct proxy *p, uint32_t kind, const struct ring_state *r)
+static struct mk_failure proxy_failure_of(const struct proxy *p, uint32_t kind, const struct ring_state *r)
 {
     struct mk_failure f = {.kind = kind, .op = MK_OPS, .rank = p->config.topo.rank, .cta = UINT32_MAX};
     f.role = MK_INTER_SEND;
@@ -23,7 +23,7 @@ static struct mk_failure failure_of(const struct proxy *p, uint32_t kind, const 
     return f;
 }
 
-static void fail(struct proxy *p, uint32_t plan, struct mk_failure *f)
+static void proxy_fail(struct proxy *p, uint32_t plan, struct mk_failure *f)
 {
     if (p->draining)
         return;
@@ -33,10 +33,10 @@ static void fail(struct proxy *p, uint32_t plan, struct mk_failure *f)
     p->config.fail(p->config.context, f);
 }
 
-static void fail_flight(struct proxy *p, const struct flight *flight, uint64_t now, int status,
+static void proxy_fail_flight(struct proxy *p, const struct flight *flight, uint64_t now, int status,
                         const char *detail)
 {
-    struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
+    struct mk_failure f = proxy_failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = flight->peer;
     f.flag = flight->flag;
     f.epoch = f.wanted = flight->epoch;
@@ -45,17 +45,17 @@ static void fail_flight(struct proxy *p, const struct flight *flight, uint64_t n
     snprintf(f.what, sizeof f.what, "the put of command %" PRIu64 " in ring %u", flight->sequence,
              flight->ring);
     snprintf(f.detail, sizeof f.detail, "%s", detail);
-    fail(p, flight->plan, &f);
+    proxy_fail(p, flight->plan, &f);
 }
 
 /* ---- completion, in order per ring ---- */
 
-static void mark_done(struct proxy *p, struct ring_state *r, uint64_t sequence)
+static void proxy_mark_done(struct proxy *p, struct ring_state *r, uint64_t sequence)
 {
     r->done[sequence & (p->window - 1)] = 1;
 }
 
-static void publish_completed(struct proxy *p, struct ring_state *r)
+static void proxy_publish_completed(struct proxy *p, struct ring_state *r)
 {
     uint64_t mask = p->window - 1, before = r->completed;
     if (p->draining)
@@ -66,7 +66,7 @@ static void publish_completed(struct proxy *p, struct ring_state *r)
         __atomic_store_n(&r->ring->completed, r->completed, __ATOMIC_RELEASE);
 }
 
-static void unlink_flight(struct proxy *p, uint32_t index)
+static void proxy_unlink_flight(struct proxy *p, uint32_t index)
 {
     struct flight *f = &p->flights[index];
     *(f->older == PROXY_NONE ? &p->oldest : &p->flights[f->older].younger) = f->younger;
@@ -77,13 +77,13 @@ static void unlink_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, left, __ATOMIC_RELAXED);
 }
 
-static struct flight *take_flight(struct proxy *p, uint32_t *index)
+static struct flight *proxy_take_flight(struct proxy *p, uint32_t *index)
 {
     *index = p->idle[p->config.in_flight - p->in_flight - 1];
     return &p->flights[*index];
 }
 
-static void link_flight(struct proxy *p, uint32_t index)
+static void proxy_link_flight(struct proxy *p, uint32_t index)
 {
     struct flight *f = &p->flights[index];
     f->busy = 1;
@@ -96,47 +96,47 @@ static void link_flight(struct proxy *p, uint32_t index)
 
 /* A peer's puts can no longer be received, so that its flags would be waited for in vain; or the NIC has failed, and no put
  * says so. */
-static void fail_peer(struct proxy *p, const struct fabric_completion *c)
+static void proxy_fail_peer(struct proxy *p, const struct fabric_completion *c)
 {
-    struct mk_failure f = failure_of(p, MK_FAIL_NETWORK, NULL);
+    struct mk_failure f = proxy_failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = c->peer;
     f.status = c->status;
     snprintf(f.what, sizeof f.what, "acknowledgements of its puts");
     snprintf(f.detail, sizeof f.detail, "%.*s", (int)sizeof c->detail, c->detail);
-    fail(p, 0, &f);
+    proxy_fail(p, 0, &f);
 }
 
-static void complete(struct proxy *p, const struct fabric_completion *c, uint64_t now)
+static void proxy_complete(struct proxy *p, const struct fabric_completion *c, uint64_t now)
 {
     if (c->cookie == FABRIC_NO_PUT) {
         if (c->status)
-            fail_peer(p, c);
+            proxy_fail_peer(p, c);
         return;
     }
     if (c->cookie >= p->config.in_flight || !p->flights[c->cookie].busy) {
-        struct mk_failure f = failure_of(p, MK_FAIL_INTERNAL, NULL);
+        struct mk_failure f = proxy_failure_of(p, MK_FAIL_INTERNAL, NULL);
         snprintf(f.detail, sizeof f.detail, "the %s fabric completed put %" PRIu64 ", which is not under way",
                  p->config.fabric->ops->name, c->cookie);
-        fail(p, 0, &f);
+        proxy_fail(p, 0, &f);
         return;
     }
     struct flight *flight = &p->flights[c->cookie];
     if (c->status) {
         char detail[sizeof c->detail + 1];
         snprintf(detail, sizeof detail, "%.*s", (int)sizeof c->detail, c->detail);
-        fail_flight(p, flight, now, c->status, detail);
-        unlink_flight(p, (uint32_t)c->cookie);
+        proxy_fail_flight(p, flight, now, c->status, detail);
+        proxy_unlink_flight(p, (uint32_t)c->cookie);
         return;
     }
     if (flight->message != UINT64_MAX)
         p->config.messages->messages[flight->message].completed = now;
-    mark_done(p, &p->rings[flight->ring], flight->sequence);
-    unlink_flight(p, (uint32_t)c->cookie);
+    proxy_mark_done(p, &p->rings[flight->ring], flight->sequence);
+    proxy_unlink_flight(p, (uint32_t)c->cookie);
 }
 
 /* Collects completions until the fabric has no more: one of them may explain a put that was refused.
  */
-static int collect(struct proxy *p)
+static int proxy_collect(struct proxy *p)
 {
     struct fabric_completion done[POLL_BATCH];
     int total = 0, n;
@@ -144,26 +144,26 @@ static int collect(struct proxy *p)
         n = p->config.fabric->ops->poll(p->config.fabric, done, POLL_BATCH);
         uint64_t now = n > 0 ? p->config.now(p->config.context) : 0;
         for (int i = 0; i < n; i++)
-            complete(p, &done[i], now);
+            proxy_complete(p, &done[i], now);
         total += n;
     } while (n == POLL_BATCH && total < (int)p->config.in_flight);
     return total;
 }
 
 /* Whether the oldest put has been under way for so long; it fails then. */
-static int oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
+static int proxy_oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
 {
     const struct flight *f = p->oldest == PROXY_NONE ? NULL : &p->flights[p->oldest];
     if (!f || now <= f->posted || now - f->posted < bound_ns)
         return 0;
-    fail_flight(p, f, now, -ETIMEDOUT, "the put did not complete");
+    proxy_fail_flight(p, f, now, -ETIMEDOUT, "the put did not complete");
     return 1;
 }
 
 /* ---- commands ---- */
 
 /* Why a command is invalid; NULL: it is valid. */
-static const char *complaint(const struct proxy *p, const struct ring_state *r, const struct mk_command *c,
+static const char *proxy_complaint(const struct proxy *p, const struct ring_state *r, const struct mk_command *c,
                              const struct mk_command_fields *f)
 {
     const struct proxy_config *k = &p->config;
@@ -191,17 +191,17 @@ static const char *complaint(const struct proxy *p, const struct ring_state *r, 
     return NULL;
 }
 
-static void fail_command(struct proxy *p, const struct ring_state *r, const struct mk_command *c,
+static void proxy_fail_command(struct proxy *p, const struct ring_state *r, const struct mk_command *c,
                          const char *why)
 {
-    struct mk_failure f = failure_of(p, MK_FAIL_INTERNAL, r);
+    struct mk_failure f = proxy_failure_of(p, MK_FAIL_INTERNAL, r);
     snprintf(f.what, sizeof f.what, "command %" PRIu64 " of ring %u is %016" PRIx64 " %016" PRIx64, r->next,
              (uint32_t)(r - p->rings), c->lo, c->hi);
     snprintf(f.detail, sizeof f.detail, "%s", why);
-    fail(p, r->plan, &f);
+    proxy_fail(p, r->plan, &f);
 }
 
-static uint64_t log_message(struct proxy *p, const struct ring_state *r, const struct mk_command_fields *c,
+static uint64_t proxy_log_message(struct proxy *p, const struct ring_state *r, const struct mk_command_fields *c,
                             uint64_t posted)
 {
     struct mk_message_log *log = p->config.messages;
@@ -224,12 +224,12 @@ static uint64_t log_message(struct proxy *p, const struct ring_state *r, const s
 }
 
 /* Hands one PUT to the fabric. 1: taken; 0: no room, the command stays in its ring. */
-static int post(struct proxy *p, struct ring_state *r, const struct mk_command_fields *c, uint64_t *now)
+static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_command_fields *c, uint64_t *now)
 {
     if (p->in_flight == p->config.in_flight)
         return 0;
     uint32_t index;
-    struct flight *flight = take_flight(p, &index);
+    struct flight *flight = proxy_take_flight(p, &index);
     struct fabric_put put = {.peer = c->peer,
                              .flag = c->flag,
                              .value = r->epoch,
@@ -249,25 +249,25 @@ static int post(struct proxy *p, struct ring_state *r, const struct mk_command_f
     flight->message = UINT64_MAX;
     if (rc) {
         flight->posted = r->head_seen;
-        collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed
+        proxy_collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed
                        the job */
         if (rc != -EAGAIN)
-            fail_flight(p, flight, *now, rc, strerror(-rc));
-        else if (!oldest_hangs(p, *now, p->config.timeout_ns / 2)) /* a queue for all peers is full of puts to one that is gone */
-            fail_flight(p, flight, *now, rc, "the send queue had no room for so long");
+            proxy_fail_flight(p, flight, *now, rc, strerror(-rc));
+        else if (!proxy_oldest_hangs(p, *now, p->config.timeout_ns / 2)) /* a queue for all peers is full of puts to one that is gone */
+            proxy_fail_flight(p, flight, *now, rc, "the send queue had no room for so long");
         return 1;
     }
     if (p->config.messages)
         *now = p->config.now(p->config.context);
     flight->posted = *now;
-    flight->message = log_message(p, r, c, *now);
-    link_flight(p, index);
+    flight->message = proxy_log_message(p, r, c, *now);
+    proxy_link_flight(p, index);
     return 1;
 }
 
 /* Reads one ring until it is empty, something is full, or its turn is over. Returns how many commands it
  * took. */
-static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
+static int proxy_read_ring(struct proxy *p, struct ring_state *r, int *puts)
 {
     uint64_t first = r->next, now = 0;
     struct mk_command c;
@@ -278,11 +278,11 @@ static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
         if (!r->head_seen)
             r->head_seen = now;
         struct mk_command_fields f = mk_command_decode(c);
-        const char *why = p->draining ? NULL : complaint(p, r, &c, &f);
+        const char *why = p->draining ? NULL : proxy_complaint(p, r, &c, &f);
         if (why)
-            fail_command(p, r, &c, why);
+            proxy_fail_command(p, r, &c, why);
         int put = !p->draining && f.kind == MK_CMD_PUT;
-        if (put && !post(p, r, &f, &now))
+        if (put && !proxy_post(p, r, &f, &now))
             break;
         *puts += put;
         if (!p->draining && f.kind == MK_CMD_BEGIN) {
@@ -290,7 +290,7 @@ static int read_ring(struct proxy *p, struct ring_state *r, int *puts)
             r->epoch = f.epoch;
         }
         if (!put)
-            mark_done(p, r, r->next);
+            proxy_mark_done(p, r, r->next);
         r->next++;
         r->head_seen = 0;
     }
@@ -303,26 +303,26 @@ int proxy_step(struct proxy *p)
 {
     if (!p->draining && p->config.failed(p->config.context)) {
         /* A rank that waits for this rank's puts may have failed first: a put that hangs says where the blame belongs. */
-        oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
+        proxy_oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
         p->draining = 1;
     }
-    int did = collect(p), puts = 0;
+    int did = proxy_collect(p), puts = 0;
     for (uint32_t i = 0; i < p->config.ring_count; i++) {
         struct ring_state *r = &p->rings[(p->turn + i) % p->config.ring_count];
-        did += read_ring(p, r, &puts);
-        publish_completed(p, r);
+        did += proxy_read_ring(p, r, &puts);
+        proxy_publish_completed(p, r);
     }
     p->turn = p->config.ring_count ? (p->turn + 1) % p->config.ring_count : 0;
     if (puts) {
         int rc = p->config.fabric->ops->flush(p->config.fabric);
         if (rc && p->oldest != PROXY_NONE) {
-            collect(p);
+            proxy_collect(p);
             if (p->oldest != PROXY_NONE)
-                fail_flight(p, &p->flights[p->oldest], p->config.now(p->config.context), rc, strerror(-rc));
+                proxy_fail_flight(p, &p->flights[p->oldest], p->config.now(p->config.context), rc, strerror(-rc));
         }
     }
     if (!p->draining && p->oldest != PROXY_NONE)
-        oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns);
+        proxy_oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns);
     return did;
 }
 

@@ -15,7 +15,7 @@ enum {
     DRAIN_NS = 100000000, /* after a failure: how long completions are still collected */
 };
 
-static void relax(void)
+static void proxy_thread_relax(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -26,17 +26,17 @@ static void relax(void)
 
 /* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its
  * own for about a millisecond; where ranks outnumber the cores, the thread that it waits for needs this one. */
-static uint32_t spins(const struct proxy *p)
+static uint32_t proxy_thread_spins(const struct proxy *p)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     return (uint32_t)cores >= 4 * p->config.topo.gpus ? 20000 : 16;
 }
 
-static void back_off(uint32_t idle, uint32_t spin)
+static void proxy_thread_back_off(uint32_t idle, uint32_t spin)
 {
     if (idle < spin) {
-        relax();
+        proxy_thread_relax();
     } else if (idle < spin + YIELDS) {
         sched_yield();
     } else {
@@ -49,7 +49,7 @@ static void back_off(uint32_t idle, uint32_t spin)
 static void *run(void *argument)
 {
     struct proxy *p = argument;
-    uint32_t spin = spins(p), idle = 0;
+    uint32_t spin = proxy_thread_spins(p), idle = 0;
     uint64_t give_up = 0;
     prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* the default of 50 us would double the longest sleep */
     for (;;) {
@@ -60,7 +60,7 @@ static void *run(void *argument)
         } else {
             if (stop && !p->in_flight)
                 break;
-            back_off(idle++, spin);
+            proxy_thread_back_off(idle++, spin);
         }
         if (stop && p->draining) {
             if (!p->in_flight || (give_up && wall_clock(NULL) > give_up))

@@ -26,7 +26,7 @@ static struct stage *stage_of(struct fabric *fabric)
     return (struct stage *)fabric;
 }
 
-static struct stage_peer *peer_of(struct stage *s, uint32_t rank)
+static struct stage_peer *stage_peer_of(struct stage *s, uint32_t rank)
 {
     for (uint32_t i = 0; i < s->peer_count; i++)
         if (s->peers[i].rank == rank)
@@ -37,7 +37,7 @@ static struct stage_peer *peer_of(struct stage *s, uint32_t rank)
 static int stage_put(struct fabric *fabric, const struct fabric_put *put)
 {
     struct stage *s = stage_of(fabric);
-    struct stage_peer *peer = peer_of(s, put->peer);
+    struct stage_peer *peer = stage_peer_of(s, put->peer);
     if (!peer)
         return -ENOTCONN;
     if (peer->broken)
@@ -129,7 +129,7 @@ static int stage_connect(struct fabric *fabric, const void *addresses, const uin
 }
 
 /* Until no copy touches the slots any more, at most a second. */
-static void wait_for_copies(struct stage *s)
+static void stage_wait_for_copies(struct stage *s)
 {
     uint64_t deadline = wall_clock(NULL) + CLOSE_NS;
     for (uint32_t i = 0; i < s->peer_count; i++)
@@ -148,7 +148,7 @@ static void stage_close(struct fabric *fabric)
     if (s->inner)
         s->inner->ops->close(s->inner);
     if (s->peers)
-        wait_for_copies(s);
+        stage_wait_for_copies(s);
     if (s->memory.base)
         s->ops->unpin(s->memory.base);
     free(s->peers);
@@ -164,7 +164,7 @@ static const struct fabric_ops stage_ops = {.name = "staged",
                                             .poll = stage_poll,
                                             .close = stage_close};
 
-static void lay_out(struct stage *s)
+static void stage_lay_out(struct stage *s)
 {
     uint64_t slots = 2ull * STAGE_SLOTS * (s->peer_count + 1);
     s->slot_bytes = PIECE_BYTES + 4096;
@@ -175,7 +175,7 @@ static void lay_out(struct stage *s)
     s->memory.bytes = s->memory.flag_bytes + slots * s->slot_bytes;
 }
 
-static int make_peers(struct stage *s, const struct stage_config *config)
+static int stage_make_peers(struct stage *s, const struct stage_config *config)
 {
     s->peers = calloc(s->peer_count ? s->peer_count : 1, sizeof *s->peers);
     for (uint32_t i = 0; s->peers && i < s->peer_count; i++) {
@@ -207,8 +207,8 @@ int stage_open(struct fabric **out, const struct stage_config *config, char *err
     s->rank = config->rank;
     s->world = config->world;
     s->peer_count = config->peer_count;
-    lay_out(s);
-    int rc = make_peers(s, config);
+    stage_lay_out(s);
+    int rc = stage_make_peers(s, config);
     if (!rc && !(s->memory.base = ops->pinned(s->memory.bytes)))
         rc = -ENOMEM;
     if (!rc)

@@ -15,37 +15,37 @@ struct header {
 };
 
 /* Slot `piece` of those for (in: from) the member of the group at `place`. The same on every rank. */
-static uint64_t slot_at(const struct stage *s, uint32_t place, int in, uint64_t piece)
+static uint64_t stage_pieces_slot_at(const struct stage *s, uint32_t place, int in, uint64_t piece)
 {
     return s->memory.flag_bytes +
            (((uint64_t)place * 2 + (uint64_t)in) * STAGE_SLOTS + piece % STAGE_SLOTS) * s->slot_bytes;
 }
 
-static struct header *slot(struct stage *s, uint32_t place, int in, uint64_t piece)
+static struct header *stage_pieces_slot(struct stage *s, uint32_t place, int in, uint64_t piece)
 {
-    return (struct header *)((char *)s->memory.base + slot_at(s, place, in, piece));
+    return (struct header *)((char *)s->memory.base + stage_pieces_slot_at(s, place, in, piece));
 }
 
 /* Flags that peers set: the number, from 1, of the last piece that `rank` has sent to the slot of `piece`; how many of this
  * rank's pieces it has freed. A flag each for the slots: pieces may arrive in any order. */
-static uint32_t arrived_flag(uint32_t rank, uint64_t piece)
+static uint32_t stage_pieces_arrived_flag(uint32_t rank, uint64_t piece)
 {
     return rank * STAGE_FLAGS + (uint32_t)(piece % STAGE_SLOTS);
 }
 
-static uint32_t freed_flag(uint32_t rank)
+static uint32_t stage_pieces_freed_flag(uint32_t rank)
 {
     return rank * STAGE_FLAGS + STAGE_SLOTS;
 }
 
-static uint64_t counted(const struct stage *s, uint32_t flag)
+static uint64_t stage_pieces_counted(const struct stage *s, uint32_t flag)
 {
     return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
 }
 
 /* The completions of puts on their way tell the proxy; where there are none, a completion of no put does, since the peer's flags
  * would be waited for in vain. */
-static void break_peer(struct stage *s, struct stage_peer *peer, int status, const char *detail)
+static void stage_pieces_break_peer(struct stage *s, struct stage_peer *peer, int status, const char *detail)
 {
     if (peer->broken)
         return;
@@ -61,21 +61,21 @@ static void break_peer(struct stage *s, struct stage_peer *peer, int status, con
 
 /* ---- out ---- */
 
-static uint64_t cut_bytes(const struct stage *s, const struct stage_put *p)
+static uint64_t stage_pieces_cut_bytes(const struct stage *s, const struct stage_put *p)
 {
     uint64_t left = p->put.bytes - p->cut;
     return left < s->piece_bytes ? left : s->piece_bytes;
 }
 
 /* Starts copies into slots that both sides have free. */
-static void cut_pieces(struct stage *s, struct stage_peer *peer)
+static void stage_pieces_cut_pieces(struct stage *s, struct stage_peer *peer)
 {
-    uint64_t freed = counted(s, freed_flag(peer->rank));
+    uint64_t freed = stage_pieces_counted(s, stage_pieces_freed_flag(peer->rank));
     while (!peer->broken && peer->cutting != peer->accepted &&
            peer->copying - peer->acknowledged < STAGE_SLOTS && peer->copying - freed < STAGE_SLOTS) {
         struct stage_put *p = &peer->puts[peer->cutting % STAGE_QUEUE];
-        uint64_t bytes = cut_bytes(s, p);
-        struct header *h = slot(s, peer->place, 0, peer->copying);
+        uint64_t bytes = stage_pieces_cut_bytes(s, p);
+        struct header *h = stage_pieces_slot(s, peer->place, 0, peer->copying);
         int64_t ticket = -1;
         if (bytes) {
             ticket = s->ops->copy((char *)h + STAGE_HEADER_BYTES,
@@ -83,7 +83,7 @@ static void cut_pieces(struct stage *s, struct stage_peer *peer)
             if (ticket == -EAGAIN)
                 return;
             if (ticket < 0) {
-                break_peer(s, peer, (int)ticket, "a copy to host memory failed");
+                stage_pieces_break_peer(s, peer, (int)ticket, "a copy to host memory failed");
                 return;
             }
         }
@@ -100,13 +100,13 @@ static void cut_pieces(struct stage *s, struct stage_peer *peer)
     }
 }
 
-static uint64_t cookie_of(const struct stage *s, const struct stage_peer *peer, uint32_t what)
+static uint64_t stage_pieces_cookie_of(const struct stage *s, const struct stage_peer *peer, uint32_t what)
 {
     return (uint64_t)(peer - s->peers) << 32 | what;
 }
 
 /* Hands copied pieces to the inner fabric, in order. */
-static void send_pieces(struct stage *s, struct stage_peer *peer)
+static void stage_pieces_send_pieces(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->sent != peer->copying) {
         int64_t ticket = peer->out_tickets[peer->sent % STAGE_SLOTS];
@@ -114,21 +114,21 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
         if (!copied)
             return;
         if (copied < 0) {
-            break_peer(s, peer, copied, "a copy to host memory failed");
+            stage_pieces_break_peer(s, peer, copied, "a copy to host memory failed");
             return;
         }
         struct fabric_put put = {.peer = peer->rank,
-                                 .flag = arrived_flag(s->rank, peer->sent),
+                                 .flag = stage_pieces_arrived_flag(s->rank, peer->sent),
                                  .value = peer->sent + 1,
-                                 .source = slot_at(s, peer->place, 0, peer->sent),
-                                 .destination = slot_at(s, s->place, 1, peer->sent),
-                                 .bytes = STAGE_HEADER_BYTES + slot(s, peer->place, 0, peer->sent)->bytes,
-                                 .cookie = cookie_of(s, peer, (uint32_t)(peer->sent % STAGE_SLOTS))};
+                                 .source = stage_pieces_slot_at(s, peer->place, 0, peer->sent),
+                                 .destination = stage_pieces_slot_at(s, s->place, 1, peer->sent),
+                                 .bytes = STAGE_HEADER_BYTES + stage_pieces_slot(s, peer->place, 0, peer->sent)->bytes,
+                                 .cookie = stage_pieces_cookie_of(s, peer, (uint32_t)(peer->sent % STAGE_SLOTS))};
         int rc = s->inner->ops->put(s->inner, &put);
         if (rc == -EAGAIN)
             return;
         if (rc) {
-            break_peer(s, peer, rc, strerror(-rc));
+            stage_pieces_break_peer(s, peer, rc, strerror(-rc));
             return;
         }
         s->dirty = 1;
@@ -139,7 +139,7 @@ static void send_pieces(struct stage *s, struct stage_peer *peer)
 /* ---- in ---- */
 
 /* Whether the header that a peer wrote is valid; foreign bytes. */
-static int header_valid(const struct stage *s, const struct header *h)
+static int stage_pieces_header_valid(const struct stage *s, const struct header *h)
 {
     if (h->bytes > s->piece_bytes || (h->destination | h->bytes) & 7)
         return 0;
@@ -150,14 +150,14 @@ static int header_valid(const struct stage *s, const struct header *h)
 }
 
 /* Pieces into the heap, and behind the last one of a put its flag, on the same queue. */
-static void land_pieces(struct stage *s, struct stage_peer *peer)
+static void stage_pieces_land_pieces(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->landing - peer->freed < STAGE_SLOTS &&
-           counted(s, arrived_flag(peer->rank, peer->landing)) > peer->landing) {
-        struct header *in_slot = slot(s, peer->place, 1, peer->landing), h = *in_slot;
+           stage_pieces_counted(s, stage_pieces_arrived_flag(peer->rank, peer->landing)) > peer->landing) {
+        struct header *in_slot = stage_pieces_slot(s, peer->place, 1, peer->landing), h = *in_slot;
         int64_t ticket = -1;
-        if (!header_valid(s, &h)) {
-            break_peer(s, peer, -EPROTO, "it sent a piece with a destination outside the heap");
+        if (!stage_pieces_header_valid(s, &h)) {
+            stage_pieces_break_peer(s, peer, -EPROTO, "it sent a piece with a destination outside the heap");
             return;
         }
         if (h.bytes)
@@ -172,7 +172,7 @@ static void land_pieces(struct stage *s, struct stage_peer *peer)
         if (ticket == -EAGAIN)
             return;
         if (ticket < 0 && (h.bytes || h.last)) {
-            break_peer(s, peer, (int)ticket, "a copy from host memory failed");
+            stage_pieces_break_peer(s, peer, (int)ticket, "a copy from host memory failed");
             return;
         }
         peer->in_tickets[peer->landing++ % STAGE_SLOTS] = ticket;
@@ -180,13 +180,13 @@ static void land_pieces(struct stage *s, struct stage_peer *peer)
 }
 
 /* Slots whose copies have ended go back to the peer; one message at a time says how many there have been. */
-static void give_back(struct stage *s, struct stage_peer *peer)
+static void stage_pieces_give_back(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->freed != peer->landing) {
         int64_t ticket = peer->in_tickets[peer->freed % STAGE_SLOTS];
         int copied = ticket < 0 ? 1 : s->ops->copied(ticket);
         if (copied < 0)
-            break_peer(s, peer, copied, "a copy from host memory failed");
+            stage_pieces_break_peer(s, peer, copied, "a copy from host memory failed");
         if (copied != 1)
             break;
         peer->freed++;
@@ -194,14 +194,14 @@ static void give_back(struct stage *s, struct stage_peer *peer)
     if (peer->broken || peer->telling || peer->told == peer->freed)
         return;
     struct fabric_put put = {.peer = peer->rank,
-                             .flag = freed_flag(s->rank),
+                             .flag = stage_pieces_freed_flag(s->rank),
                              .value = peer->freed,
                              .source = s->memory.flag_bytes,
                              .destination = s->memory.flag_bytes,
-                             .cookie = cookie_of(s, peer, CREDIT)};
+                             .cookie = stage_pieces_cookie_of(s, peer, CREDIT)};
     int rc = s->inner->ops->put(s->inner, &put);
     if (rc && rc != -EAGAIN)
-        break_peer(s, peer, rc, strerror(-rc));
+        stage_pieces_break_peer(s, peer, rc, strerror(-rc));
     if (rc)
         return;
     s->dirty = peer->telling = 1;
@@ -213,10 +213,10 @@ static void give_back(struct stage *s, struct stage_peer *peer)
 void stage_advance(struct stage *s)
 {
     for (uint32_t i = 0; i < s->peer_count; i++) {
-        cut_pieces(s, &s->peers[i]);
-        send_pieces(s, &s->peers[i]);
-        land_pieces(s, &s->peers[i]);
-        give_back(s, &s->peers[i]);
+        stage_pieces_cut_pieces(s, &s->peers[i]);
+        stage_pieces_send_pieces(s, &s->peers[i]);
+        stage_pieces_land_pieces(s, &s->peers[i]);
+        stage_pieces_give_back(s, &s->peers[i]);
     }
     if (s->dirty)
         s->inner->ops->flush(s->inner);
@@ -229,7 +229,7 @@ void stage_completed(struct stage *s, const struct fabric_completion *c)
         return;
     struct stage_peer *peer = &s->peers[c->cookie >> 32];
     if (c->status) {
-        break_peer(s, peer, c->status, c->detail);
+        stage_pieces_break_peer(s, peer, c->status, c->detail);
     } else if ((uint32_t)c->cookie == CREDIT) {
         peer->telling = 0;
     } else if (!peer->broken) {

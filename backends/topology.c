@@ -10,7 +10,7 @@
 
 enum { BRIDGES = 20 }; /* the deepest chain that fits a place */
 
-static int read_number(const char *path, int absent)
+static int topology_read_number(const char *path, int absent)
 {
     int value = absent;
     FILE *f = fopen(path, "re");
@@ -23,7 +23,7 @@ static int read_number(const char *path, int absent)
 
 /* The PCI components of a canonical path: from "/pci0000:15/" on, at any depth (a hypervisor's bus has bridges too).
  */
-static const char *host_bridge(const char *path)
+static const char *topology_host_bridge(const char *path)
 {
     unsigned domain, bus;
     for (const char *at = path; (at = strstr(at, "/pci")); at++)
@@ -33,18 +33,18 @@ static const char *host_bridge(const char *path)
 }
 
 /* The place of the device that a link in sysfs leads to. */
-static int place_of(const char *root, const char *link, struct topology_place *out)
+static int topology_place_of(const char *root, const char *link, struct topology_place *out)
 {
     char top[PATH_MAX], path[PATH_MAX], file[PATH_MAX + 16];
     *out = TOPOLOGY_NOWHERE;
     if (!realpath(root, top) || !realpath(link, path) || strncmp(path, top, strlen(top)))
         return -ENODEV;
-    const char *chain = host_bridge(path + strlen(top));
+    const char *chain = topology_host_bridge(path + strlen(top));
     if (!chain || strlen(chain) >= sizeof out->chain)
         return -ENODEV;
     memcpy(out->chain, chain, strlen(chain) + 1);
     snprintf(file, sizeof file, "%s/numa_node", path);
-    out->numa = read_number(file, -1);
+    out->numa = topology_read_number(file, -1);
     return 0;
 }
 
@@ -56,18 +56,18 @@ int topology_pci(const char *root, const char *bus_id, struct topology_place *ou
     if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4)
         return -EINVAL;
     snprintf(link, sizeof link, "%s/bus/pci/devices/%04x:%02x:%02x.%x", root, domain, bus, device, function);
-    return place_of(root, link, out);
+    return topology_place_of(root, link, out);
 }
 
 int topology_rdma(const char *root, const char *name, struct topology_place *out)
 {
     char link[PATH_MAX];
     snprintf(link, sizeof link, "%s/class/infiniband/%s/device", root, name);
-    return place_of(root, link, out);
+    return topology_place_of(root, link, out);
 }
 
 /* Whether a list such as "0-55,112-167" has all CPUs of `set`. */
-static int list_covers(FILE *f, const cpu_set_t *set)
+static int topology_list_covers(FILE *f, const cpu_set_t *set)
 {
     cpu_set_t listed, both;
     unsigned from, to;
@@ -96,7 +96,7 @@ int topology_own_numa(const char *root)
         snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", root, node);
         FILE *f = fopen(path, "re");
         missing = f ? 0 : missing + 1;
-        int covers = f && list_covers(f, &own);
+        int covers = f && topology_list_covers(f, &own);
         if (f)
             fclose(f);
         if (covers)
@@ -106,7 +106,7 @@ int topology_own_numa(const char *root)
 }
 
 /* Cuts a chain at its slashes. Returns the number of its components. */
-static uint32_t split(char *chain, const char *parts[BRIDGES])
+static uint32_t topology_split(char *chain, const char *parts[BRIDGES])
 {
     uint32_t count = 0;
     for (char *rest = NULL, *part = strtok_r(chain, "/", &rest); part && count < BRIDGES;
@@ -121,7 +121,7 @@ enum topology_distance topology_distance(const struct topology_place *a, const s
     const char *parts[2][BRIDGES];
     uint32_t counts[2], common = 0;
     for (int i = 0; i < 2; i++)
-        counts[i] = split(copy[i].chain, parts[i]);
+        counts[i] = topology_split(copy[i].chain, parts[i]);
     while (common < counts[0] && common < counts[1] && !strcmp(parts[0][common], parts[1][common]))
         common++;
     if (common > 1) /* below a switch's upstream port: its downstream port, and the device */
@@ -155,7 +155,7 @@ struct deal {
     uint32_t *via;        /* [nics]: the rank that leads there, or NO_RANK */
 };
 
-static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
+static int topology_may_have(const struct deal *d, uint32_t rank, uint32_t nic)
 {
     size_t at = (size_t)rank * d->nics + nic;
     return !d->taken[at] && d->cost[at] == d->bound[rank];
@@ -164,14 +164,14 @@ static int may_have(const struct deal *d, uint32_t rank, uint32_t nic)
 /* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or that a rank with one of
  * those could move to, and so on, the one with the fewest ranks gets one more (Harvey, Ladner, Lovasz, Tamir, Semi-Matchings
  * for Bipartite Graphs and Load Balancing, 2003). NICs near in that search come first: no rank moves without need. */
-static void give(struct deal *d, uint32_t rank)
+static void topology_give(struct deal *d, uint32_t rank)
 {
     uint32_t head = 0, tail = 0, best = NO_RANK;
     for (uint32_t nic = 0; nic < d->nics; nic++)
         d->via[nic] = NO_RANK;
     for (d->queue[tail++] = rank; head < tail; head++)
         for (uint32_t nic = 0; nic < d->nics; nic++) {
-            if (d->via[nic] != NO_RANK || !may_have(d, d->queue[head], nic))
+            if (d->via[nic] != NO_RANK || !topology_may_have(d, d->queue[head], nic))
                 continue;
             d->via[nic] = d->queue[head];
             best = best == NO_RANK || d->load[nic] < d->load[best] ? nic : best;
@@ -188,7 +188,7 @@ static void give(struct deal *d, uint32_t rank)
 }
 
 /* The least cost of a NIC that the rank does not have yet: a matching never trades a better NIC for evenness. */
-static double next_cost(const struct deal *d, uint32_t rank)
+static double topology_next_cost(const struct deal *d, uint32_t rank)
 {
     double least = -1;
     for (uint32_t nic = 0; nic < d->nics; nic++) {
@@ -199,25 +199,25 @@ static double next_cost(const struct deal *d, uint32_t rank)
     return least;
 }
 
-static void deal_round(struct deal *d)
+static void topology_deal_round(struct deal *d)
 {
     for (uint32_t rank = 0; rank < d->ranks; rank++) {
         d->given[rank] = NO_RANK;
-        d->bound[rank] = next_cost(d, rank);
+        d->bound[rank] = topology_next_cost(d, rank);
     }
     for (uint32_t rank = 0; rank < d->ranks; rank++)
-        give(d, rank);
+        topology_give(d, rank);
 }
 
 /* Distance before speed. */
-static double cost_of(const struct topology_place *rank, const struct topology_nic *nic)
+static double topology_cost_of(const struct topology_place *rank, const struct topology_nic *nic)
 {
     double slowness = 1 / (1 + (nic->gbit > 0 ? nic->gbit : 0)); /* over 0, up to 1 */
     return (double)topology_distance(rank, &nic->place) + slowness / 2;
 }
 
 /* NICs that are a rank's own, divided among the ranks that have any of them as their own. */
-static uint32_t share(const struct deal *d, uint32_t rank)
+static uint32_t topology_share(const struct deal *d, uint32_t rank)
 {
     uint32_t own = 0, sharers = 0;
     const double *cost = &d->cost[(size_t)rank * d->nics];
@@ -235,13 +235,13 @@ static uint32_t share(const struct deal *d, uint32_t rank)
 }
 
 /* The same number for every rank: a rank with more could not use them while it waits for the others. */
-static uint32_t choose_rails(struct deal *d)
+static uint32_t topology_choose_rails(struct deal *d)
 {
     uint32_t rails = TOPOLOGY_RAILS_MAX;
     for (uint32_t rank = 0; rank < d->ranks; rank++)
-        d->bound[rank] = next_cost(d, rank);
+        d->bound[rank] = topology_next_cost(d, rank);
     for (uint32_t rank = 0; rank < d->ranks; rank++) {
-        uint32_t own = share(d, rank);
+        uint32_t own = topology_share(d, rank);
         rails = own < rails ? own : rails;
     }
     return rails;
@@ -262,14 +262,14 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count, con
                          words + 2 * rank_count + nic_count};
         for (uint32_t rank = 0; rank < rank_count; rank++)
             for (uint32_t nic = 0; nic < nic_count; nic++)
-                cost[(size_t)rank * nic_count + nic] = cost_of(&ranks[rank], &nics[nic]);
+                cost[(size_t)rank * nic_count + nic] = topology_cost_of(&ranks[rank], &nics[nic]);
         if (!rails)
-            rails = choose_rails(&d);
+            rails = topology_choose_rails(&d);
         rails = rails > TOPOLOGY_RAILS_MAX ? TOPOLOGY_RAILS_MAX : rails;
         rails = rails > nic_count ? nic_count : rails;
         memset(out, 0, rank_count * sizeof *out);
         for (uint32_t round = 0; round < rails; round++) {
-            deal_round(&d);
+            topology_deal_round(&d);
             for (uint32_t rank = 0; rank < rank_count; rank++) {
                 out[rank].nics[out[rank].count++] = d.given[rank];
                 taken[(size_t)rank * nic_count + d.given[rank]] = 1;

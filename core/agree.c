@@ -19,7 +19,7 @@ uint64_t agree_hash(const char *text)
     return h;
 }
 
-static int differs(const struct ballot *all, uint32_t world, const char *verb,
+static int agree_differs(const struct ballot *all, uint32_t world, const char *verb,
                    const struct agree_field *fields, uint32_t count, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -70,7 +70,7 @@ int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
         snprintf(mine->error, sizeof mine->error, "%s", error);
     int sent = bootstrap_allgather(b, mine, all, sizeof *all);
     if (!sent)
-        sent = differs(all, world, verb, fields, count, error, error_size);
+        sent = agree_differs(all, world, verb, fields, count, error, error_size);
     for (uint32_t r = 0; !sent && r < world; r++) {
         if (!all[r].result)
             continue;

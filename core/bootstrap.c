@@ -103,7 +103,7 @@ int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure)
 }
 
 /* Whether a peer may still need this rank's socket to deliver something. */
-static int owes(const struct bootstrap *b)
+static int bootstrap_owes(const struct bootstrap *b)
 {
     for (uint32_t i = 0; i < b->peer_count; i++)
         if (b->peers[i].fd >= 0 && (b->peers[i].first || (b->rank == 0 && !b->peers[i].left)))
@@ -113,7 +113,7 @@ static int owes(const struct bootstrap *b)
 
 /* A socket that is closed with unread bytes resets the connection, and the peer may lose this rank's last frames.
  * So rank 0 waits until every rank has answered its BYE. */
-static void farewell(struct bootstrap *b)
+static void bootstrap_farewell(struct bootstrap *b)
 {
     pthread_mutex_lock(&b->lock);
     b->leaving = 1;
@@ -128,7 +128,7 @@ static void farewell(struct bootstrap *b)
     bootstrap_wake(b);
     uint64_t bound = b->failed ? FAREWELL_FAILED_NS : queued ? b->timeout_ns : FAREWELL_NS;
     uint64_t deadline = peer_now() + (b->timeout_ns < bound ? b->timeout_ns : bound);
-    while (owes(b) && bootstrap_wait(b, deadline) != ETIMEDOUT)
+    while (bootstrap_owes(b) && bootstrap_wait(b, deadline) != ETIMEDOUT)
         ;
     pthread_mutex_unlock(&b->lock);
 }
@@ -138,7 +138,7 @@ void bootstrap_leave(struct bootstrap *b)
     if (!b)
         return;
     if (b->threads) {
-        farewell(b);
+        bootstrap_farewell(b);
         bootstrap_watch_stop(b);
     }
     listener_close(&b->listener);

@@ -31,13 +31,13 @@ __attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int 
     return error;
 }
 
-static int poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
+static int bootstrap_join_poll_until(struct pollfd *fds, uint32_t count, uint64_t deadline)
 {
     uint64_t now = peer_now(), left = deadline > now ? deadline - now : 0;
     return poll(fds, count, (int)(left / 1000000 + (left % 1000000 != 0)));
 }
 
-static int fail_ranks_missing(struct bootstrap *b, struct join_error *e)
+static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_error *e)
 {
     char list[160] = "";
     size_t used = 0;
@@ -54,7 +54,7 @@ static int fail_ranks_missing(struct bootstrap *b, struct join_error *e)
 }
 
 /* Takes a connection that showed the token in as its rank, or says why not. */
-static int check_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
+static int bootstrap_join_check_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
                          struct join_error *e)
 {
     if (version != WIRE_VERSION)
@@ -73,7 +73,7 @@ static int check_arrival(struct bootstrap *b, struct peer *p, const struct wire_
 }
 
 /* A rank that has joined sends nothing until all have. */
-static int check_waiting(struct peer *p, uint32_t rank, struct join_error *e)
+static int bootstrap_join_check_waiting(struct peer *p, uint32_t rank, struct join_error *e)
 {
     const char *why;
     int result = peer_receive(p, &why);
@@ -85,7 +85,7 @@ static int check_waiting(struct peer *p, uint32_t rank, struct join_error *e)
     return fail(e, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank, p->address);
 }
 
-static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct join_error *e)
+static int bootstrap_join_gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct join_error *e)
 {
     uint32_t here = 1;
     while (here < b->world) {
@@ -94,17 +94,17 @@ static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadli
         for (uint32_t r = 1; r < b->world; r++)
             if (b->peers[r].fd >= 0)
                 fds[n++] = (struct pollfd){.fd = b->peers[r].fd, .events = POLLIN};
-        if (poll_until(fds, n, until) < 0 && errno != EINTR)
+        if (bootstrap_join_poll_until(fds, n, until) < 0 && errno != EINTR)
             return fail(e, -errno, "rank 0 cannot wait for the others: %s", strerror(errno));
         for (uint32_t r = 1; r < b->world; r++)
-            if (b->peers[r].fd >= 0 && check_waiting(&b->peers[r], r, e))
+            if (b->peers[r].fd >= 0 && bootstrap_join_check_waiting(&b->peers[r], r, e))
                 return e->error;
         struct peer arrived;
         struct wire_hello hello;
         uint32_t version;
         int result;
         while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
-            if (check_arrival(b, &arrived, &hello, version, e)) {
+            if (bootstrap_join_check_arrival(b, &arrived, &hello, version, e)) {
                 listener_refuse(&arrived, e->error, e->text);
                 return e->error;
             }
@@ -113,13 +113,13 @@ static int gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadli
         if (result < 0)
             return fail(e, result, "rank 0 cannot accept connections: %s", strerror(-result));
         if (here < b->world && peer_now() >= deadline)
-            return fail_ranks_missing(b, e);
+            return bootstrap_join_fail_ranks_missing(b, e);
     }
     return 0;
 }
 
 /* One descriptor a rank. */
-static void allow_descriptors(uint32_t world)
+static void bootstrap_join_allow_descriptors(uint32_t world)
 {
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < world + 256ull && r.rlim_cur < r.rlim_max) {
@@ -129,7 +129,7 @@ static void allow_descriptors(uint32_t world)
 }
 
 /* The job has failed before some ranks connected: those that start at about the same time are told why. */
-static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t missing, uint64_t deadline,
+static void bootstrap_join_tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t missing, uint64_t deadline,
                             const struct join_error *e)
 {
     uint64_t end = peer_now() + LINGER_NS < deadline ? peer_now() + LINGER_NS : deadline;
@@ -138,7 +138,7 @@ static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t mi
         struct wire_hello hello;
         uint32_t version;
         uint64_t until = end;
-        poll_until(fds, listener_watch(&b->listener, fds, &until), until);
+        bootstrap_join_poll_until(fds, listener_watch(&b->listener, fds, &until), until);
         int result;
         while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
             listener_refuse(&arrived, e->error, e->text);
@@ -149,16 +149,16 @@ static void tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t mi
     }
 }
 
-static int accept_ranks(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
+static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
-    allow_descriptors(b->world);
+    bootstrap_join_allow_descriptors(b->world);
     struct pollfd *fds = calloc(b->world + LISTENER_STRANGERS + 1, sizeof *fds);
     if (!fds)
         return fail(e, -ENOMEM, "out of memory");
     int result = e->error = listener_open(&b->listener, config, e->text, sizeof e->text);
     if (!result)
-        result = gather_ranks(b, fds, deadline, e);
+        result = bootstrap_join_gather_ranks(b, fds, deadline, e);
     if (!result)
         listener_complete(&b->listener);
     uint32_t missing = 0;
@@ -170,7 +170,7 @@ static int accept_ranks(struct bootstrap *b, const struct bootstrap_config *conf
         else
             missing++;
     if (result && b->listener.fd >= 0)
-        tell_latecomers(b, fds, missing, deadline, e);
+        bootstrap_join_tell_latecomers(b, fds, missing, deadline, e);
     if (result)
         listener_close(&b->listener);
     free(fds);
@@ -178,7 +178,7 @@ static int accept_ranks(struct bootstrap *b, const struct bootstrap_config *conf
 }
 
 /* A connection to itself: the kernel gave this end the very port that it connects to. */
-static int talks_to_itself(int fd)
+static int bootstrap_join_talks_to_itself(int fd)
 {
     struct sockaddr_storage here, there;
     socklen_t a = sizeof here, c = sizeof there;
@@ -189,7 +189,7 @@ static int talks_to_itself(int fd)
 }
 
 /* A connected socket or -errno. */
-static int connect_once(const struct addrinfo *to, uint64_t deadline)
+static int bootstrap_join_connect_once(const struct addrinfo *to, uint64_t deadline)
 {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -200,11 +200,11 @@ static int connect_once(const struct addrinfo *to, uint64_t deadline)
         uint64_t until = peer_now() + CONNECT_NS;
         socklen_t size = sizeof result;
         result = ETIMEDOUT;
-        if (poll_until(&p, 1, until < deadline ? until : deadline) > 0)
+        if (bootstrap_join_poll_until(&p, 1, until < deadline ? until : deadline) > 0)
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &size);
         result = -result;
     }
-    if (!result && talks_to_itself(fd))
+    if (!result && bootstrap_join_talks_to_itself(fd))
         result = -ECONNREFUSED;
     if (result)
         close(fd);
@@ -212,7 +212,7 @@ static int connect_once(const struct addrinfo *to, uint64_t deadline)
 }
 
 /* Connects again and again: rank 0 may start later. */
-static int find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
+static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
                      struct join_error *e)
 {
     char port[8];
@@ -227,7 +227,7 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
     int fd = -ETIMEDOUT;
     for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
         for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-            fd = connect_once(a, deadline);
+            fd = bootstrap_join_connect_once(a, deadline);
         if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || peer_now() >= deadline)
             break;
         if (fd < 0)
@@ -243,7 +243,7 @@ static int find_root(struct bootstrap *b, const struct bootstrap_config *config,
 }
 
 /* Sends the token and waits for rank 0's answer. -EBUSY: rank 0 had no room, try again. */
-static int say_hello(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
+static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
                  struct join_error *e)
 {
     struct peer *p = &b->peers[0];
@@ -256,7 +256,7 @@ static int say_hello(struct bootstrap *b, const struct bootstrap_config *config,
     int result, code;
     while ((result = peer_receive(p, &why)) == 0) {
         struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
-        if (poll_until(&fd, 1, deadline) == 0)
+        if (bootstrap_join_poll_until(&fd, 1, deadline) == 0)
             return fail(e, -ETIMEDOUT,
                          "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
                          "which ranks are missing",
@@ -277,15 +277,15 @@ static int say_hello(struct bootstrap *b, const struct bootstrap_config *config,
                  result == 1 ? "something unexpected" : why);
 }
 
-static int join_root(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
+static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
     int result;
     do {
         peer_close(&b->peers[0]);
-        result = find_root(b, config, deadline, e);
+        result = bootstrap_join_find_root(b, config, deadline, e);
         if (!result)
-            result = say_hello(b, config, deadline + REASON_NS, e);
+            result = bootstrap_join_say_hello(b, config, deadline + REASON_NS, e);
     } while (result == -EBUSY && peer_now() < deadline);
     return result;
 }
@@ -293,7 +293,7 @@ static int join_root(struct bootstrap *b, const struct bootstrap_config *config,
 int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error, size_t error_size)
 {
     struct join_error e = {0, ""};
-    int result = b->rank == 0 ? accept_ranks(b, config, &e) : join_root(b, config, &e);
+    int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e) : bootstrap_join_root(b, config, &e);
     if (result)
         snprintf(error, error_size, "%s", e.text);
     return result;

@@ -18,7 +18,7 @@
 /* Of a stranger's bytes behind its hello, this many are read before the connection is closed. */
 #define REST_BYTES 4096
 
-static int listen_on(const struct sockaddr *address, socklen_t size)
+static int bootstrap_listener_listen_on(const struct sockaddr *address, socklen_t size)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
     if (fd < 0)
@@ -34,20 +34,20 @@ static int listen_on(const struct sockaddr *address, socklen_t size)
     return fd;
 }
 
-static int listen_on_all(uint16_t port)
+static int bootstrap_listener_listen_on_all(uint16_t port)
 {
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_ANY)}};
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
-    int fd = listen_on((struct sockaddr *)&v6, sizeof v6);
+    int fd = bootstrap_listener_listen_on((struct sockaddr *)&v6, sizeof v6);
     if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
-        fd = listen_on((struct sockaddr *)&v4, sizeof v4);
+        fd = bootstrap_listener_listen_on((struct sockaddr *)&v4, sizeof v4);
     return fd;
 }
 
 /* An address is listened at and no other: the port cannot be reached by another one. A name may be another address here than
  * elsewhere (Debian gives a host's own name 127.0.1.1), and an address may belong to no interface here, as behind a container's
  * forwarded port: there the port is on all addresses. */
-static int bind_port(const struct bootstrap_config *c)
+static int bootstrap_listener_bind_port(const struct bootstrap_config *c)
 {
     const char *host = !strcmp(c->host, "localhost") ? "127.0.0.1" : c->host;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
@@ -55,10 +55,10 @@ static int bind_port(const struct bootstrap_config *c)
     char port[8];
     snprintf(port, sizeof port, "%u", c->port);
     if (getaddrinfo(host, port, &hints, &address))
-        return listen_on_all(c->port);
-    int fd = listen_on(address->ai_addr, address->ai_addrlen);
+        return bootstrap_listener_listen_on_all(c->port);
+    int fd = bootstrap_listener_listen_on(address->ai_addr, address->ai_addrlen);
     freeaddrinfo(address);
-    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? listen_on_all(c->port) : fd;
+    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? bootstrap_listener_listen_on_all(c->port) : fd;
 }
 
 int bootstrap_listen(const char *host, uint16_t *port)
@@ -67,7 +67,7 @@ int bootstrap_listen(const char *host, uint16_t *port)
     struct sockaddr_storage a;
     socklen_t size = sizeof a;
     snprintf(c.host, sizeof c.host, "%s", host);
-    int fd = bind_port(&c);
+    int fd = bootstrap_listener_bind_port(&c);
     if (fd < 0)
         return fd;
     if (getsockname(fd, (struct sockaddr *)&a, &size)) {
@@ -91,7 +91,7 @@ int listener_open(struct listener *l, const struct bootstrap_config *config, cha
         fcntl(l->fd, F_SETFL, fcntl(l->fd, F_GETFL) | O_NONBLOCK);
         return 0;
     }
-    l->fd = bind_port(config);
+    l->fd = bootstrap_listener_bind_port(config);
     if (l->fd >= 0)
         return 0;
     int result = l->fd;
@@ -111,15 +111,15 @@ void listener_close(struct listener *l)
     l->fd = -1;
 }
 
-static int has_room(const struct listener *l)
+static int bootstrap_listener_has_room(const struct listener *l)
 {
     return l->stranger_count < l->most && !l->crowded;
 }
 
 /* How long a silent stranger may stay. */
-static uint64_t patience(const struct listener *l)
+static uint64_t bootstrap_listener_patience(const struct listener *l)
 {
-    uint64_t ns = has_room(l) ? HELLO_NS : CROWDED_NS;
+    uint64_t ns = bootstrap_listener_has_room(l) ? HELLO_NS : CROWDED_NS;
     return l->timeout_ns < ns ? l->timeout_ns : ns;
 }
 
@@ -128,12 +128,12 @@ uint32_t listener_watch(const struct listener *l, struct pollfd *fds, uint64_t *
     uint32_t n = 0;
     if (l->fd < 0)
         return 0;
-    if (has_room(l))
+    if (bootstrap_listener_has_room(l))
         fds[n++] = (struct pollfd){.fd = l->fd, .events = POLLIN};
     for (uint32_t i = 0; i < l->stranger_count; i++) {
         fds[n++] = (struct pollfd){.fd = l->strangers[i].fd, .events = POLLIN};
-        if (l->strangers[i].since + patience(l) < *deadline)
-            *deadline = l->strangers[i].since + patience(l);
+        if (l->strangers[i].since + bootstrap_listener_patience(l) < *deadline)
+            *deadline = l->strangers[i].since + bootstrap_listener_patience(l);
     }
     return n;
 }
@@ -169,7 +169,7 @@ char *listener_strangers(const struct listener *l, char *text, size_t size)
 }
 
 /* Forgets a stranger: its connection was handed over or is closed. */
-static void forget(struct listener *l, uint32_t i)
+static void bootstrap_listener_forget(struct listener *l, uint32_t i)
 {
     struct peer *p = &l->strangers[i];
     *p = l->strangers[--l->stranger_count];
@@ -178,30 +178,30 @@ static void forget(struct listener *l, uint32_t i)
     l->crowded = 0;
 }
 
-static void remember(struct listener *l, uint32_t i, const char *reason)
+static void bootstrap_listener_remember(struct listener *l, uint32_t i, const char *reason)
 {
     snprintf(l->address, sizeof l->address, "%s", l->strangers[i].address);
     snprintf(l->reason, sizeof l->reason, "%s", reason);
     l->refused++;
 }
 
-static void refuse(struct listener *l, uint32_t i, int error, const char *text)
+static void bootstrap_listener_refuse(struct listener *l, uint32_t i, int error, const char *text)
 {
-    remember(l, i, text);
+    bootstrap_listener_remember(l, i, text);
     listener_refuse(&l->strangers[i], error, text);
-    forget(l, i);
+    bootstrap_listener_forget(l, i);
 }
 
 void listener_complete(struct listener *l)
 {
     while (l->stranger_count) /* a rank that has sent no hello yet connects again, and is told that its rank has joined */
-        refuse(l, 0, -EBUSY, "all ranks have joined");
+        bootstrap_listener_refuse(l, 0, -EBUSY, "all ranks have joined");
     l->most = LISTENER_LATE;
 }
 
-static int let_in(struct listener *l)
+static int bootstrap_listener_let_in(struct listener *l)
 {
-    for (uint32_t tries = 0; tries < LISTENER_STRANGERS && has_room(l); tries++) {
+    for (uint32_t tries = 0; tries < LISTENER_STRANGERS && bootstrap_listener_has_room(l); tries++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
@@ -223,19 +223,19 @@ static int let_in(struct listener *l)
 }
 
 /* 1: the stranger at i showed the token; 0: it has not yet, or is gone. */
-static int listen_to(struct listener *l, uint32_t i, struct wire_hello *hello)
+static int bootstrap_listener_listen_to(struct listener *l, uint32_t i, struct wire_hello *hello)
 {
     struct peer *p = &l->strangers[i];
     const char *why;
     int result = peer_receive_hello(p, &why);
-    if (result == 0 && peer_now() >= p->since + patience(l))
-        refuse(l, i, -EBUSY, "it sent no hello in time");
+    if (result == 0 && peer_now() >= p->since + bootstrap_listener_patience(l))
+        bootstrap_listener_refuse(l, i, -EBUSY, "it sent no hello in time");
     else if (result == -EPROTO)
-        refuse(l, i, -EPROTO, why);
+        bootstrap_listener_refuse(l, i, -EPROTO, why);
     else if (result < 0) {
-        remember(l, i, "it closed without a hello");
+        bootstrap_listener_remember(l, i, "it closed without a hello");
         peer_close(p);
-        forget(l, i);
+        bootstrap_listener_forget(l, i);
     } else if (result == 1) {
         wire_get_hello(p->in.payload, hello);
         if (wire_same_token(hello->token, l->token))
@@ -245,7 +245,7 @@ static int listen_to(struct listener *l, uint32_t i, struct wire_hello *hello)
             text, sizeof text,
             "wrong job token from a process that says it is rank %u of %u; does another job use this port?",
             hello->rank, hello->world);
-        refuse(l, i, -EPERM, text);
+        bootstrap_listener_refuse(l, i, -EPERM, text);
     }
     return 0;
 }
@@ -254,17 +254,17 @@ int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *h
 {
     if (l->fd < 0)
         return 0;
-    int result = let_in(l);
+    int result = bootstrap_listener_let_in(l);
     if (result)
         return result;
     for (uint32_t i = 0; i < l->stranger_count; i++) {
         uint32_t before = l->stranger_count;
-        if (listen_to(l, i, hello)) {
+        if (bootstrap_listener_listen_to(l, i, hello)) {
             *version = l->strangers[i].in.header.version;
             *arrived = l->strangers[i];
             arrived->last = &arrived->first; /* nothing is queued on a stranger */
             wire_release(&arrived->in);
-            forget(l, i);
+            bootstrap_listener_forget(l, i);
             return 1;
         }
         if (l->stranger_count < before)

@@ -28,12 +28,12 @@ void bootstrap_wake(struct bootstrap *b)
 }
 
 /* Whether this rank decides on the job's failure: rank 0, or a rank that has lost it. */
-static int decides(const struct bootstrap *b)
+static int bootstrap_watch_decides(const struct bootstrap *b)
 {
     return b->rank == 0 || b->peers[0].fd < 0;
 }
 
-static void tell_failure(struct bootstrap *b, const struct mk_failure *f)
+static void bootstrap_watch_tell_failure(struct bootstrap *b, const struct mk_failure *f)
 {
     uint8_t payload[WIRE_FAILURE_BYTES];
     wire_put_failure(payload, f, b->final);
@@ -50,20 +50,20 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
     if (news == FAILURE_OLD)
         return;
     __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
-    if (!decides(b)) {
-        tell_failure(b, f); /* as it is: only the deciding rank knows all the others */
+    if (!bootstrap_watch_decides(b)) {
+        bootstrap_watch_tell_failure(b, f); /* as it is: only the deciding rank knows all the others */
     } else if (news == FAILURE_CHANGED) {
         if (!b->settle_at)
             b->settle_at = peer_now() + SETTLE_NS;
         b->final = b->world == 1 || failure_is_final(&b->failure.kept);
-        tell_failure(b, &b->failure.kept);
+        bootstrap_watch_tell_failure(b, &b->failure.kept);
     }
     bootstrap_wake(b);
     pthread_cond_broadcast(&b->changed);
 }
 
 /* Rank 0's decision, which holds. */
-static void take_decision(struct bootstrap *b, const struct mk_failure *f, int final)
+static void bootstrap_watch_take_decision(struct bootstrap *b, const struct mk_failure *f, int final)
 {
     if (b->final)
         return;
@@ -82,7 +82,7 @@ void bootstrap_clear_slot(struct bootstrap *b, uint32_t i)
 }
 
 /* The connection is over. A peer that said BYE may go; any other is lost. */
-static void lose(struct bootstrap *b, uint32_t i, int error)
+static void bootstrap_watch_lose(struct bootstrap *b, uint32_t i, int error)
 {
     struct peer *p = &b->peers[i];
     int expected = p->left || b->leaving;
@@ -98,7 +98,7 @@ static void lose(struct bootstrap *b, uint32_t i, int error)
 }
 
 /* A peer that has shown the token sends an impossible frame: a bug, and the end of the job. */
-static void garbled(struct bootstrap *b, uint32_t i, const char *why)
+static void bootstrap_watch_garbled(struct bootstrap *b, uint32_t i, const char *why)
 {
     uint32_t rank = bootstrap_peer_rank(b, i);
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, rank);
@@ -107,7 +107,7 @@ static void garbled(struct bootstrap *b, uint32_t i, const char *why)
     peer_close(&b->peers[i]);
 }
 
-static void take_slot(struct bootstrap *b, uint32_t i)
+static void bootstrap_watch_take_slot(struct bootstrap *b, uint32_t i)
 {
     struct wire_parser *in = &b->peers[i].in;
     struct bootstrap_slot *s = &b->slots[i];
@@ -120,7 +120,7 @@ static void take_slot(struct bootstrap *b, uint32_t i)
     pthread_cond_broadcast(&b->changed);
 }
 
-static void take_bye(struct bootstrap *b, uint32_t i)
+static void bootstrap_watch_take_bye(struct bootstrap *b, uint32_t i)
 {
     struct peer *p = &b->peers[i];
     if (!p->left && !b->leaving && b->rank != 0)
@@ -131,7 +131,7 @@ static void take_bye(struct bootstrap *b, uint32_t i)
 }
 
 /* Handles the complete frame of peer i. */
-static const char *take_frame(struct bootstrap *b, uint32_t i)
+static const char *bootstrap_watch_take_frame(struct bootstrap *b, uint32_t i)
 {
     struct peer *p = &b->peers[i];
     struct wire_header *h = &p->in.header;
@@ -146,7 +146,7 @@ static const char *take_frame(struct bootstrap *b, uint32_t i)
             return "a frame in the wrong direction";
         if (b->slots[i].full)
             return "a second message before the first was answered";
-        take_slot(b, i);
+        bootstrap_watch_take_slot(b, i);
         return NULL;
     case WIRE_PING: {
         uint8_t clock[8];
@@ -167,17 +167,17 @@ static const char *take_frame(struct bootstrap *b, uint32_t i)
         if (b->rank == 0)
             bootstrap_record(b, &f);
         else
-            take_decision(b, &f, final);
+            bootstrap_watch_take_decision(b, &f, final);
         return NULL;
     case WIRE_BYE:
-        take_bye(b, i);
+        bootstrap_watch_take_bye(b, i);
         return NULL;
     default:
         return "a frame that is not allowed after joining";
     }
 }
 
-static void serve_peer(struct bootstrap *b, uint32_t i)
+static void bootstrap_watch_serve_peer(struct bootstrap *b, uint32_t i)
 {
     struct peer *p = &b->peers[i];
     const char *why;
@@ -189,22 +189,22 @@ static void serve_peer(struct bootstrap *b, uint32_t i)
         if (result == 0)
             return;
         if (result == 1)
-            why = take_frame(b, i);
+            why = bootstrap_watch_take_frame(b, i);
         if (result == 1 && !why) {
             wire_release(&p->in);
             continue;
         }
         if (result == 1 || result == -EPROTO)
-            garbled(b, i, why);
+            bootstrap_watch_garbled(b, i, why);
         else
-            lose(b, i, result);
+            bootstrap_watch_lose(b, i, result);
         return;
     }
 }
 
 /* Late strangers, and second copies of ranks that have joined. Without the lock: after joining the listener is the watcher's alone, and
  * no caller waits for strangers. */
-static void serve_listener(struct bootstrap *b)
+static void bootstrap_watch_serve_listener(struct bootstrap *b)
 {
     struct peer arrived;
     struct wire_hello hello;
@@ -220,7 +220,7 @@ static void serve_listener(struct bootstrap *b)
         listener_close(&b->listener);
 }
 
-static uint32_t watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *peer_at, uint64_t *deadline)
+static uint32_t bootstrap_watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *peer_at, uint64_t *deadline)
 {
     uint32_t n = 0;
     fds[n++] = (struct pollfd){.fd = b->wake_fd, .events = POLLIN};
@@ -250,23 +250,23 @@ static void *watch_main(void *argument)
     }
     while (!b->quit) {
         uint64_t deadline, now = peer_now();
-        uint32_t peers = watch_list(b, fds, peer_at, &deadline);
+        uint32_t peers = bootstrap_watch_list(b, fds, peer_at, &deadline);
         uint32_t n = peers + listener_watch(&b->listener, fds + peers, &deadline);
         pthread_mutex_unlock(&b->lock);
         int ms = deadline == UINT64_MAX ? -1 : deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
         poll(fds, n, ms);
-        serve_listener(b);
+        bootstrap_watch_serve_listener(b);
         pthread_mutex_lock(&b->lock);
         uint64_t count;
         ssize_t woken = fds[0].revents ? read(b->wake_fd, &count, sizeof count) : 0;
         (void)woken; /* how often does not matter */
         for (uint32_t k = 1; k < peers; k++)
             if (fds[k].revents && b->peers[peer_at[k]].fd >= 0)
-                serve_peer(b, peer_at[k]);
+                bootstrap_watch_serve_peer(b, peer_at[k]);
         if (b->settle_at && !b->final && peer_now() >= b->settle_at) {
             b->final = 1;
             failure_settle(&b->failure);
-            tell_failure(b, &b->failure.kept);
+            bootstrap_watch_tell_failure(b, &b->failure.kept);
             pthread_cond_broadcast(&b->changed);
         }
     }

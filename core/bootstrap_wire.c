@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put(uint8_t *out, uint64_t value, unsigned bytes)
+static void bootstrap_wire_put(uint8_t *out, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
         out[i] = (uint8_t)(value >> 8 * i);
 }
 
-static uint64_t get(const uint8_t *in, unsigned bytes)
+static uint64_t bootstrap_wire_get(const uint8_t *in, unsigned bytes)
 {
     uint64_t value = 0;
     for (unsigned i = 0; i < bytes; i++)
@@ -20,33 +20,33 @@ static uint64_t get(const uint8_t *in, unsigned bytes)
 
 void wire_put_u64(uint8_t *out, uint64_t value)
 {
-    put(out, value, 8);
+    bootstrap_wire_put(out, value, 8);
 }
 
 uint64_t wire_get_u64(const uint8_t *in)
 {
-    return get(in, 8);
+    return bootstrap_wire_get(in, 8);
 }
 
 void wire_put_u32(uint8_t *out, uint32_t value)
 {
-    put(out, value, 4);
+    bootstrap_wire_put(out, value, 4);
 }
 
 uint32_t wire_get_u32(const uint8_t *in)
 {
-    return (uint32_t)get(in, 4);
+    return (uint32_t)bootstrap_wire_get(in, 4);
 }
 
 void wire_put_header(uint8_t out[WIRE_HEADER_BYTES], enum wire_kind kind, uint32_t sequence, uint32_t from,
                      uint64_t length)
 {
-    put(out, WIRE_MAGIC, 4);
-    put(out + 4, WIRE_VERSION, 2);
-    put(out + 6, kind, 2);
-    put(out + 8, sequence, 4);
-    put(out + 12, from, 4);
-    put(out + 16, length, 8);
+    bootstrap_wire_put(out, WIRE_MAGIC, 4);
+    bootstrap_wire_put(out + 4, WIRE_VERSION, 2);
+    bootstrap_wire_put(out + 6, kind, 2);
+    bootstrap_wire_put(out + 8, sequence, 4);
+    bootstrap_wire_put(out + 12, from, 4);
+    bootstrap_wire_put(out + 16, length, 8);
 }
 
 /* Payload bytes that a kind may have. */
@@ -61,11 +61,11 @@ static const struct {
     [WIRE_FAIL] = {WIRE_FAILURE_BYTES, WIRE_FAILURE_BYTES},
 };
 
-static int read_header(struct wire_parser *p, const char **why)
+static int bootstrap_wire_read_header(struct wire_parser *p, const char **why)
 {
     struct wire_header *h = &p->header;
-    h->version = (uint32_t)get(p->raw + 4, 2);
-    h->kind = (uint32_t)get(p->raw + 6, 2);
+    h->version = (uint32_t)bootstrap_wire_get(p->raw + 4, 2);
+    h->kind = (uint32_t)bootstrap_wire_get(p->raw + 6, 2);
     h->sequence = wire_get_u32(p->raw + 8);
     h->from = wire_get_u32(p->raw + 12);
     h->length = wire_get_u64(p->raw + 16);
@@ -82,7 +82,7 @@ static int read_header(struct wire_parser *p, const char **why)
 }
 
 /* Room for at least one more byte, at most twice the bytes that have arrived. */
-static int grow(struct wire_parser *p)
+static int bootstrap_wire_grow(struct wire_parser *p)
 {
     uint64_t capacity = p->capacity ? p->capacity * 2 : 4096;
     if (capacity > p->header.length)
@@ -107,7 +107,7 @@ int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *
             return -EPROTO;
         }
         if (p->have == WIRE_HEADER_BYTES) {
-            int result = read_header(p, why);
+            int result = bootstrap_wire_read_header(p, why);
             if (result)
                 return result;
         }
@@ -116,7 +116,7 @@ int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *
         return 0;
     while (p->got < p->header.length && *used < size) {
         if (p->got == p->capacity) {
-            int result = grow(p);
+            int result = bootstrap_wire_grow(p);
             if (result)
                 return result;
         }
@@ -159,7 +159,7 @@ int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTE
 }
 
 /* Copies a string from elsewhere: ends within `size`, and nothing in it moves the cursor of a terminal. */
-static int take_string(char *out, const uint8_t *in, size_t size)
+static int bootstrap_wire_take_string(char *out, const uint8_t *in, size_t size)
 {
     size_t n = strnlen((const char *)in, size);
     if (n == size)
@@ -174,7 +174,7 @@ static int take_string(char *out, const uint8_t *in, size_t size)
 }
 
 /* The result passes take_string at the other end. */
-static void give_string(uint8_t *out, const char *in, size_t size)
+static void bootstrap_wire_give_string(uint8_t *out, const char *in, size_t size)
 {
     size_t n = strnlen(in, size - 1);
     memset(out, 0, size);
@@ -186,7 +186,7 @@ size_t wire_put_refuse(uint8_t *out, int error, const char *text)
 {
     size_t n = strnlen(text, WIRE_REFUSE_TEXT - 1) + 1;
     wire_put_u32(out, (uint32_t)error);
-    give_string(out + 4, text, n);
+    bootstrap_wire_give_string(out + 4, text, n);
     return 4 + n;
 }
 
@@ -197,7 +197,7 @@ int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WI
         return -EPROTO;
     *error = (int)code;
     memset(text, 0, WIRE_REFUSE_TEXT);
-    return take_string(text, in + 4, length - 4);
+    return bootstrap_wire_take_string(text, in + 4, length - 4);
 }
 
 /* The fields of a record in their order on the wire. */
@@ -218,8 +218,8 @@ void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final)
     for (size_t i = 0; i < sizeof longs / sizeof *longs; i++, out += 8)
         wire_put_u64(out, *longs[i]);
     wire_put_u32(out, (uint32_t)f->status);
-    give_string(out + 4, f->what, sizeof f->what);
-    give_string(out + 4 + sizeof f->what, f->detail, sizeof f->detail);
+    bootstrap_wire_give_string(out + 4, f->what, sizeof f->what);
+    bootstrap_wire_give_string(out + 4 + sizeof f->what, f->detail, sizeof f->detail);
 }
 
 int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, int *final)
@@ -240,6 +240,6 @@ int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, i
         f->evidence > FAILURE_BEST_EVIDENCE)
         return -EPROTO;
     *final = (int)last;
-    int result = take_string(f->what, in + 4, sizeof f->what);
-    return result ? result : take_string(f->detail, in + 4 + sizeof f->what, sizeof f->detail);
+    int result = bootstrap_wire_take_string(f->what, in + 4, sizeof f->what);
+    return result ? result : bootstrap_wire_take_string(f->detail, in + 4 + sizeof f->what, sizeof f->detail);
 }

@@ -72,7 +72,7 @@ int comm_give_up(struct mk_comm *comm, int result)
 
 /* ---- open and close ---- */
 
-static int fill_config(struct mk_comm *comm, const struct mk_config *config)
+static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config)
 {
     struct mk_config *c = &comm->config;
     *c = *config;
@@ -122,7 +122,7 @@ struct alike {
     uint32_t count;
 };
 
-static int join(struct mk_comm *comm, const struct alike *alike)
+static int comm_join(struct mk_comm *comm, const struct alike *alike)
 {
     const struct mk_config *c = &comm->config;
     struct bootstrap_config b = {.rank = c->rank,
@@ -159,7 +159,7 @@ static int join(struct mk_comm *comm, const struct alike *alike)
     return result;
 }
 
-static int open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec, const struct mk_net_ops *net)
+static int comm_open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec, const struct mk_net_ops *net)
 {
     comm->exec = exec;
     comm->stage = STAGE_EXEC;
@@ -188,7 +188,7 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config, cons
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
         return -ENOMEM;
-    int result = fill_config(comm, config);
+    int result = comm_fill_config(comm, config);
     if (result)
         return result;
     if (!exec)
@@ -196,8 +196,8 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config, cons
                            comm->config.exec == MK_EXEC_CUDA ? "cuda" : "host");
     if (!net && comm->topo.nodes > 1)
         return comm_refuse(comm, -ENODEV, "this build has no network, which %u nodes need", comm->topo.nodes);
-    result = join(comm, alike);
-    return result ? result : open_parts(comm, exec, net);
+    result = comm_join(comm, alike);
+    return result ? result : comm_open_parts(comm, exec, net);
 }
 
 int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
@@ -206,7 +206,7 @@ int comm_open_with(struct mk_comm **out, const struct mk_config *config, const s
     return open_alike(out, config, exec, net, &(struct alike){NULL, 0});
 }
 
-static const struct mk_exec_ops *choose_exec(const struct mk_config *config)
+static const struct mk_exec_ops *comm_choose_exec(const struct mk_config *config)
 {
     if (config->exec == MK_EXEC_HOST)
         return &exec_host;
@@ -218,7 +218,7 @@ static const struct mk_exec_ops *choose_exec(const struct mk_config *config)
 }
 
 /* A program that was compiled with another header may have a config of another shape: nothing of it is read but its version. */
-static int refuse_version(struct mk_comm **out, uint32_t version)
+static int comm_refuse_version(struct mk_comm **out, uint32_t version)
 {
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
@@ -234,18 +234,18 @@ static int refuse_version(struct mk_comm **out, uint32_t version)
 int mk_comm_open(struct mk_comm **out, const struct mk_config *config)
 {
     if (config->version / 100 != MK_VERSION_NUMBER / 100) /* patches change no declaration */
-        return refuse_version(out, config->version);
+        return comm_refuse_version(out, config->version);
     struct mk_config c = *config;
     if (c.listen_fd == 0)
         c.listen_fd = -1; /* nobody listens on standard input */
     if (!c.host[0])
         snprintf(c.host, sizeof c.host, "127.0.0.1");
-    return comm_open_with(out, &c, choose_exec(&c), &net_fabric);
+    return comm_open_with(out, &c, comm_choose_exec(&c), &net_fabric);
 }
 
 int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count)
 {
-    return open_alike(out, config, choose_exec(config), &net_fabric, &(struct alike){fields, count});
+    return open_alike(out, config, comm_choose_exec(config), &net_fabric, &(struct alike){fields, count});
 }
 
 void mk_comm_close(struct mk_comm *comm)

@@ -40,7 +40,7 @@ int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void
 }
 
 /* What follows a wait of the executor. */
-static int waited(struct mk_comm *comm, int result)
+static int comm_launch_waited(struct mk_comm *comm, int result)
 {
     if (comm_failed(comm))
         return comm_tell_failure(comm);
@@ -55,7 +55,7 @@ int mk_wait(struct mk_comm *comm)
     if (comm->stage != STAGE_OPEN)
         return comm_refuse(comm, -EINVAL, "the communicator is not open");
     comm->error[0] = '\0';
-    return waited(comm, comm->exec->wait(comm));
+    return comm_launch_waited(comm, comm->exec->wait(comm));
 }
 
 int mk_wait_stream(struct mk_comm *comm, void *stream)
@@ -63,5 +63,5 @@ int mk_wait_stream(struct mk_comm *comm, void *stream)
     if (comm->stage != STAGE_OPEN)
         return comm_refuse(comm, -EINVAL, "the communicator is not open");
     comm->error[0] = '\0';
-    return waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream) : comm->exec->wait(comm));
+    return comm_launch_waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream) : comm->exec->wait(comm));
 }

@@ -22,7 +22,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset)
     return (uint8_t *)h->base + first;
 }
 
-static int check_room(struct mk_comm *comm, const struct mk_plan *p)
+static int comm_plan_check_room(struct mk_comm *comm, const struct mk_plan *p)
 {
     const struct mk_heap *h = &comm->heap;
     const struct mk_problem *q = &p->problem;
@@ -55,16 +55,16 @@ static int check_room(struct mk_comm *comm, const struct mk_plan *p)
 }
 
 /* Its own part of making a plan: no other rank is asked. */
-static int build(struct mk_comm *comm, struct mk_plan *p, const struct mk_problem *problem)
+static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p, const struct mk_problem *problem)
 {
     if (comm->plan_count == sizeof comm->plans / sizeof *comm->plans)
         return comm_refuse(comm, -ENOSPC, "a communicator has at most %u plans", comm->plan_count);
     int result = tuning_build(p, &comm->tuning, problem, comm->device, comm->heap.next_flag,
                               comm->heap.next_data, comm->error, sizeof comm->error);
-    return result ? result : check_room(comm, p);
+    return result ? result : comm_plan_check_room(comm, p);
 }
 
-static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result)
+static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, int result)
 {
     const struct mk_tuning *t = &q->tuning;
     const struct agree_field fields[] = {
@@ -110,7 +110,7 @@ static int agree_on(struct mk_comm *comm, const struct mk_problem *q, int result
 
 /* Every rank comes here, though its own part has gone wrong already (`result`, with a sentence in comm->error): the others
  * must not wait for it. */
-static int make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem, int result)
+static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem, int result)
 {
     *out = NULL;
     if (comm->stage != STAGE_OPEN)
@@ -127,8 +127,8 @@ static int make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
         q.timeout_ns = COMM_LONGEST_NS;
     struct plan_handle *handle = calloc(1, sizeof *handle);
     if (!result)
-        result = handle ? build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
-    result = agree_on(comm, &q, result);
+        result = handle ? comm_plan_build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
+    result = comm_plan_agree_on(comm, &q, result);
     if (comm_failed(comm)) {
         free(handle);
         return comm_tell_failure(comm);
@@ -157,14 +157,14 @@ static int make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk
 
 int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem)
 {
-    return make_plan(out, comm, problem, 0);
+    return comm_plan_make_plan(out, comm, problem, 0);
 }
 
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec)
 {
     struct mk_problem q;
     int result = spec_to_problem(&q, spec, comm->error, sizeof comm->error);
-    return make_plan(out, comm, &q, result);
+    return comm_plan_make_plan(out, comm, &q, result);
 }
 
 struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)

@@ -27,12 +27,12 @@ __attribute__((format(printf, 2, 3))) static void say(struct sentence *s, const 
 /* The record may have come from another process: its strings need not be terminated. */
 #define FIELD(array) (int)strnlen(array, sizeof(array)), array
 
-static int has(const char *string)
+static int failure_has(const char *string)
 {
     return string[0] != '\0';
 }
 
-static void say_rank(struct sentence *s, const struct mk_failure *f)
+static void failure_say_rank(struct sentence *s, const struct mk_failure *f)
 {
     if (f->op >= MK_OPS)
         say(s, "rank %u", f->rank);
@@ -43,9 +43,9 @@ static void say_rank(struct sentence *s, const struct mk_failure *f)
 }
 
 /* "chunk 3 of rank 5's A in epoch 7 (flag 12 saw 6, wants 7)", as much of it as is known. */
-static void say_what(struct sentence *s, const struct mk_failure *f)
+static void failure_say_what(struct sentence *s, const struct mk_failure *f)
 {
-    if (has(f->what))
+    if (failure_has(f->what))
         say(s, "%.*s", FIELD(f->what));
     else if (f->chunk != UINT32_MAX)
         say(s, "chunk %u of rank %u", f->chunk, f->producer);
@@ -60,17 +60,17 @@ static void say_what(struct sentence *s, const struct mk_failure *f)
             (unsigned long long)f->wanted);
 }
 
-static void say_detail(struct sentence *s, const struct mk_failure *f)
+static void failure_say_detail(struct sentence *s, const struct mk_failure *f)
 {
-    if (has(f->detail))
+    if (failure_has(f->detail))
         say(s, ": %.*s", FIELD(f->detail));
     if (f->status)
-        say(s, "%s %d", has(f->detail) ? ", status" : ": status", f->status);
+        say(s, "%s %d", failure_has(f->detail) ? ", status" : ": status", f->status);
 }
 
-static int says_what(const struct mk_failure *f)
+static int failure_says_what(const struct mk_failure *f)
 {
-    return has(f->what) || f->flag != UINT32_MAX || f->chunk != UINT32_MAX;
+    return failure_has(f->what) || f->flag != UINT32_MAX || f->chunk != UINT32_MAX;
 }
 
 void failure_sentence(const struct mk_failure *f, char *text, size_t size)
@@ -85,48 +85,48 @@ void failure_sentence(const struct mk_failure *f, char *text, size_t size)
         say(&s, "nothing failed");
         break;
     case MK_FAIL_TIMEOUT:
-        say_rank(&s, f);
+        failure_say_rank(&s, f);
         say(&s, " waited %.1f s for ", (double)f->waited_ns / 1e9);
-        say_what(&s, f);
+        failure_say_what(&s, f);
         if (f->op < MK_OPS && f->relay != UINT32_MAX)
             say(&s, "; rank %u should have handed it on", f->relay);
         else if (f->op < MK_OPS && f->producer != UINT32_MAX && f->producer != f->rank)
             say(&s, "; rank %u should have produced it", f->producer);
-        if (has(f->detail))
+        if (failure_has(f->detail))
             say(&s, "; %.*s", FIELD(f->detail));
         break;
     case MK_FAIL_PEER_LOST:
         say(&s, "rank %u is lost", f->producer);
-        say_detail(&s, f);
-        if (f->op < MK_OPS && says_what(f)) {
+        failure_say_detail(&s, f);
+        if (f->op < MK_OPS && failure_says_what(f)) {
             say(&s, "; ");
-            say_rank(&s, f);
+            failure_say_rank(&s, f);
             say(&s, " was waiting for ");
-            say_what(&s, f);
+            failure_say_what(&s, f);
         }
         break;
     case MK_FAIL_NETWORK:
-        say_rank(&s, f);
+        failure_say_rank(&s, f);
         say(&s, " could not reach rank %u", f->producer);
-        if (says_what(f)) {
+        if (failure_says_what(f)) {
             say(&s, " with ");
-            say_what(&s, f);
+            failure_say_what(&s, f);
         }
-        say_detail(&s, f);
+        failure_say_detail(&s, f);
         break;
     case MK_FAIL_DEVICE:
         say(&s, "the device of rank %u failed", f->rank);
-        say_detail(&s, f);
+        failure_say_detail(&s, f);
         break;
     case MK_FAIL_SETUP:
         say(&s, "rank %u could not go on", f->rank);
-        say_detail(&s, f);
+        failure_say_detail(&s, f);
         break;
     default:
-        say_rank(&s, f);
+        failure_say_rank(&s, f);
         say(&s, " found an internal error");
-        say_detail(&s, f);
-        if (has(f->what))
+        failure_say_detail(&s, f);
+        if (failure_has(f->what))
             say(&s, " (%.*s)", FIELD(f->what));
     }
 }
@@ -148,56 +148,56 @@ void failure_case_close(struct failure_case *c)
 }
 
 /* How well a record explains why the job stood still when rank `lost` went: a wait for its own chunk is best. */
-static uint32_t evidence(const struct mk_failure *f, uint32_t lost)
+static uint32_t failure_evidence(const struct mk_failure *f, uint32_t lost)
 {
-    if (f->op >= MK_OPS || !says_what(f))
+    if (f->op >= MK_OPS || !failure_says_what(f))
         return 0;
     return 1 + (f->chunk != UINT32_MAX) + 2 * (f->producer == lost);
 }
 
-static int is_wait(const struct mk_failure *f)
+static int failure_is_wait(const struct mk_failure *f)
 {
     return f->kind == MK_FAIL_TIMEOUT || f->kind == MK_FAIL_NETWORK;
 }
 
 /* The rank whose next step a wait is for. */
-static uint32_t awaited(const struct mk_failure *f)
+static uint32_t failure_awaited(const struct mk_failure *f)
 {
     return f->kind == MK_FAIL_TIMEOUT && f->relay != UINT32_MAX ? f->relay : f->producer;
 }
 
 /* A put that failed proves that its peer is out of reach, also where that peer waits itself and however long the put took. */
-static int is_proof(const struct mk_failure *f)
+static int failure_is_proof(const struct mk_failure *f)
 {
     return f->kind == MK_FAIL_NETWORK && f->status;
 }
 
-static uint64_t weight(const struct mk_failure *f)
+static uint64_t failure_weight(const struct mk_failure *f)
 {
-    return is_proof(f) ? UINT64_MAX : f->waited_ns;
+    return failure_is_proof(f) ? UINT64_MAX : f->waited_ns;
 }
 
 /* Whether the rank that a wait names waited itself, and not only briefly when the end cut it short. */
-static int is_explained(const struct failure_case *c, const struct mk_failure *f)
+static int failure_is_explained(const struct failure_case *c, const struct mk_failure *f)
 {
-    uint32_t rank = awaited(f);
-    if (is_proof(f))
+    uint32_t rank = failure_awaited(f);
+    if (failure_is_proof(f))
         return 0;
     return rank == f->rank || (rank < c->world && c->ranks[rank].waited_ns >= f->waited_ns / 2);
 }
 
 /* Notes which rank waited for which. Returns whether that is news. */
-static int note_wait(struct failure_case *c, const struct mk_failure *f)
+static int failure_note_wait(struct failure_case *c, const struct mk_failure *f)
 {
-    uint32_t rank = awaited(f);
+    uint32_t rank = failure_awaited(f);
     int news = 0;
-    if (!is_wait(f) || f->rank >= c->world)
+    if (!failure_is_wait(f) || f->rank >= c->world)
         return 0;
-    if (weight(f) > c->ranks[f->rank].waited_ns) {
-        c->ranks[f->rank].waited_ns = weight(f);
+    if (failure_weight(f) > c->ranks[f->rank].waited_ns) {
+        c->ranks[f->rank].waited_ns = failure_weight(f);
         news = 1;
     }
-    if (rank < c->world && rank != f->rank && weight(f) > weight(&c->ranks[rank].missed)) {
+    if (rank < c->world && rank != f->rank && failure_weight(f) > failure_weight(&c->ranks[rank].missed)) {
         c->ranks[rank].missed = *f;
         news = 1;
     }
@@ -205,23 +205,23 @@ static int note_wait(struct failure_case *c, const struct mk_failure *f)
 }
 
 /* Whether this wait names a rank that hangs, by the records so far. */
-static int names_one(const struct failure_case *c, const struct mk_failure *f)
+static int failure_names_one(const struct failure_case *c, const struct mk_failure *f)
 {
-    return awaited(f) < c->world && !is_explained(c, f);
+    return failure_awaited(f) < c->world && !failure_is_explained(c, f);
 }
 
 /* Where the kept wait names no rank, or a rank that waited too, puts in its place the longest wait for one that did not, if
  * there is one as long. Returns whether it did. */
-static int find_cause(struct failure_case *c)
+static int failure_find_cause(struct failure_case *c)
 {
     const struct mk_failure *cause = NULL;
-    if (c->kept.kind != MK_FAIL_TIMEOUT || names_one(c, &c->kept))
+    if (c->kept.kind != MK_FAIL_TIMEOUT || failure_names_one(c, &c->kept))
         return 0;
     for (uint32_t i = 0; i < c->world; i++) {
         const struct mk_failure *f = &c->ranks[i].missed;
-        if (f->kind == MK_FAIL_NONE || is_explained(c, f) || weight(f) < c->kept.waited_ns / 2)
+        if (f->kind == MK_FAIL_NONE || failure_is_explained(c, f) || failure_weight(f) < c->kept.waited_ns / 2)
             continue;
-        if (!cause || weight(f) > weight(cause))
+        if (!cause || failure_weight(f) > failure_weight(cause))
             cause = f;
     }
     if (cause)
@@ -232,7 +232,7 @@ static int find_cause(struct failure_case *c)
 void failure_settle(struct failure_case *c)
 {
     struct mk_failure *kept = &c->kept;
-    if (kept->kind != MK_FAIL_TIMEOUT || has(kept->detail) || names_one(c, kept))
+    if (kept->kind != MK_FAIL_TIMEOUT || failure_has(kept->detail) || failure_names_one(c, kept))
         return;
     uint32_t silent = 0, named = 0;
     for (uint32_t i = 0; i < c->world; i++)
@@ -253,9 +253,9 @@ int failure_is_final(const struct mk_failure *f)
 }
 
 /* Adds another rank's wait to the loss of a rank, where it explains more than the record so far. */
-static int enrich(struct mk_failure *lost, const struct mk_failure *wait)
+static int failure_enrich(struct mk_failure *lost, const struct mk_failure *wait)
 {
-    uint32_t better = evidence(wait, lost->producer);
+    uint32_t better = failure_evidence(wait, lost->producer);
     if (better <= lost->evidence)
         return 0;
     struct mk_failure merged = *wait;
@@ -271,21 +271,21 @@ static int enrich(struct mk_failure *lost, const struct mk_failure *wait)
 int failure_merge(struct failure_case *c, const struct mk_failure *later)
 {
     struct mk_failure *kept = &c->kept, put;
-    int news = note_wait(c, later), changed = 0;
+    int news = failure_note_wait(c, later), changed = 0;
     if (kept->kind == MK_FAIL_NONE) {
         *kept = *later;
         changed = later->kind != MK_FAIL_NONE;
-    } else if (kept->kind == MK_FAIL_PEER_LOST && is_wait(later)) {
-        changed = enrich(kept, later);
+    } else if (kept->kind == MK_FAIL_PEER_LOST && failure_is_wait(later)) {
+        changed = failure_enrich(kept, later);
     } else if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
                later->producer == kept->producer) {
         /* The put failed because its peer had gone: that is the news, and the put adds its chunk. */
         put = *kept;
         *kept = *later;
-        enrich(kept, &put);
+        failure_enrich(kept, &put);
         changed = 1;
     } else {
-        changed = find_cause(c);
+        changed = failure_find_cause(c);
     }
     return changed ? FAILURE_CHANGED : news ? FAILURE_NOTED : FAILURE_OLD;
 }

@@ -26,7 +26,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct reading *r, const
 }
 
 /* The variable's value; NULL where it is not set or empty. */
-static const char *value(const struct reading *r, const char *name)
+static const char *launcher_value(const struct reading *r, const char *name)
 {
     size_t n = strlen(name);
     for (const char *const *e = r->environment; *e; e++)
@@ -35,16 +35,16 @@ static const char *value(const struct reading *r, const char *name)
     return NULL;
 }
 
-static const char *either(const struct reading *r, const char *first, const char *second)
+static const char *launcher_either(const struct reading *r, const char *first, const char *second)
 {
-    const char *v = value(r, first);
-    return v ? v : value(r, second);
+    const char *v = launcher_value(r, first);
+    return v ? v : launcher_value(r, second);
 }
 
 /* A number that must be there, at most `most`. */
-static uint32_t number(struct reading *r, const char *launcher, const char *name, uint32_t most)
+static uint32_t launcher_number(struct reading *r, const char *launcher, const char *name, uint32_t most)
 {
-    const char *v = value(r, name);
+    const char *v = launcher_value(r, name);
     uint64_t n = 0;
     if (!v) {
         refuse(r, "the environment looks like %s's, but %s is not set", launcher, name);
@@ -61,7 +61,7 @@ static uint32_t number(struct reading *r, const char *launcher, const char *name
 }
 
 /* The first host of Slurm's list: "rack[1-2,7]n[03-04]-ib,login1" gives rack1n03-ib. */
-static int first_host(struct reading *r, const char *list, char *host, size_t size)
+static int launcher_first_host(struct reading *r, const char *list, char *host, size_t size)
 {
     size_t n = 0;
     for (const char *c = list; *c && *c != ','; c++) {
@@ -83,7 +83,7 @@ static int first_host(struct reading *r, const char *list, char *host, size_t si
 }
 
 /* FNV-1a over strings, the separators included, so that "ab","c" is not "a","bc". */
-static uint64_t hash(uint64_t h, const char *text)
+static uint64_t launcher_hash(uint64_t h, const char *text)
 {
     for (; text && *text; text++)
         h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
@@ -91,7 +91,7 @@ static uint64_t hash(uint64_t h, const char *text)
 }
 
 /* A hash of values that all ranks of this job share and other jobs do not. */
-static uint64_t job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
+static uint64_t launcher_job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
 {
     static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
                                         "MASTER_PORT", NULL};
@@ -101,30 +101,30 @@ static uint64_t job_hash(const struct reading *r, const struct launcher *l, uint
     const char *const *names = !strcmp(l->name, "torchrun") ? torch
                                : !strcmp(l->name, "mpirun") ? mpi
                                                             : slurm;
-    uint64_t h = hash(seed, l->name);
+    uint64_t h = launcher_hash(seed, l->name);
     for (; *names; names++)
-        h = hash(h, value(r, *names));
+        h = launcher_hash(h, launcher_value(r, *names));
     return h;
 }
 
-static void find_port(struct reading *r, struct launcher *l)
+static void launcher_find_port(struct reading *r, struct launcher *l)
 {
-    if (value(r, "MKERNEL_PORT")) {
-        l->port = (uint16_t)number(r, l->name, "MKERNEL_PORT", 65535);
+    if (launcher_value(r, "MKERNEL_PORT")) {
+        l->port = (uint16_t)launcher_number(r, l->name, "MKERNEL_PORT", 65535);
         if (!l->port)
             refuse(r, "MKERNEL_PORT is 0: name a port of 1 to 65535");
-    } else if (value(r, "MASTER_PORT")) {
-        uint32_t p = number(r, l->name, "MASTER_PORT", 65535);
+    } else if (launcher_value(r, "MASTER_PORT")) {
+        uint32_t p = launcher_number(r, l->name, "MASTER_PORT", 65535);
         l->port = (uint16_t)(p == 65535 ? p - 1 : p + 1);
     } else {
-        l->port = (uint16_t)(20000 + job_hash(r, l, 0x9ae16a3b2f90404full) % 10000);
+        l->port = (uint16_t)(20000 + launcher_job_hash(r, l, 0x9ae16a3b2f90404full) % 10000);
     }
 }
 
-static void find_host(struct reading *r, struct launcher *l)
+static void launcher_find_host(struct reading *r, struct launcher *l)
 {
-    const char *host = either(r, "MKERNEL_HOST", "MASTER_ADDR");
-    const char *nodes = either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    const char *host = launcher_either(r, "MKERNEL_HOST", "MASTER_ADDR");
+    const char *nodes = launcher_either(r, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
     if (!host && l->nodes == 1)
         host = "127.0.0.1";
     if (host && strlen(host) >= sizeof l->host)
@@ -132,26 +132,26 @@ static void find_host(struct reading *r, struct launcher *l)
     else if (host)
         snprintf(l->host, sizeof l->host, "%s", host);
     else if (nodes)
-        first_host(r, nodes, l->host, sizeof l->host);
+        launcher_first_host(r, nodes, l->host, sizeof l->host);
     else
         refuse(r, "%s does not say where rank 0 is: set MKERNEL_HOST to its host on every rank", l->name);
 }
 
-static void find_token(struct reading *r, struct launcher *l)
+static void launcher_find_token(struct reading *r, struct launcher *l)
 {
-    const char *token = value(r, "MKERNEL_TOKEN");
+    const char *token = launcher_value(r, "MKERNEL_TOKEN");
     if (token && strlen(token) >= sizeof l->token)
         refuse(r, "MKERNEL_TOKEN has %zu characters, at most %zu fit", strlen(token), sizeof l->token - 1);
     else if (token)
         snprintf(l->token, sizeof l->token, "%s", token);
     else
         l->guessable = snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                                (unsigned long long)job_hash(r, l, 0xcbf29ce484222325ull),
-                                (unsigned long long)job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
+                                (unsigned long long)launcher_job_hash(r, l, 0xcbf29ce484222325ull),
+                                (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 
 /* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them so. */
-static int finish(struct reading *r, struct launcher *l, const char *option)
+static int launcher_finish(struct reading *r, struct launcher *l, const char *option)
 {
     if (r->refused)
         return -EINVAL;
@@ -167,48 +167,48 @@ static int finish(struct reading *r, struct launcher *l, const char *option)
         return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)",
                       l->name, l->rank, l->local_rank, l->local_world, option);
     l->nodes = l->world / l->local_world;
-    find_host(r, l);
-    find_port(r, l);
-    find_token(r, l);
+    launcher_find_host(r, l);
+    launcher_find_port(r, l);
+    launcher_find_token(r, l);
     return r->refused ? -EINVAL : 1;
 }
 
-static int read_torchrun(struct reading *r, struct launcher *l)
+static int launcher_read_torchrun(struct reading *r, struct launcher *l)
 {
     l->name = "torchrun";
-    l->rank = number(r, l->name, "RANK", MK_MAX_RANKS - 1);
-    l->world = number(r, l->name, "WORLD_SIZE", MK_MAX_RANKS);
-    l->local_rank = number(r, l->name, "LOCAL_RANK", MK_MAX_RANKS - 1);
-    l->local_world = number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
-    if (!value(r, "MKERNEL_HOST") && !value(r, "MASTER_ADDR"))
+    l->rank = launcher_number(r, l->name, "RANK", MK_MAX_RANKS - 1);
+    l->world = launcher_number(r, l->name, "WORLD_SIZE", MK_MAX_RANKS);
+    l->local_rank = launcher_number(r, l->name, "LOCAL_RANK", MK_MAX_RANKS - 1);
+    l->local_world = launcher_number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
+    if (!launcher_value(r, "MKERNEL_HOST") && !launcher_value(r, "MASTER_ADDR"))
         refuse(r, "the environment looks like torchrun's, but MASTER_ADDR is not set");
     /* torchrun under mpirun has ranks of its own; variables set by hand must agree with mpirun's. */
-    const char *mpi = value(r, "OMPI_COMM_WORLD_RANK");
-    if (mpi && !value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
-        (number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||
-         number(r, "mpirun", "OMPI_COMM_WORLD_SIZE", MK_MAX_RANKS) != l->world))
+    const char *mpi = launcher_value(r, "OMPI_COMM_WORLD_RANK");
+    if (mpi && !launcher_value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
+        (launcher_number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||
+         launcher_number(r, "mpirun", "OMPI_COMM_WORLD_SIZE", MK_MAX_RANKS) != l->world))
         refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them", l->rank,
-               l->world, mpi, value(r, "OMPI_COMM_WORLD_SIZE") ? value(r, "OMPI_COMM_WORLD_SIZE") : "?");
-    return finish(r, l, "torchrun --nproc-per-node with the same number on every node");
+               l->world, mpi, launcher_value(r, "OMPI_COMM_WORLD_SIZE") ? launcher_value(r, "OMPI_COMM_WORLD_SIZE") : "?");
+    return launcher_finish(r, l, "torchrun --nproc-per-node with the same number on every node");
 }
 
-static int read_mpirun(struct reading *r, struct launcher *l)
+static int launcher_read_mpirun(struct reading *r, struct launcher *l)
 {
-    int open = value(r, "OMPI_COMM_WORLD_SIZE") || value(r, "OMPI_COMM_WORLD_RANK");
+    int open = launcher_value(r, "OMPI_COMM_WORLD_SIZE") || launcher_value(r, "OMPI_COMM_WORLD_RANK");
     l->name = "mpirun";
-    l->rank = number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
-    l->world = number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
+    l->rank = launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
+    l->world = launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
     l->local_rank =
-        number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
+        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
     l->local_world =
-        number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
-    return finish(r, l, open ? "mpirun --map-by ppr:N:node" : "mpirun -ppn N");
+        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
+    return launcher_finish(r, l, open ? "mpirun --map-by ppr:N:node" : "mpirun -ppn N");
 }
 
 /* Slurm's "4(x3)": as many tasks on every node. */
-static uint32_t tasks_per_node(struct reading *r)
+static uint32_t launcher_tasks_per_node(struct reading *r)
 {
-    const char *text = either(r, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
+    const char *text = launcher_either(r, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
     uint32_t tasks = 0;
     if (!text) {
         refuse(r, "the environment looks like srun's, but SLURM_STEP_TASKS_PER_NODE is not set");
@@ -225,22 +225,22 @@ static uint32_t tasks_per_node(struct reading *r)
     return tasks;
 }
 
-static int read_srun(struct reading *r, struct launcher *l)
+static int launcher_read_srun(struct reading *r, struct launcher *l)
 {
     l->name = "srun";
-    l->world = number(r, l->name, "SLURM_STEP_NUM_TASKS", MK_MAX_RANKS);
+    l->world = launcher_number(r, l->name, "SLURM_STEP_NUM_TASKS", MK_MAX_RANKS);
     if (!r->refused && l->world == 1)
         return 0;
-    l->rank = number(r, l->name, "SLURM_PROCID", MK_MAX_RANKS - 1);
-    l->local_rank = number(r, l->name, "SLURM_LOCALID", MK_MAX_RANKS - 1);
-    uint32_t node = number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
-    l->local_world = tasks_per_node(r);
+    l->rank = launcher_number(r, l->name, "SLURM_PROCID", MK_MAX_RANKS - 1);
+    l->local_rank = launcher_number(r, l->name, "SLURM_LOCALID", MK_MAX_RANKS - 1);
+    uint32_t node = launcher_number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
+    l->local_world = launcher_tasks_per_node(r);
     if (!r->refused && l->local_world && l->rank != node * l->local_world + l->local_rank)
         return refuse(r,
                       "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
                       "--distribution=block)",
                       l->rank, l->local_rank, node);
-    return finish(r, l, "srun --ntasks-per-node");
+    return launcher_finish(r, l, "srun --ntasks-per-node");
 }
 
 int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t error_size)
@@ -252,14 +252,14 @@ int launcher_read(struct launcher *out, const char *const *environment, char *er
         error[0] = '\0';
     /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says the local
      * rank too. */
-    int step = value(&r, "SLURM_STEP_NUM_TASKS") != NULL; /* a batch script has a rank too, but no step */
-    if (value(&r, "RANK") || value(&r, "WORLD_SIZE"))
-        result = read_torchrun(&r, out);
-    else if (value(&r, "OMPI_COMM_WORLD_SIZE") || value(&r, "OMPI_COMM_WORLD_RANK") ||
-             (value(&r, "PMI_RANK") && (value(&r, "MPI_LOCALRANKID") || !step)))
-        result = read_mpirun(&r, out);
-    else if (step && value(&r, "SLURM_PROCID"))
-        result = read_srun(&r, out);
+    int step = launcher_value(&r, "SLURM_STEP_NUM_TASKS") != NULL; /* a batch script has a rank too, but no step */
+    if (launcher_value(&r, "RANK") || launcher_value(&r, "WORLD_SIZE"))
+        result = launcher_read_torchrun(&r, out);
+    else if (launcher_value(&r, "OMPI_COMM_WORLD_SIZE") || launcher_value(&r, "OMPI_COMM_WORLD_RANK") ||
+             (launcher_value(&r, "PMI_RANK") && (launcher_value(&r, "MPI_LOCALRANKID") || !step)))
+        result = launcher_read_mpirun(&r, out);
+    else if (step && launcher_value(&r, "SLURM_PROCID"))
+        result = launcher_read_srun(&r, out);
     if (result <= 0)
         memset(out, 0, sizeof *out);
     return result;

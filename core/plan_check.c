@@ -17,7 +17,7 @@ int plan_refuse(char *error, size_t size, const char *format, ...)
 }
 
 /* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce CTAs" */
-static int check_roles(const struct mk_problem *q, char *error, size_t size)
+static int plan_check_roles(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
     int fit = 1;
@@ -41,7 +41,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     const struct op_descriptor *op = op_of(q->op);
     const struct mk_tuning *t = &q->tuning;
     const uint32_t *ctas = t->split.ctas;
-    if (check_roles(q, error, size))
+    if (plan_check_roles(q, error, size))
         return -EINVAL;
     if (!(op->knobs & OP_PIECES) && (t->pieces != 1 || t->cluster != 1))
         return plan_refuse(error, size, "%s moves whole chunks and computes tiles of one CTA: pieces and cluster are 1",
@@ -76,7 +76,7 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
 }
 
 /* Adds what is too much of: " 4294967296 flags (at most 1048575)". */
-static void say_excess(char *text, size_t size, const char *what, uint64_t needed, uint64_t most)
+static void plan_check_say_excess(char *text, size_t size, const char *what, uint64_t needed, uint64_t most)
 {
     size_t used = strlen(text);
     if (needed == UINT64_MAX)
@@ -92,11 +92,11 @@ int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_b
     const struct mk_problem *q = &p->problem;
     char excess[256] = "";
     uint64_t heap_left = p->heap_base > MK_CMD_MAX_OFFSET ? 0 : MK_CMD_MAX_OFFSET - p->heap_base;
-    say_excess(excess, sizeof excess, "tiles", tiles, UINT32_MAX / 2);
-    say_excess(excess, sizeof excess, "flags", flags, p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
-    say_excess(excess, sizeof excess, "heap bytes", heap_bytes, heap_left);
+    plan_check_say_excess(excess, sizeof excess, "tiles", tiles, UINT32_MAX / 2);
+    plan_check_say_excess(excess, sizeof excess, "flags", flags, p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
+    plan_check_say_excess(excess, sizeof excess, "heap bytes", heap_bytes, heap_left);
     if (q->topo.nodes > 1)
-        say_excess(excess, sizeof excess, "bytes in a put", put_bytes, MK_CMD_MAX_BYTES);
+        plan_check_say_excess(excess, sizeof excess, "bytes in a put", put_bytes, MK_CMD_MAX_BYTES);
     if (*excess)
         return plan_refuse(error, size, "%s of this size, in tiles of %u x %u and chunks of %u rows, needs%s: more than a command can name",
                            plan_op_name(q->op), q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, excess);

@@ -30,7 +30,7 @@ const char *mk_op_shape(enum mk_op op)
 
 /* ---- what is asked ---- */
 
-static int read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error,
+static int spec_read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error,
                         size_t size)
 {
     char text[256], *save;
@@ -71,7 +71,7 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
         return plan_refuse(error, size,
                            "a_offset: %s does not look whether an argument lies in the heap",
                            plan_op_name(spec->op));
-    return spec->options ? read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
+    return spec->options ? spec_read_options(&q->tuning, spec->op, spec->options, error, size) : 0;
 }
 
 /* What has one value in such a plan is no option of its operator, and would be refused as one. */
@@ -136,7 +136,7 @@ struct work {
     uint64_t nvlink_bytes, network_bytes;
 };
 
-static struct work work_of(const struct mk_plan *p)
+static struct work spec_work_of(const struct mk_plan *p)
 {
     struct work w;
     plan_work(p, &w.flop, &w.nvlink_bytes, &w.network_bytes);
@@ -145,17 +145,17 @@ static struct work work_of(const struct mk_plan *p)
 
 double mk_plan_flop(const struct mk_plan *p)
 {
-    return work_of(p).flop;
+    return spec_work_of(p).flop;
 }
 
 uint64_t mk_plan_nvlink_bytes(const struct mk_plan *p)
 {
-    return work_of(p).nvlink_bytes;
+    return spec_work_of(p).nvlink_bytes;
 }
 
 uint64_t mk_plan_network_bytes(const struct mk_plan *p)
 {
-    return work_of(p).network_bytes;
+    return spec_work_of(p).network_bytes;
 }
 
 /* ---- arguments ---- */
@@ -169,31 +169,31 @@ uint32_t mk_plan_arguments(const struct mk_plan *p)
     return count;
 }
 
-static const struct op_argument *argument_of(const struct mk_plan *p, uint32_t i)
+static const struct op_argument *spec_argument_of(const struct mk_plan *p, uint32_t i)
 {
     return i < mk_plan_arguments(p) ? &op_of(p->problem.op)->arguments[i] : NULL;
 }
 
 const char *mk_plan_argument_name(const struct mk_plan *p, uint32_t i)
 {
-    return argument_of(p, i) ? argument_of(p, i)->name : NULL;
+    return spec_argument_of(p, i) ? spec_argument_of(p, i)->name : NULL;
 }
 
 const char *mk_plan_argument_type(const struct mk_plan *p, uint32_t i)
 {
     static const char *const names[] = {
         [OP_BF16] = "bf16", [OP_FP32] = "fp32", [OP_UINT32] = "uint32"};
-    return argument_of(p, i) ? names[argument_of(p, i)->type] : NULL;
+    return spec_argument_of(p, i) ? names[spec_argument_of(p, i)->type] : NULL;
 }
 
 uint64_t mk_plan_argument_bytes(const struct mk_plan *p, uint32_t i)
 {
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&p->problem, bytes);
-    return argument_of(p, i) ? bytes[i] : 0;
+    return spec_argument_of(p, i) ? bytes[i] : 0;
 }
 
 int mk_plan_argument_is_output(const struct mk_plan *p, uint32_t i)
 {
-    return argument_of(p, i) && argument_of(p, i)->output;
+    return spec_argument_of(p, i) && spec_argument_of(p, i)->output;
 }

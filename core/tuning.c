@@ -12,7 +12,7 @@ enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* bit numbers of
 const char *const tuning_options[] = {"tile", "roles", "chunk_rows", "slices", "pieces", "pace", "width", NULL};
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the text). 0 or -EINVAL. */
-static int read_number(const char **c, char end, uint64_t most, uint64_t *out)
+static int tuning_read_number(const char **c, char end, uint64_t most, uint64_t *out)
 {
     uint64_t value = 0;
     const char *p = *c;
@@ -26,15 +26,15 @@ static int read_number(const char **c, char end, uint64_t most, uint64_t *out)
 }
 
 /* `count` numbers with `between` between them, and nothing behind. */
-static int read_numbers(const char *text, char between, uint32_t count, uint64_t most, uint64_t *out)
+static int tuning_read_numbers(const char *text, char between, uint32_t count, uint64_t most, uint64_t *out)
 {
     int result = 0;
     for (uint32_t i = 0; i < count && !result; i++)
-        result = read_number(&text, i + 1 < count ? between : 0, most, &out[i]);
+        result = tuning_read_number(&text, i + 1 < count ? between : 0, most, &out[i]);
     return result;
 }
 
-static uint32_t *field(struct mk_tuning *t, int option)
+static uint32_t *tuning_field(struct mk_tuning *t, int option)
 {
     uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices, &t->pieces, &t->pace, &t->width};
     return fields[option];
@@ -56,13 +56,13 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     const char *value = word + length + 1;
     uint64_t numbers[MK_ROLES];
     uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
-    result = read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
+    result = tuning_read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
     for (uint32_t i = 0; i < count && !result; i++)
         result = numbers[i] || (option == ROLES && (i || op_of(op)->needs[MK_COMPUTE] == OP_NEVER)) ? 0 : -EINVAL;
     if (result)
         return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word, forms[option]);
     for (uint32_t i = 0; i < count; i++)
-        (option == TILE && i ? &t->tile_n : field(t, option) + i)[0] = (uint32_t)numbers[i];
+        (option == TILE && i ? &t->tile_n : tuning_field(t, option) + i)[0] = (uint32_t)numbers[i];
     return 0;
 }
 
@@ -72,7 +72,7 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
     size_t used = 0;
     snprintf(text, size, "formula");
     for (int i = 0; tuning_options[i]; i++) {
-        const uint32_t *v = field(&t, i);
+        const uint32_t *v = tuning_field(&t, i);
         int given = v[0] || (i == ROLES && (v[1] || v[2] || v[3]));
         if (!given || used >= size)
             continue;
@@ -86,7 +86,7 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 }
 
 /* One of the six words of an entry's key. 0, or -EINVAL with a sentence. */
-static int read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
+static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
 {
     uint64_t numbers[3];
     char list[OP_LIST_TEXT];
@@ -100,7 +100,7 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
         e->op = (enum mk_op)op;
         return 0;
     case 1:
-        if (read_numbers(word, ',', 3, UINT32_MAX, numbers))
+        if (tuning_read_numbers(word, ',', 3, UINT32_MAX, numbers))
             return plan_refuse(error, size, "'%s' is not a shape: M,N,K", word);
         e->m = numbers[0];
         e->n = numbers[1];
@@ -115,7 +115,7 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
                    ? 0
                    : plan_refuse(error, size, "'%s' is not an order of sums: fast or deterministic", word);
     case 4:
-        if (read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
+        if (tuning_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
             return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
         e->nodes = (uint32_t)numbers[0];
         e->gpus = (uint32_t)numbers[1];
@@ -128,12 +128,12 @@ static int read_key_word(const char *word, uint32_t place, struct tuning_entry *
     }
 }
 
-static int read_measured(const char *word, struct tuning_entry *e, char *error, size_t size)
+static int tuning_read_measured(const char *word, struct tuning_entry *e, char *error, size_t size)
 {
     const char *value = strchr(word, '=');
     uint64_t day[3];
     if (value && !strncmp(word, "date=", 5)) {
-        if (strlen(value + 1) != 10 || read_numbers(value + 1, '-', 3, 9999, day))
+        if (strlen(value + 1) != 10 || tuning_read_numbers(value + 1, '-', 3, 9999, day))
             return plan_refuse(error, size, "'%s' is not valid; it should look like date=2026-11-21", word);
         memcpy(e->date, value + 1, sizeof e->date);
         return 0;
@@ -155,13 +155,13 @@ int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
-static int read_line(char *line, struct tuning_entry *e, char *error, size_t size)
+static int tuning_read_line(char *line, struct tuning_entry *e, char *error, size_t size)
 {
     uint32_t place = 0;
     char *save;
     memset(e, 0, sizeof *e);
     for (char *word = strtok_r(line, " \t\r", &save); word; word = strtok_r(NULL, " \t\r", &save), place++) {
-        int result = place < 6 ? read_key_word(word, place, e, error, size) : read_measured(word, e, error, size);
+        int result = place < 6 ? tuning_read_key_word(word, place, e, error, size) : tuning_read_measured(word, e, error, size);
         if (result > 0)
             result = tuning_read_word(word, e->op, &e->tuning, error, size);
         if (result)
@@ -173,7 +173,7 @@ static int read_line(char *line, struct tuning_entry *e, char *error, size_t siz
     return place > 0;
 }
 
-static int add(struct tuning_table *t, const struct tuning_entry *e)
+static int tuning_add(struct tuning_table *t, const struct tuning_entry *e)
 {
     if (!(t->count & (t->count - 1))) { /* room for a power of two */
         struct tuning_entry *more = realloc(t->entries, (t->count ? 2ull * t->count : 1) * sizeof *more);
@@ -197,7 +197,7 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
         memcpy(line, text, used);
         line[used] = '\0';
         text += length + (text[length] == '\n');
-        int result = read_line(line, &e, why, sizeof why);
+        int result = tuning_read_line(line, &e, why, sizeof why);
         if (result < 0)
             return plan_refuse(error, size, "%s:%u: %s", name, number, why);
         if (!result)
@@ -207,7 +207,7 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
         for (uint32_t i = first; i < t->count; i++)
             if (tuning_same(&t->entries[i], &e))
                 return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u", name, number, t->entries[i].line);
-        result = add(t, &e);
+        result = tuning_add(t, &e);
         if (result) {
             snprintf(error, size, "no memory for the tuned plans of %s", name);
             return result;
@@ -233,7 +233,7 @@ void tuning_key(struct tuning_entry *e, const struct mk_problem *q, const char *
             *c = '_';
 }
 
-static double distance(const struct tuning_entry *a, const struct tuning_entry *b)
+static double tuning_distance(const struct tuning_entry *a, const struct tuning_entry *b)
 {
     return fabs(log2((double)a->m / (double)b->m)) + fabs(log2((double)a->n / (double)b->n)) +
            fabs(log2((double)a->k / (double)b->k));
@@ -253,7 +253,7 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t, const struc
         shape.k = e->k;
         if (!tuning_same(e, &shape))
             continue;
-        double d = distance(e, &key);
+        double d = tuning_distance(e, &key);
         if (found ? d < nearest : d <= nearest) {
             found = e;
             nearest = d;
@@ -263,7 +263,7 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t, const struc
     return found;
 }
 
-static int asks_nothing(const struct mk_tuning *t)
+static int tuning_asks_nothing(const struct mk_tuning *t)
 {
     static const struct mk_tuning nothing;
     return !memcmp(t, &nothing, sizeof nothing);
@@ -273,10 +273,10 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
                  uint32_t flag_base, uint64_t heap_base, char *error, size_t size)
 {
     int exact;
-    const struct tuning_entry *e = asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
+    const struct tuning_entry *e = tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
     struct mk_problem q = *problem;
     char why[256];
-    if (!e || asks_nothing(&e->tuning))
+    if (!e || tuning_asks_nothing(&e->tuning))
         return plan_build(p, problem, flag_base, heap_base, error, size);
     q.tuning = e->tuning;
     if (plan_build(p, &q, flag_base, heap_base, why, sizeof why)) {

@@ -22,7 +22,7 @@ __asm__(".section .rodata\n.global tuning_shipped\ntuning_shipped:\n.incbin \"co
         ".size tuning_shipped, . - tuning_shipped\n.type tuning_shipped, @object\n.previous\n");
 
 /* Which file: its path in t->path. 1: it was asked for by name. */
-static int choose_path(struct tuning_table *t, const char *asked)
+static int tuning_file_choose_path(struct tuning_table *t, const char *asked)
 {
     const char *environment = getenv("MKERNEL_TUNING"), *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     if (!*asked && environment)
@@ -37,7 +37,7 @@ static int choose_path(struct tuning_table *t, const char *asked)
 }
 
 /* The whole file, malloc'd, with a 0 behind it, in *text. 0 or -errno. */
-static int read_file(const char *path, char **text)
+static int tuning_file_read_file(const char *path, char **text)
 {
     FILE *f = fopen(path, "re");
     if (!f)
@@ -62,12 +62,12 @@ int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *e
 {
     char *text = NULL;
     memset(t, 0, sizeof *t);
-    int named = choose_path(t, asked);
+    int named = tuning_file_choose_path(t, asked);
     if (!strcmp(t->path, "none")) {
         t->path[0] = '\0';
         return 0;
     }
-    int result = t->path[0] ? read_file(t->path, &text) : -ENOENT;
+    int result = t->path[0] ? tuning_file_read_file(t->path, &text) : -ENOENT;
     if (!result)
         result = tuning_parse(t, text, t->path, 0, error, size);
     else if ((result == -ENOENT || result == -ENOTDIR) && (!named || may_lack))
@@ -84,7 +84,7 @@ void tuning_close(struct tuning_table *t)
     memset(t, 0, sizeof *t);
 }
 
-static void write_entry(FILE *f, const struct tuning_entry *e)
+static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 {
     char words[256];
     tuning_words(&e->tuning, words, sizeof words);
@@ -103,7 +103,7 @@ static void write_entry(FILE *f, const struct tuning_entry *e)
 }
 
 /* The old lines without those that the new entry is for, then the new one. */
-static int write_lines(FILE *f, const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+static int tuning_file_write_lines(FILE *f, const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
 {
     struct tuning_table t = {0};
     int result = tuning_parse(&t, old, path, 0, error, size);
@@ -117,7 +117,7 @@ static int write_lines(FILE *f, const char *path, const char *old, const struct 
         old += length + (old[length] == '\n');
     }
     if (!result)
-        write_entry(f, entry);
+        tuning_file_write_entry(f, entry);
     tuning_close(&t);
     return result;
 }
@@ -136,7 +136,7 @@ void tuning_make_folders(const char *path)
 /* Held while the file is read and written anew, so that of two `tune` at once neither loses the other's lines. It has a file of its
  * own, as the plans' is replaced; its holder removes it, so a lock counts only while its name still leads to it. Where the file
  * system knows no locks there is none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
-static int take_lock(const char *name, int *out)
+static int tuning_file_take_lock(const char *name, int *out)
 {
     struct stat held, named;
     for (int left = LOCK_MS; left > 0; left -= LOCK_STEP_MS) {
@@ -155,7 +155,7 @@ static int take_lock(const char *name, int *out)
 }
 
 /* A new file beside `path`: a file or link that another process put there is not written to. */
-static int make_beside(const char *path, FILE **out)
+static int tuning_file_make_beside(const char *path, FILE **out)
 {
     unlink(path); /* of a process that had this id and was killed */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -169,15 +169,15 @@ static int make_beside(const char *path, FILE **out)
 }
 
 /* With the lock held: the file with the new entry in place of the old one. An error without a sentence leaves `error` empty. */
-static int replace_file(const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+static int tuning_file_replace_file(const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
 {
     char temporary[1100];
     FILE *f;
     snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    int result = make_beside(temporary, &f);
+    int result = tuning_file_make_beside(temporary, &f);
     if (result)
         return result;
-    result = write_lines(f, path, old, entry, error, size);
+    result = tuning_file_write_lines(f, path, old, entry, error, size);
     int lost = fflush(f) || ferror(f) || fsync(fileno(f)) ? -errno : 0;
     if (fclose(f) && !lost)
         lost = -errno;
@@ -196,16 +196,16 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
     error[0] = '\0';
     tuning_make_folders(path);
     snprintf(lock, sizeof lock, "%s.lock", path);
-    int result = take_lock(lock, &held);
+    int result = tuning_file_take_lock(lock, &held);
     if (!result)
-        result = read_file(path, &text);
+        result = tuning_file_read_file(path, &text);
     if (result == -ENOENT && held >= 0) {
         text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its defaults from them "
                       "(docs/GUIDE.md).\n");
         result = text ? 0 : -ENOMEM;
     }
     if (!result)
-        result = replace_file(path, text, entry, error, size);
+        result = tuning_file_replace_file(path, text, entry, error, size);
     if (result && !error[0])
         snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path,
                  result == -ETIMEDOUT && held < 0 ? "another `mkernel tune` has been writing to it for 10 s" : strerror(-result));

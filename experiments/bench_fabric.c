@@ -92,13 +92,13 @@ static const struct option_table table = {
     "  mkernel bench fabric --server --nic mlx5_0              on one machine, and on the other\n"
     "  mkernel bench fabric --client HOST --nic mlx5_0 --json fabric.json\n"};
 
-static int complain(int status, const char *what)
+static int bench_fabric_complain(int status, const char *what)
 {
     fprintf(stderr, "mkernel bench fabric: %s\n", what);
     return status;
 }
 
-static struct fabric_report report_of(const struct arguments *a)
+static struct fabric_report bench_fabric_report_of(const struct arguments *a)
 {
     return (struct fabric_report){.csv = a->csv,
                                   .json = a->json,
@@ -110,7 +110,7 @@ static struct fabric_report report_of(const struct arguments *a)
 }
 
 /* The files, where all was measured: what failed leaves them as they were. */
-static int report_end(struct fabric_report *r, int status)
+static int bench_fabric_report_end(struct fabric_report *r, int status)
 {
     const char *path;
     char text[4200];
@@ -118,23 +118,23 @@ static int report_end(struct fabric_report *r, int status)
     if (!rc || status != STATUS_DONE)
         return status;
     snprintf(text, sizeof text, "%s could not be written: %s", path, strerror(-rc));
-    return complain(STATUS_FAILED, text);
+    return bench_fabric_complain(STATUS_FAILED, text);
 }
 
 /* ---- the ends ---- */
 
-static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high)
+static uint64_t bench_fabric_clamp(uint64_t v, uint64_t low, uint64_t high)
 {
     return v < low ? low : v > high ? high : v;
 }
 
-static uint64_t region_of(const struct arguments *a)
+static uint64_t bench_fabric_region_of(const struct arguments *a)
 {
     uint64_t longest = a->size ? a->size : a->max;
     return mk_round_up(longest > (4 << 20) ? longest : 4 << 20, 4096);
 }
 
-static struct fabric_kind kind_of(const struct arguments *a, uint64_t region)
+static struct fabric_kind bench_fabric_kind_of(const struct arguments *a, uint64_t region)
 {
     return (struct fabric_kind){.efa = a->fabric,
                                 .options = a->fabric ? a->efa : a->verbs,
@@ -144,7 +144,7 @@ static struct fabric_kind kind_of(const struct arguments *a, uint64_t region)
 }
 
 /* Asks the server for one test, takes part, and hears whether what should have arrived did. */
-static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
+static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
                     struct fabric_report *r, int head)
 {
     struct wire_message answer = {0};
@@ -174,22 +174,22 @@ static int one_test(struct fabric_end *e, struct wire *w, struct wire_message *t
     return 0;
 }
 
-static int all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct fabric_report *r)
+static int bench_fabric_all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct fabric_report *r)
 {
     uint64_t low = a->size ? a->size : a->min, high = a->size ? a->size : a->max, value = 1;
     for (uint32_t kind = WIRE_BANDWIDTH; kind <= WIRE_LATENCY; kind++) {
         if (a->test == (kind == WIRE_BANDWIDTH ? TEST_LATENCY : TEST_BANDWIDTH))
             continue;
         for (uint64_t bytes = low; bytes <= high; bytes *= 2) {
-            uint64_t budget = kind == WIRE_BANDWIDTH ? clamp((512u << 20) / bytes, 50, 5000)
-                                                     : clamp((64u << 20) / bytes, 20, 1000);
+            uint64_t budget = kind == WIRE_BANDWIDTH ? bench_fabric_clamp((512u << 20) / bytes, 50, 5000)
+                                                     : bench_fabric_clamp((64u << 20) / bytes, 20, 1000);
             struct wire_message t = {.kind = kind,
                                      .bytes = bytes,
-                                     .region = region_of(a),
+                                     .region = bench_fabric_region_of(a),
                                      .first = value,
                                      .iterations = a->iterations ? a->iterations : budget};
             value += t.iterations / FABRIC_FLAGS + 1;
-            int rc = one_test(e, w, &t, a, r, bytes == low);
+            int rc = bench_fabric_one_test(e, w, &t, a, r, bytes == low);
             if (rc)
                 return rc;
         }
@@ -198,17 +198,17 @@ static int all_tests(struct fabric_end *e, struct wire *w, const struct argument
     return wire_send(w, &end);
 }
 
-static int run_client(const struct arguments *a, int fd)
+static int bench_fabric_run_client(const struct arguments *a, int fd)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
-    struct fabric_report r = report_of(a);
+    struct fabric_report r = bench_fabric_report_of(a);
     struct fabric_end e = {0};
     char text[384];
     int status = STATUS_DONE;
     r.table = output_table(a->quiet, a->csv, a->json);
-    struct wire_message hello = {.kind = WIRE_HELLO, .region = region_of(a)}, answer = {0};
+    struct wire_message hello = {.kind = WIRE_HELLO, .region = bench_fabric_region_of(a)}, answer = {0};
     int rc = wire_send(&w, &hello);
-    struct fabric_kind kind = kind_of(a, region_of(a));
+    struct fabric_kind kind = bench_fabric_kind_of(a, bench_fabric_region_of(a));
     if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, &kind)))
         rc = wire_receive(&w, WIRE_HELLO, &answer);
     if (rc && !e.error[0])
@@ -216,17 +216,17 @@ static int run_client(const struct arguments *a, int fd)
     if (!rc && !(rc = fabric_end_connect(&e, &w, 1))) {
         fabric_end_describe(&e, text, sizeof text);
         rc = fabric_report_begin(&r, e.nic, text);
-        rc = rc ? rc : all_tests(&e, &w, a, &r);
+        rc = rc ? rc : bench_fabric_all_tests(&e, &w, a, &r);
     }
     if (rc)
-        status = complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
-    status = report_end(&r, status);
+        status = bench_fabric_complain(STATUS_FAILED, e.error[0] ? e.error : strerror(-rc));
+    status = bench_fabric_report_end(&r, status);
     fabric_end_close(&e);
     return status;
 }
 
 /* Does what the client asks until it ends. Its failures go to the client, which prints them. */
-static int serve(const struct arguments *a, const char *nic, int fd, char *error, size_t error_size)
+static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd, char *error, size_t error_size)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
     struct fabric_end e = {0};
@@ -239,7 +239,7 @@ static int serve(const struct arguments *a, const char *nic, int fd, char *error
         return rc;
     }
     uint64_t region = m.region;
-    struct fabric_kind kind = kind_of(a, region);
+    struct fabric_kind kind = bench_fabric_kind_of(a, region);
     rc = fabric_end_open(&e, 1, nic, &kind);
     struct wire_message answer = {.kind = WIRE_HELLO, .status = rc};
     snprintf(answer.text, sizeof answer.text, "the other end: %.200s", e.error);
@@ -277,31 +277,31 @@ static int serve(const struct arguments *a, const char *nic, int fd, char *error
     return rc;
 }
 
-static int run_both(const struct arguments *a)
+static int bench_fabric_run_both(const struct arguments *a)
 {
     int fds[2], status = 0;
     char error[320] = "";
     fflush(NULL);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
-        return complain(STATUS_FAILED, strerror(errno));
+        return bench_fabric_complain(STATUS_FAILED, strerror(errno));
     pid_t child = fork();
     if (!child) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(fds[0]);
-        _exit(serve(a, a->peer_nic ? a->peer_nic : a->nic, fds[1], error, sizeof error) ? 1 : 0);
+        _exit(bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fds[1], error, sizeof error) ? 1 : 0);
     }
     close(fds[1]);
     if (child < 0) {
         close(fds[0]);
-        return complain(STATUS_FAILED, "cannot start a second process");
+        return bench_fabric_complain(STATUS_FAILED, "cannot start a second process");
     }
-    status = run_client(a, fds[0]);
+    status = bench_fabric_run_client(a, fds[0]);
     close(fds[0]); /* a server that still waits sees the end */
     waitpid(child, NULL, 0);
     return status;
 }
 
-static int run_remote(const struct arguments *a)
+static int bench_fabric_run_remote(const struct arguments *a)
 {
     char error[320];
     int fd = -1;
@@ -313,19 +313,19 @@ static int run_remote(const struct arguments *a)
                                      error, sizeof error)
                        : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
-        return complain(STATUS_FAILED, error);
+        return bench_fabric_complain(STATUS_FAILED, error);
     int status = STATUS_DONE;
     if (!a->server)
-        status = run_client(a, fd);
-    else if (serve(a, a->nic, fd, error, sizeof error))
-        status = complain(STATUS_FAILED, error);
+        status = bench_fabric_run_client(a, fd);
+    else if (bench_fabric_serve(a, a->nic, fd, error, sizeof error))
+        status = bench_fabric_complain(STATUS_FAILED, error);
     close(fd);
     return status;
 }
 
 /* One of two processes that a launcher started with the same command line. Rank 0, where the launcher's user reads, measures and
  * reports; rank 1 is the other end. */
-static int run_launched(const struct arguments *a)
+static int bench_fabric_run_launched(const struct arguments *a)
 {
     const struct launcher *l = &a->launcher;
     uint16_t port = a->port ? (uint16_t)a->port : l->port;
@@ -334,18 +334,18 @@ static int run_launched(const struct arguments *a)
     int rc = l->rank ? wire_dial(l->host, port, a->timeout_ns, &fd, error, sizeof error)
                      : wire_listen(port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
-        return complain(STATUS_FAILED, error);
+        return bench_fabric_complain(STATUS_FAILED, error);
     int status = STATUS_DONE;
     if (l->rank == 0)
-        status = run_client(a, fd);
-    else if (serve(a, a->peer_nic ? a->peer_nic : a->nic, fd, error, sizeof error))
-        status = complain(STATUS_FAILED, error);
+        status = bench_fabric_run_client(a, fd);
+    else if (bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fd, error, sizeof error))
+        status = bench_fabric_complain(STATUS_FAILED, error);
     close(fd);
     return status;
 }
 
 /* Whether the ends on this machine have NICs, told before either begins. */
-static int check_nics(const struct arguments *a, char *error, size_t size)
+static int bench_fabric_check_nics(const struct arguments *a, char *error, size_t size)
 {
     const char *names[] = {a->nic, a->peer_nic ? a->peer_nic : a->nic};
     struct nic_choice choice;
@@ -361,13 +361,13 @@ static int check_nics(const struct arguments *a, char *error, size_t size)
     return 0;
 }
 
-static int check_files(const struct arguments *a, char *error, size_t size)
+static int bench_fabric_check_files(const struct arguments *a, char *error, size_t size)
 {
     if (output_same(a->csv, a->json)) {
         snprintf(error, size, "--csv and --json name the same file %s", a->csv);
         return -EINVAL;
     }
-    struct fabric_report r = report_of(a);
+    struct fabric_report r = bench_fabric_report_of(a);
     int rc = output_check("--csv", a->csv, OUTPUT_WRITTEN, error, size);
     rc = rc ? rc : output_check("--json", a->json, OUTPUT_WRITTEN, error, size);
     if (!rc && a->append && !a->csv) {
@@ -377,7 +377,7 @@ static int check_files(const struct arguments *a, char *error, size_t size)
     return rc || !a->append ? rc : fabric_report_check_append(&r, error, size);
 }
 
-static int check_fabric(const struct arguments *a, char *error, size_t size)
+static int bench_fabric_check_fabric(const struct arguments *a, char *error, size_t size)
 {
     struct verbs_options verbs;
     verbs_options_default(&verbs);
@@ -392,12 +392,12 @@ static int check_fabric(const struct arguments *a, char *error, size_t size)
         rc = -EINVAL;
     }
 #endif
-    rc = rc ? rc : check_nics(a, error, size);
-    return rc || a->launcher.rank ? rc : check_files(a, error, size);
+    rc = rc ? rc : bench_fabric_check_nics(a, error, size);
+    return rc || a->launcher.rank ? rc : bench_fabric_check_files(a, error, size);
 }
 
 /* What was given and would be ignored; NULL: nothing. */
-static const char *ignored(const struct arguments *a, const struct options_found *found)
+static const char *bench_fabric_ignored(const struct arguments *a, const struct options_found *found)
 {
     static const char *const clients[] = {"test",  "size", "min",  "max",   "iters",
                                           "depth", "csv",  "json", "quiet", "append"};
@@ -408,9 +408,9 @@ static const char *ignored(const struct arguments *a, const struct options_found
     return options_given(&table, found, other) ? other : NULL;
 }
 
-static int check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
+static int bench_fabric_check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
 {
-    const char *unused = ignored(a, found);
+    const char *unused = bench_fabric_ignored(a, found);
     if (found->word_count)
         snprintf(error, size, "%s is one argument too many", found->words[0]);
     else if (a->size % 16 || a->min % 16 || a->max % 16)
@@ -431,11 +431,11 @@ static int check(const struct arguments *a, const struct options_found *found, c
     else if (options_given(&table, found, "port") && !a->server && !a->client && !a->launcher.world)
         snprintf(error, size, "--port goes with --server or --client, or a launcher");
     else
-        return check_fabric(a, error, size);
+        return bench_fabric_check_fabric(a, error, size);
     return -EINVAL;
 }
 
-static int refuse_ranks(const struct launcher *l)
+static int bench_fabric_refuse_ranks(const struct launcher *l)
 {
     if (l->rank == 0)
         fprintf(
@@ -467,12 +467,12 @@ int bench_fabric(int argc, char **argv)
     if (launch > 0 && a.launcher.world == 1)
         a.launcher.world = 0;
     else if (launch > 0 && a.launcher.world > 2)
-        return refuse_ranks(&a.launcher);
+        return bench_fabric_refuse_ranks(&a.launcher);
     if (!a.port && !a.launcher.world)
         a.port = 18515;
-    if (rc || launch < 0 || check(&a, &found, error, sizeof error)) {
+    if (rc || launch < 0 || bench_fabric_check(&a, &found, error, sizeof error)) {
         fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n", error);
         return STATUS_USAGE;
     }
-    return a.server || a.client ? run_remote(&a) : a.launcher.world ? run_launched(&a) : run_both(&a);
+    return a.server || a.client ? bench_fabric_run_remote(&a) : a.launcher.world ? bench_fabric_run_launched(&a) : bench_fabric_run_both(&a);
 }

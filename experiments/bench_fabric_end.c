@@ -22,7 +22,7 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-static int open_verbs(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
+static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
 {
     struct verbs_rc_config c = {
         .api = &e->api,
@@ -41,7 +41,7 @@ static int open_verbs(struct fabric_end *e, uint32_t peer, const struct fabric_k
     return rc ? rc : verbs_rc_open(&e->fabric, &c, e->error, sizeof e->error);
 }
 
-static int open_efa(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
+static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
 {
 #ifdef MK_HAVE_EFA
     struct efa_config c = {.provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
@@ -85,7 +85,7 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
         ((uint64_t *)(void *)e->heap)[i] =
             rank ? 0 : i; /* touched, so that no page is first met while time runs */
-    return (kind->efa ? open_efa : open_verbs)(e, 1 - rank, kind);
+    return (kind->efa ? bench_fabric_end_open_efa : bench_fabric_end_open_verbs)(e, 1 - rank, kind);
 }
 
 void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)

@@ -13,23 +13,23 @@
 enum { POLL_BATCH = 32 };
 
 /* Flags take turns, and each rises by one from turn to turn, as those of launches do. */
-static uint64_t value_of(const struct wire_message *t, uint64_t i)
+static uint64_t bench_fabric_measure_value_of(const struct wire_message *t, uint64_t i)
 {
     return t->first + i / FABRIC_FLAGS;
 }
 
 /* Puts of a test lie side by side in the region, as far as it goes. */
-static struct fabric_put put_of(const struct wire_message *t, uint32_t peer, uint64_t i)
+static struct fabric_put bench_fabric_measure_put_of(const struct wire_message *t, uint32_t peer, uint64_t i)
 {
     uint64_t stride = mk_round_up(t->bytes, 128), places = t->region / stride;
     struct fabric_put p = {
-        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = value_of(t, i), .bytes = t->bytes};
+        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = bench_fabric_measure_value_of(t, i), .bytes = t->bytes};
     p.source = p.destination = FABRIC_FLAG_BYTES + i % places * stride;
     return p;
 }
 
 /* Takes what has completed; stamps it where `when` is not NULL. Returns how many things there were, or -errno. */
-static int reap(struct fabric_end *e, uint64_t *when)
+static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
 {
     struct fabric_completion c[POLL_BATCH];
     int n = e->fabric->ops->poll(e->fabric, c, POLL_BATCH);
@@ -48,24 +48,24 @@ static int reap(struct fabric_end *e, uint64_t *when)
     return n;
 }
 
-static int expired(struct fabric_end *e, const char *what)
+static int bench_fabric_measure_expired(struct fabric_end *e, const char *what)
 {
     snprintf(e->error, sizeof e->error, "%s did not come within %.1f s", what, (double)e->timeout_ns / 1e9);
     return -ETIMEDOUT;
 }
 
-static void extend(struct fabric_end *e)
+static void bench_fabric_measure_extend(struct fabric_end *e)
 {
     e->deadline = fabric_now() + e->timeout_ns;
 }
 
 /* Starts what the window takes of the puts before `until`; returns how many, or -errno. */
-static int start(struct fabric_end *e, const struct wire_message *t, uint64_t until, uint32_t depth,
+static int bench_fabric_measure_start(struct fabric_end *e, const struct wire_message *t, uint64_t until, uint32_t depth,
                  uint64_t *when)
 {
     uint64_t first = e->started;
     while (e->started < until && e->started - e->completed < depth) {
-        struct fabric_put p = put_of(t, 1 - e->rank, e->started);
+        struct fabric_put p = bench_fabric_measure_put_of(t, 1 - e->rank, e->started);
         if (when)
             when[e->started] = fabric_now();
         int rc = e->fabric->ops->put(e->fabric, &p);
@@ -80,27 +80,27 @@ static int start(struct fabric_end *e, const struct wire_message *t, uint64_t un
     return e->started != first ? (e->fabric->ops->flush(e->fabric), (int)(e->started - first)) : 0;
 }
 
-static int run_puts(struct fabric_end *e, const struct wire_message *t, uint32_t depth, uint64_t *posted,
+static int bench_fabric_measure_run_puts(struct fabric_end *e, const struct wire_message *t, uint32_t depth, uint64_t *posted,
                     uint64_t *done)
 {
     uint32_t spins = 0;
     e->started = e->completed = 0;
-    extend(e);
+    bench_fabric_measure_extend(e);
     while (e->completed < t->iterations) {
-        int started = start(e, t, t->iterations, depth, posted);
-        int n = started < 0 ? started : reap(e, done);
+        int started = bench_fabric_measure_start(e, t, t->iterations, depth, posted);
+        int n = started < 0 ? started : bench_fabric_measure_reap(e, done);
         if (n < 0)
             return n;
         if (n || started)
-            extend(e);
+            bench_fabric_measure_extend(e);
         else if (fabric_idle(e, &spins))
-            return expired(e, "a completion");
+            return bench_fabric_measure_expired(e, "a completion");
     }
     return 0;
 }
 
 /* The best rate over any run of puts, from the posting of its first to the completion of its last. */
-static double peak_rate(const uint64_t *posted, const uint64_t *done, uint64_t n)
+static double bench_fabric_measure_peak_rate(const uint64_t *posted, const uint64_t *done, uint64_t n)
 {
     double best = 0;
     for (uint64_t i = 0; i < n; i++)
@@ -121,10 +121,10 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
         snprintf(e->error, sizeof e->error, "no memory for %llu times", (unsigned long long)n);
         return -ENOMEM;
     }
-    int rc = run_puts(e, t, depth, times, times + n);
+    int rc = bench_fabric_measure_run_puts(e, t, depth, times, times + n);
     if (!rc) {
         double seconds = (double)(times[2 * n - 1] - times[0]) / 1e9;
-        double peak = peak_rate(times, times + n, n < 5000 ? n : 5000);
+        double peak = bench_fabric_measure_peak_rate(times, times + n, n < 5000 ? n : 5000);
         out->bytes = t->bytes;
         out->iterations = n;
         out->rate = (double)n / seconds;
@@ -142,9 +142,9 @@ int receive_until_told(struct fabric_end *e, const struct wire *w)
     struct pollfd p = {.fd = w->fd, .events = POLLIN};
     uint32_t spins = 0;
     while (!poll(&p, 1, e->efa ? 0 : REST_MS)) {
-        int n = reap(e, NULL);
+        int n = bench_fabric_measure_reap(e, NULL);
         for (int i = 0; i < RECOVERY_POLLS && !e->efa && n >= 0; i++)
-            n = reap(e, NULL);
+            n = bench_fabric_measure_reap(e, NULL);
         if (n < 0)
             return n;
         if (!n && ++spins % 64 == 0)
@@ -160,12 +160,12 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
     const uint64_t *words = (const uint64_t *)(void *)e->heap;
     int n;
     do /* all have completed at the sender: they are here, and over EFA wait to be counted */
-        n = reap(e, NULL);
+        n = bench_fabric_measure_reap(e, NULL);
     while (n > 0);
     if (n < 0)
         return n;
     for (uint64_t i = from; i < t->iterations; i++)
-        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != value_of(t, i)) {
+        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != bench_fabric_measure_value_of(t, i)) {
             snprintf(e->error, sizeof e->error,
                      "put %llu completed at the sender and its flag did not arrive", (unsigned long long)i);
             return -EBADMSG;
@@ -182,13 +182,13 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
     return 0;
 }
 
-static int one_put(struct fabric_end *e, const struct wire_message *t, uint64_t i)
+static int bench_fabric_measure_one_put(struct fabric_end *e, const struct wire_message *t, uint64_t i)
 {
     uint32_t spins = 0;
     int rc;
-    struct fabric_put p = put_of(t, 1 - e->rank, i);
+    struct fabric_put p = bench_fabric_measure_put_of(t, 1 - e->rank, i);
     while ((rc = e->fabric->ops->put(e->fabric, &p)) == -EAGAIN)
-        if ((rc = reap(e, NULL)) < 0 || (!rc && (rc = fabric_idle(e, &spins))))
+        if ((rc = bench_fabric_measure_reap(e, NULL)) < 0 || (!rc && (rc = fabric_idle(e, &spins))))
             return rc;
     if (rc)
         snprintf(e->error, sizeof e->error, "a put was refused: %s", strerror(-rc));
@@ -197,31 +197,31 @@ static int one_put(struct fabric_end *e, const struct wire_message *t, uint64_t 
     return rc;
 }
 
-static int await(struct fabric_end *e, const struct wire_message *t, uint64_t i)
+static int bench_fabric_measure_await(struct fabric_end *e, const struct wire_message *t, uint64_t i)
 {
     uint32_t spins = 0;
     const uint64_t *flag = (const uint64_t *)(void *)e->heap + i % FABRIC_FLAGS;
-    extend(e);
-    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value_of(t, i)) {
-        int n = !e->efa && spins % 256 ? 0 : reap(e, NULL); /* over EFA it is this that raises the flag */
+    bench_fabric_measure_extend(e);
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != bench_fabric_measure_value_of(t, i)) {
+        int n = !e->efa && spins % 256 ? 0 : bench_fabric_measure_reap(e, NULL); /* over EFA it is this that raises the flag */
         if (n < 0)
             return n;
         if (fabric_idle(e, &spins))
-            return expired(e, "the other end's put");
+            return bench_fabric_measure_expired(e, "the other end's put");
     }
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
+static int bench_fabric_measure_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static void summarise(double *us, uint64_t n, struct latency_result *out)
+static void bench_fabric_measure_summarise(double *us, uint64_t n, struct latency_result *out)
 {
     double sum = 0, squares = 0;
-    qsort(us, n, sizeof *us, by_value);
+    qsort(us, n, sizeof *us, bench_fabric_measure_by_value);
     for (uint64_t i = 0; i < n; i++)
         sum += us[i];
     out->average = sum / (double)n;
@@ -245,25 +245,25 @@ int measure_latency(struct fabric_end *e, const struct wire_message *t, struct l
     e->started = e->completed = 0;
     for (uint64_t i = 0; i < n && !rc; i++) {
         uint64_t from = fabric_now();
-        extend(e);
+        bench_fabric_measure_extend(e);
         if (!e->rank)
-            rc = one_put(e, t, i);
+            rc = bench_fabric_measure_one_put(e, t, i);
         if (!rc)
-            rc = await(e, t, i);
+            rc = bench_fabric_measure_await(e, t, i);
         if (!rc && e->rank)
-            rc = one_put(e, t, i);
+            rc = bench_fabric_measure_one_put(e, t, i);
         if (us && i >= WARM_UP)
             us[i - WARM_UP] = (double)(fabric_now() - from) / 2e3;
     }
     uint32_t spins = 0;
     while (!rc && e->completed < n) { /* nothing of this test may complete in the next */
-        int got = reap(e, NULL);
-        rc = got < 0 ? got : !got && fabric_idle(e, &spins) ? expired(e, "a completion") : 0;
+        int got = bench_fabric_measure_reap(e, NULL);
+        rc = got < 0 ? got : !got && fabric_idle(e, &spins) ? bench_fabric_measure_expired(e, "a completion") : 0;
     }
     if (!rc && us) {
         out->bytes = t->bytes;
         out->iterations = t->iterations;
-        summarise(us, t->iterations, out);
+        bench_fabric_measure_summarise(us, t->iterations, out);
     }
     free(us);
     return rc;

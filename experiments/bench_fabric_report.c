@@ -16,7 +16,7 @@ struct cells {
     double peak, average, rate, min, max, typical, mean, deviation, p99, p999;
 };
 
-static void fill_row(struct csv_row *row, const struct fabric_report *r, const struct cells *c)
+static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabric_report *r, const struct cells *c)
 {
     struct bench_when when;
     bench_when(&when);
@@ -43,7 +43,7 @@ static void fill_row(struct csv_row *row, const struct fabric_report *r, const s
     csv_text(row, "mkernel", MK_VERSION);
 }
 
-static void add_row(struct fabric_report *r, const struct cells *c)
+static void bench_fabric_report_add_row(struct fabric_report *r, const struct cells *c)
 {
     if (!r->csv || r->failed)
         return;
@@ -51,7 +51,7 @@ static void add_row(struct fabric_report *r, const struct cells *c)
         r->failed = -ENOMEM;
         return;
     }
-    fill_row(&r->rows[r->count], r, c);
+    bench_fabric_report_fill_row(&r->rows[r->count], r, c);
     r->failed = csv_row_close(&r->rows[r->count++]);
 }
 
@@ -66,7 +66,7 @@ void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_res
                 b->rate / 1e6);
         fflush(r->table);
     }
-    add_row(r, &(struct cells){"bw", b->bytes, b->iterations, b->peak, b->average, b->rate, NAN, NAN, NAN,
+    bench_fabric_report_add_row(r, &(struct cells){"bw", b->bytes, b->iterations, b->peak, b->average, b->rate, NAN, NAN, NAN,
                                NAN, NAN, NAN, NAN});
     if (r->json_file.out)
         fprintf(r->json_file.out,
@@ -90,7 +90,7 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
                 l->average, l->deviation, l->p99, l->p999);
         fflush(r->table);
     }
-    add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN, l->min, l->max, l->typical,
+    bench_fabric_report_add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN, l->min, l->max, l->typical,
                                l->average, l->deviation, l->p99, l->p999});
     if (r->json_file.out)
         fprintf(r->json_file.out,
@@ -149,7 +149,7 @@ int fabric_report_check_append(const struct fabric_report *r, char *error, size_
     struct csv_row row;
     if (csv_row_open(&row))
         return -ENOMEM;
-    fill_row(&row, r, &(struct cells){.test = "bw"});
+    bench_fabric_report_fill_row(&row, r, &(struct cells){.test = "bw"});
     int rc = csv_row_close(&row);
     rc = rc ? rc : csv_check_append(r->csv, row.header, error, size);
     csv_row_free(&row);

@@ -15,7 +15,7 @@
 
 #define MAGIC 0x314261464b4d0001ull
 
-static int wait_for(int fd, short events, uint64_t deadline)
+static int bench_fabric_wire_wait_for(int fd, short events, uint64_t deadline)
 {
     uint64_t now = fabric_now();
     struct pollfd p = {.fd = fd, .events = events};
@@ -32,7 +32,7 @@ int wire_send(struct wire *w, const struct wire_message *m)
     uint64_t deadline = fabric_now() + w->timeout_ns;
     out.magic = MAGIC;
     for (size_t at = 0; at < sizeof out;) {
-        int rc = wait_for(w->fd, POLLOUT, deadline);
+        int rc = bench_fabric_wire_wait_for(w->fd, POLLOUT, deadline);
         if (rc)
             return rc;
         ssize_t n = send(w->fd, (char *)&out + at, sizeof out - at, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -47,7 +47,7 @@ int wire_receive(struct wire *w, uint32_t kind, struct wire_message *m)
 {
     uint64_t deadline = fabric_now() + w->timeout_ns;
     for (size_t at = 0; at < sizeof *m;) {
-        int rc = wait_for(w->fd, POLLIN, deadline);
+        int rc = bench_fabric_wire_wait_for(w->fd, POLLIN, deadline);
         if (rc)
             return rc;
         ssize_t n = recv(w->fd, (char *)m + at, sizeof *m - at, MSG_DONTWAIT);
@@ -80,7 +80,7 @@ const char *wire_reason(int result, const struct wire_message *m)
     }
 }
 
-static void set_up(int fd)
+static void bench_fabric_wire_set_up(int fd)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
@@ -102,7 +102,7 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
     }
     int rc = listener < 0 || bound || listen(listener, 1)
                  ? -errno
-                 : wait_for(listener, POLLIN, fabric_now() + timeout_ns);
+                 : bench_fabric_wire_wait_for(listener, POLLIN, fabric_now() + timeout_ns);
     if (!rc && (*fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
         rc = -errno;
     if (listener >= 0)
@@ -111,7 +111,7 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
         snprintf(error, error_size, "no client on port %u: %s", port,
                  rc == -ETIMEDOUT ? "nobody came in time" : strerror(-rc));
     else
-        set_up(*fd);
+        bench_fabric_wire_set_up(*fd);
     return rc;
 }
 
@@ -147,6 +147,6 @@ int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, cha
     if (rc)
         snprintf(error, error_size, "no server at %s port %u: %s", host, port, strerror(-rc));
     else
-        set_up(*fd);
+        bench_fabric_wire_set_up(*fd);
     return rc;
 }

@@ -27,13 +27,13 @@ struct subject {
 };
 
 /* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
-static int multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
+static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
 {
     return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c, (int64_t)s->m, (int64_t)s->n,
                                 (int64_t)s->k, b->job->problem.b_transposed, 0, 0, b->stream);
 }
 
-static int collect(struct bench *b, struct gpu_shape *s, uint32_t set)
+static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
 {
     const struct gpu_bench *g = &b->gpu;
     enum run_collective collective = run_op_of(g->job->problem.op)->collective;
@@ -44,7 +44,7 @@ static int collect(struct bench *b, struct gpu_shape *s, uint32_t set)
     return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
 }
 
-static int copy_to_next(struct bench *b)
+static int bench_gpu_copy_to_next(struct bench *b)
 {
     const struct mk_comm *comm = b->gpu.comm;
     const struct mk_heap *heap = &comm->heap;
@@ -56,7 +56,7 @@ static int copy_to_next(struct bench *b)
                : -EIO;
 }
 
-static int launch(void *context, uint32_t number)
+static int bench_gpu_launch(void *context, uint32_t number)
 {
     struct subject *u = context;
     struct gpu_bench *g = &u->bench->gpu;
@@ -69,22 +69,22 @@ static int launch(void *context, uint32_t number)
     case BENCH_MOVE:
         return gpu_launch_plan(g, s, u->move, set);
     case BENCH_LINK:
-        return copy_to_next(u->bench);
+        return bench_gpu_copy_to_next(u->bench);
     case BENCH_COMM:
-        return collect(u->bench, s, set);
+        return bench_gpu_collect(u->bench, s, set);
     case BENCH_TURNS:
-        result = gpu_gathers(g) ? collect(u->bench, s, set) : multiply(g, s, set, s->whole);
+        result = gpu_gathers(g) ? bench_gpu_collect(u->bench, s, set) : bench_gpu_multiply(g, s, set, s->whole);
         if (result)
             return result;
-        return gpu_gathers(g) ? multiply(g, s, set, s->c[set]) : collect(u->bench, s, set);
+        return gpu_gathers(g) ? bench_gpu_multiply(g, s, set, s->c[set]) : bench_gpu_collect(u->bench, s, set);
     case BENCH_GEMM:
-        return multiply(g, s, set, gpu_gathers(g) ? s->c[set] : s->whole);
+        return bench_gpu_multiply(g, s, set, gpu_gathers(g) ? s->c[set] : s->whole);
     default:
         return -EINVAL;
     }
 }
 
-static int measure(struct subject *u, struct bench_gpu_row *row)
+static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
 {
     struct bench *b = u->bench;
     uint32_t room = GPU_TURNS * b->gpu.launches, counts[BENCH_WHATS] = {0};
@@ -97,7 +97,7 @@ static int measure(struct subject *u, struct bench_gpu_row *row)
                 (what == BENCH_LINK && b->gpu.comm->topo.gpus == 1))
                 continue;
             u->what = (enum bench_gpu_what)what;
-            result = gpu_turn(&b->gpu, launch, u, times + (size_t)what * room, &counts[what]);
+            result = gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
         }
     for (int what = 0; what < BENCH_WHATS && !result; what++)
         row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
@@ -136,7 +136,7 @@ static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gp
     if (!result)
         result = gpu_check(g, &s, &u.graphs, 1, &row->check);
     if (!result)
-        result = measure(&u, row);
+        result = bench_gpu_measure(&u, row);
     if (!result)
         result = gpu_check(g, &s, &u.graphs, 1, &row->check);
     cudaStreamSynchronize(g->stream);
@@ -146,7 +146,7 @@ static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gp
 }
 
 /* Times of the slowest rank, checks of all. */
-static int join(struct bench *b, struct bench_gpu_row *row)
+static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
 {
     uint32_t world = b->gpu.job->identity.world;
     struct bench_gpu_row *all = calloc(world, sizeof *all);
@@ -166,7 +166,7 @@ static int join(struct bench *b, struct bench_gpu_row *row)
 }
 
 /* NCCL, where it is there. */
-static int open_nccl(struct bench *b)
+static int bench_gpu_open_nccl(struct bench *b)
 {
     char why[256];
     struct baseline_nccl_id mine = {{0}}, *all;
@@ -188,7 +188,7 @@ static int open_nccl(struct bench *b)
 }
 
 /* Adds PyTorch's times, which the parent measured before the ranks began (bench_torch.c). */
-static void read_torch(struct bench_gpu_row *rows, uint32_t count)
+static void bench_gpu_read_torch(struct bench_gpu_row *rows, uint32_t count)
 {
     const char *path = getenv("MKERNEL_BENCH_TORCH");
     FILE *f = path ? fopen(path, "re") : NULL;
@@ -211,13 +211,13 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
     const struct run_job *job = b->gpu.job;
     int result = gpu_bench_open(&b->gpu);
     if (!result)
-        result = open_nccl(b);
+        result = bench_gpu_open_nccl(b);
     if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
         result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         result = bench_shape(b, job->shapes[i], &rows[i]);
         if (!result)
-            result = join(b, &rows[i]);
+            result = bench_gpu_join(b, &rows[i]);
         if (!result)
             *done = i + 1;
     }
@@ -246,7 +246,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));
     else
         result = bench_all(&b, rows, &done);
-    read_torch(rows, done);
+    bench_gpu_read_torch(rows, done);
     for (uint32_t i = 0; i < done; i++)
         wrong += !bench_gpu_right(&rows[i]);
     if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result) {

@@ -21,129 +21,129 @@ int bench_gpu_right(const struct bench_gpu_row *row)
     return row->check.launches && !row->check.wrong && gpu_check_error(&row->check) <= row->bound;
 }
 
-static double time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
+static double bench_gpu_report_time_of(const struct bench_gpu_row *row, enum bench_gpu_what what)
 {
     double ms = row->times[what].ms;
     return ms > 0 && (what != BENCH_FUSED || bench_gpu_right(row)) ? ms : NAN;
 }
 
-static double column_m(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_m(const struct bench_gpu_row *r)
 {
     return (double)r->m;
 }
-static double column_n(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_n(const struct bench_gpu_row *r)
 {
     return (double)r->n;
 }
-static double column_k(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_k(const struct bench_gpu_row *r)
 {
     return (double)r->k;
 }
-static double column_ms(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_ms(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_FUSED);
+    return bench_gpu_report_time_of(r, BENCH_FUSED);
 }
-static double column_min(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_min(const struct bench_gpu_row *r)
 {
     return bench_gpu_right(r) ? r->times[BENCH_FUSED].min : NAN;
 }
-static double column_max(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_max(const struct bench_gpu_row *r)
 {
     return bench_gpu_right(r) ? r->times[BENCH_FUSED].max : NAN;
 }
-static double column_tflops(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_tflops(const struct bench_gpu_row *r)
 {
-    return r->flop / time_of(r, BENCH_FUSED) / 1e9;
+    return r->flop / bench_gpu_report_time_of(r, BENCH_FUSED) / 1e9;
 }
-static double column_gemm(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_gemm(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_GEMM);
+    return bench_gpu_report_time_of(r, BENCH_GEMM);
 }
-static double column_comm(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_comm(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_COMM);
+    return bench_gpu_report_time_of(r, BENCH_COMM);
 }
-static double column_move(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_move(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_MOVE);
+    return bench_gpu_report_time_of(r, BENCH_MOVE);
 }
 
 /* GB/s of a link, each way. */
-static double column_link(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_link(const struct bench_gpu_row *r)
 {
-    return (double)BENCH_LINK_BYTES / time_of(r, BENCH_LINK) / 1e6;
+    return (double)BENCH_LINK_BYTES / bench_gpu_report_time_of(r, BENCH_LINK) / 1e6;
 }
 
-static double column_network(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
 {
     return r->network_ms > 0 ? r->network_ms : NAN;
 }
 
 /* The larger of GEMM and communication. The communication by whoever does it faster, an all-reduce at the rate of the links; between
  * nodes at the rate of the NICs, which NCCL does not use on one host's emulated ones. */
-static double column_ideal(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
 {
-    double comm = fmin(time_of(r, BENCH_COMM), time_of(r, BENCH_MOVE));
+    double comm = fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
     if (run_op_of(r->op)->collective == RUN_ALL_REDUCE)
-        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / column_link(r) / 1e6;
+        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / bench_gpu_report_column_link(r) / 1e6;
     if (r->network_ms > 0)
         comm = r->network_ms;
-    return fmax(time_of(r, BENCH_GEMM), comm);
+    return fmax(bench_gpu_report_time_of(r, BENCH_GEMM), comm);
 }
-static double column_efficiency(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_efficiency(const struct bench_gpu_row *r)
 {
-    return column_ideal(r) / time_of(r, BENCH_FUSED);
+    return bench_gpu_report_column_ideal(r) / bench_gpu_report_time_of(r, BENCH_FUSED);
 }
-static double column_turns(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_turns(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_TURNS);
+    return bench_gpu_report_time_of(r, BENCH_TURNS);
 }
-static double column_vs_turns(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_vs_turns(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_TURNS) / time_of(r, BENCH_FUSED);
+    return bench_gpu_report_time_of(r, BENCH_TURNS) / bench_gpu_report_time_of(r, BENCH_FUSED);
 }
-static double column_torch(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_torch(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_TORCH);
+    return bench_gpu_report_time_of(r, BENCH_TORCH);
 }
-static double column_vs_torch(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_vs_torch(const struct bench_gpu_row *r)
 {
-    return time_of(r, BENCH_TORCH) / time_of(r, BENCH_FUSED);
+    return bench_gpu_report_time_of(r, BENCH_TORCH) / bench_gpu_report_time_of(r, BENCH_FUSED);
 }
-static double column_error(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_error(const struct bench_gpu_row *r)
 {
     return gpu_check_error(&r->check);
 }
-static double column_wrong(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_wrong(const struct bench_gpu_row *r)
 {
     return (double)r->check.wrong;
 }
 
 static const struct column columns[] = {
-    {"m", "M", 6, 0, column_m},
-    {"n", "N", 6, 0, column_n},
-    {"k", "K", 6, 0, column_k},
-    {"fused_ms", "fused", 8, 4, column_ms},
-    {"fused_min_ms", "min", 8, 4, column_min},
-    {"fused_max_ms", "max", 8, 4, column_max},
-    {"tflops", "TFLOP/s", 8, 1, column_tflops},
-    {"gemm_ms", "GEMM", 8, 4, column_gemm},
-    {"comm_nccl_ms", "NCCL", 8, 4, column_comm},
-    {"comm_own_ms", "own", 8, 4, column_move},
-    {"link_gb_s", "link", 5, 0, column_link},
-    {"network_ms", "NICs", 8, 4, column_network},
-    {"ideal_ms", "ideal", 8, 4, column_ideal},
-    {"efficiency", "effic.", 7, 3, column_efficiency},
-    {"cublas_nccl_ms", "in turn", 8, 4, column_turns},
-    {"speedup_cublas_nccl", "ratio", 6, 2, column_vs_turns},
-    {"torch_fused_ms", "torch", 8, 4, column_torch},
-    {"speedup_torch", "ratio", 6, 2, column_vs_torch},
-    {"relative_error", "error", 9, -1, column_error},
-    {"wrong", "#wrong", 7, 0, column_wrong},
+    {"m", "M", 6, 0, bench_gpu_report_column_m},
+    {"n", "N", 6, 0, bench_gpu_report_column_n},
+    {"k", "K", 6, 0, bench_gpu_report_column_k},
+    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
+    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
+    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
+    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
+    {"gemm_ms", "GEMM", 8, 4, bench_gpu_report_column_gemm},
+    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
+    {"comm_own_ms", "own", 8, 4, bench_gpu_report_column_move},
+    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
+    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
+    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
+    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
+    {"cublas_nccl_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
+    {"speedup_cublas_nccl", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
+    {"torch_fused_ms", "torch", 8, 4, bench_gpu_report_column_torch},
+    {"speedup_torch", "ratio", 6, 2, bench_gpu_report_column_vs_torch},
+    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
+    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_cell(FILE *f, const struct column *c, const struct bench_gpu_row *row, int width,
+static void bench_gpu_report_print_cell(FILE *f, const struct column *c, const struct bench_gpu_row *row, int width,
                        const char *nothing)
 {
     double v = c->value(row);
@@ -155,7 +155,7 @@ static void print_cell(FILE *f, const struct column *c, const struct bench_gpu_r
         fprintf(f, "%*.*f", width, c->digits, v);
 }
 
-static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
+static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
 {
     for (int i = 0; i < COLUMNS; i++)
         fprintf(out, "%s%*s", i ? " " : "", columns[i].width, columns[i].title);
@@ -164,7 +164,7 @@ static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t cou
         for (int i = 0; i < COLUMNS; i++) {
             if (i)
                 fputc(' ', out);
-            print_cell(out, &columns[i], &rows[r], columns[i].width,
+            bench_gpu_report_print_cell(out, &columns[i], &rows[r], columns[i].width,
                        bench_gpu_right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
@@ -175,7 +175,7 @@ static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t cou
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
             fprintf(out, "%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n",
-                    column_m(&rows[r]), column_n(&rows[r]), column_k(&rows[r]), rows[r].tuned);
+                    bench_gpu_report_column_m(&rows[r]), bench_gpu_report_column_n(&rows[r]), bench_gpu_report_column_k(&rows[r]), rows[r].tuned);
     static const struct {
         const char *name, *torch;
     } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
@@ -200,7 +200,7 @@ static int print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t cou
 }
 
 /* What the plan of a row was made for, and what it chose. */
-static struct mk_problem problem_of(const struct run_job *job, const struct bench_gpu_row *row)
+static struct mk_problem bench_gpu_report_problem_of(const struct run_job *job, const struct bench_gpu_row *row)
 {
     struct mk_problem q = job->plan.problem;
     q.m = row->m;
@@ -210,9 +210,9 @@ static struct mk_problem problem_of(const struct run_job *job, const struct benc
     return q;
 }
 
-static void fill_row(struct csv_row *csv, const struct run_job *job, const struct bench_gpu_row *row)
+static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job *job, const struct bench_gpu_row *row)
 {
-    struct mk_problem q = problem_of(job, row);
+    struct mk_problem q = bench_gpu_report_problem_of(job, row);
     char fabric[RUN_FABRIC_TEXT];
     for (int i = 0; i < COLUMNS; i++) {
         char format[16];
@@ -227,7 +227,7 @@ static void fill_row(struct csv_row *csv, const struct run_job *job, const struc
     csv_text(csv, "verdict", bench_gpu_right(row) ? "right" : "wrong");
 }
 
-static int write_csv(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+static int bench_gpu_report_write_csv(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
 {
     struct csv_row csv[RUN_SHAPES];
     uint32_t open = 0;
@@ -236,7 +236,7 @@ static int write_csv(const struct run_job *job, const struct bench_gpu_row *rows
         rc = csv_row_open(&csv[open]);
         if (rc)
             break;
-        fill_row(&csv[open], job, &rows[open]);
+        bench_gpu_report_fill_row(&csv[open], job, &rows[open]);
         rc = csv_row_close(&csv[open]);
     }
     rc = rc ? rc : csv_write(job->options.csv, csv, count, job->options.append);
@@ -251,14 +251,14 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
     struct bench_gpu_row row = {.op = job->problem.op, .world = 1};
     if (csv_row_open(&csv))
         return -ENOMEM;
-    fill_row(&csv, job, &row);
+    bench_gpu_report_fill_row(&csv, job, &row);
     int rc = csv_row_close(&csv);
     rc = rc ? rc : csv_check_append(job->options.csv, csv.header, error, size);
     csv_row_free(&csv);
     return rc;
 }
 
-static int write_json(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+static int bench_gpu_report_write_json(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
 {
     struct result_file f;
     char fabric[RUN_FABRIC_TEXT];
@@ -270,12 +270,12 @@ static int write_json(const struct run_job *job, const struct bench_gpu_row *row
     fprintf(f.out, "  \"op\": \"%s\",\n  \"nodes\": %u,\n  \"gpus\": %u,\n  \"rows\": [",
             plan_op_name(job->problem.op), job->problem.topo.nodes, job->problem.topo.gpus);
     for (uint32_t r = 0; r < count; r++) {
-        struct mk_problem q = problem_of(job, &rows[r]);
+        struct mk_problem q = bench_gpu_report_problem_of(job, &rows[r]);
         fprintf(f.out, "%s\n{\n", r ? "," : "");
         bench_json_plan(f.out, &q, rows[r].tuned);
         for (int i = 0; i < COLUMNS; i++) {
             fprintf(f.out, "  \"%s\": ", columns[i].name);
-            print_cell(f.out, &columns[i], &rows[r], 0, "null");
+            bench_gpu_report_print_cell(f.out, &columns[i], &rows[r], 0, "null");
             fprintf(f.out, ",\n");
         }
         fprintf(f.out, "  \"verdict\": \"%s\"\n}", bench_gpu_right(&rows[r]) ? "right" : "wrong");
@@ -290,8 +290,8 @@ int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows
     const struct run_options *o = &job->options;
     FILE *out = output_table(o->quiet, o->json, o->csv);
     *path = "the table";
-    int result = out ? print_table(out, rows, count) : 0;
-    int csv = o->csv ? write_csv(job, rows, count) : 0, json = o->json ? write_json(job, rows, count) : 0;
+    int result = out ? bench_gpu_report_print_table(out, rows, count) : 0;
+    int csv = o->csv ? bench_gpu_report_write_csv(job, rows, count) : 0, json = o->json ? bench_gpu_report_write_json(job, rows, count) : 0;
     if (csv || json)
         *path = csv ? o->csv : o->json;
     return csv ? csv : json ? json : result;

@@ -24,7 +24,7 @@ struct null_fabric {
     uint64_t posted, completed;
 };
 
-static int null_put(struct fabric *fabric, const struct fabric_put *put)
+static int bench_ring_null_put(struct fabric *fabric, const struct fabric_put *put)
 {
     struct null_fabric *f = (struct null_fabric *)fabric;
     if (f->posted - f->completed == PENDING)
@@ -33,12 +33,12 @@ static int null_put(struct fabric *fabric, const struct fabric_put *put)
     return 0;
 }
 
-static int null_flush(struct fabric *fabric)
+static int bench_ring_null_flush(struct fabric *fabric)
 {
     return 0;
 }
 
-static int null_poll(struct fabric *fabric, struct fabric_completion *out, int max)
+static int bench_ring_null_poll(struct fabric *fabric, struct fabric_completion *out, int max)
 {
     struct null_fabric *f = (struct null_fabric *)fabric;
     int n = 0;
@@ -50,55 +50,55 @@ static int null_poll(struct fabric *fabric, struct fabric_completion *out, int m
 }
 
 static const struct fabric_ops null_ops = {
-    .name = "null", .put = null_put, .flush = null_flush, .poll = null_poll};
+    .name = "null", .put = bench_ring_null_put, .flush = bench_ring_null_flush, .poll = bench_ring_null_poll};
 
-static int failed(void *context)
+static int bench_ring_failed(void *context)
 {
     return __atomic_load_n((int *)context, __ATOMIC_RELAXED);
 }
 
-static void fail(void *context, const struct mk_failure *failure)
+static void bench_ring_fail(void *context, const struct mk_failure *failure)
 {
     __atomic_store_n((int *)context, 1, __ATOMIC_RELAXED);
 }
 
-static void wait_a_little(uint32_t *spins)
+static void bench_ring_wait_a_little(uint32_t *spins)
 {
     if (++*spins % SPINS == 0)
         sched_yield();
 }
 
 /* Posts `commands` and waits until the proxy has completed them. Returns ns, 0 where the proxy failed. */
-static uint64_t round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch, int *job_failed)
+static uint64_t bench_ring_round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch, int *job_failed)
 {
     uint64_t start = wall_clock(NULL);
     uint32_t spins = 0;
     while (mk_ring_post(ring, mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
-        wait_a_little(&spins);
+        bench_ring_wait_a_little(&spins);
     for (uint64_t i = 1; i < commands; i++) {
         struct mk_command c = mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096,
                                              (uint32_t)i & 511, mk_ring_parity(ring->capacity, ring->posted));
         while (mk_ring_post(ring, c)) {
-            if (failed(job_failed))
+            if (bench_ring_failed(job_failed))
                 return 0;
-            wait_a_little(&spins);
+            bench_ring_wait_a_little(&spins);
         }
     }
     while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) != ring->posted) {
-        if (failed(job_failed))
+        if (bench_ring_failed(job_failed))
             return 0;
-        wait_a_little(&spins);
+        bench_ring_wait_a_little(&spins);
     }
     return wall_clock(NULL) - start;
 }
 
-static int by_value(const void *a, const void *b)
+static int bench_ring_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json, int quiet)
+static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json, int quiet)
 {
     FILE *table_out = output_table(quiet, json, NULL);
     int status = STATUS_FAILED, job_failed = 0;
@@ -123,8 +123,8 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
                                   .heap_bytes = 1 << 20,
                                   .heap_flags = 512,
                                   .now = wall_clock,
-                                  .failed = failed,
-                                  .fail = fail,
+                                  .failed = bench_ring_failed,
+                                  .fail = bench_ring_fail,
                                   .context = &job_failed};
     int rc = proxy_create(&proxy, &config);
     if (!rc)
@@ -134,7 +134,7 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
         goto done;
     }
     for (uint32_t i = 0; i <= rounds; i++) {
-        uint64_t ns = round_ns(ring, commands, i + 1, &job_failed);
+        uint64_t ns = bench_ring_round_ns(ring, commands, i + 1, &job_failed);
         if (!ns) {
             fprintf(stderr, "mkernel bench ring: the proxy refused a command\n");
             goto done;
@@ -142,7 +142,7 @@ static int measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const 
         if (i) /* the first warms up */
             rates[i - 1] = (double)commands * 1e3 / (double)ns;
     }
-    qsort(rates, rounds, sizeof *rates, by_value);
+    qsort(rates, rounds, sizeof *rates, bench_ring_by_value);
     if (table_out) {
         fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]", "min[M/s]",
                 "max[M/s]");
@@ -219,5 +219,5 @@ int bench_ring(int argc, char **argv)
         fprintf(stderr, "mkernel bench ring: %s; `mkernel bench ring --help` tells more\n", error);
         return STATUS_USAGE;
     }
-    return measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json, a.quiet);
+    return bench_ring_measure(a.commands, (uint32_t)a.rounds, a.capacity, a.json, a.quiet);
 }

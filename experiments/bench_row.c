@@ -26,12 +26,12 @@ static const char *driver(const struct run_job *job, char text[16])
     return text;
 }
 
-static const char *routing(const struct run_job *job)
+static const char *bench_row_routing(const struct run_job *job)
 {
     return run_op_is_routed(job->options.op) ? run_routings[job->options.routing] : NULL;
 }
 
-static const char *layout(const struct mk_problem *q)
+static const char *bench_row_layout(const struct mk_problem *q)
 {
     return !op_of(q->op)->b_layout ? NULL : q->b_transposed ? "nk" : "kn";
 }
@@ -44,9 +44,9 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     struct bench_when when;
     char cuda[16];
     bench_when(&when);
-    csv_text(r, "b_layout", layout(q));
+    csv_text(r, "b_layout", bench_row_layout(q));
     csv_text(r, "deterministic", q->deterministic ? "true" : "false");
-    csv_text(r, "routing", routing(job));
+    csv_text(r, "routing", bench_row_routing(job));
     csv_text(r, "fabric", fabric);
     csv_text(r, "device", job->device);
     for (int i = 0; i < MK_ROLES; i++)
@@ -86,8 +86,8 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
         json_text(f, "cuda_driver", cuda);
     json_text(f, "fabric", fabric);
     fprintf(f, "  \"seed\": %llu,\n", (unsigned long long)o->seed);
-    if (routing(job))
-        json_text(f, "routing", routing(job));
+    if (bench_row_routing(job))
+        json_text(f, "routing", bench_row_routing(job));
     fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n",
             (unsigned long long)o->iters, (unsigned long long)o->warmup, (unsigned long long)job->burst);
 }

@@ -13,7 +13,7 @@
 extern char **environ;
 
 /* experiments/baselines beside the build folder that this program lies in. */
-static int find_script(char *path, size_t size, const char *op)
+static int bench_torch_find_script(char *path, size_t size, const char *op)
 {
     char self[3072];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -37,7 +37,7 @@ int bench_torch(const struct run_job *job, const char *shapes, const char *out)
                                 "--nproc-per-node", ranks, script};
     int argc = 8, status = 0;
     pid_t child;
-    if (find_script(script, sizeof script, plan_op_name(job->problem.op)))
+    if (bench_torch_find_script(script, sizeof script, plan_op_name(job->problem.op)))
         return -ENOENT;
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     snprintf(list, sizeof list, "%s", shapes);

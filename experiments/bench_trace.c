@@ -56,7 +56,7 @@ static const struct option_table table = {
     .examples = "  mkernel bench trace --events 2000000\n",
 };
 
-static double clock_s(clockid_t id)
+static double bench_trace_clock_s(clockid_t id)
 {
     struct timespec t;
     clock_gettime(id, &t);
@@ -67,43 +67,43 @@ struct timer {
     double wall, cpu;
 };
 
-static struct timer timer_now(void)
+static struct timer bench_trace_timer_now(void)
 {
-    return (struct timer){clock_s(CLOCK_MONOTONIC), clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+    return (struct timer){bench_trace_clock_s(CLOCK_MONOTONIC), bench_trace_clock_s(CLOCK_PROCESS_CPUTIME_ID)};
 }
 
-static void print_phase(const char *name, struct timer from, struct timer to, uint64_t events)
+static void bench_trace_print_phase(const char *name, struct timer from, struct timer to, uint64_t events)
 {
     printf("%-10s %8.2f s  %8.2f s CPU  %8.0f k events/s\n", name, to.wall - from.wall, to.cpu - from.cpu,
            (double)events / (to.wall - from.wall) / 1e3);
 }
 
-static int measure(struct trace_part *parts, const struct generate_config *c, const char *path, char *error,
+static int bench_trace_measure(struct trace_part *parts, const struct generate_config *c, const char *path, char *error,
                    size_t size)
 {
     const struct trace_run run = {.source = "synthetic", .executor = "sim", .command = "mkernel bench trace"};
     struct trace_data d;
     struct stat st = {0};
-    struct timer begin = timer_now();
+    struct timer begin = bench_trace_timer_now();
     int rc = data_merge(&d, parts, c->nodes * c->gpus, &run, error, size);
     if (rc)
         return rc;
     rc = data_join(&d);
     if (!rc)
         rc = data_overlap(&d);
-    struct timer merged = timer_now();
+    struct timer merged = bench_trace_timer_now();
     if (rc)
         snprintf(error, size, "out of memory");
     else
         rc = store_write(&d, path, error, size);
-    struct timer stored = timer_now();
+    struct timer stored = bench_trace_timer_now();
     if (!rc) {
         stat(path, &st);
         printf("%llu events, %llu messages, %u ranks, %.0f MB stored\n", (unsigned long long)d.events,
                (unsigned long long)d.put_count, d.ranks, (double)st.st_size / 1e6);
-        print_phase("merge", begin, merged, d.events);
-        print_phase("store", merged, stored, d.events);
-        print_phase("in all", begin, stored, d.events);
+        bench_trace_print_phase("merge", begin, merged, d.events);
+        bench_trace_print_phase("store", merged, stored, d.events);
+        bench_trace_print_phase("in all", begin, stored, d.events);
     }
     data_free(&d);
     return rc;
@@ -136,7 +136,7 @@ int bench_trace(int argc, char **argv)
         .events = b.events, .nodes = (uint32_t)b.nodes, .gpus = (uint32_t)b.gpus, .seed = 1};
     int rc = generate_parts(&parts, &c, error, sizeof error);
     if (!rc) {
-        rc = measure(parts, &c, b.file ? b.file : path, error, sizeof error);
+        rc = bench_trace_measure(parts, &c, b.file ? b.file : path, error, sizeof error);
         generate_free(parts, &c);
     }
     if (!b.file)

@@ -19,7 +19,7 @@ struct panel {
     double *row_norm, *col_norm; /* of A's rows in the panel, of B's columns */
 };
 
-static void widen(void *out, const uint16_t *in, uint64_t count, int wide)
+static void check_widen(void *out, const uint16_t *in, uint64_t count, int wide)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (wide)
@@ -31,22 +31,22 @@ static void widen(void *out, const uint16_t *in, uint64_t count, int wide)
     }
 }
 
-static double at(const void *values, uint64_t i, int wide)
+static double check_at(const void *values, uint64_t i, int wide)
 {
     return wide ? ((const double *)values)[i] : (double)((const float *)values)[i];
 }
 
-static uint16_t b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
+static uint16_t check_b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
 {
     return g->b_transposed ? g->b[col * g->k + k] : g->b[k * g->n + col];
 }
 
-static double sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t col)
+static double check_sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t col)
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
         sum +=
-            fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(b_at(g, k, col)));
+            fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(check_b_at(g, k, col)));
     return sum;
 }
 
@@ -64,13 +64,13 @@ static void check_element(const struct check_gemm *g, const struct panel *p, uin
     } else {
         double bound = rounding + sums * p->row_norm[panel_row] * p->col_norm[col];
         if (off <= bound && !g->roundings)
-            bound = rounding + sums * sum_of_products(g, row, col);
+            bound = rounding + sums * check_sum_of_products(g, row, col);
         share = bound > 0 ? off / bound : INFINITY;
     }
     check_add(r, row, col, value, reference, share);
 }
 
-static void multiply(const struct check_gemm *g, const struct panel *p, uint64_t rows)
+static void check_multiply(const struct check_gemm *g, const struct panel *p, uint64_t rows)
 {
     int m = (int)rows, n = (int)g->n, k = (int)g->k, ldb = g->b_transposed ? k : n;
     CBLAS_TRANSPOSE tb = g->b_transposed ? CblasTrans : CblasNoTrans;
@@ -87,12 +87,12 @@ static void multiply(const struct check_gemm *g, const struct panel *p, uint64_t
     }
 }
 
-static void norms(const struct check_gemm *g, const struct panel *p, uint64_t first, uint64_t rows)
+static void check_norms(const struct check_gemm *g, const struct panel *p, uint64_t first, uint64_t rows)
 {
     for (uint64_t i = 0; i < rows; i++) {
         double sum = 0;
         for (uint64_t k = 0; k < g->k; k++)
-            sum += at(p->a, i * g->k + k, p->wide) * at(p->a, i * g->k + k, p->wide);
+            sum += check_at(p->a, i * g->k + k, p->wide) * check_at(p->a, i * g->k + k, p->wide);
         p->row_norm[i] = sqrt(sum);
         spawn_beat();
     }
@@ -101,7 +101,7 @@ static void norms(const struct check_gemm *g, const struct panel *p, uint64_t fi
     for (uint64_t j = 0; j < g->n; j++)
         p->col_norm[j] = 0;
     for (uint64_t i = 0; i < g->n * g->k; i++) {
-        double b = at(p->b, i, p->wide);
+        double b = check_at(p->b, i, p->wide);
         p->col_norm[g->b_transposed ? i / g->k : i % g->n] += b * b;
         if (i % SOME == 0)
             spawn_beat();
@@ -125,15 +125,15 @@ int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct
     p.col_norm = malloc(g->n * sizeof(double));
     if (!p.a || !p.b || !p.c || !p.row_norm || !p.col_norm)
         goto out;
-    widen(p.b, g->b, g->k * g->n, p.wide);
+    check_widen(p.b, g->b, g->k * g->n, p.wide);
     for (uint64_t first = 0; first < g->m; first += panel_rows) {
         uint64_t rows = g->m - first < panel_rows ? g->m - first : panel_rows;
-        widen(p.a, g->a + first * g->k, rows * g->k, p.wide);
-        norms(g, &p, first, rows);
-        multiply(g, &p, rows);
+        check_widen(p.a, g->a + first * g->k, rows * g->k, p.wide);
+        check_norms(g, &p, first, rows);
+        check_multiply(g, &p, rows);
         for (uint64_t i = 0; i < rows; i++, spawn_beat())
             for (uint64_t j = 0; j < g->n; j++)
-                check_element(g, &p, first + i, i, j, at(p.c, i * g->n + j, p.wide), &mine);
+                check_element(g, &p, first + i, i, j, check_at(p.c, i * g->n + j, p.wide), &mine);
         work += 2.0 * (double)rows * (double)g->n * (double)g->k;
         if (pace && work >= pace->flop) {
             work = 0;

@@ -17,7 +17,7 @@ struct panel {
     double most_v;
 };
 
-static void widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim, uint64_t pitch)
+static void check_attention_widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim, uint64_t pitch)
 {
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < dim; j++)
@@ -25,7 +25,7 @@ static void widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim,
 }
 
 /* Place in the sequence of a row of this rank. */
-static uint64_t place(const struct check_attention *c, uint64_t row)
+static uint64_t check_attention_place(const struct check_attention *c, uint64_t row)
 {
     uint64_t rows = c->problem.sequence / c->world, half = rows / 2;
     if (!c->problem.causal)
@@ -34,7 +34,7 @@ static uint64_t place(const struct check_attention *c, uint64_t row)
 }
 
 /* Scores become weights; returns the logarithm of the sum. */
-static double soften(double *scores, uint64_t seen, uint64_t all)
+static double check_attention_soften(double *scores, uint64_t seen, uint64_t all)
 {
     double most = -INFINITY, sum = 0;
     for (uint64_t i = 0; i < seen; i++)
@@ -61,11 +61,11 @@ static void check_panel(const struct check_attention *c, const struct panel *p, 
     uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim, pitch = t->heads * dim;
     int m = (int)rows, n = (int)all, d = (int)dim;
     const uint64_t at = (batch * local + first) * pitch + head * dim;
-    widen(p->q, c->q + at, rows, dim, pitch);
+    check_attention_widen(p->q, c->q + at, rows, dim, pitch);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, d, 1.0 / sqrt((double)dim), p->q, d, p->k, d,
                 0.0, p->scores, n);
     for (uint64_t i = 0; i < rows; i++) {
-        double lse = soften(p->scores + i * all, t->causal ? place(c, first + i) + 1 : all, all);
+        double lse = check_attention_soften(p->scores + i * all, t->causal ? check_attention_place(c, first + i) + 1 : all, all);
         double said = (double)c->lse[(batch * t->heads + head) * local + first + i];
         r->wrong += !(fabs(said - lse) <= LSE_BOUND);
     }
@@ -92,8 +92,8 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
     for (uint64_t i = 0; i < t->batch * t->heads && !status; i++) {
         uint64_t batch = i / t->heads, head = i % t->heads;
         uint64_t at = batch * all * pitch + head / (t->heads / t->kv_heads) * dim;
-        widen(p.k, c->k + at, all, dim, pitch);
-        widen(p.v, c->v + at, all, dim, pitch);
+        check_attention_widen(p.k, c->k + at, all, dim, pitch);
+        check_attention_widen(p.v, c->v + at, all, dim, pitch);
         p.most_v = 0;
         for (uint64_t j = 0; j < all * dim; j++)
             p.most_v = fmax(p.most_v, fabs(p.v[j]));

@@ -22,7 +22,7 @@ struct panel {
     uint64_t *places;             /* of the panel's rows: token * k + place */
 };
 
-static void load_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
+static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
 {
     uint64_t h = c->problem.hidden, i = c->problem.inner;
     c->expert(c->context, expert, p->narrow, p->narrow + 2 * h * i);
@@ -39,7 +39,7 @@ static void load_expert(const struct check_moe_ffn *c, const struct panel *p, ui
     }
 }
 
-static void activate(const struct check_moe_ffn *c, const struct panel *p, uint64_t row, double norm)
+static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct panel *p, uint64_t row, double norm)
 {
     uint64_t h = c->problem.hidden, inner = c->problem.inner;
     const double *gates = p->up + row * 2 * inner, *ups = gates + inner;
@@ -55,7 +55,7 @@ static void activate(const struct check_moe_ffn *c, const struct panel *p, uint6
 }
 
 /* The panel's rows through the expert, and by their weights to the sums. */
-static void add_panel(const struct check_moe_ffn *c, const struct panel *p, uint64_t rows, int crosses)
+static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct panel *p, uint64_t rows, int crosses)
 {
     uint64_t h = c->problem.hidden, inner = c->problem.inner;
     int m = (int)rows, n = (int)h, i = (int)inner;
@@ -66,7 +66,7 @@ static void add_panel(const struct check_moe_ffn *c, const struct panel *p, uint
     cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1, c->b_transposed ? n : 2 * i,
                 0.0, p->up, 2 * i);
     for (uint64_t row = 0; row < rows; row++)
-        activate(c, p, row, cblas_dnrm2(n, p->a + row * h, 1));
+        check_moe_ffn_activate(c, p, row, cblas_dnrm2(n, p->a + row * h, 1));
     cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2, c->b_transposed ? i : n,
                 0.0, p->row, n);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size, c->b_transposed ? i : n,
@@ -85,7 +85,7 @@ static void add_panel(const struct check_moe_ffn *c, const struct panel *p, uint
     }
 }
 
-static void add_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
+static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
 {
     uint64_t rows = 0, places = c->problem.tokens * c->problem.k;
     int loaded = 0, crosses = expert / c->node_experts != c->node;
@@ -95,16 +95,16 @@ static void add_expert(const struct check_moe_ffn *c, const struct panel *p, uin
         if (rows < PANEL_ROWS && (i < places || !rows))
             continue;
         if (!loaded)
-            load_expert(c, p, expert);
+            check_moe_ffn_load_expert(c, p, expert);
         spawn_beat();
         loaded = 1;
-        add_panel(c, p, rows, crosses);
+        check_moe_ffn_add_panel(c, p, rows, crosses);
         spawn_beat();
         rows = 0;
     }
 }
 
-static void judge(const struct check_moe_ffn *c, const struct panel *p, struct check_result *r)
+static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct panel *p, struct check_result *r)
 {
     uint64_t h = c->problem.hidden;
     for (uint64_t i = 0; i < c->problem.tokens * h; i++) {
@@ -115,7 +115,7 @@ static void judge(const struct check_moe_ffn *c, const struct panel *p, struct c
     }
 }
 
-static int open_panel(struct panel *p, const struct mk_moe *m)
+static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
 {
     uint64_t h = m->hidden, i = m->inner, size = sizeof(double);
     memset(p, 0, sizeof *p);
@@ -140,7 +140,7 @@ static int open_panel(struct panel *p, const struct mk_moe *m)
                : -ENOMEM;
 }
 
-static void close_panel(struct panel *p)
+static void check_moe_ffn_close_panel(struct panel *p)
 {
     void *const all[] = {p->narrow,  p->b1, p->b2,    p->b2_size, p->col_norm,
                          p->a,       p->up, p->acted, p->off,     p->row,
@@ -155,9 +155,9 @@ int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace, 
     struct check_result mine = {.frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST};
     struct panel p;
     double done = 0;
-    int status = open_panel(&p, m);
+    int status = check_moe_ffn_open_panel(&p, m);
     for (uint32_t expert = 0; expert < m->experts && !status; expert++) {
-        add_expert(c, &p, expert);
+        check_moe_ffn_add_expert(c, &p, expert);
         done += 8.0 * (double)m->tokens * (double)m->hidden *
                 (double)m->inner; /* at most: as often on every rank */
         if (pace && done >= pace->flop) {
@@ -166,9 +166,9 @@ int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace, 
         }
     }
     if (!status) {
-        judge(c, &p, &mine);
+        check_moe_ffn_judge(c, &p, &mine);
         check_join(result, &mine);
     }
-    close_panel(&p);
+    check_moe_ffn_close_panel(&p);
     return status;
 }

@@ -23,7 +23,7 @@ int csv_row_open(struct csv_row *r)
 }
 
 /* Begins a cell: writes its column's name and what stands between cells. */
-static void next_cell(struct csv_row *r, const char *name)
+static void csv_row_next_cell(struct csv_row *r, const char *name)
 {
     fprintf(r->names, "%s%s", r->columns ? "," : "", name);
     if (r->columns++)
@@ -32,7 +32,7 @@ static void next_cell(struct csv_row *r, const char *name)
 
 void csv_text(struct csv_row *r, const char *name, const char *text)
 {
-    next_cell(r, name);
+    csv_row_next_cell(r, name);
     text = text ? text : "";
     if (!text[strcspn(text, ",\"\r\n")]) {
         fputs(text, r->cells);
@@ -46,13 +46,13 @@ void csv_text(struct csv_row *r, const char *name, const char *text)
 
 void csv_whole(struct csv_row *r, const char *name, uint64_t value)
 {
-    next_cell(r, name);
+    csv_row_next_cell(r, name);
     fprintf(r->cells, "%llu", (unsigned long long)value);
 }
 
 void csv_number(struct csv_row *r, const char *name, const char *format, double value)
 {
-    next_cell(r, name);
+    csv_row_next_cell(r, name);
     if (isfinite(value))
         fprintf(r->cells, format, value);
 }
@@ -77,7 +77,7 @@ void csv_row_free(struct csv_row *r)
 }
 
 /* The first line of a file in *line, which the caller frees, without its end; empty for an empty file. 0 or -errno. */
-static int first_line(int fd, char **line)
+static int csv_row_first_line(int fd, char **line)
 {
     size_t room = 0;
     int copy = dup(fd);
@@ -103,7 +103,7 @@ static int first_line(int fd, char **line)
 }
 
 /* The cell number `index` of a line without quotes, in `cell`. Where there is none it is empty. */
-static void cell_of(const char *line, int index, char *cell, size_t size)
+static void csv_row_cell_of(const char *line, int index, char *cell, size_t size)
 {
     for (; index && *line; index--)
         line += strcspn(line, ",") + (line[strcspn(line, ",")] == ',');
@@ -111,13 +111,13 @@ static void cell_of(const char *line, int index, char *cell, size_t size)
 }
 
 /* Says where two headers differ. */
-static void tell_difference(const char *path, const char *header, const char *there, char *error, size_t size)
+static void csv_row_tell_difference(const char *path, const char *header, const char *there, char *error, size_t size)
 {
     char a[64], b[64];
     int i = 0;
     do {
-        cell_of(header, i, a, sizeof a);
-        cell_of(there, i++, b, sizeof b);
+        csv_row_cell_of(header, i, a, sizeof a);
+        csv_row_cell_of(there, i++, b, sizeof b);
     } while (!strcmp(a, b) && (*a || *b));
     snprintf(error, size, "--append: %s is another table: its column %d is %s%s%s", path, i,
              *b ? b : "not there", *a ? ", and this bench writes " : ", which this bench does not write", a);
@@ -133,7 +133,7 @@ int csv_check_append(const char *path, const char *header, char *error, size_t s
         snprintf(error, size, "--append adds to a file, and %s is none", path);
         return -EINVAL;
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = fd < 0 ? -errno : first_line(fd, &line);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = fd < 0 ? -errno : csv_row_first_line(fd, &line);
     if (fd >= 0)
         close(fd);
     if (rc) {
@@ -142,12 +142,12 @@ int csv_check_append(const char *path, const char *header, char *error, size_t s
     }
     int same = !*line || !strcmp(line, header);
     if (!same)
-        tell_difference(path, header, line, error, size);
+        csv_row_tell_difference(path, header, line, error, size);
     free(line);
     return same ? 0 : -EINVAL;
 }
 
-static int write_all(int fd, const char *text, size_t bytes)
+static int csv_row_write_all(int fd, const char *text, size_t bytes)
 {
     while (bytes) {
         ssize_t n = write(fd, text, bytes);
@@ -162,14 +162,14 @@ static int write_all(int fd, const char *text, size_t bytes)
 }
 
 /* Under the file's lock: the header where it is empty still, and the rows; cut off again where not all could be written. */
-static int append_locked(int fd, const char *header, const char *text, size_t bytes)
+static int csv_row_append_locked(int fd, const char *header, const char *text, size_t bytes)
 {
     struct stat s;
     char *line = NULL, last = '\n';
     if (fstat(fd, &s))
         return -errno;
     size_t skip = s.st_size ? strlen(header) + 1 : 0;
-    int rc = first_line(fd, &line);
+    int rc = csv_row_first_line(fd, &line);
     if (!rc && *line && strcmp(line, header))
         rc = -EEXIST; /* it has become another table since it was looked at */
     free(line);
@@ -178,8 +178,8 @@ static int append_locked(int fd, const char *header, const char *text, size_t by
     if (rc)
         return rc;
     if (last != '\n')
-        rc = write_all(fd, "\n", 1);
-    rc = rc ? rc : write_all(fd, text + skip, bytes - skip);
+        rc = csv_row_write_all(fd, "\n", 1);
+    rc = rc ? rc : csv_row_write_all(fd, text + skip, bytes - skip);
     if (!rc && fsync(fd) && errno != EINVAL)
         rc = -errno;
     if (rc && ftruncate(fd, s.st_size))
@@ -187,13 +187,13 @@ static int append_locked(int fd, const char *header, const char *text, size_t by
     return rc;
 }
 
-static int append(const char *path, const char *header, const char *text, size_t bytes)
+static int csv_row_append(const char *path, const char *header, const char *text, size_t bytes)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666), rc = fd < 0 ? -errno : 0;
     while (!rc && flock(fd, LOCK_EX))
         if (errno != EINTR)
             rc = -errno;
-    rc = rc ? rc : append_locked(fd, header, text, bytes);
+    rc = rc ? rc : csv_row_append_locked(fd, header, text, bytes);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -212,7 +212,7 @@ int csv_write(const char *path, const struct csv_row *rows, uint32_t count, int 
         return result_close(&f, path);
     int bad = ferror(f.out);
     bad |= fclose(f.out);
-    rc = bad ? -ENOMEM : append(path, rows->header, f.text, f.bytes);
+    rc = bad ? -ENOMEM : csv_row_append(path, rows->header, f.text, f.bytes);
     free(f.text);
     return rc;
 }

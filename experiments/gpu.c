@@ -30,7 +30,7 @@ struct nvml {
 #define NVLINK_BYTES_PER_S 25e9   /* each, per direction: NVLink 4 */
 #define SM_FLOP_PER_CLOCK 4096.0  /* dense bf16, four tensor cores */
 
-static uint32_t count_nvlinks(const struct nvml *n, const char *bus)
+static uint32_t gpu_count_nvlinks(const struct nvml *n, const char *bus)
 {
     void *device;
     uint32_t count = 0;
@@ -41,7 +41,7 @@ static uint32_t count_nvlinks(const struct nvml *n, const char *bus)
     return count;
 }
 
-static void ask_nvml(struct gpu_list *out, const struct driver *d)
+static void gpu_ask_nvml(struct gpu_list *out, const struct driver *d)
 {
     struct nvml n;
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -56,7 +56,7 @@ static void ask_nvml(struct gpu_list *out, const struct driver *d)
             char bus[32];
             int device;
             if (!d->get(&device, (int)i) && !d->bus(bus, sizeof bus, device))
-                out->devices[i].nvlinks = count_nvlinks(&n, bus);
+                out->devices[i].nvlinks = gpu_count_nvlinks(&n, bus);
         }
         n.close();
     }
@@ -73,7 +73,7 @@ double gpu_peak_nvlink(const struct gpu_device *g)
     return g->major == 9 && g->minor == 0 ? g->nvlinks * NVLINK_BYTES_PER_S : 0;
 }
 
-static int load(void *library, struct driver *d)
+static int gpu_load(void *library, struct driver *d)
 {
     d->init = (int (*)(unsigned))dlsym(library, "cuInit");
     d->version = (int (*)(int *))dlsym(library, "cuDriverGetVersion");
@@ -96,7 +96,7 @@ void gpu_probe(struct gpu_list *out)
         snprintf(out->missing, sizeof out->missing, "libcuda.so.1 is not installed (NVIDIA's driver)");
         return;
     }
-    if (!load(library, &d)) {
+    if (!gpu_load(library, &d)) {
         snprintf(out->missing, sizeof out->missing, "libcuda.so.1 lacks functions of CUDA 12");
         dlclose(library);
         return;
@@ -132,8 +132,8 @@ void gpu_probe_links(struct gpu_list *list)
 {
     struct driver d;
     void *library = list->count ? dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (library && load(library, &d) && !d.init(0))
-        ask_nvml(list, &d);
+    if (library && gpu_load(library, &d) && !d.init(0))
+        gpu_ask_nvml(list, &d);
     if (library)
         dlclose(library);
 }

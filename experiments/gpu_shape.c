@@ -47,7 +47,7 @@ void gpu_bench_close(struct gpu_bench *b)
         cudaStreamDestroy(b->stream);
 }
 
-static int device_alloc(struct gpu_bench *b, void *out, uint64_t bytes)
+static int gpu_shape_device_alloc(struct gpu_bench *b, void *out, uint64_t bytes)
 {
     return cudaMalloc(out, bytes) == cudaSuccess ? 0 : gpu_say(b, -ENOMEM, "no GPU memory for the operands");
 }
@@ -57,18 +57,18 @@ int gpu_gathers(const struct gpu_bench *b)
     return run_op_of(b->job->problem.op)->collective == RUN_ALL_GATHER;
 }
 
-static int scatters(const struct gpu_bench *b)
+static int gpu_shape_scatters(const struct gpu_bench *b)
 {
     return run_op_of(b->job->problem.op)->collective == RUN_REDUCE_SCATTER;
 }
 
 /* An A that is gathered is one matrix of all ranks; else each has its own, as each has a B. */
-static uint64_t key_a(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
+static uint64_t gpu_shape_key_a(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
 {
     return inputs_key(b->job->options.seed, gpu_gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
 }
 
-static uint64_t key_b(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
+static uint64_t gpu_shape_key_b(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
 {
     return inputs_key(b->job->options.seed, 1 + rank, launch);
 }
@@ -79,25 +79,25 @@ int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_
     int gathers = gpu_gathers(b);
     *s = (struct gpu_shape){.m = m, .n = n, .k = k, .rows = m / b->job->identity.world};
     s->a_rows = gathers ? s->rows : m;
-    s->c_rows = scatters(b) ? s->rows : m;
+    s->c_rows = gpu_shape_scatters(b) ? s->rows : m;
     uint64_t a_count = s->a_rows * k, b_count = k * n, c_count = s->c_rows * n;
     s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, 2 * (a_count + b_count));
     s->sets = s->sets < 2 ? 2 : s->sets > GPU_SETS ? GPU_SETS : s->sets;
-    int result = device_alloc(b, &s->whole, m * (gathers ? k : n) * 2);
+    int result = gpu_shape_device_alloc(b, &s->whole, m * (gathers ? k : n) * 2);
     if (!result && !gathers)
-        result = device_alloc(b, &s->other_a, s->c_rows * k * 2);
+        result = gpu_shape_device_alloc(b, &s->other_a, s->c_rows * k * 2);
     if (!result && !gathers)
-        result = device_alloc(b, &s->other_b, b_count * 2);
+        result = gpu_shape_device_alloc(b, &s->other_b, b_count * 2);
     if (!result)
-        result = device_alloc(b, &s->reference, c_count * sizeof *s->reference);
+        result = gpu_shape_device_alloc(b, &s->reference, c_count * sizeof *s->reference);
     for (uint32_t i = 0; i < s->sets && !result; i++) {
-        result = device_alloc(b, &s->a[i], a_count * 2);
+        result = gpu_shape_device_alloc(b, &s->a[i], a_count * 2);
         if (!result)
-            result = device_alloc(b, &s->b[i], b_count * 2);
+            result = gpu_shape_device_alloc(b, &s->b[i], b_count * 2);
         if (!result)
-            result = device_alloc(b, &s->c[i], c_count * 2);
-        if (!result && (gpu_fill(s->a[i], key_a(b, me, i), gathers ? me * a_count : 0, a_count, b->stream) ||
-                        gpu_fill(s->b[i], key_b(b, me, i), 0, b_count, b->stream)))
+            result = gpu_shape_device_alloc(b, &s->c[i], c_count * 2);
+        if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0, a_count, b->stream) ||
+                        gpu_fill(s->b[i], gpu_shape_key_b(b, me, i), 0, b_count, b->stream)))
             result = gpu_say(b, -EIO, "the operands cannot be filled");
     }
     return result;
@@ -186,7 +186,7 @@ int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number),
     return 0;
 }
 
-static int by_size(const void *x, const void *y)
+static int gpu_shape_by_size(const void *x, const void *y)
 {
     float a = *(const float *)x, b = *(const float *)y;
     return (a > b) - (a < b);
@@ -196,27 +196,27 @@ struct gpu_time gpu_time_of(float *times, uint32_t count)
 {
     if (!count)
         return (struct gpu_time){0, 0, 0};
-    qsort(times, count, sizeof *times, by_size);
+    qsort(times, count, sizeof *times, gpu_shape_by_size);
     return (struct gpu_time){(times[(count - 1) / 2] + times[count / 2]) / 2.0, times[0], times[count - 1]};
 }
 
 /* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks' products. */
-static int make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
+static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
 {
     uint32_t world = b->job->identity.world, me = b->job->identity.rank;
     int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
     int transposed = b->job->problem.b_transposed, result = 0;
     if (gpu_gathers(b)) {
-        result = gpu_fill(s->whole, key_a(b, me, set), 0, s->m * s->k, b->stream);
+        result = gpu_fill(s->whole, gpu_shape_key_a(b, me, set), 0, s->m * s->k, b->stream);
         return result ? result
                       : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n, k, transposed, 1,
                                              0, b->stream);
     }
-    uint64_t first = scatters(b) ? me * s->rows * s->k : 0;
+    uint64_t first = gpu_shape_scatters(b) ? me * s->rows * s->k : 0;
     for (uint32_t rank = 0; rank < world && !result; rank++) {
-        result = gpu_fill(s->other_a, key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
+        result = gpu_fill(s->other_a, gpu_shape_key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
         if (!result)
-            result = gpu_fill(s->other_b, key_b(b, rank, set), 0, s->k * s->n, b->stream);
+            result = gpu_fill(s->other_b, gpu_shape_key_b(b, rank, set), 0, s->k * s->n, b->stream);
         if (!result)
             result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n, k, transposed, 1,
                                           rank > 0, b->stream);
@@ -225,7 +225,7 @@ static int make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set
 }
 
 /* One fresh launch of a plan against the reference that is there. */
-static int check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g, uint32_t set, float absolute,
+static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g, uint32_t set, float absolute,
                      struct gpu_check *sum)
 {
     struct gpu_difference d;
@@ -258,11 +258,11 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
     if (!gpu_gathers(b) && !b->job->problem.deterministic)
         absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
     for (uint32_t set = 0; set < s->sets && !result; set++) {
-        result = make_reference(b, s, set);
+        result = gpu_shape_make_reference(b, s, set);
         if (result)
             return gpu_say(b, result, "there is no reference to check against");
         for (b->checking = 0; b->checking < count && !result; b->checking += !result)
-            result = check_one(b, s, &graphs[b->checking], set, absolute, &checks[b->checking]);
+            result = gpu_shape_check_one(b, s, &graphs[b->checking], set, absolute, &checks[b->checking]);
     }
     return result;
 }

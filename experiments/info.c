@@ -25,8 +25,8 @@ struct advice {
     int count;
 };
 
-static void advise(struct advice *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void advise(struct advice *a, const char *format, ...)
+static void info_advise(struct advice *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void info_advise(struct advice *a, const char *format, ...)
 {
     va_list args;
     if (a->count == sizeof a->lines / sizeof *a->lines)
@@ -36,7 +36,7 @@ static void advise(struct advice *a, const char *format, ...)
     va_end(args);
 }
 
-static void show_machine(void)
+static void info_show_machine(void)
 {
     struct utsname u;
     char model[128] = "unknown CPU", line[256];
@@ -56,7 +56,7 @@ static void show_machine(void)
            (double)pages * (double)page / 1e9, u.sysname, u.release);
 }
 
-static void show_gpus(struct gpu_list *list, struct advice *a)
+static void info_show_gpus(struct gpu_list *list, struct advice *a)
 {
     gpu_probe(list);
     if (!list->count) {
@@ -70,14 +70,14 @@ static void show_gpus(struct gpu_list *list, struct advice *a)
     }
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
     if (!gpu_hoppers(list))
-        advise(a, "(no Hopper GPU: --exec cuda needs sm_90; --exec host runs)");
+        info_advise(a, "(no Hopper GPU: --exec cuda needs sm_90; --exec host runs)");
 #ifndef MK_HAVE_CUDA
     else
-        advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");
+        info_advise(a, "make CUDA_HOME=/usr/local/cuda       # this build is without CUDA");
 #endif
 }
 
-static void show_nic(const struct nic_info *n)
+static void info_show_nic(const struct nic_info *n)
 {
     printf("NIC       %s: %s", n->name, n->soft ? "softnic, always there" : *n->state ? n->state : "not to be used");
     if (!n->soft && *n->driver)
@@ -100,7 +100,7 @@ static void show_nic(const struct nic_info *n)
     printf("\n");
 }
 
-static void show_rails(const struct nic_survey *s, const struct gpu_list *gpus)
+static void info_show_rails(const struct nic_survey *s, const struct gpu_list *gpus)
 {
     const char *buses[GPU_MAX];
     for (uint32_t i = 0; i < gpus->count; i++)
@@ -108,15 +108,15 @@ static void show_rails(const struct nic_survey *s, const struct gpu_list *gpus)
     info_rails(stdout, nic_sysfs(), s, buses, gpus->count);
 }
 
-static void show_nics(const struct nic_survey *s, struct advice *a)
+static void info_show_nics(const struct nic_survey *s, struct advice *a)
 {
     uint32_t real = 0, soft = 0;
     for (uint32_t i = 0; i < s->count; i++) {
-        show_nic(&s->nics[i]);
+        info_show_nic(&s->nics[i]);
         real += !s->nics[i].soft;
         soft += s->nics[i].soft;
         if (*s->nics[i].problem)
-            advise(a, "(%s: %s)", s->nics[i].name, s->nics[i].problem);
+            info_advise(a, "(%s: %s)", s->nics[i].name, s->nics[i].problem);
     }
     if (!real)
         printf("NIC       no RDMA device of the kernel%s\n", soft ? "; --nic soft needs none" : "");
@@ -124,13 +124,13 @@ static void show_nics(const struct nic_survey *s, struct advice *a)
                              : *s->library_problem ? s->library_problem
                                                    : "not in this build");
     if (!s->verbs_in_build)
-        advise(a, "apt-get install libibverbs-dev && make   # this build is without verbs");
+        info_advise(a, "apt-get install libibverbs-dev && make   # this build is without verbs");
     if (*s->soft_problem)
-        advise(a, "(softnic: %s)", s->soft_problem);
+        info_advise(a, "(softnic: %s)", s->soft_problem);
 }
 
 /* Its cloud kernels leave rdma_rxe to a package of its own. */
-static int is_ubuntu(void)
+static int info_is_ubuntu(void)
 {
     char line[128];
     int found = 0;
@@ -143,7 +143,7 @@ static int is_ubuntu(void)
 }
 
 /* A number out of sysfs, decimal or 0x, 0 where it cannot be read. */
-static unsigned net_fact(const char *device, const char *file)
+static unsigned info_net_fact(const char *device, const char *file)
 {
     char path[320], text[32] = "";
     snprintf(path, sizeof path, "/sys/class/net/%s/%s", device, file);
@@ -157,14 +157,14 @@ static unsigned net_fact(const char *device, const char *file)
 
 /* A network device that soft-RoCE can stand on: an Ethernet that is up, one with hardware behind it before others. "DEV"
  * where there is none, for the reader to fill in. */
-static void choose_netdev(char *name, size_t size)
+static void info_choose_netdev(char *name, size_t size)
 {
     int best = 0;
     snprintf(name, size, "DEV");
     DIR *d = opendir("/sys/class/net");
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[300];
-        unsigned type = net_fact(e->d_name, "type"), flags = net_fact(e->d_name, "flags");
+        unsigned type = info_net_fact(e->d_name, "type"), flags = info_net_fact(e->d_name, "flags");
         snprintf(path, sizeof path, "/sys/class/net/%s/device", e->d_name);
         int rank = type != ARPHRD_ETHER || !(flags & IFF_UP) ? 0 : access(path, F_OK) ? 1 : 2;
         if (rank > best) {
@@ -176,12 +176,12 @@ static void choose_netdev(char *name, size_t size)
         closedir(d);
 }
 
-static void show_soft_roce(const struct nic_survey *s, struct advice *a)
+static void info_show_soft_roce(const struct nic_survey *s, struct advice *a)
 {
     static const char *const words[] = {"not on this machine", "on disk, not loaded", "loaded"};
     char netdev[256];
     int rxe = 0;
-    choose_netdev(netdev, sizeof netdev);
+    info_choose_netdev(netdev, sizeof netdev);
     for (uint32_t i = 0; i < s->count; i++)
         rxe += !strcmp(s->nics[i].driver, "rdma_rxe");
     printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[s->rxe_module], rxe, rxe == 1 ? "" : "s");
@@ -191,24 +191,24 @@ static void show_soft_roce(const struct nic_survey *s, struct advice *a)
         printf("memlock %.1f MB\n", (double)s->memlock / 1e6);
     struct utsname u;
     uname(&u);
-    if (s->rxe_module == 0 && is_ubuntu())
-        advise(a, "apt-get install linux-modules-extra-%s   # rdma_rxe, for soft-RoCE", u.release);
+    if (s->rxe_module == 0 && info_is_ubuntu())
+        info_advise(a, "apt-get install linux-modules-extra-%s   # rdma_rxe, for soft-RoCE", u.release);
     else if (s->rxe_module == 0)
-        advise(a, "(kernel %s has no module rdma_rxe: soft-RoCE needs another kernel)", u.release);
+        info_advise(a, "(kernel %s has no module rdma_rxe: soft-RoCE needs another kernel)", u.release);
     if (s->rxe_module == 1)
-        advise(a, "modprobe crc32_generic; modprobe rdma_rxe   # soft-RoCE");
+        info_advise(a, "modprobe crc32_generic; modprobe rdma_rxe   # soft-RoCE");
     if (!rxe && s->rxe_module)
-        advise(a, "rdma link add rxe0 type rxe netdev %s   # a soft-RoCE device; `rdma` is iproute2's",
+        info_advise(a, "rdma link add rxe0 type rxe netdev %s   # a soft-RoCE device; `rdma` is iproute2's",
                netdev);
     if (s->memlock < (uint64_t)1 << 30)
-        advise(a,
+        info_advise(a,
                "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little "
                "for a real or rxe "
                "NIC",
                (double)s->memlock / 1e6);
 }
 
-static void show_libraries(void)
+static void info_show_libraries(void)
 {
     printf("libraries SQLite %s, OpenBLAS %s, built %s CUDA\n", sqlite3_libversion(),
            openblas_get_config ? openblas_get_config() : "(another cblas)",
@@ -245,13 +245,13 @@ int command_info(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    show_machine();
-    show_gpus(&gpus, &advice);
+    info_show_machine();
+    info_show_gpus(&gpus, &advice);
     nic_survey(&survey);
-    show_nics(&survey, &advice);
-    show_rails(&survey, &gpus);
-    show_soft_roce(&survey, &advice);
-    show_libraries();
+    info_show_nics(&survey, &advice);
+    info_show_rails(&survey, &gpus);
+    info_show_soft_roce(&survey, &advice);
+    info_show_libraries();
     printf("\nruns here `mkernel run ag_gemm --exec host%s --check`\n", *survey.soft_problem ? "" : " --nodes 2 --nic soft");
     if (advice.count)
         printf("would help (as root where it must be):\n");

@@ -4,7 +4,7 @@
 
 enum { RANKS = 16, DISTANCES = TOPOLOGY_UNKNOWN + 1 };
 
-static int taken(const struct nic_choice *c, const char *name)
+static int info_rails_taken(const struct nic_choice *c, const char *name)
 {
     for (uint32_t i = 0; i < c->count; i++)
         if (!strcmp(c->devices[i], name))
@@ -13,7 +13,7 @@ static int taken(const struct nic_choice *c, const char *name)
 }
 
 /* "others 3 NODE, 4 SYS": devices of the same kind that this rank leaves to others. */
-static void show_others(FILE *out, const struct nic_survey *s, const struct nic_request *r,
+static void info_rails_show_others(FILE *out, const struct nic_survey *s, const struct nic_request *r,
                         const struct nic_choice *c)
 {
     uint32_t counts[DISTANCES] = {0}, shown = 0;
@@ -22,7 +22,7 @@ static void show_others(FILE *out, const struct nic_survey *s, const struct nic_
         return;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct nic_info *n = &s->nics[i];
-        if (n->soft != c->soft || !(r->efa ? n->efa : n->reliable) || n->problem[0] || taken(c, n->name))
+        if (n->soft != c->soft || !(r->efa ? n->efa : n->reliable) || n->problem[0] || info_rails_taken(c, n->name))
             continue;
         topology_rdma(r->sysfs, n->name, &nic);
         counts[topology_distance(&gpu, &nic)]++;
@@ -32,7 +32,7 @@ static void show_others(FILE *out, const struct nic_survey *s, const struct nic_
             fprintf(out, "%s%u %s", shown++ ? ", " : "; others: ", counts[d], topology_name((enum topology_distance)d));
 }
 
-static void show_devices(FILE *out, const struct nic_choice *c, int distances)
+static void info_rails_show_devices(FILE *out, const struct nic_choice *c, int distances)
 {
     for (uint32_t i = 0; i < c->count; i++) {
         fprintf(out, "%s%s", i ? " + " : "", c->devices[i]);
@@ -41,7 +41,7 @@ static void show_devices(FILE *out, const struct nic_choice *c, int distances)
     }
 }
 
-static void show_gpus(FILE *out, const char *title, const struct nic_survey *s, struct nic_request *r)
+static void info_rails_show_gpus(FILE *out, const char *title, const struct nic_survey *s, struct nic_request *r)
 {
     for (r->local_rank = 0; r->local_rank < r->local_ranks; r->local_rank++) {
         struct nic_choice c;
@@ -52,13 +52,13 @@ static void show_gpus(FILE *out, const char *title, const struct nic_survey *s, 
             return;
         }
         fprintf(out, "GPU %u at %s on ", r->local_rank, r->places[r->local_rank].gpu);
-        show_devices(out, &c, 1);
-        show_others(out, s, r, &c);
+        info_rails_show_devices(out, &c, 1);
+        info_rails_show_others(out, s, r, &c);
         fprintf(out, "\n");
     }
 }
 
-static void show_ranks(FILE *out, const char *title, struct nic_request *r)
+static void info_rails_show_ranks(FILE *out, const char *title, struct nic_request *r)
 {
     fprintf(out, "%-9s ", title);
     for (r->local_rank = 0; r->local_rank < r->local_ranks; r->local_rank++) {
@@ -69,7 +69,7 @@ static void show_ranks(FILE *out, const char *title, struct nic_request *r)
             break;
         }
         fprintf(out, "%slocal rank %u on ", r->local_rank ? ", " : "", r->local_rank);
-        show_devices(out, &c, 0);
+        info_rails_show_devices(out, &c, 0);
     }
     fprintf(out, "\n");
 }
@@ -90,8 +90,8 @@ void info_rails(FILE *out, const char *sysfs, const struct nic_survey *survey, c
             continue;
         const char *title = r.efa ? "EFA rails" : "rails";
         if (ranks)
-            show_gpus(out, title, survey, &r);
+            info_rails_show_gpus(out, title, survey, &r);
         else
-            show_ranks(out, title, &r);
+            info_rails_show_ranks(out, title, &r);
     }
 }

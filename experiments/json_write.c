@@ -12,7 +12,7 @@ void json_number(FILE *f, const char *name, double value)
 }
 
 /* How many bytes the UTF-8 character at `c` takes; 0 where none is. Overlong forms and surrogates are none (RFC 3629). */
-static int character_bytes(const unsigned char *c)
+static int json_write_character_bytes(const unsigned char *c)
 {
     int more = c[0] < 0x80 ? 0 : c[0] >= 0xc2 && c[0] < 0xe0 ? 1 : c[0] >= 0xe0 && c[0] < 0xf0 ? 2 : c[0] >= 0xf0 && c[0] < 0xf5 ? 3 : -1;
     for (int i = 1; i <= more; i++)
@@ -27,7 +27,7 @@ void json_text(FILE *f, const char *name, const char *text)
 {
     fprintf(f, "  \"%s\": \"", name);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        int bytes = character_bytes(c);
+        int bytes = json_write_character_bytes(c);
         if (*c == '"' || *c == '\\')
             fprintf(f, "\\%c", *c);
         else if (*c < 0x20)
@@ -41,7 +41,7 @@ void json_text(FILE *f, const char *name, const char *text)
     fprintf(f, "\",\n");
 }
 
-static void numbers(FILE *f, const char *name, const uint64_t *values, int count)
+static void json_write_numbers(FILE *f, const char *name, const uint64_t *values, int count)
 {
     fprintf(f, "  \"%s\": [", name);
     for (int i = 0; i < count; i++)
@@ -49,7 +49,7 @@ static void numbers(FILE *f, const char *name, const uint64_t *values, int count
     fprintf(f, "],\n");
 }
 
-static void truth(FILE *f, const char *name, int value)
+static void json_write_truth(FILE *f, const char *name, int value)
 {
     fprintf(f, "  \"%s\": %s,\n", name, value ? "true" : "false");
 }
@@ -61,17 +61,17 @@ void json_problem(FILE *f, const struct mk_problem *q)
     uint64_t values[OP_DIMENSIONS];
     int count = (int)op_numbers(q, values);
     json_text(f, "op", plan_op_name(q->op));
-    numbers(f, op->shape->option, values, count);
+    json_write_numbers(f, op->shape->option, values, count);
     fprintf(f, "  \"nodes\": %u,\n  \"gpus\": %u,\n", q->topo.nodes, q->topo.gpus);
     if (op->causal)
-        truth(f, "causal", q->attention.causal);
+        json_write_truth(f, "causal", q->attention.causal);
     if (op->b_layout)
         json_text(f, "b_layout", q->b_transposed ? "nk" : "kn");
-    truth(f, "deterministic", q->deterministic);
+    json_write_truth(f, "deterministic", q->deterministic);
     fprintf(f, "  \"roles\": {");
     for (int i = 0; i < MK_ROLES; i++)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);
     fprintf(f, "},\n");
-    numbers(f, "tile", (uint64_t[]){t->tile_m, t->tile_n}, 2);
+    json_write_numbers(f, "tile", (uint64_t[]){t->tile_m, t->tile_n}, 2);
     fprintf(f, "  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n", t->chunk_rows, t->slices, t->pieces);
 }

@@ -17,7 +17,7 @@ struct command {
 };
 
 /* A table built at run time, because a weak function's address is known only then. */
-static size_t commands(struct command *out)
+static size_t main_commands(struct command *out)
 {
     const struct command all[] = {
         {"run", command_run, "run an op on all ranks and check it"},
@@ -32,10 +32,10 @@ static size_t commands(struct command *out)
     return sizeof all / sizeof *all;
 }
 
-static void print_help(void)
+static void main_print_help(void)
 {
     struct command all[16];
-    size_t count = commands(all);
+    size_t count = main_commands(all);
     printf("mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < count; i++)
         printf("  %-7s %s%s\n", all[i].name, all[i].summary, all[i].run ? "" : " (not in this build)");
@@ -53,7 +53,7 @@ static void print_help(void)
 
 /* A closed standard descriptor would be handed to the next socket or file, and sentences would go there. Opened the
  * wrong way round it stays what it was: nothing can be read from or written to it. */
-static void keep_standard_descriptors(void)
+static void main_keep_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
@@ -61,7 +61,7 @@ static void keep_standard_descriptors(void)
 }
 
 /* What was printed must have arrived, whoever printed it. */
-static int close_output(const char *name, int status)
+static int main_close_output(const char *name, int status)
 {
     errno = 0;
     if ((fflush(stdout) == 0 && !ferror(stdout)) || status != STATUS_DONE)
@@ -71,10 +71,10 @@ static int close_output(const char *name, int status)
     return STATUS_FAILED;
 }
 
-static int dispatch(int argc, char **argv)
+static int main_dispatch(int argc, char **argv)
 {
     struct command all[16];
-    size_t count = commands(all);
+    size_t count = main_commands(all);
     const char *names[16];
     if (argc < 2) {
         fprintf(stderr, "mkernel: a command is missing; `mkernel --help` lists them\n");
@@ -82,14 +82,14 @@ static int dispatch(int argc, char **argv)
     }
     int help = !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help");
     if (help && argc == 3 && argv[2][0] != '-') /* `mkernel help run` */
-        return dispatch(3, (char *[]){argv[0], argv[2], "--help", NULL});
+        return main_dispatch(3, (char *[]){argv[0], argv[2], "--help", NULL});
     if (help || !strcmp(argv[1], "--version")) {
         if (argc > 2) {
             fprintf(stderr, "mkernel: %s is one argument too many; `mkernel --help` lists the commands\n", argv[2]);
             return STATUS_USAGE;
         }
         if (help)
-            print_help();
+            main_print_help();
         else
             printf("mkernel %s\n", MK_VERSION);
         return STATUS_DONE;
@@ -113,7 +113,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    keep_standard_descriptors();
+    main_keep_standard_descriptors();
     unfinished_watch();
-    return close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "", dispatch(argc, argv));
+    return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "", main_dispatch(argc, argv));
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
-static uint64_t bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
+static uint64_t memory_need_bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
 {
     uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
     op_extents(&plan->problem, bytes);
@@ -20,7 +20,7 @@ static uint64_t bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_
 int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error, size_t error_size)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t need = bytes_needed(plan, ranks, sets), have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    uint64_t need = memory_need_bytes_needed(plan, ranks, sets), have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
     if (need <= have)
         return 0;
     snprintf(error, error_size,

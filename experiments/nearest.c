@@ -6,7 +6,7 @@
 #define LONGEST 40
 
 /* Optimal string alignment distance (Damerau 1964): insert, delete, replace, swap neighbours. */
-static size_t edits(const char *a, size_t la, const char *b, size_t lb)
+static size_t nearest_edits(const char *a, size_t la, const char *b, size_t lb)
 {
     size_t d[LONGEST + 1][LONGEST + 1];
     for (size_t i = 0; i <= la; i++)
@@ -39,7 +39,7 @@ const char *nearest_word(const char *typed, const char *const *words, size_t cou
         if (other > LONGEST)
             continue;
         size_t d =
-            length >= 2 && !strncmp(typed, words[i], length) ? 1 : edits(typed, length, words[i], other);
+            length >= 2 && !strncmp(typed, words[i], length) ? 1 : nearest_edits(typed, length, words[i], other);
         if (d < best && d <= 1 + (length > other ? length : other) / 3) {
             best = d;
             nearest = words[i];

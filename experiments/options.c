@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-static int refuse(char *error, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int refuse(char *error, size_t size, const char *format, ...)
+static int options_refuse(char *error, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int options_refuse(char *error, size_t size, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -17,7 +17,7 @@ static int refuse(char *error, size_t size, const char *format, ...)
 }
 
 /* Reads digits; *end stands behind them. 0, -EINVAL (no digit) or -ERANGE. */
-static int read_digits(const char *text, const char **end, uint64_t *out)
+static int options_read_digits(const char *text, const char **end, uint64_t *out)
 {
     uint64_t value = 0;
     const char *c = text;
@@ -30,7 +30,7 @@ static int read_digits(const char *text, const char **end, uint64_t *out)
     return c == text ? -EINVAL : overflow ? -ERANGE : 0;
 }
 
-static int in_range(uint64_t value, uint64_t min, uint64_t max)
+static int options_in_range(uint64_t value, uint64_t min, uint64_t max)
 {
     return value < min || value > max ? -ERANGE : 0;
 }
@@ -43,7 +43,7 @@ int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns)
     } units[] = {{"", 1000000000}, {"s", 1000000000}, {"ms", 1000000}, {"us", 1000}};
     const char *rest;
     uint64_t whole, fraction = 0, digits = 1;
-    int result = read_digits(text, &rest, &whole);
+    int result = options_read_digits(text, &rest, &whole);
     if (result)
         return result;
     if (*rest == '.') {
@@ -65,7 +65,7 @@ int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns)
         if (__builtin_mul_overflow(whole, units[i].ns, &value))
             return -ERANGE;
         *ns = value + (uint64_t)((double)fraction / (double)digits * (double)units[i].ns + 0.5);
-        return in_range(*ns, min, max);
+        return options_in_range(*ns, min, max);
     }
     return -EINVAL;
 }
@@ -75,7 +75,7 @@ int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes)
     static const char letters[] = "KMGT";
     const char *rest;
     uint64_t value, unit = 1;
-    int result = read_digits(text, &rest, &value);
+    int result = options_read_digits(text, &rest, &value);
     if (result)
         return result;
     for (int i = 0; *rest && letters[i]; i++) {
@@ -91,21 +91,21 @@ int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes)
         return -EINVAL;
     if (__builtin_mul_overflow(value, unit, bytes))
         return -ERANGE;
-    return in_range(*bytes, min, max);
+    return options_in_range(*bytes, min, max);
 }
 
-static int parse_numbers(const struct option_spec *s, const char *text, uint64_t *out)
+static int options_parse_numbers(const struct option_spec *s, const char *text, uint64_t *out)
 {
     unsigned parts = s->parts ? s->parts : 1, least = s->least ? s->least : parts;
     uint64_t values[8] = {0};
     const char *rest = text;
     for (unsigned i = 0; i < parts; i++) {
-        int result = read_digits(rest, &rest, &values[i]);
+        int result = options_read_digits(rest, &rest, &values[i]);
         int last = i + 1 == parts || (i + 1 >= least && !*rest);
         if (!result && *rest != (last ? '\0' : ','))
             result = -EINVAL;
         if (!result)
-            result = in_range(values[i], s->min, s->max);
+            result = options_in_range(values[i], s->min, s->max);
         if (result)
             return result;
         if (last)
@@ -116,7 +116,7 @@ static int parse_numbers(const struct option_spec *s, const char *text, uint64_t
     return 0;
 }
 
-static int parse_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
+static int options_parse_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
 {
     struct mk_role_split split = {{0}};
     const char *names[MK_ROLES];
@@ -127,7 +127,7 @@ static int parse_roles(const char *text, struct mk_role_split *out, char *error,
         char name[32];
         size_t length = strcspn(c, "=,");
         if (length >= sizeof name || c[length] != '=')
-            return refuse(error, size, "--roles %s: roles are written compute=2,intra_comm=1", text);
+            return options_refuse(error, size, "--roles %s: roles are written compute=2,intra_comm=1", text);
         memcpy(name, c, length);
         name[length] = 0;
         int role = 0;
@@ -135,31 +135,31 @@ static int parse_roles(const char *text, struct mk_role_split *out, char *error,
             role++;
         if (role == MK_ROLES) {
             const char *near = nearest_word(name, names, MK_ROLES);
-            return refuse(error, size, "--roles: there is no role %s%s%s%s", name,
+            return options_refuse(error, size, "--roles: there is no role %s%s%s%s", name,
                           near ? " (did you mean " : " (roles are ",
                           near ? near : "compute, intra_comm, inter_send, inter_reduce", near ? "?)" : ")");
         }
         if (named >> role & 1)
-            return refuse(error, size, "--roles: %s is there twice", name);
+            return options_refuse(error, size, "--roles: %s is there twice", name);
         named |= 1u << role;
         uint64_t count;
         const char *number = c + length + 1;
-        int result = read_digits(number, &c, &count);
+        int result = options_read_digits(number, &c, &count);
         if (result || count > 65535 || (*c && *c != ','))
-            return refuse(error, size, "--roles: %s=%.*s is not a number of CTAs from 0 to 65535", name,
+            return options_refuse(error, size, "--roles: %s=%.*s is not a number of CTAs from 0 to 65535", name,
                           (int)strcspn(number, ","), number);
         split.ctas[role] = (uint32_t)count;
         if (!*c)
             break;
     }
     if (!mk_total_ctas(&split)) /* to a plan that would say: choose */
-        return refuse(error, size, "--roles %s leaves no CTA", text);
+        return options_refuse(error, size, "--roles %s leaves no CTA", text);
     *out = split;
     return 0;
 }
 
 /* "1 to 5", with units. */
-static void say_range(const struct option_spec *s, char *text, size_t size)
+static void options_say_range(const struct option_spec *s, char *text, size_t size)
 {
     unsigned long long min = s->min, max = s->max;
     if (s->type == OPTION_SECONDS)
@@ -168,7 +168,7 @@ static void say_range(const struct option_spec *s, char *text, size_t size)
         snprintf(text, size, "%llu to %llu%s", min, max, s->type == OPTION_BYTES ? " bytes" : "");
 }
 
-static int parse_value(const struct option_spec *s, const char *text, char *base, char *error, size_t size)
+static int options_parse_value(const struct option_spec *s, const char *text, char *base, char *error, size_t size)
 {
     void *out = base + s->offset;
     char range[64];
@@ -178,10 +178,10 @@ static int parse_value(const struct option_spec *s, const char *text, char *base
         *(int *)out = 1;
         return 0;
     case OPTION_ROLES:
-        return parse_roles(text, out, error, size);
+        return options_parse_roles(text, out, error, size);
     case OPTION_TEXT:
         if (!*text || (s->max && strlen(text) > s->max))
-            return refuse(error, size, "--%s takes 1 to %llu characters", s->name,
+            return options_refuse(error, size, "--%s takes 1 to %llu characters", s->name,
                           (unsigned long long)(s->max ? s->max : 4096));
         *(const char **)out = text;
         return 0;
@@ -193,10 +193,10 @@ static int parse_value(const struct option_spec *s, const char *text, char *base
             }
         }
         const char *near = nearest_word(text, s->words, s->word_count);
-        return refuse(error, size, "--%s %s: there is no such value%s%s%s (it takes %s)", s->name, text,
+        return options_refuse(error, size, "--%s %s: there is no such value%s%s%s (it takes %s)", s->name, text,
                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", s->value);
     case OPTION_NUMBERS:
-        result = parse_numbers(s, text, out);
+        result = options_parse_numbers(s, text, out);
         break;
     case OPTION_SECONDS:
         result = options_seconds(text, s->min, s->max, out);
@@ -207,14 +207,14 @@ static int parse_value(const struct option_spec *s, const char *text, char *base
     }
     if (!result)
         return 0;
-    say_range(s, range, sizeof range);
+    options_say_range(s, range, sizeof range);
     if (result == -ERANGE)
-        return refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text, range);
-    return refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name, text, s->value,
+        return options_refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text, range);
+    return options_refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name, text, s->value,
                   range);
 }
 
-static const struct option_spec *find(const struct option_table *table, const char *name, size_t length)
+static const struct option_spec *options_find(const struct option_table *table, const char *name, size_t length)
 {
     for (size_t i = 0; i < table->count; i++)
         if (strlen(table->specs[i].name) == length && !strncmp(table->specs[i].name, name, length))
@@ -222,7 +222,7 @@ static const struct option_spec *find(const struct option_table *table, const ch
     return NULL;
 }
 
-static int unknown(const struct option_table *table, const char *argument, char *error, size_t size)
+static int options_unknown(const struct option_table *table, const char *argument, char *error, size_t size)
 {
     const char *names[65];
     char name[64];
@@ -231,7 +231,7 @@ static int unknown(const struct option_table *table, const char *argument, char 
         names[i] = table->specs[i].name;
     names[table->count] = "help";
     const char *near = nearest_word(name + strspn(name, "-"), names, table->count + 1);
-    return refuse(error, size, "there is no option %s%s%s%s", name, near ? " (did you mean --" : "",
+    return options_refuse(error, size, "there is no option %s%s%s%s", name, near ? " (did you mean --" : "",
                   near ? near : "", near ? "?)" : "");
 }
 
@@ -247,29 +247,29 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
         }
         if (a[0] != '-' || !a[1]) {
             if (found->word_count == (int)(sizeof found->words / sizeof *found->words))
-                return refuse(error, error_size, "%s is one argument too many", a);
+                return options_refuse(error, error_size, "%s is one argument too many", a);
             found->words[found->word_count++] = a;
             continue;
         }
         size_t length = strcspn(a, "=");
-        const struct option_spec *s = length > 2 && a[1] == '-' ? find(table, a + 2, length - 2) : NULL;
+        const struct option_spec *s = length > 2 && a[1] == '-' ? options_find(table, a + 2, length - 2) : NULL;
         if (!s)
-            return unknown(table, a, error, error_size);
+            return options_unknown(table, a, error, error_size);
         uint64_t bit = (uint64_t)1 << (s - table->specs);
         if (found->given & bit)
-            return refuse(error, error_size, "--%s is there twice", s->name);
+            return options_refuse(error, error_size, "--%s is there twice", s->name);
         found->given |= bit;
         const char *value = a[length] ? a + length + 1 : NULL;
         if (s->type == OPTION_FLAG && value)
-            return refuse(error, error_size, "--%s takes no value", s->name);
+            return options_refuse(error, error_size, "--%s takes no value", s->name);
         if (s->bare && !value)
             value = s->words[0];
         if (s->type != OPTION_FLAG && !value) {
             if (i + 1 == argc || !strncmp(argv[i + 1], "--", 2))
-                return refuse(error, error_size, "--%s needs a value (%s)", s->name, s->value);
+                return options_refuse(error, error_size, "--%s needs a value (%s)", s->name, s->value);
             value = argv[++i];
         }
-        int result = parse_value(s, value, values, error, error_size);
+        int result = options_parse_value(s, value, values, error, error_size);
         if (result)
             return result;
     }
@@ -281,18 +281,18 @@ int options_check(const struct option_table *table, const struct options_found *
 {
     for (size_t i = 0; i < table->count; i++)
         if (found->given >> i & 1 && table->specs[i].contexts && !(table->specs[i].contexts & context))
-            return refuse(error, error_size, "%s does not take --%s", name, table->specs[i].name);
+            return options_refuse(error, error_size, "%s does not take --%s", name, table->specs[i].name);
     return 0;
 }
 
 int options_given(const struct option_table *table, const struct options_found *found, const char *name)
 {
-    const struct option_spec *s = find(table, name, strlen(name));
+    const struct option_spec *s = options_find(table, name, strlen(name));
     return s && found->given >> (s - table->specs) & 1;
 }
 
 /* Words of `text`, broken at `width` columns, later lines indented. */
-static void print_wrapped(FILE *out, const char *text, int indent, int width)
+static void options_print_wrapped(FILE *out, const char *text, int indent, int width)
 {
     int column = indent;
     for (const char *c = text; *c;) {
@@ -313,17 +313,17 @@ static void print_wrapped(FILE *out, const char *text, int indent, int width)
     fputc('\n', out);
 }
 
-static void print_option(FILE *out, const struct option_spec *s)
+static void options_print_option(FILE *out, const struct option_spec *s)
 {
     char head[64];
     snprintf(head, sizeof head, "--%s%s%s%s", s->name, s->bare ? "[=" : s->value ? " " : "", s->value ? s->value : "",
              s->bare ? "]" : "");
     int wide = strlen(head) > 22;
     fprintf(out, "  %-22s%s%*s", head, wide ? "\n" : "  ", wide ? 26 : 0, "");
-    print_wrapped(out, s->help, 26, 104);
+    options_print_wrapped(out, s->help, 26, 104);
 }
 
-static int same_group(const struct option_spec *a, const struct option_spec *b)
+static int options_same_group(const struct option_spec *a, const struct option_spec *b)
 {
     return a->group && b->group ? !strcmp(a->group, b->group) : a->group == b->group;
 }
@@ -338,8 +338,8 @@ void options_help(const struct option_table *table, FILE *out)
         if (table->specs[i].group)
             fprintf(out, "%s%s\n", i ? "\n" : "", table->specs[i].group);
         for (size_t j = i; j < table->count; j++)
-            if (same_group(&table->specs[i], &table->specs[j])) {
-                print_option(out, &table->specs[j]);
+            if (options_same_group(&table->specs[i], &table->specs[j])) {
+                options_print_option(out, &table->specs[j]);
                 printed |= (uint64_t)1 << j;
             }
     }

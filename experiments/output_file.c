@@ -8,14 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int refuse(const char *option, const char *path, const char *why, char *error, size_t size)
+static int output_file_refuse(const char *option, const char *path, const char *why, char *error, size_t size)
 {
     snprintf(error, size, "%s %s cannot be written: %s", option, *path ? path : "''", why);
     return -EINVAL;
 }
 
 /* Makes a file and takes it away again. 0 or an errno. */
-static int try_to_make(const char *path, int flags)
+static int output_file_try_to_make(const char *path, int flags)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
     if (fd < 0)
@@ -27,7 +27,7 @@ static int try_to_make(const char *path, int flags)
 }
 
 /* The standard descriptor that is this file; -1: none. */
-static int standard(const struct stat *file)
+static int output_file_standard(const struct stat *file)
 {
     struct stat s;
     for (int fd = 0; fd <= 2; fd++)
@@ -43,32 +43,32 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
     if (!path)
         return 0;
     if (!*path)
-        return refuse(option, path, "it has no name", error, size);
+        return output_file_refuse(option, path, "it has no name", error, size);
     if (!strcmp(path, "-"))
-        return refuse(option, path, "standard output is /dev/stdout", error, size);
+        return output_file_refuse(option, path, "standard output is /dev/stdout", error, size);
     int there = stat(path, &file) == 0, why = there ? 0 : errno;
     if (!there && why != ENOENT)
-        return refuse(option, path, strerror(why), error, size);
+        return output_file_refuse(option, path, strerror(why), error, size);
     if (there && S_ISDIR(file.st_mode))
-        return refuse(option, path, "it is a folder", error, size);
+        return output_file_refuse(option, path, "it is a folder", error, size);
     if (there && kind == OUTPUT_REPLACED && !S_ISREG(file.st_mode))
-        return refuse(option, path, "it is a device, pipe or socket, and a file would take its place", error, size);
-    if (there && kind == OUTPUT_REPLACED && standard(&file) >= 0)
-        return refuse(option, path, "it is standard input, output or error, and a file would take its place", error, size);
+        return output_file_refuse(option, path, "it is a device, pipe or socket, and a file would take its place", error, size);
+    if (there && kind == OUTPUT_REPLACED && output_file_standard(&file) >= 0)
+        return output_file_refuse(option, path, "it is standard input, output or error, and a file would take its place", error, size);
     if (there && access(path, W_OK))
-        return refuse(option, path, strerror(errno), error, size);
+        return output_file_refuse(option, path, strerror(errno), error, size);
     if (kind == OUTPUT_REPLACED) {
         snprintf(beside, sizeof beside, "%s.%ld.partial", path, (long)getpid());
-        why = try_to_make(beside, O_EXCL);
+        why = output_file_try_to_make(beside, O_EXCL);
     } else if (!there) {
-        why = try_to_make(path, lstat(path, &link) ? O_EXCL : 0);
+        why = output_file_try_to_make(path, lstat(path, &link) ? O_EXCL : 0);
     }
-    return why ? refuse(option, path, strerror(why), error, size) : 0;
+    return why ? output_file_refuse(option, path, strerror(why), error, size) : 0;
 }
 
 /* Whether what is written to `path` comes out where standard output leads, be it by /dev/stdout or by the name of its file. Not
  * where both are thrown away. */
-static int leads_to_stdout(const char *path)
+static int output_file_leads_to_stdout(const char *path)
 {
     struct stat file, out;
     return path && !stat(path, &file) && !fstat(STDOUT_FILENO, &out) && file.st_dev == out.st_dev &&
@@ -77,7 +77,7 @@ static int leads_to_stdout(const char *path)
 
 FILE *output_table(int quiet, const char *one, const char *other)
 {
-    return quiet ? NULL : leads_to_stdout(one) || leads_to_stdout(other) ? stderr : stdout;
+    return quiet ? NULL : output_file_leads_to_stdout(one) || output_file_leads_to_stdout(other) ? stderr : stdout;
 }
 
 int output_table_end(FILE *table)
@@ -89,7 +89,7 @@ int output_table_end(FILE *table)
 FILE *output_open(const char *path)
 {
     struct stat file;
-    int fd = stat(path, &file) ? -1 : standard(&file);
+    int fd = stat(path, &file) ? -1 : output_file_standard(&file);
     if (fd <= 0)
         return fopen(path, "we");
     fflush(stdout);

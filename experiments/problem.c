@@ -9,7 +9,7 @@ static const char *const layouts[] = {"kn", "nk"};
 
 /* ---- which operators take what ---- */
 
-static uint32_t ops_where(enum problem_command command, int (*wanted)(enum mk_op, const void *),
+static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(enum mk_op, const void *),
                           const void *context)
 {
     uint32_t bits = 0;
@@ -21,7 +21,7 @@ static uint32_t ops_where(enum problem_command command, int (*wanted)(enum mk_op
     return bits;
 }
 
-static int has_option(enum mk_op op, const void *option)
+static int problem_has_option(enum mk_op op, const void *option)
 {
     return !strcmp(op_of(op)->shape->option, option);
 }
@@ -31,7 +31,7 @@ static int has_knob(enum mk_op op, const void *knob)
     return (op_of(op)->knobs & *(const enum op_knob *)knob) != 0;
 }
 
-static int has_layout(enum mk_op op, const void *nothing)
+static int problem_has_layout(enum mk_op op, const void *nothing)
 {
     return op_of(op)->b_layout;
 }
@@ -43,7 +43,7 @@ static int has_mask(enum mk_op op, const void *nothing)
 
 /* ---- the table ---- */
 
-static struct option_spec *add(struct problem_table *t)
+static struct option_spec *problem_add(struct problem_table *t)
 {
     struct option_spec *s = &t->specs[t->table.count++];
     memset(s, 0, sizeof *s);
@@ -51,12 +51,12 @@ static struct option_spec *add(struct problem_table *t)
 }
 
 /* One option for all shapes that are called so; the text of each begins with those who take it. */
-static void add_shape(struct problem_table *t, enum problem_command command, size_t at,
+static void problem_add_shape(struct problem_table *t, enum problem_command command, size_t at,
                       const char *option)
 {
     static char help[MK_OPS][1200], value[MK_OPS][64];
     const struct op_shape *last = NULL;
-    struct option_spec *s = add(t);
+    struct option_spec *s = problem_add(t);
     char *words = help[t->table.count], *letters = value[t->table.count];
     *s = (struct option_spec){.name = option,
                               .type = OPTION_NUMBERS,
@@ -66,7 +66,7 @@ static void add_shape(struct problem_table *t, enum problem_command command, siz
                               .min = 1,
                               .max = UINT32_MAX,
                               .least = OP_DIMENSIONS,
-                              .contexts = ops_where(command, has_option, option),
+                              .contexts = problem_ops_where(command, problem_has_option, option),
                               .group = PROBLEM_GROUP};
     words[0] = letters[0] = '\0';
     for (int op = 0; op < MK_OPS; op++) {
@@ -89,37 +89,37 @@ static void add_shape(struct problem_table *t, enum problem_command command, siz
     }
 }
 
-static void add_shapes(struct problem_table *t, enum problem_command command, size_t at)
+static void problem_add_shapes(struct problem_table *t, enum problem_command command, size_t at)
 {
     for (int op = 0; op < MK_OPS; op++) {
         const char *option = op_of((enum mk_op)op)->shape->option;
         int there = 0;
         for (size_t i = 0; i < t->table.count; i++)
             there |= !strcmp(t->specs[i].name, option);
-        if (!there && ops_where(command, has_option, option))
-            add_shape(t, command, at, option);
+        if (!there && problem_ops_where(command, problem_has_option, option))
+            problem_add_shape(t, command, at, option);
     }
 }
 
-static void add_problem(struct problem_table *t, enum problem_command command, size_t at)
+static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
 {
 #define AT(field) .offset = at + offsetof(struct problem_options, field)
-    add_shapes(t, command, at);
-    uint32_t masked = ops_where(command, has_mask, NULL);
+    problem_add_shapes(t, command, at);
+    uint32_t masked = problem_ops_where(command, has_mask, NULL);
     if (masked)
-        *add(t) = (struct option_spec){
+        *problem_add(t) = (struct option_spec){
             "causal",           OPTION_FLAG,           AT(causal), NULL, "no row sees a later one",
             .contexts = masked, .group = PROBLEM_GROUP};
-    *add(t) = (struct option_spec){"b-layout",
+    *problem_add(t) = (struct option_spec){"b-layout",
                                    OPTION_WORD,
                                    AT(layout),
                                    "kn|nk",
                                    "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
                                    .words = layouts,
                                    .word_count = 2,
-                                   .contexts = ops_where(command, has_layout, NULL),
+                                   .contexts = problem_ops_where(command, problem_has_layout, NULL),
                                    .group = PROBLEM_GROUP};
-    *add(t) = (struct option_spec){
+    *problem_add(t) = (struct option_spec){
         "deterministic",
         OPTION_FLAG,
         AT(deterministic),
@@ -129,7 +129,7 @@ static void add_problem(struct problem_table *t, enum problem_command command, s
         .group = PROBLEM_GROUP};
 }
 
-static void add_plan(struct problem_table *t, enum problem_command command, size_t at,
+static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
                      const char *group)
 {
     static const enum op_knob any = OP_ROLES;
@@ -156,13 +156,13 @@ static void add_plan(struct problem_table *t, enum problem_command command, size
     };
     /* clang-format on */
     static char help[sizeof knobs / sizeof *knobs][400];
-    uint32_t all = ops_where(command, has_knob, &any);
+    uint32_t all = problem_ops_where(command, has_knob, &any);
     for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
         if (command == PROBLEM_SIM && knobs[i].knob == OP_PACE)
             continue; /* stores of the simulator take what its cluster says */
-        struct option_spec *s = add(t);
+        struct option_spec *s = problem_add(t);
         *s = knobs[i].spec;
-        s->contexts = ops_where(command, has_knob, &knobs[i].knob);
+        s->contexts = problem_ops_where(command, has_knob, &knobs[i].knob);
         s->group = group;
         size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s", s->help);
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
@@ -187,11 +187,11 @@ void problem_table(struct problem_table *t, const struct option_table *own,
     snprintf(t->about, sizeof t->about, "%s%sOP: %s", own->about,
              own->about[strlen(own->about) - 1] == '\n' ? "" : " ",
              op_list(ops, sizeof ops, command == PROBLEM_TUNE ? op_is_tuned : NULL, " ", " "));
-    add_problem(t, command, at);
+    problem_add_problem(t, command, at);
     if (command != PROBLEM_TUNE)
-        add_plan(t, command, at, plan);
+        problem_add_plan(t, command, at, plan);
     for (size_t i = 0; i < own->count; i++)
-        *add(t) = own->specs[i];
+        *problem_add(t) = own->specs[i];
 }
 
 void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(enum mk_op op))
@@ -205,7 +205,7 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
     }
 }
 
-static int find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
+static int problem_find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
 {
     const char *names[MK_OPS];
     char list[OP_LIST_TEXT];
@@ -231,7 +231,7 @@ static int find_op(const struct options_found *found, enum mk_op *op, char *erro
 int problem_check(const struct problem_table *t, const struct options_found *found,
                   const struct problem_options *o, enum mk_op *op, char *error, size_t size)
 {
-    int result = find_op(found, op, error, size);
+    int result = problem_find_op(found, op, error, size);
     if (!result)
         result = options_check(&t->table, found, 1u << *op, plan_op_name(*op), error, size);
     if (result)

@@ -29,7 +29,7 @@ static struct {
     struct progress line;
 } pulse = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static uint64_t clock_ns(clockid_t clock)
+static uint64_t pulse_clock_ns(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -37,7 +37,7 @@ static uint64_t clock_ns(clockid_t clock)
 }
 
 /* A number that changes with whatever the communicator gets done. */
-static uint64_t done_by(const struct mk_comm *comm)
+static uint64_t pulse_done_by(const struct mk_comm *comm)
 {
     uint64_t sum = __atomic_load_n(&comm->beats, __ATOMIC_RELAXED);
     if (comm->exec_beats)
@@ -47,16 +47,16 @@ static uint64_t done_by(const struct mk_comm *comm)
     return sum;
 }
 
-static void look_at_job(void)
+static void pulse_look_at_job(void)
 {
-    uint64_t cpu = pulse.trusts ? clock_ns(CLOCK_PROCESS_CPUTIME_ID) : 0;
+    uint64_t cpu = pulse.trusts ? pulse_clock_ns(CLOCK_PROCESS_CPUTIME_ID) : 0;
     if (cpu > pulse.cpu + LOOK_NS / 20) { /* more than this thread takes */
         spawn_beat();
         pulse.cpu = cpu;
     }
     if (!pulse.comm)
         return;
-    uint64_t done = done_by(pulse.comm);
+    uint64_t done = pulse_done_by(pulse.comm);
     if (done != pulse.seen)
         spawn_beat();
     pulse.seen = done;
@@ -66,10 +66,10 @@ static void look_at_job(void)
     }
 }
 
-static void show(void)
+static void pulse_show(void)
 {
     char text[256];
-    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    uint64_t now = pulse_clock_ns(CLOCK_MONOTONIC);
     if (!*pulse.name || !*pulse.says || !progress_due(&pulse.line, now))
         return;
     uint64_t done = pulse.done ? __atomic_load_n(pulse.done, __ATOMIC_RELAXED) : 0;
@@ -82,12 +82,12 @@ static void *pulse_main(void *argument)
 {
     pthread_mutex_lock(&pulse.lock);
     while (!pulse.ends) {
-        uint64_t until = clock_ns(CLOCK_MONOTONIC) + LOOK_NS;
+        uint64_t until = pulse_clock_ns(CLOCK_MONOTONIC) + LOOK_NS;
         struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
         pthread_cond_timedwait(&pulse.over, &pulse.lock, &t);
-        look_at_job();
+        pulse_look_at_job();
         if (!pulse.ends)
-            show();
+            pulse_show();
     }
     pthread_mutex_unlock(&pulse.lock);
     return NULL;
@@ -100,7 +100,7 @@ void pulse_begin(const char *name)
     snprintf(pulse.name, sizeof pulse.name, "%s", name ? name : "");
     pulse.says[0] = 0;
     pulse.ends = 0;
-    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"), clock_ns(CLOCK_MONOTONIC));
+    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"), pulse_clock_ns(CLOCK_MONOTONIC));
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pulse.over, &monotonic);
@@ -134,7 +134,7 @@ void pulse_follow(struct mk_comm *comm)
 {
     pthread_mutex_lock(&pulse.lock);
     if (pulse.comm)
-        look_at_job(); /* a failure since the last look */
+        pulse_look_at_job(); /* a failure since the last look */
     pulse.comm = comm;
     pthread_mutex_unlock(&pulse.lock);
     spawn_stage(comm ? SPAWN_RUNS : SPAWN_SETS_UP);
@@ -144,11 +144,11 @@ void pulse_trust(int on)
 {
     pthread_mutex_lock(&pulse.lock);
     pulse.trusts = on;
-    pulse.cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    pulse.cpu = pulse_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     pthread_mutex_unlock(&pulse.lock);
 }
 
-static void clear(void)
+static void pulse_clear(void)
 {
     if (pulse.line.shown)
         fprintf(stderr, "\r\033[K");
@@ -159,7 +159,7 @@ void pulse_hide(void)
 {
     pthread_mutex_lock(&pulse.lock);
     pulse.says[0] = 0;
-    clear();
+    pulse_clear();
     pthread_mutex_unlock(&pulse.lock);
 }
 
@@ -174,5 +174,5 @@ void pulse_end(void)
     pthread_join(pulse.thread, NULL);
     pthread_cond_destroy(&pulse.over);
     pulse.runs = 0;
-    clear();
+    pulse_clear();
 }

@@ -20,12 +20,12 @@ void result_drop(struct result_file *r)
 
 /* Whether a folder takes no new file, or none in this one's place, though the file itself can be written: one that is not the
  * user's, or a file that is mounted by itself, as in a container. */
-static int no_place_beside(int rc)
+static int result_file_no_place_beside(int rc)
 {
     return rc == -EACCES || rc == -EPERM || rc == -EROFS || rc == -EBUSY;
 }
 
-static int write_over(const char *path, const char *text, size_t bytes)
+static int result_file_write_over(const char *path, const char *text, size_t bytes)
 {
     FILE *f = output_open(path);
     if (!f)
@@ -45,8 +45,8 @@ int result_close(struct result_file *r, const char *path)
         fwrite(r->text, 1, r->bytes, file.out); /* trace_output_close asks ferror */
         rc = trace_output_close(&file, 0, unused, sizeof unused);
     }
-    if (no_place_beside(rc))
-        rc = write_over(path, r->text, r->bytes);
+    if (result_file_no_place_beside(rc))
+        rc = result_file_write_over(path, r->text, r->bytes);
     free(r->text);
     return rc;
 }

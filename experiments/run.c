@@ -20,7 +20,7 @@
 static const char *const modes[] = {"run", "bench", "tune"};
 
 /* The one sentence on stderr that says how it ended. */
-static int say(const struct run_options *o, int status, const char *sentence)
+static int run_say(const struct run_options *o, int status, const char *sentence)
 {
     const char *op = plan_op_name(o->op); /* a failure's sentence begins with it, too */
     size_t length = strlen(op);
@@ -34,7 +34,7 @@ void openblas_set_num_threads(int threads) __attribute__((weak)); /* not in ever
 
 /* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process, and for
  * what it starts. */
-static void share_cores(uint32_t ranks)
+static void run_share_cores(uint32_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     char threads[24];
@@ -46,7 +46,7 @@ static void share_cores(uint32_t ranks)
         openblas_set_num_threads(atoi(threads));
 }
 
-static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int status)
+static uint32_t run_count_status(const struct spawn_end *ends, uint32_t world, int status)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < world; i++)
@@ -56,7 +56,7 @@ static uint32_t count_status(const struct spawn_end *ends, uint32_t world, int s
 
 /* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3".
  */
-static void add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
+static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
 {
     for (uint32_t i = 0; i < world; i++) {
         size_t used = strlen(text);
@@ -71,14 +71,14 @@ static void add_killed(const struct spawn_end *ends, uint32_t world, char *text,
             snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", between, i,
                      ends[i].signal, strsignal(ends[i].signal));
     }
-    uint32_t failed = count_status(ends, world, STATUS_FAILED);
+    uint32_t failed = run_count_status(ends, world, STATUS_FAILED);
     size_t used = strlen(text);
     if (failed && failed < world)
         snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed, failed > 1 ? "s" : "");
 }
 
 /* "no rank got anything done for 11.9 s, so all 4 were killed (3 of them were stopped)" */
-static void say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle_ns, char *text, size_t size)
+static void run_say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle_ns, char *text, size_t size)
 {
     uint32_t killed = 0, stopped = 0;
     for (uint32_t i = 0; i < world; i++) {
@@ -90,18 +90,18 @@ static void say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle
 }
 
 /* One status and one sentence for all ranks. */
-static int join_ends(const struct run_job *job, const struct spawn_end *ends, const struct spawn_how *how)
+static int run_join_ends(const struct run_job *job, const struct spawn_end *ends, const struct spawn_how *how)
 {
     uint32_t world = job->identity.world, worst = UINT32_MAX;
     char text[SPAWN_SENTENCE + 512] = "";
     if (how->interrupted) {
         snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended", how->interrupted,
                  strsignal(how->interrupted), world);
-        return say(&job->options, STATUS_FAILED, text);
+        return run_say(&job->options, STATUS_FAILED, text);
     }
     if (how->idle_ns) {
-        say_idle(ends, world, how->idle_ns, text, sizeof text);
-        return say(&job->options, STATUS_FAILED, text);
+        run_say_idle(ends, world, how->idle_ns, text, sizeof text);
+        return run_say(&job->options, STATUS_FAILED, text);
     }
     /* The sentence of the lowest rank with the highest status; all ranks know the job's failure. */
     int killed = 0, overdue = 0;
@@ -125,11 +125,11 @@ static int join_ends(const struct run_job *job, const struct spawn_end *ends, co
             snprintf(text, sizeof text, "%s", ends[i].sentence);
     if (killed) {
         status = STATUS_FAILED;
-        add_killed(ends, world, text, sizeof text);
+        run_add_killed(ends, world, text, sizeof text);
     }
     if (!*text)
         snprintf(text, sizeof text, "a rank ended with status %d and no word", status);
-    return say(&job->options, status, text);
+    return run_say(&job->options, status, text);
 }
 
 static int run_here(struct run_job *job, char **argv)
@@ -147,7 +147,7 @@ static int run_here(struct run_job *job, char **argv)
         fprintf(stderr, "mkernel run: %s; `mkernel run --help` tells more\n", text);
         return STATUS_USAGE;
     }
-    share_cores(world);
+    run_share_cores(world);
     if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
         !strcmp(job->options.vs, "torch") && bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
         const struct mk_problem *q = &job->problem;
@@ -162,9 +162,9 @@ static int run_here(struct run_job *job, char **argv)
     run_live_close(&live);
     if (result) {
         snprintf(text, sizeof text, "the ranks could not be started: %s", strerror(-result));
-        status = say(&job->options, STATUS_FAILED, text);
+        status = run_say(&job->options, STATUS_FAILED, text);
     } else {
-        status = join_ends(job, ends, &how);
+        status = run_join_ends(job, ends, &how);
     }
     if (torch_fd >= 0) {
         close(torch_fd);
@@ -180,7 +180,7 @@ static int run_here(struct run_job *job, char **argv)
 }
 
 /* The command line, as the trace keeps it. */
-static void join_words(int argc, char **argv, char *out, size_t size)
+static void run_join_words(int argc, char **argv, char *out, size_t size)
 {
     size_t used = (size_t)snprintf(out, size, "mkernel");
     for (int i = 0; i < argc && used < size; i++)
@@ -188,7 +188,7 @@ static void join_words(int argc, char **argv, char *out, size_t size)
 }
 
 /* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a sentence. */
-static int identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me,
+static int run_identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me,
                     char *error, size_t size)
 {
     struct launcher l;
@@ -219,7 +219,7 @@ static int identify(const struct spawn_identity *spawned, int is_spawned, struct
 }
 
 /* Once a job: rank 0 says it. */
-static void warn_of_token(const struct run_identity *me, const char *mode)
+static void run_warn_of_token(const struct run_identity *me, const char *mode)
 {
     if (!me->rank && me->guessable)
         fprintf(stderr,
@@ -229,7 +229,7 @@ static void warn_of_token(const struct run_identity *me, const char *mode)
 }
 
 /* Closing hangs, in a driver perhaps: what there was to say is said, so the process may go. */
-static void on_alarm(int number)
+static void run_on_alarm(int number)
 {
     _exit(STATUS_FAILED);
 }
@@ -244,17 +244,17 @@ void run_last_word(const struct run_job *job, int status, const char *sentence)
     if (reporter)
         spawn_report(reporter, status, sentence);
     else if (!said && (status == STATUS_FAILED || job->identity.rank == 0)) /* what went well, or wrong, is the same on every rank */
-        say(&job->options, status, sentence);
+        run_say(&job->options, status, sentence);
     spawn_allow(0);
     if (status == STATUS_FAILED && !said) {
         spawn_stage(SPAWN_FAILED);
-        signal(SIGALRM, on_alarm);
+        signal(SIGALRM, run_on_alarm);
         setitimer(ITIMER_REAL, &bound, NULL);
     }
     said = 1;
 }
 
-static int be_rank(struct run_job *job, char *sentence, size_t size)
+static int run_be_rank(struct run_job *job, char *sentence, size_t size)
 {
     char name[64];
     snprintf(name, sizeof name, "mkernel %s %s", modes[job->options.mode], plan_op_name(job->options.op));
@@ -285,14 +285,14 @@ static int run_op(int argc, char **argv, enum run_mode mode)
     if (result > 0)
         return STATUS_DONE;
     if (!result)
-        is_rank = result = identify(&spawned, is_spawned, &me, sentence, sizeof sentence);
+        is_rank = result = run_identify(&spawned, is_spawned, &me, sentence, sizeof sentence);
     if (result >= 0)
         result = run_job_prepare(&job, &options, is_rank ? &me : NULL, sentence, sizeof sentence);
     if (result) {
         fprintf(stderr, "mkernel %s: %s; `mkernel %s --help` tells more\n", name, sentence, name);
         return STATUS_USAGE;
     }
-    join_words(argc, argv, job.command, sizeof job.command);
+    run_join_words(argc, argv, job.command, sizeof job.command);
     if (is_rank && !is_spawned && options.live) {
         fprintf(stderr, "mkernel run: under a launcher nobody has the terminal; leave --live out and look on with `mkernel tui "
                         "--attach`\n");
@@ -300,10 +300,10 @@ static int run_op(int argc, char **argv, enum run_mode mode)
     }
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
-    warn_of_token(&me, name);
-    share_cores(me.local_world);
+    run_warn_of_token(&me, name);
+    run_share_cores(me.local_world);
     reporter = is_spawned ? &spawned : NULL;
-    return be_rank(&job, sentence, sizeof sentence);
+    return run_be_rank(&job, sentence, sizeof sentence);
 }
 
 int command_run(int argc, char **argv)

@@ -13,7 +13,7 @@
 
 #define PACE_FLOP 5e9 /* of a check between two meetings: seconds, where 8 ranks share 2 cores */
 
-static void spoil_output(const struct run_data *d, uint64_t slot)
+static void run_burst_spoil_output(const struct run_data *d, uint64_t slot)
 {
     const struct run_op *op = run_op_of(d->job->plan.problem.op);
     if (op->spoil) {
@@ -26,7 +26,7 @@ static void spoil_output(const struct run_data *d, uint64_t slot)
     ((uint16_t *)run_data_at(d, slot, output))[d->bytes[output] / 2 - 1] ^= 0x4000;
 }
 
-static int is_mine(const struct run_rank *r, uint64_t launch, const char *variable)
+static int run_burst_is_mine(const struct run_rank *r, uint64_t launch, const char *variable)
 {
     const char *text = getenv(variable);
     unsigned rank;
@@ -36,21 +36,21 @@ static int is_mine(const struct run_rank *r, uint64_t launch, const char *variab
 
 void run_die(const struct run_rank *r, uint64_t launch)
 {
-    if (is_mine(r, launch, "MKERNEL_TEST_DIE"))
+    if (run_burst_is_mine(r, launch, "MKERNEL_TEST_DIE"))
         raise(SIGKILL);
-    if (is_mine(r, launch, "MKERNEL_TEST_STOP"))
+    if (run_burst_is_mine(r, launch, "MKERNEL_TEST_STOP"))
         raise(SIGSTOP);
 }
 
 /* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
-static void spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
+static void run_burst_spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
 {
-    if (!r->data.cuda && is_mine(r, launch, "MKERNEL_TEST_SPOIL"))
-        spoil_output(&r->data, slot);
+    if (!r->data.cuda && run_burst_is_mine(r, launch, "MKERNEL_TEST_SPOIL"))
+        run_burst_spoil_output(&r->data, slot);
 }
 
 /* What comes now, for those who look on. */
-static void begin_phase(struct run_rank *r, enum live_phase phase, const char *does, uint64_t first, uint64_t count)
+static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, const char *does, uint64_t first, uint64_t count)
 {
     const struct run_options *o = &r->job->options;
     char last[32] = "";
@@ -73,7 +73,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
 {
     const struct check_pace pace = {PACE_FLOP, meet, r->comm->bootstrap};
     int result = 0;
-    begin_phase(r, LIVE_FILLS, "makes inputs", first, count);
+    run_burst_begin_phase(r, LIVE_FILLS, "makes inputs", first, count);
     for (uint64_t i = 0; i < count && !result; i++)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
@@ -82,7 +82,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
      */
     live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);
-    begin_phase(r, LIVE_LAUNCHES, "runs", first, count);
+    run_burst_begin_phase(r, LIVE_LAUNCHES, "runs", first, count);
     uint64_t start = mk_now_ns();
     for (uint64_t i = 0; i < count && !result; i++) {
         run_die(r, first + i);
@@ -92,10 +92,10 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
     *ms = (double)(mk_now_ns() - start) / 1e6 / (double)count;
     if (result || waited)
         return result ? result : waited;
-    begin_phase(r, LIVE_CHECKS, "is checked", first, r->job->options.check ? count : 1);
+    run_burst_begin_phase(r, LIVE_CHECKS, "is checked", first, r->job->options.check ? count : 1);
     for (uint64_t i = 0; i < count && r->job->options.check && !result; i++) {
         struct check_result one = {0};
-        spoil(r, i, first + i);
+        run_burst_spoil(r, i, first + i);
         result = run_data_check(&r->data, i, first + i, &pace, &one);
         r->result.bits = inputs_mix(r->result.bits ^ run_data_bits(&r->data, i));
         if (!check_right(&one) && !r->result.first_wrong)

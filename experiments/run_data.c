@@ -13,35 +13,35 @@
 
 #ifdef MK_HAVE_CUDA
 #include <cuda_runtime_api.h>
-static void *device_alloc(uint64_t bytes)
+static void *run_data_device_alloc(uint64_t bytes)
 {
     void *p = NULL;
     return cudaMalloc(&p, bytes) == cudaSuccess ? p : NULL;
 }
-static void device_free(void *p)
+static void run_data_device_free(void *p)
 {
     cudaFree(p);
 }
-static int device_copy(void *to, const void *from, uint64_t bytes)
+static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 {
     return cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess ? 0 : -EIO;
 }
 #else
 /* Never reached: a build without CUDA refuses --exec cuda. */
-static void *device_alloc(uint64_t bytes)
+static void *run_data_device_alloc(uint64_t bytes)
 {
     return NULL;
 }
-static void device_free(void *p)
+static void run_data_device_free(void *p)
 {
 }
-static int device_copy(void *to, const void *from, uint64_t bytes)
+static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
 {
     return -ENODEV;
 }
 #endif
 
-static void *host_alloc(uint64_t bytes)
+static void *run_data_host_alloc(uint64_t bytes)
 {
     bytes = mk_round_up(bytes, 4096);
     return bytes ? aligned_alloc(4096, bytes) : NULL;
@@ -68,12 +68,12 @@ int run_data_open(struct run_data *d, const struct run_job *job)
         if (!d->bytes[i])
             continue;
         for (uint64_t slot = 0; slot < job->burst; slot++) {
-            void *p = d->cuda ? device_alloc(d->bytes[i]) : host_alloc(d->bytes[i]);
+            void *p = d->cuda ? run_data_device_alloc(d->bytes[i]) : run_data_host_alloc(d->bytes[i]);
             if (!p)
                 return -ENOMEM;
             d->memory[slot * RUN_ARGUMENTS + i] = p;
         }
-        d->host[i] = d->cuda ? host_alloc(d->bytes[i]) : NULL;
+        d->host[i] = d->cuda ? run_data_host_alloc(d->bytes[i]) : NULL;
         if (d->cuda && !d->host[i])
             return -ENOMEM;
     }
@@ -92,7 +92,7 @@ void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, 
     inputs_fill(out, run_data_key(d, argument ? 1 + rank : 0, launch), before + first, count);
 }
 
-static void fill_some(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch, uint64_t first, uint64_t count,
+static void run_data_fill_some(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch, uint64_t first, uint64_t count,
                       uint16_t *out)
 {
     const struct run_op *op = run_op_of(d->job->problem.op);
@@ -104,12 +104,12 @@ void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, 
 {
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
-        fill_some(d, argument, rank, launch, first + done, some, out + done);
+        run_data_fill_some(d, argument, rank, launch, first + done, some, out + done);
         spawn_beat();
     }
 }
 
-static void poison(uint16_t *out, uint64_t count)
+static void run_data_poison(uint16_t *out, uint64_t count)
 {
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
@@ -119,7 +119,7 @@ static void poison(uint16_t *out, uint64_t count)
 }
 
 /* Makes this rank's input `argument` of a launch. */
-static void make_input(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
+static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
 {
     enum mk_op op = d->job->problem.op;
     if (op_of(op)->arguments[argument].type == OP_BF16)
@@ -141,10 +141,10 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
         if (!d->bytes[i])
             continue;
         if (d->outputs >> i & 1)
-            poison(to, d->bytes[i] / 2);
+            run_data_poison(to, d->bytes[i] / 2);
         else
-            make_input(d, i, launch, to);
-        if (d->cuda && device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
+            run_data_make_input(d, i, launch, to);
+        if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
             return -EIO;
     }
     return 0;
@@ -156,10 +156,10 @@ int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const str
     const void *arguments[RUN_ARGUMENTS];
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
-        if (d->cuda && d->outputs >> i & 1 && device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
+        if (d->cuda && d->outputs >> i & 1 && run_data_device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
             return -EIO;
         if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
-            make_input(d, i, launch, d->host[i]);
+            run_data_make_input(d, i, launch, d->host[i]);
     }
     return run_check(d, arguments, launch, pace, result);
 }
@@ -205,7 +205,7 @@ void run_data_close(struct run_data *d)
 {
     for (uint64_t i = 0; d->memory && i < d->job->burst * RUN_ARGUMENTS; i++) {
         if (d->cuda)
-            device_free(d->memory[i]);
+            run_data_device_free(d->memory[i]);
         else
             free(d->memory[i]);
     }

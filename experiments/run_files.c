@@ -8,12 +8,12 @@
 #include <errno.h>
 #include <math.h>
 
-static const char *verdict(const struct run_summary *s)
+static const char *run_files_verdict(const struct run_summary *s)
 {
     return !s->checked ? "not checked" : s->right ? "right" : "wrong";
 }
 
-static void write_json(FILE *f, const struct run_summary *s)
+static void run_files_write_json(FILE *f, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     const struct run_result *r = &s->ranks[s->slowest];
@@ -43,11 +43,11 @@ static void write_json(FILE *f, const struct run_summary *s)
         fprintf(f, "  \"bits\": \"%016llx\",\n",
                 (unsigned long long)s->bits); /* of all results of all ranks */
     }
-    fprintf(f, "  \"verdict\": \"%s\"\n}\n", verdict(s));
+    fprintf(f, "  \"verdict\": \"%s\"\n}\n", run_files_verdict(s));
 }
 
 /* M, N and K are cells of their own where they are somebody's: what a plan makes of another shape is not. */
-static void fill_row(struct csv_row *row, const struct run_summary *s)
+static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
     const struct run_result *r = &s->ranks[s->slowest];
@@ -80,16 +80,16 @@ static void fill_row(struct csv_row *row, const struct run_summary *s)
     csv_whole(row, "elements", s->check.elements);
     snprintf(bits, sizeof bits, "%016llx", (unsigned long long)s->bits);
     csv_text(row, "bits", bits);
-    csv_text(row, "verdict", verdict(s));
+    csv_text(row, "verdict", run_files_verdict(s));
 }
 
-static int write_csv(const struct run_summary *s)
+static int run_files_write_csv(const struct run_summary *s)
 {
     struct csv_row row;
     int rc = csv_row_open(&row);
     if (rc)
         return rc;
-    fill_row(&row, s);
+    run_files_fill_row(&row, s);
     rc = csv_row_close(&row);
     rc = rc ? rc : csv_write(s->job->options.csv, &row, 1, s->job->options.append);
     csv_row_free(&row);
@@ -102,10 +102,10 @@ int run_write_files(const struct run_summary *s, const char **path)
     struct result_file f;
     int json = o->json ? result_open(&f) : 0;
     if (o->json && !json) {
-        write_json(f.out, s);
+        run_files_write_json(f.out, s);
         json = result_close(&f, o->json);
     }
-    int csv = o->csv ? write_csv(s) : 0;
+    int csv = o->csv ? run_files_write_csv(s) : 0;
     *path = json ? o->json : o->csv;
     return json ? json : csv;
 }
@@ -117,7 +117,7 @@ int run_check_append(const struct run_job *job, char *error, size_t size)
     struct run_summary s = {.job = job, .ranks = &nothing};
     if (csv_row_open(&row))
         return -ENOMEM;
-    fill_row(&row, &s);
+    run_files_fill_row(&row, &s);
     int rc = csv_row_close(&row);
     rc = rc ? rc : csv_check_append(job->options.csv, row.header, error, size);
     csv_row_free(&row);

@@ -28,7 +28,7 @@
 #define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
 
 /* Result files that could not be written are told before anything starts. */
-static int check_files(const struct run_options *o, char *error, size_t size)
+static int run_job_check_files(const struct run_options *o, char *error, size_t size)
 {
     if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
         snprintf(error, size, "%s and --json name the same file %s", output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
@@ -40,7 +40,7 @@ static int check_files(const struct run_options *o, char *error, size_t size)
 }
 
 /* What would be ignored is refused. */
-static int check_exec_options(const struct run_options *o, char *error, size_t size)
+static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
     const char *only = NULL;
     int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
@@ -61,7 +61,7 @@ static int check_exec_options(const struct run_options *o, char *error, size_t s
     return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
 }
 
-static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     uint32_t hoppers = gpu_hoppers(gpus);
     int *exec = &job->options.exec, built = 0, kernel = op_on_gpu(job->options.op);
@@ -82,7 +82,7 @@ static int choose_exec(struct run_job *job, const struct gpu_list *gpus, char *e
     return built && kernel && hoppers ? 0 : -EINVAL;
 }
 
-static int choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,
+static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,
                            char *error, size_t size)
 {
     struct run_options *o = &job->options;
@@ -115,7 +115,7 @@ static int choose_topology(struct run_job *job, const struct run_identity *launc
 
 /* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses none, where one was asked
  * for. */
-static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
     struct nic_choice choice;
@@ -169,7 +169,7 @@ static int choose_nic(struct run_job *job, const struct gpu_list *gpus, char *er
 }
 
 /* --shapes, else --shape. */
-static int list_shapes(struct run_job *job, char *error, size_t size)
+static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
 {
     struct run_options *o = &job->options;
     const char *p = o->shapes;
@@ -199,7 +199,7 @@ static int list_shapes(struct run_job *job, char *error, size_t size)
 }
 
 /* What tune alone is asked for: a space, and a file to keep plans in. */
-static int check_tune(const struct run_job *job, const char *path, char *error, size_t size)
+static int run_job_check_tune(const struct run_job *job, const char *path, char *error, size_t size)
 {
     struct tune_space space;
     int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
@@ -219,7 +219,7 @@ static int check_tune(const struct run_job *job, const char *path, char *error, 
 }
 
 /* The plan of each shape; in the end job->plan is that of the first. */
-static int build_plans(struct run_job *job, char *error, size_t size)
+static int run_job_build_plans(struct run_job *job, char *error, size_t size)
 {
     struct tuning_table tuned;
     struct mk_problem q = job->problem;
@@ -232,13 +232,13 @@ static int build_plans(struct run_job *job, char *error, size_t size)
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
     }
     if (!result && job->options.mode == RUN_TUNE)
-        result = check_tune(job, tuned.path, error, size);
+        result = run_job_check_tune(job, tuned.path, error, size);
     tuning_close(&tuned);
     return result;
 }
 
 /* Bytes of the operands of one launch on one rank. */
-static uint64_t operand_bytes(const struct mk_problem *q)
+static uint64_t run_job_operand_bytes(const struct mk_problem *q)
 {
     uint64_t bytes[RUN_ARGUMENTS], sum = 0;
     op_extents(q, bytes);
@@ -248,7 +248,7 @@ static uint64_t operand_bytes(const struct mk_problem *q)
 }
 
 /* Of a bench: whether the table that is there is one of the same columns. */
-static int check_append(const struct run_job *job, char *error, size_t size)
+static int run_job_check_append(const struct run_job *job, char *error, size_t size)
 {
     const struct run_options *o = &job->options;
     if (!o->append || job->identity.rank)
@@ -272,15 +272,15 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         job->identity = *launched;
     if (o->exec != MK_EXEC_HOST)
         gpu_probe(&gpus);
-    int result = choose_exec(job, &gpus, error, error_size);
+    int result = run_job_choose_exec(job, &gpus, error, error_size);
     if (!result)
-        result = choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+        result = run_job_choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
     if (!result)
-        result = choose_nic(job, &gpus, error, error_size);
+        result = run_job_choose_nic(job, &gpus, error, error_size);
     if (!result)
-        result = check_exec_options(&job->options, error, error_size);
+        result = run_job_check_exec_options(&job->options, error, error_size);
     if (!result && job->identity.rank == 0)
-        result = check_files(o, error, error_size);
+        result = run_job_check_files(o, error, error_size);
     if (result)
         return result;
     o = &job->options;
@@ -294,19 +294,19 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         .timeout_ns = o->timeout_ns,
     };
     problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST, &job->problem);
-    result = list_shapes(job, error, error_size);
+    result = run_job_list_shapes(job, error, error_size);
     if (result)
         return result;
-    result = build_plans(job, error, error_size);
+    result = run_job_build_plans(job, error, error_size);
     if (result)
         return result;
     job->identity.world = mk_world(&job->problem.topo);
     job->burst = o->burst ? o->burst : o->mode != RUN_RUN ? 1 : DEFAULT_BURST;
-    while (!o->burst && job->burst > 1 && job->burst * operand_bytes(&job->plan.problem) > BURST_BYTES)
+    while (!o->burst && job->burst > 1 && job->burst * run_job_operand_bytes(&job->plan.problem) > BURST_BYTES)
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;
-    result = check_append(job, error, error_size);
+    result = run_job_check_append(job, error, error_size);
     if (result)
         return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;

@@ -37,7 +37,7 @@ struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, con
 }
 
 /* The viewer in a process of its own: it keeps the terminal, and the ranks write into a file meanwhile. */
-static pid_t start_viewer(const char *folder)
+static pid_t run_live_start_viewer(const char *folder)
 {
     char name[256];
     snprintf(name, sizeof name, "%s", folder);
@@ -71,7 +71,7 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
     fflush(stdout);
     fflush(stderr);
     l->output = memfd_create("mkernel-output", MFD_CLOEXEC);
-    l->viewer = l->output < 0 ? -1 : start_viewer(l->folder);
+    l->viewer = l->output < 0 ? -1 : run_live_start_viewer(l->folder);
     if (l->viewer < 0) {
         snprintf(error, size, "the viewer could not be started: %s", strerror(errno));
         if (l->output >= 0)
@@ -87,7 +87,7 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
 }
 
 /* Waits for the viewer to see the end; one that does not is asked to go, then killed. */
-static void end_viewer(pid_t viewer)
+static void run_live_end_viewer(pid_t viewer)
 {
     const struct timespec moment = {0, 20000000};
     for (int ms = 0; ms < 2 * VIEWER_END_MS; ms += 20) {
@@ -101,7 +101,7 @@ static void end_viewer(pid_t viewer)
     waitpid(viewer, NULL, 0);
 }
 
-static void copy_output(int from)
+static void run_live_copy_output(int from)
 {
     char text[4096];
     ssize_t n;
@@ -117,13 +117,13 @@ void run_live_close(struct run_live *l)
         live_remove(l->folder);
     if (l->output < 0)
         return;
-    end_viewer(l->viewer);
+    run_live_end_viewer(l->viewer);
     fflush(stdout);
     fflush(stderr);
     for (int fd = 0; fd < 2; fd++) {
         dup2(l->saved[fd], fd + 1);
         close(l->saved[fd]);
     }
-    copy_output(l->output);
+    run_live_copy_output(l->output);
     close(l->output);
 }

@@ -18,7 +18,7 @@
 
 /* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per
  * tile that it computes, or per piece that it moves. */
-static uint32_t trace_events(const struct run_job *job)
+static uint32_t run_rank_trace_events(const struct run_job *job)
 {
     const struct mk_plan *p = &job->plan;
     const struct mk_topo *t = &p->problem.topo;
@@ -59,11 +59,11 @@ void run_configure(const struct run_job *job, struct mk_config *c)
     c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
     c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
     c->timeout_ns = o->timeout_ns;
-    c->trace_events = o->trace ? trace_events(job) : 0;
+    c->trace_events = o->trace ? run_rank_trace_events(job) : 0;
     snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
 }
 
-static int by_size(const void *a, const void *b)
+static int run_rank_by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -91,7 +91,7 @@ static int run_launches(struct run_rank *r)
             r->bursts[r->burst_count++] = ms;
         done += count;
     }
-    qsort(r->bursts, r->burst_count, sizeof *r->bursts, by_size);
+    qsort(r->bursts, r->burst_count, sizeof *r->bursts, run_rank_by_size);
     r->result.launches = o->iters;
     r->result.ms_min = r->bursts[0];
     r->result.ms_median = (r->bursts[(r->burst_count - 1) / 2] + r->bursts[r->burst_count / 2]) / 2;
@@ -106,14 +106,14 @@ static int run_launches(struct run_rank *r)
             blas[i] = run_data_blas(&r->data, 0);
             pulse_trust(0);
         }
-        qsort(blas, 3, sizeof *blas, by_size);
+        qsort(blas, 3, sizeof *blas, run_rank_by_size);
         r->result.blas_ms = blas[1];
     }
     return 0;
 }
 
 /* Rank 0 shows what all found; every rank knows the verdict. */
-static int report(struct run_rank *r, char *sentence, size_t size)
+static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
 {
     const struct run_job *job = r->job;
     struct run_result *all = calloc(job->identity.world, sizeof *all);
@@ -171,7 +171,7 @@ out:
 /* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes
  * missing while nobody waits for its data (between launches, or after its last chunk) leaves no such word:
  * then what will be missing is said. */
-static void say_failure(struct run_rank *r, int result, char *sentence, size_t size)
+static void run_rank_say_failure(struct run_rank *r, int result, char *sentence, size_t size)
 {
     struct mk_failure f;
     struct mk_flag_meaning owed;
@@ -227,14 +227,14 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     result = run_launches(&r);
     live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
     if (result) {
-        say_failure(&r, result, sentence, size);
+        run_rank_say_failure(&r, result, sentence, size);
         goto out;
     }
     if (job->options.trace) {
         pulse_says("gathers and stores the trace");
         run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
     }
-    status = report(&r, sentence, size);
+    status = run_rank_report(&r, sentence, size);
     if (!comm_failed(r.comm)) {
         run_die(&r, job->options.warmup + job->options.iters + 2);
         bootstrap_barrier(r.comm->bootstrap); /* as mk_comm_close would, but a rank that is missing here is told of */

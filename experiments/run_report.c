@@ -49,14 +49,14 @@ double run_gflops(const struct run_summary *s, double flop)
     return s->right && ms > 0 ? flop / ms / 1e6 : 0;
 }
 
-static void print_roles(FILE *out, const struct mk_role_split *split)
+static void run_report_print_roles(FILE *out, const struct mk_role_split *split)
 {
     for (int i = 0, any = 0; i < MK_ROLES; i++)
         if (split->ctas[i])
             fprintf(out, "%s%s=%u", any++ ? "," : "", plan_role_name(i), split->ctas[i]);
 }
 
-static void print_bytes(FILE *out, uint64_t bytes)
+static void run_report_print_bytes(FILE *out, uint64_t bytes)
 {
     if (bytes >= 1u << 20)
         fprintf(out, "%.2f MB", (double)bytes / (1 << 20));
@@ -66,7 +66,7 @@ static void print_bytes(FILE *out, uint64_t bytes)
         fprintf(out, "%llu B", (unsigned long long)bytes);
 }
 
-static void print_speed(FILE *out, const struct run_summary *s, double flop, uint64_t moved)
+static void run_report_print_speed(FILE *out, const struct run_summary *s, double flop, uint64_t moved)
 {
     const struct run_result *r = &s->ranks[s->slowest];
     if (!s->right) {
@@ -90,7 +90,7 @@ static void print_speed(FILE *out, const struct run_summary *s, double flop, uin
 
 /* How near to its bound an element comes is said only of one that is beyond: right results come up to it, since half a unit in the
  * last place of a bf16 uses it up (check.h). */
-static void print_check(FILE *out, const struct run_summary *s)
+static void run_report_print_check(FILE *out, const struct run_summary *s)
 {
     const struct check_result *c = &s->check;
     uint64_t launches = s->job->options.iters + s->job->options.warmup;
@@ -120,7 +120,7 @@ int run_print(const struct run_summary *s)
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
             q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
     fprintf(out, "plan      roles ");
-    print_roles(out, &q->tuning.split);
+    run_report_print_roles(out, &q->tuning.split);
     if (q->tuning.tile_m)
         fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
     fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
@@ -129,15 +129,15 @@ int run_print(const struct run_summary *s)
     fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
     if (*s->job->plan.tuned)
         fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
-    print_speed(out, s, flop, nvlink + network);
+    run_report_print_speed(out, s, flop, nvlink + network);
     fprintf(out, "moved     ");
-    print_bytes(out, nvlink);
+    run_report_print_bytes(out, nvlink);
     fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
-    print_bytes(out, network);
+    run_report_print_bytes(out, network);
     fprintf(out, " over the network, into each rank in each launch%s\n",
             run_op_is_routed(q->op) ? "; on average at most, as it depends on what experts tokens name" : "");
     if (s->checked)
-        print_check(out, s);
+        run_report_print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)
         fprintf(out, "trace     LOST: %s\n", s->trace_lost);
     else if (s->job->options.trace)

@@ -17,7 +17,7 @@ struct run_trace {
 };
 
 /* Bytes per second of devices, "+" between their names; 0: softnic, or not known. */
-static double nic_rate(const char *names)
+static double run_trace_nic_rate(const char *names)
 {
     struct nic_survey *s = malloc(sizeof *s);
     double rate = 0;
@@ -66,7 +66,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .device = gpu ? gpu->name : NULL,
         .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
-        .network_bytes_per_s = gpu && comm->topo.rank == 0 && o->nodes > 1 ? nic_rate(job->nic) : 0,
+        .network_bytes_per_s = gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,
         .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,

@@ -108,13 +108,13 @@ static const struct option_table own = {
 
 static struct problem_table table;
 
-static int usage(const char *sentence)
+static int sim_usage(const char *sentence)
 {
     fprintf(stderr, "mkernel sim: %s; `mkernel sim --help` tells more\n", sentence);
     return STATUS_USAGE;
 }
 
-static struct sim_world_config configure(const struct arguments *a, enum mk_op op, uint64_t seed)
+static struct sim_world_config sim_configure(const struct arguments *a, enum mk_op op, uint64_t seed)
 {
     struct problem_options ask = a->ask;
     enum op_size size = a->explore ? OP_SIZE_EXPLORE : OP_SIZE_HOST;
@@ -143,7 +143,7 @@ static struct sim_world_config configure(const struct arguments *a, enum mk_op o
 }
 
 /* The command line that was given, with one seed. */
-static void print_replay(int argc, char **argv, uint64_t seed)
+static void sim_print_replay(int argc, char **argv, uint64_t seed)
 {
     printf("  mkernel");
     for (int i = 0; i < argc; i++) {
@@ -171,7 +171,7 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
     int status = STATUS_DONE;
     coroutine_pool_create(&pool, 0); /* without one each run makes its own */
     for (; done < a->runs && failures < FAILURES_SHOWN; done++) {
-        struct sim_world_config c = configure(a, op, a->seed + done);
+        struct sim_world_config c = sim_configure(a, op, a->seed + done);
         c.pool = pool;
         pulse_says("order %llu of %llu", (unsigned long long)done + 1, (unsigned long long)a->runs);
         int rc = sim_world_run(&c, &result);
@@ -181,7 +181,7 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
             pulse_hide();
             coroutine_pool_destroy(pool);
             if (rc == -EINVAL)
-                return usage(result.sentence);
+                return sim_usage(result.sentence);
             fprintf(stderr, "mkernel sim: %s\n", result.sentence);
             return STATUS_FAILED;
         }
@@ -192,7 +192,7 @@ static int explore(const struct arguments *a, enum mk_op op, int argc, char **ar
             status = rc == -EBADMSG && status != STATUS_FAILED ? STATUS_WRONG : STATUS_FAILED;
             pulse_hide();
             printf("seed %llu: %s\n", (unsigned long long)c.seed, result.sentence);
-            print_replay(argc, argv, c.seed);
+            sim_print_replay(argc, argv, c.seed);
             fflush(stdout);
         }
     }
@@ -219,23 +219,23 @@ static int predict(struct arguments *a, enum mk_op op, int argc, char **argv)
         a->ring = 1024; /* as the host executor */
     if (!a->depth)
         a->depth = 256; /* as deep as the verbs fabric's queues */
-    struct sim_world_config c = configure(a, op, a->seed);
+    struct sim_world_config c = sim_configure(a, op, a->seed);
     for (int i = 0; i < argc; i++) {
         size_t used = strlen(command);
         snprintf(command + used, sizeof command - used, " %s", argv[i]);
     }
     int status = sim_predict(&c, a->cluster, a->trace, a->json, a->quiet, command, error, sizeof error);
     if (status == STATUS_USAGE)
-        return usage(error);
+        return sim_usage(error);
     if (status)
         fprintf(stderr, "mkernel sim: %s\n", error);
     return status;
 }
 
 /* What the plan says of a shape that was given; with --random shapes are small. */
-static int check_memory(const struct arguments *a, enum mk_op op, char *error, size_t size)
+static int sim_check_memory(const struct arguments *a, enum mk_op op, char *error, size_t size)
 {
-    struct sim_world_config c = configure(a, op, a->seed);
+    struct sim_world_config c = sim_configure(a, op, a->seed);
     struct mk_plan plan = {0};
     int rc = a->random ? 0 : plan_build(&plan, &c.problem, 0, 0, error, size);
     if (rc || a->random)
@@ -245,7 +245,7 @@ static int check_memory(const struct arguments *a, enum mk_op op, char *error, s
 }
 
 /* What the seed chooses cannot be given, too. */
-static int check_seeded(const struct arguments *a, enum mk_op op, const struct options_found *found, char *error, size_t size)
+static int sim_check_seeded(const struct arguments *a, enum mk_op op, const struct options_found *found, char *error, size_t size)
 {
     static const char *const drawn[] = {"causal", "b-layout", "deterministic", "nodes", "gpus", "launches", NULL};
     static const char *const varied[] = {"order", "ring", "in-flight", "depth", "delay", "roles", "tile", "chunk-rows", "slices", "pieces", "width",
@@ -289,38 +289,38 @@ int command_sim(int argc, char **argv)
     char error[512];
     problem_table(&table, &own, PROBLEM_SIM, offsetof(struct arguments, ask), PLAN);
     if (options_parse(&table.table, argc, argv, &a, &found, error, sizeof error))
-        return usage(error);
+        return sim_usage(error);
     if (found.help) {
         options_help(&table.table, stdout);
         return STATUS_DONE;
     }
     enum mk_op op;
     if (problem_check(&table, &found, &a.ask, &op, error, sizeof error))
-        return usage(error);
-    if (check_seeded(&a, op, &found, error, sizeof error))
-        return usage(error);
+        return sim_usage(error);
+    if (sim_check_seeded(&a, op, &found, error, sizeof error))
+        return sim_usage(error);
     if (a.ring & (a.ring - 1))
-        return usage("--ring is not a power of two");
+        return sim_usage("--ring is not a power of two");
     if (a.nodes * a.gpus > MOST_RANKS) {
         snprintf(error, sizeof error, "%llu x %llu ranks: at most %d are simulated", (unsigned long long)a.nodes,
                  (unsigned long long)a.gpus, MOST_RANKS);
-        return usage(error);
+        return sim_usage(error);
     }
     if (a.fault && a.fault_rank >= a.nodes * a.gpus)
-        return usage("--fault-rank is no rank of this cluster");
+        return sim_usage("--fault-rank is no rank of this cluster");
     if (launched_leaves("sim"))
         return STATUS_DONE;
     if (!a.explore) {
         if (output_same(a.trace, a.json))
-            return usage("--trace and --json name the same file");
+            return sim_usage("--trace and --json name the same file");
         if (output_check("--trace", a.trace, OUTPUT_REPLACED, error, sizeof error) ||
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
-            return usage(error);
+            return sim_usage(error);
     } else {
         if (!a.ask.tile[0] && !a.exec && op_of(op)->knobs & OP_TILE)
             a.ask.tile[0] = 16, a.ask.tile[1] = 64;
-        if (check_memory(&a, op, error, sizeof error))
-            return usage(error);
+        if (sim_check_memory(&a, op, error, sizeof error))
+            return sim_usage(error);
     }
     snprintf(error, sizeof error, "mkernel sim %s", plan_op_name(op));
     pulse_begin(a.quiet ? NULL : error);

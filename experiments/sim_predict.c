@@ -25,7 +25,7 @@ struct storing {
 };
 
 /* What was computed stands without it, so that it is told in the end. */
-static int store(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result)
+static int sim_predict_store(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result)
 {
     struct storing *s = context;
     pulse_counts(NULL, 0);
@@ -47,13 +47,13 @@ static int store(void *context, struct mk_comm *const *comms, uint32_t count, co
     return 0;
 }
 
-static void print_time(FILE *out, const char *name, double ns)
+static void sim_predict_print_time(FILE *out, const char *name, double ns)
 {
     fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
 }
 
 /* Mean of the ranks, in each launch. */
-static double mean_bytes(const struct sim_link *links, uint32_t ranks, uint32_t launches)
+static double sim_predict_mean_bytes(const struct sim_link *links, uint32_t ranks, uint32_t launches)
 {
     double sum = 0;
     for (uint32_t i = 0; i < ranks; i++)
@@ -61,7 +61,7 @@ static double mean_bytes(const struct sim_link *links, uint32_t ranks, uint32_t 
     return sum / ranks / launches;
 }
 
-static void print_table(FILE *out, const struct sim_world_config *c, const struct mk_plan *plan,
+static void sim_predict_print_table(FILE *out, const struct sim_world_config *c, const struct mk_plan *plan,
                         const struct sim_machine *m, const struct sim_world_result *r, const char *shape)
 {
     const struct sim_cluster *k = &m->cluster;
@@ -83,20 +83,20 @@ static void print_table(FILE *out, const struct sim_world_config *c, const struc
     if (t->tile_m)
         fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
     fprintf(out, "chunks of %u rows\n", t->chunk_rows);
-    print_time(out, "time", launch);
+    sim_predict_print_time(out, "time", launch);
     fprintf(out, " a launch, mean of %u back to back\n", c->launches);
-    print_time(out, "ideal", ideal);
+    sim_predict_print_time(out, "ideal", ideal);
     fprintf(out, ": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
             flop / k->flop / 1e3, (double)nvlink / k->nvlink / 1e3, (double)network / k->network / 1e3,
             ideal / launch);
     fprintf(out,
             "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each launch%s\n",
-            mean_bytes(m->links, ranks, c->launches), mean_bytes(m->nics, ranks, c->launches),
+            sim_predict_mean_bytes(m->links, ranks, c->launches), sim_predict_mean_bytes(m->nics, ranks, c->launches),
             ranks > 1 ? " (mean)" : "");
 }
 
 /* 0 or -errno. */
-static int write_json(const char *path, const struct sim_world_config *c, const struct mk_plan *plan, const struct sim_machine *m,
+static int sim_predict_write_json(const char *path, const struct sim_world_config *c, const struct mk_plan *plan, const struct sim_machine *m,
                       const struct sim_world_result *r)
 {
     const struct sim_cluster *k = &m->cluster;
@@ -118,8 +118,8 @@ static int write_json(const char *path, const struct sim_world_config *c, const 
             k->flop * 1e9, k->memory * 1e9, k->nvlink * 1e9, (unsigned long long)k->nvlink_latency, k->network * 1e9,
             (unsigned long long)k->network_latency, (unsigned long long)k->proxy);
     fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n", (unsigned long long)(c->seed & ~EXACT_MOE_EVENLY), c->launches, flop);
-    json_number(f, "nvlink_bytes", mean_bytes(m->links, ranks, c->launches));
-    json_number(f, "network_bytes", mean_bytes(m->nics, ranks, c->launches));
+    json_number(f, "nvlink_bytes", sim_predict_mean_bytes(m->links, ranks, c->launches));
+    json_number(f, "network_bytes", sim_predict_mean_bytes(m->nics, ranks, c->launches));
     json_number(f, "ms_mean", launch / 1e6);
     json_number(f, "ms_ideal", ideal / 1e6);
     fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
@@ -155,7 +155,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     config->seed |= EXACT_MOE_EVENLY; /* what a MoE's shape says; other operators do not look at it */
     config->context = &storing;
     config->trace_events = trace ? TRACE_EVENTS : 0;
-    config->finished = trace ? store : NULL;
+    config->finished = trace ? sim_predict_store : NULL;
     error[0] = '\0';
     double flop;
     uint64_t nvlink, network;
@@ -168,12 +168,12 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     if (!rc) {
         FILE *out = output_table(quiet, json, NULL);
         if (out)
-            print_table(out, config, &plan, &machine, &result, shape);
+            sim_predict_print_table(out, config, &plan, &machine, &result, shape);
         if (out && trace && *storing.lost)
             fprintf(out, "trace     LOST: %s\n", storing.lost);
         else if (out && trace)
             fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", trace, trace);
-        int written = json ? write_json(json, config, &plan, &machine, &result) : 0;
+        int written = json ? sim_predict_write_json(json, config, &plan, &machine, &result) : 0;
         if (written || *storing.lost) {
             size_t used =
                 (size_t)snprintf(error, size, "%u launch%s on %u ranks done, all right", config->launches,

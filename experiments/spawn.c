@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int listen_here(uint16_t *port)
+static int spawn_listen_here(uint16_t *port)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof a;
@@ -33,7 +33,7 @@ static int listen_here(uint16_t *port)
     return fd;
 }
 
-static int make_token(char *token, size_t size)
+static int spawn_make_token(char *token, size_t size)
 {
     unsigned char bits[16];
     if (getrandom(bits, sizeof bits, 0) != sizeof bits)
@@ -44,7 +44,7 @@ static int make_token(char *token, size_t size)
 }
 
 /* Between fork and exec: only what is safe there. */
-static void become_rank(char **argv, const struct spawn_identity *who, int words_fd, pid_t parent, const sigset_t *mask)
+static void spawn_become_rank(char **argv, const struct spawn_identity *who, int words_fd, pid_t parent, const sigset_t *mask)
 {
     char value[192];
     struct spawn_identity me = *who;
@@ -71,7 +71,7 @@ static void become_rank(char **argv, const struct spawn_identity *who, int words
 }
 
 /* A page that the ranks write into and the parent reads. Its fd, or -errno. */
-static int share_words(struct spawn_job *j)
+static int spawn_share_words(struct spawn_job *j)
 {
     int fd = memfd_create("mkernel-ranks", MFD_CLOEXEC);
     if (fd < 0)
@@ -87,7 +87,7 @@ static int share_words(struct spawn_job *j)
 }
 
 /* What ends a job, but for what this process was told to ignore (nohup). */
-static void watch_signals(sigset_t *watched)
+static void spawn_watch_signals(sigset_t *watched)
 {
     const int ending[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction act;
@@ -98,14 +98,14 @@ static void watch_signals(sigset_t *watched)
             sigaddset(watched, ending[i]);
 }
 
-static int start(struct spawn_job *j, char **argv, struct spawn_identity *who, int words_fd, const sigset_t *mask)
+static int spawn_start(struct spawn_job *j, char **argv, struct spawn_identity *who, int words_fd, const sigset_t *mask)
 {
     pid_t parent = getpid();
     for (uint32_t i = 0; i < j->world; i++) {
         who->rank = i;
         pid_t pid = fork();
         if (pid == 0)
-            become_rank(argv, who, words_fd, parent, mask);
+            spawn_become_rank(argv, who, words_fd, parent, mask);
         if (pid < 0) {
             int error = errno;
             while (i--)
@@ -118,7 +118,7 @@ static int start(struct spawn_job *j, char **argv, struct spawn_identity *who, i
     return 0;
 }
 
-static void close_fd(int *fd)
+static void spawn_close_fd(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
@@ -134,17 +134,17 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
 
     memset(ends, 0, world * sizeof *ends);
     *how = (struct spawn_how){0};
-    watch_signals(&watched);
+    spawn_watch_signals(&watched);
     sigprocmask(SIG_BLOCK, &watched, &old);
 
     j.pids = calloc(world, sizeof *j.pids);
     j.beats = calloc(world, sizeof *j.beats);
     j.reported_at = calloc(world, sizeof *j.reported_at);
-    int result = j.pids && j.beats && j.reported_at ? make_token(who.token, sizeof who.token) : -ENOMEM;
+    int result = j.pids && j.beats && j.reported_at ? spawn_make_token(who.token, sizeof who.token) : -ENOMEM;
     if (result)
         goto out;
-    words_fd = share_words(&j);
-    who.listen_fd = words_fd < 0 ? words_fd : listen_here(&who.port);
+    words_fd = spawn_share_words(&j);
+    who.listen_fd = words_fd < 0 ? words_fd : spawn_listen_here(&who.port);
     j.signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (who.listen_fd < 0 || j.signals < 0 || pipe2(pipes, O_CLOEXEC)) {
         result = who.listen_fd < 0 ? who.listen_fd : -errno;
@@ -153,16 +153,16 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
     j.reports = pipes[0];
     who.report_fd = pipes[1];
     fcntl(j.reports, F_SETFL, O_NONBLOCK);
-    result = start(&j, argv, &who, words_fd, &old);
-    close_fd(&pipes[1]);
-    close_fd(&who.listen_fd);
+    result = spawn_start(&j, argv, &who, words_fd, &old);
+    spawn_close_fd(&pipes[1]);
+    spawn_close_fd(&who.listen_fd);
     spawn_wait(&j);
 out:
-    close_fd(&words_fd);
-    close_fd(&who.listen_fd);
-    close_fd(&pipes[0]);
-    close_fd(&pipes[1]);
-    close_fd(&j.signals);
+    spawn_close_fd(&words_fd);
+    spawn_close_fd(&who.listen_fd);
+    spawn_close_fd(&pipes[0]);
+    spawn_close_fd(&pipes[1]);
+    spawn_close_fd(&j.signals);
     if (j.words)
         munmap((void *)(uintptr_t)j.words, SPAWN_WORDS_BYTES);
     free(j.pids);

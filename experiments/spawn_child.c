@@ -19,7 +19,7 @@ static struct spawn_word *word = &alone;
 
 /* The parent alone holds the reading end of the pipe: once it is gone, whatever it died of, so is the rank.
  * The kernel's own word for that, PR_SET_PDEATHSIG, does not outlive a change of credentials. */
-static void *watch_parent(void *argument)
+static void *spawn_child_watch_parent(void *argument)
 {
     struct pollfd p = {.fd = (int)(intptr_t)argument};
     while (poll(&p, 1, -1) < 0 || !(p.revents & POLLERR))
@@ -27,7 +27,7 @@ static void *watch_parent(void *argument)
     _exit(3);
 }
 
-static void start_watching(int report_fd)
+static void spawn_child_start_watching(int report_fd)
 {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -36,13 +36,13 @@ static void start_watching(int report_fd)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the rank's */
-    pthread_create(&thread, &attributes, watch_parent, (void *)(intptr_t)report_fd);
+    pthread_create(&thread, &attributes, spawn_child_watch_parent, (void *)(intptr_t)report_fd);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
 }
 
 /* The rank's own word in the page that it shares with the parent. One that cannot be had would look like a rank that hangs. */
-static void take_word(const struct spawn_identity *me, int fd)
+static void spawn_child_take_word(const struct spawn_identity *me, int fd)
 {
     struct spawn_word *words = mmap(NULL, SPAWN_WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (words == MAP_FAILED) {
@@ -71,8 +71,8 @@ int spawn_identity(struct spawn_identity *out)
         fcntl(out->report_fd, F_SETFD, FD_CLOEXEC);
         if (out->listen_fd >= 0)
             fcntl(out->listen_fd, F_SETFD, FD_CLOEXEC);
-        take_word(out, words_fd);
-        start_watching(out->report_fd); /* without it, PR_SET_PDEATHSIG is there still */
+        spawn_child_take_word(out, words_fd);
+        spawn_child_start_watching(out->report_fd); /* without it, PR_SET_PDEATHSIG is there still */
         return 1;
     }
     return 0;

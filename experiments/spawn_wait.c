@@ -23,20 +23,20 @@
 #define INTERRUPTED_NS SECOND
 #define KILLED_NS (2 * SECOND)        /* only a process that hangs in the kernel takes longer to die */
 
-static void move_clock(struct spawn_job *j)
+static void spawn_wait_move_clock(struct spawn_job *j)
 {
     uint64_t wall = mk_now_ns(), passed = wall - j->wall;
     j->wall = wall;
     j->now += passed < JUMP_NS ? passed : JUMP_NS;
 }
 
-static void note(uint64_t *when, uint64_t now)
+static void spawn_wait_note(uint64_t *when, uint64_t now)
 {
     if (!*when)
         *when = now;
 }
 
-static void collect_ends(struct spawn_job *j)
+static void spawn_wait_collect_ends(struct spawn_job *j)
 {
     int status;
     for (uint32_t i = 0; i < j->world; i++) {
@@ -51,11 +51,11 @@ static void collect_ends(struct spawn_job *j)
         j->alive--;
         e->status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
         e->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        note(e->status > 1 || e->signal ? &j->failed_at : &j->first_end_at, j->now);
+        spawn_wait_note(e->status > 1 || e->signal ? &j->failed_at : &j->first_end_at, j->now);
     }
 }
 
-static void collect_reports(struct spawn_job *j)
+static void spawn_wait_collect_reports(struct spawn_job *j)
 {
     struct spawn_last_word w;
     while (read(j->reports, &w, sizeof w) == sizeof w) {
@@ -64,27 +64,27 @@ static void collect_reports(struct spawn_job *j)
         struct spawn_end *e = &j->ends[w.rank];
         e->reported = 1;
         e->reported_status = w.status;
-        note(&j->reported_at[w.rank], j->now);
+        spawn_wait_note(&j->reported_at[w.rank], j->now);
         memcpy(e->sentence, w.sentence, sizeof e->sentence);
         e->sentence[sizeof e->sentence - 1] = 0;
     }
 }
 
-static void collect_signals(struct spawn_job *j)
+static void spawn_wait_collect_signals(struct spawn_job *j)
 {
     struct signalfd_siginfo info;
     while (read(j->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD || j->how->interrupted)
             continue;
         j->how->interrupted = (int)info.ssi_signo;
-        note(&j->interrupted_at, j->now);
+        spawn_wait_note(&j->interrupted_at, j->now);
         for (uint32_t i = 0; i < j->world; i++)
             if (j->pids[i])
                 kill(j->pids[i], SIGTERM);
     }
 }
 
-static void collect_words(struct spawn_job *j)
+static void spawn_wait_collect_words(struct spawn_job *j)
 {
     for (uint32_t i = 0; i < j->world; i++) {
         uint64_t beats = __atomic_load_n(&j->words[i].beats, __ATOMIC_RELAXED);
@@ -92,12 +92,12 @@ static void collect_words(struct spawn_job *j)
             j->progress_at = j->now;
         j->beats[i] = beats;
         if (__atomic_load_n(&j->words[i].stage, __ATOMIC_ACQUIRE) == SPAWN_FAILED)
-            note(&j->failed_at, j->now);
+            spawn_wait_note(&j->failed_at, j->now);
     }
 }
 
 /* When nobody has got anything done for too long. */
-static uint64_t idle_limit(const struct spawn_job *j)
+static uint64_t spawn_wait_idle_limit(const struct spawn_job *j)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < j->world; i++) {
@@ -108,7 +108,7 @@ static uint64_t idle_limit(const struct spawn_job *j)
 }
 
 /* When rank i's time is up, and since when it runs. */
-static uint64_t limit(const struct spawn_job *j, uint32_t i, uint64_t *since)
+static uint64_t spawn_wait_limit(const struct spawn_job *j, uint32_t i, uint64_t *since)
 {
     uint32_t stage = __atomic_load_n(&j->words[i].stage, __ATOMIC_ACQUIRE);
     if (j->interrupted_at) {
@@ -128,7 +128,7 @@ static uint64_t limit(const struct spawn_job *j, uint32_t i, uint64_t *since)
     return j->first_end_at ? *since + j->timeout_ns + END_EXTRA_NS : UINT64_MAX;
 }
 
-static void end_rank(struct spawn_job *j, uint32_t i, uint64_t waited_ns)
+static void spawn_wait_end_rank(struct spawn_job *j, uint32_t i, uint64_t waited_ns)
 {
     struct spawn_end *e = &j->ends[i];
     if (e->overdue)
@@ -136,22 +136,22 @@ static void end_rank(struct spawn_job *j, uint32_t i, uint64_t waited_ns)
     e->overdue = e->stopped ? SPAWN_STOPPED : SPAWN_OVERDUE;
     e->overdue_ns = waited_ns;
     kill(j->pids[i], SIGKILL);
-    note(&j->killed_at, j->now);
+    spawn_wait_note(&j->killed_at, j->now);
 }
 
-static void end_overdue(struct spawn_job *j)
+static void spawn_wait_end_overdue(struct spawn_job *j)
 {
     uint64_t since;
-    int idle = !j->failed_at && !j->interrupted_at && j->now >= idle_limit(j);
+    int idle = !j->failed_at && !j->interrupted_at && j->now >= spawn_wait_idle_limit(j);
     if (idle && !j->how->idle_ns)
         j->how->idle_ns = j->now - j->progress_at;
     for (uint32_t i = 0; i < j->world; i++)
-        if (j->pids[i] && (j->how->idle_ns || j->now >= limit(j, i, &since)))
-            end_rank(j, i, j->now - (j->how->idle_ns ? j->progress_at : since));
+        if (j->pids[i] && (j->how->idle_ns || j->now >= spawn_wait_limit(j, i, &since)))
+            spawn_wait_end_rank(j, i, j->now - (j->how->idle_ns ? j->progress_at : since));
 }
 
 /* Nobody survives SIGKILL, but who hangs in a driver does not die either. */
-static void give_up(struct spawn_job *j)
+static void spawn_wait_give_up(struct spawn_job *j)
 {
     for (uint32_t i = 0; i < j->world; i++) {
         if (!j->pids[i] || !j->ends[i].overdue)
@@ -170,14 +170,14 @@ void spawn_wait(struct spawn_job *j)
     while (j->alive) {
         struct pollfd fds[] = {{.fd = j->reports, .events = POLLIN}, {.fd = j->signals, .events = POLLIN}};
         poll(fds, fds[0].fd < 0 ? 0 : 2, (int)(LOOK_NS / 1000000));
-        move_clock(j);
-        collect_words(j);
-        collect_reports(j);
-        collect_signals(j);
-        collect_ends(j);
-        end_overdue(j);
+        spawn_wait_move_clock(j);
+        spawn_wait_collect_words(j);
+        spawn_wait_collect_reports(j);
+        spawn_wait_collect_signals(j);
+        spawn_wait_collect_ends(j);
+        spawn_wait_end_overdue(j);
         if (j->killed_at && j->now >= j->killed_at + KILLED_NS)
-            give_up(j);
+            spawn_wait_give_up(j);
     }
-    collect_reports(j);
+    spawn_wait_collect_reports(j);
 }

@@ -165,20 +165,20 @@ static const struct option_table generate_table = {
     SPECS(generate_specs),
     .examples = "  mkernel trace generate big.db --events 10000000\n"};
 
-static int refuse(const char *name, const char *sentence)
+static int trace_refuse(const char *name, const char *sentence)
 {
     fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
     return STATUS_USAGE;
 }
 
-static int fail(const char *name, const char *sentence)
+static int trace_fail(const char *name, const char *sentence)
 {
     fprintf(stderr, "mkernel trace %s: %s\n", name, sentence);
     return STATUS_FAILED;
 }
 
 /* 0, or -EBADMSG with a sentence where a query met damage: what it gave is not all. */
-static int check_damage(char *error, size_t size)
+static int trace_check_damage(char *error, size_t size)
 {
     if (!trace_damage())
         return 0;
@@ -186,34 +186,34 @@ static int check_damage(char *error, size_t size)
     return -EBADMSG;
 }
 
-static int run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_summary(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (trace_open(&db, f->words[0], error, size))
-        return refuse("summary", error);
+        return trace_refuse("summary", error);
     int rc = trace_report_summary(db, stdout, error, size);
-    rc = rc ? rc : check_damage(error, size);
+    rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(db);
-    return rc ? fail("summary", error) : STATUS_DONE;
+    return rc ? trace_fail("summary", error) : STATUS_DONE;
 }
 
-static int run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_diff(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *one, *two;
     if (trace_open(&one, f->words[0], error, size))
-        return refuse("diff", error);
+        return trace_refuse("diff", error);
     if (trace_open(&two, f->words[1], error, size)) {
         sqlite3_close(one);
-        return refuse("diff", error);
+        return trace_refuse("diff", error);
     }
     int rc = trace_report_diff(one, two, stdout, error, size);
-    rc = rc ? rc : check_damage(error, size);
+    rc = rc ? rc : trace_check_damage(error, size);
     sqlite3_close(one);
     sqlite3_close(two);
-    return rc ? fail("diff", error) : STATUS_DONE;
+    return rc ? trace_fail("diff", error) : STATUS_DONE;
 }
 
-static int run_export(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_export(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     struct trace_export what = {.from = a->from,
@@ -222,22 +222,22 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
                                 .launch = a->launch};
     int64_t begin, end;
     if (what.to < what.from)
-        return refuse("export", "--to lies before --from");
+        return trace_refuse("export", "--to lies before --from");
     if (output_same(a->out, f->words[0])) {
         snprintf(error, size, "--out %s is the trace itself", a->out);
-        return refuse("export", error);
+        return trace_refuse("export", error);
     }
     if (trace_output_check(a->out, error, size) || trace_open(&db, f->words[0], error, size))
-        return refuse("export", error);
+        return trace_refuse("export", error);
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
     if (what.rank >= ranks) {
         snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld", (long long)what.rank, (long long)ranks - 1);
         sqlite3_close(db);
-        return refuse("export", error);
+        return trace_refuse("export", error);
     }
     if (a->launch && trace_launch(db, a->launch, &begin, &end, error, size)) {
         sqlite3_close(db);
-        return refuse("export", error);
+        return trace_refuse("export", error);
     }
     if (a->launch) { /* what it did lies in its time */
         what.from = (uint64_t)begin > what.from ? (uint64_t)begin : what.from;
@@ -249,13 +249,13 @@ static int run_export(struct asked *a, struct options_found *f, char *error, siz
     int rc = trace_output_open(&o, a->out, gzip, error, size);
     if (!rc) {
         trace_export_chrome(db, &what, o.out);
-        rc = trace_output_close(&o, check_damage(error, size), error, size);
+        rc = trace_output_close(&o, trace_check_damage(error, size), error, size);
     }
     sqlite3_close(db);
-    return rc ? fail("export", error) : STATUS_DONE;
+    return rc ? trace_fail("export", error) : STATUS_DONE;
 }
 
-static void print_field(const char *text, int csv)
+static void trace_print_field(const char *text, int csv)
 {
     if (!csv || !strpbrk(text, ",\"\n")) {
         fputs(text, stdout);
@@ -267,7 +267,7 @@ static void print_field(const char *text, int csv)
     putchar('"');
 }
 
-static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t size)
+static int trace_run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t size)
 {
     const char *rest = sql;
     while (*rest) {
@@ -279,7 +279,7 @@ static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t 
         int columns = sqlite3_column_count(q);
         for (int i = 0; i < columns; i++) {
             fputs(i ? (csv ? "," : "\t") : "", stdout);
-            print_field(sqlite3_column_name(q, i), csv);
+            trace_print_field(sqlite3_column_name(q, i), csv);
         }
         if (columns)
             putchar('\n');
@@ -288,7 +288,7 @@ static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t 
             for (int i = 0; i < columns; i++) {
                 const char *text = (const char *)sqlite3_column_text(q, i);
                 fputs(i ? (csv ? "," : "\t") : "", stdout);
-                print_field(text ? text : "", csv);
+                trace_print_field(text ? text : "", csv);
             }
             putchar('\n');
         }
@@ -302,42 +302,42 @@ static int run_query(sqlite3 *db, const char *sql, int csv, char *error, size_t 
     return -EINVAL;
 }
 
-static int run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_sql(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     if (f->word_count > 1 && !*f->words[1])
-        return refuse("sql", "the query is empty");
+        return trace_refuse("sql", "the query is empty");
     if (trace_open(&db, f->words[0], error, size))
-        return refuse("sql", error);
+        return trace_refuse("sql", error);
     const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS columns FROM"
                        " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
                        " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
-    int rc = run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
+    int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);
-    return rc ? refuse("sql", error) : STATUS_DONE;
+    return rc ? trace_refuse("sql", error) : STATUS_DONE;
 }
 
-static int run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_plot(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     sqlite3 *db;
     const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
     if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
-        return refuse("plot", "--out must end in .png or .svg");
+        return trace_refuse("plot", "--out must end in .png or .svg");
     if ((!a->script && trace_output_check(out, error, size)) || trace_open(&db, f->words[0], error, size))
-        return refuse("plot", error);
+        return trace_refuse("plot", error);
     int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
                        : trace_plot(db, a->kind, a->launch, out, error, size);
     sqlite3_close(db);
     if (rc == -ERANGE)
-        return refuse("plot", error);
-    return rc ? fail("plot", error) : STATUS_DONE;
+        return trace_refuse("plot", error);
+    return rc ? trace_fail("plot", error) : STATUS_DONE;
 }
 
-static int run_generate(struct asked *a, struct options_found *f, char *error, size_t size)
+static int trace_run_generate(struct asked *a, struct options_found *f, char *error, size_t size)
 {
     char command[160];
     if (output_check("FILE", f->words[0], OUTPUT_REPLACED, error, size))
-        return refuse("generate", error);
+        return trace_refuse("generate", error);
     snprintf(command, sizeof command,
              "mkernel trace generate --events %llu --nodes %llu --gpus %llu --seed %llu",
              (unsigned long long)a->events, (unsigned long long)a->nodes, (unsigned long long)a->gpus,
@@ -351,7 +351,7 @@ static int run_generate(struct asked *a, struct options_found *f, char *error, s
     int rc = trace_generate(&c, f->words[0], error, size);
     if (!rc)
         return STATUS_DONE;
-    return rc == -EINVAL ? refuse("generate", error) : fail("generate", error);
+    return rc == -EINVAL ? trace_refuse("generate", error) : trace_fail("generate", error);
 }
 
 static const struct {
@@ -361,16 +361,16 @@ static const struct {
     const char *missing;
     int (*run)(struct asked *a, struct options_found *f, char *error, size_t size);
 } commands[] = {
-    {"summary", &summary_table, 1, 1, "one trace file", run_summary},
-    {"diff", &diff_table, 2, 2, "two trace files", run_diff},
-    {"export", &export_table, 1, 1, "one trace file", run_export},
-    {"sql", &sql_table, 1, 2, "one trace file, and at most one query", run_sql},
-    {"plot", &plot_table, 1, 1, "one trace file", run_plot},
-    {"generate", &generate_table, 1, 1, "the file to write", run_generate},
+    {"summary", &summary_table, 1, 1, "one trace file", trace_run_summary},
+    {"diff", &diff_table, 2, 2, "two trace files", trace_run_diff},
+    {"export", &export_table, 1, 1, "one trace file", trace_run_export},
+    {"sql", &sql_table, 1, 2, "one trace file, and at most one query", trace_run_sql},
+    {"plot", &plot_table, 1, 1, "one trace file", trace_run_plot},
+    {"generate", &generate_table, 1, 1, "the file to write", trace_run_generate},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_help(void)
+static void trace_print_help(void)
 {
     printf("mkernel trace: summarise, compare, query, plot or export a trace file\n\n");
     for (int i = 0; i < COMMANDS; i++)
@@ -389,7 +389,7 @@ int command_trace(int argc, char **argv)
     trace_watch_damage();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of write */
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-        print_help();
+        trace_print_help();
         return STATUS_DONE;
     }
     for (int i = 0; argc > 1 && i < COMMANDS; i++) {
@@ -401,7 +401,7 @@ int command_trace(int argc, char **argv)
         if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error)) {
             size_t used = strlen(error);
             snprintf(error + used, sizeof error - used, "; `mkernel trace %s --help` tells more", names[i]);
-            return refuse(names[i], error);
+            return trace_refuse(names[i], error);
         }
         if (f.help) {
             options_help(commands[i].table, stdout);
@@ -410,7 +410,7 @@ int command_trace(int argc, char **argv)
         if (f.word_count < commands[i].words || f.word_count > commands[i].most) {
             snprintf(error, sizeof error, "it takes %s; `mkernel trace %s --help` tells more",
                      commands[i].missing, names[i]);
-            return refuse(names[i], error);
+            return trace_refuse(names[i], error);
         }
         return commands[i].run(&a, &f, error, sizeof error);
     }

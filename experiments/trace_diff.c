@@ -20,7 +20,7 @@ static const struct {
     {"message", "messages by stage"},
 };
 
-static const char *value_text(char text[24], int percent, double value)
+static const char *trace_diff_value_text(char text[24], int percent, double value)
 {
     if (isnan(value))
         snprintf(text, 24, "-");
@@ -31,7 +31,7 @@ static const char *value_text(char text[24], int percent, double value)
     return text;
 }
 
-static void print_row(FILE *out, const struct trace_figure *f)
+static void trace_diff_print_row(FILE *out, const struct trace_figure *f)
 {
     char one[24], two[24], change[24] = "-";
     double a = f->value[0], b = f->value[1];
@@ -44,11 +44,11 @@ static void print_row(FILE *out, const struct trace_figure *f)
         else
             snprintf(change, sizeof change, b != 0 ? "new" : "same");
     }
-    fprintf(out, "  %-38s %12s %12s %12s\n", f->name, value_text(one, percent, a),
-            value_text(two, percent, b), change);
+    fprintf(out, "  %-38s %12s %12s %12s\n", f->name, trace_diff_value_text(one, percent, a),
+            trace_diff_value_text(two, percent, b), change);
 }
 
-static void print_run(FILE *out, const char *side, sqlite3 *db)
+static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 {
     sqlite3_stmt *q = trace_query(
         db,
@@ -62,7 +62,7 @@ static void print_run(FILE *out, const char *side, sqlite3 *db)
     sqlite3_finalize(q);
 }
 
-static int compare_double(const void *x, const void *y)
+static int trace_diff_compare_double(const void *x, const void *y)
 {
     double a = *(const double *)x, b = *(const double *)y;
     return (a > b) - (a < b);
@@ -70,7 +70,7 @@ static int compare_double(const void *x, const void *y)
 
 /* Launch i against launch i: the ratio's median and range say whether a difference is there in every launch.
  */
-static int print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
+static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
     int64_t room = trace_integer(a, "SELECT count(*) FROM launches", 0), n = 0;
     double *ratio = malloc((size_t)(room + 1) * sizeof *ratio);
@@ -82,7 +82,7 @@ static int print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
     sqlite3_finalize(p);
     sqlite3_finalize(q);
     if (n) {
-        qsort(ratio, (size_t)n, sizeof *ratio, compare_double);
+        qsort(ratio, (size_t)n, sizeof *ratio, trace_diff_compare_double);
         fprintf(out,
                 "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f over %lld "
                 "launch%s\n",
@@ -101,8 +101,8 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
     int same = one && two && !strcmp(one, two);
     sqlite3_finalize(p);
     sqlite3_finalize(q);
-    print_run(out, "A", a);
-    print_run(out, "B", b);
+    trace_diff_print_run(out, "A", a);
+    trace_diff_print_run(out, "B", b);
     if (!same)
         fprintf(out, "note: not the same op, shape and cluster; shares compare, times may not\n");
     fprintf(out, "\n  %-38s %12s %12s %12s\n", "", "A", "B", "change");
@@ -112,12 +112,12 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
         const char *before = i ? figures[i - 1].section : "launch";
         if (strcmp(before, figures[i].section)) {
             if (!strcmp(before, "launch"))
-                rc = print_launches(out, a, b);
+                rc = trace_diff_print_launches(out, a, b);
             for (size_t k = 0; k < sizeof titles / sizeof *titles; k++)
                 if (!strcmp(titles[k].section, figures[i].section))
                     fprintf(out, "%s\n", titles[k].title);
         }
-        print_row(out, &figures[i]);
+        trace_diff_print_row(out, &figures[i]);
     }
     free(figures);
     if (rc)

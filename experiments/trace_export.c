@@ -42,7 +42,7 @@ const char *trace_json_text(sqlite3_stmt *q, int column)
     return text ? text : "";
 }
 
-static void name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of, const char *name,
+static void trace_export_name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of, const char *name,
                     int64_t place)
 {
     trace_json_begin(j, 'M', rank, tid);
@@ -55,17 +55,17 @@ static void name_it(struct trace_json *j, int64_t rank, int64_t tid, const char 
 
 void trace_json_thread(struct trace_json *j, int64_t rank, int64_t tid, int64_t place, const char *name)
 {
-    name_it(j, rank, tid, "thread", name, place);
+    trace_export_name_it(j, rank, tid, "thread", name, place);
 }
 
-static int64_t place_of(int64_t track, int lane)
+static int64_t trace_export_place_of(int64_t track, int lane)
 {
     int64_t place = track * 64 + (lane < 63 ? lane : 63);
     return place < INT32_MAX ? place : INT32_MAX - 1;
 }
 
 /* A rank's own track has no events: its id is that of the thread of launches. */
-static void write_names(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
+static void trace_export_write_names(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
     sqlite3_stmt *q = trace_query(
         db,
@@ -79,17 +79,17 @@ static void write_names(struct trace_json *j, sqlite3 *db, const struct trace_ex
             continue;
         char name[128];
         if (is_rank) {
-            name_it(j, rank, 0, "process", trace_json_text(q, 3), rank);
-            trace_json_thread(j, rank, id, place_of(id, 0), "launches");
+            trace_export_name_it(j, rank, 0, "process", trace_json_text(q, 3), rank);
+            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), "launches");
         } else {
             snprintf(name, sizeof name, "%s %s", trace_json_text(q, 5), trace_json_text(q, 3));
-            trace_json_thread(j, rank, id, place_of(id, 0), name);
+            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
         }
     }
     sqlite3_finalize(q);
 }
 
-static void write_launches(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
+static void trace_export_write_launches(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
     sqlite3_stmt *q = trace_query(db,
                                   "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
@@ -138,7 +138,7 @@ enum {
 };
 
 /* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's owner and number. */
-static void event_name(char name[96], sqlite3_stmt *q, const char *kind)
+static void trace_export_event_name(char name[96], sqlite3_stmt *q, const char *kind)
 {
     if (!strcmp(kind, "wait"))
         snprintf(name, 96, "wait %.80s", trace_json_text(q, E_CAUSE));
@@ -153,7 +153,7 @@ static void event_name(char name[96], sqlite3_stmt *q, const char *kind)
         snprintf(name, 96, "%s", kind);
 }
 
-static void write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t track)
+static void trace_export_write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t track)
 {
     static const char *const kinds[] = {"none", "launch", "tile",    "wait",
                                         "copy", "signal", "command", "reduce"};
@@ -167,7 +167,7 @@ static void write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int
     else
         trace_json_us(j, "dur", sqlite3_column_int64(q, E_NS));
     fprintf(j->out, ",\"cat\":\"%s\",\"name\":", kinds[kind & 7]);
-    event_name(name, q, kinds[kind & 7]);
+    trace_export_event_name(name, q, kinds[kind & 7]);
     trace_json_string(j->out, name);
     fprintf(j->out, ",\"args\":{\"%s\":%lld",
             kind == 1                ? "epoch"
@@ -202,7 +202,7 @@ int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track)
 }
 
 /* Events are moved in order of their ids, as they are written. 0 where there is no memory. */
-static int move(struct trace_json *j, int64_t event, int64_t tid)
+static int trace_export_move(struct trace_json *j, int64_t event, int64_t tid)
 {
     if (j->moved_count == j->moved_room) {
         size_t room = j->moved_room ? 2 * j->moved_room : 1024;
@@ -217,7 +217,7 @@ static int move(struct trace_json *j, int64_t event, int64_t tid)
 }
 
 /* Whether two of a track's events are under way at once: a CTA that waits while its copies are on their way. */
-static int overlap(sqlite3_stmt *q, int64_t track)
+static int trace_export_overlap(sqlite3_stmt *q, int64_t track)
 {
     sqlite3_bind_int64(q, 1, track);
     int64_t end = INT64_MIN;
@@ -232,7 +232,7 @@ static int overlap(sqlite3_stmt *q, int64_t track)
 }
 
 /* The thread of an event of a track in which some overlap: copies have lanes of their own there. */
-static int64_t lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes lanes[2], int64_t rank,
+static int64_t trace_export_lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes lanes[2], int64_t rank,
                        int64_t track, const char *name)
 {
     int64_t start = sqlite3_column_int64(q, E_START), ns = sqlite3_column_int64(q, E_NS);
@@ -247,13 +247,13 @@ static int64_t lane_of(struct trace_json *j, sqlite3_stmt *q, struct trace_lanes
         char text[160];
         snprintf(text, sizeof text, "%s%s", name, copy ? ", copies" : "");
         *tid = j->next_tid++;
-        trace_json_thread(j, rank, *tid, place_of(track, 1 + lane), text);
+        trace_json_thread(j, rank, *tid, trace_export_place_of(track, 1 + lane), text);
     }
-    return *tid == track || move(j, sqlite3_column_int64(q, E_ID), *tid) ? *tid : track;
+    return *tid == track || trace_export_move(j, sqlite3_column_int64(q, E_ID), *tid) ? *tid : track;
 }
 
 /* All tracks' events, track by track: that is the order in which they lie in the file. */
-static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
+static void trace_export_write_events(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
     sqlite3_stmt *tracks = trace_query(db,
                                        "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name FROM "
@@ -286,11 +286,11 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
         sqlite3_bind_int64(q, 3, trace_json_to(what));
         sqlite3_bind_int64(q, 4, from);
         sqlite3_bind_int64(q, 5, trace_json_launch(what));
-        int several = overlap(times, track);
+        int several = trace_export_overlap(times, track);
         lanes[0].count = lanes[1].count = 0;
         while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out))
-            write_event(j, q, rank,
-                        several ? lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3)) : track);
+            trace_export_write_event(j, q, rank,
+                        several ? trace_export_lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3)) : track);
         sqlite3_reset(q);
     }
     sqlite3_finalize(q);
@@ -300,7 +300,7 @@ static void write_events(struct trace_json *j, sqlite3 *db, const struct trace_e
 }
 
 /* Bytes under way per link: the finest level, and a zero where a bucket without a row follows. */
-static void write_counters(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
+static void trace_export_write_counters(struct trace_json *j, sqlite3 *db, const struct trace_export *what)
 {
     int64_t ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1), last_link = -1,
             last_bucket = -2;
@@ -358,13 +358,13 @@ void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out
     }
     sqlite3_finalize(q);
     fputs("},\"traceEvents\":[", out);
-    write_names(&j, db, what);
-    write_launches(&j, db, what);
-    write_events(&j, db, what);
+    trace_export_write_names(&j, db, what);
+    trace_export_write_launches(&j, db, what);
+    trace_export_write_events(&j, db, what);
     struct trace_json_slice *messages = trace_json_messages(&j, db, what, &count);
     trace_json_arrows(&j, db, what, messages, count);
     free(messages);
     free(j.moved);
-    write_counters(&j, db, what);
+    trace_export_write_counters(&j, db, what);
     fputs("\n]}\n", out);
 }

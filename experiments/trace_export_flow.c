@@ -33,7 +33,7 @@ enum {
     M_CARRIES
 };
 
-static void write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, const char *name,
+static void trace_export_flow_write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, const char *name,
                         int begins, int64_t start, int64_t end)
 {
     if (sqlite3_column_type(q, begins) == SQLITE_NULL || end < start)
@@ -44,7 +44,7 @@ static void write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int
     fprintf(j->out, ",\"cat\":\"stage\",\"name\":\"%s\"}", name);
 }
 
-static void write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, int64_t start,
+static void trace_export_flow_write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, int64_t start,
                           int64_t end)
 {
     char name[160];
@@ -64,11 +64,11 @@ static void write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank, i
     int known = sqlite3_column_type(q, M_SEEN) != SQLITE_NULL,
         sent = sqlite3_column_type(q, M_POSTED) != SQLITE_NULL;
     if (known && seen >= start && (!sent || posted >= seen)) {
-        write_stage(j, q, rank, tid, "in the ring", M_COMMANDED, start, seen < end ? seen : end);
-        write_stage(j, q, rank, tid, "in the proxy", M_SEEN, seen, sent ? posted : end);
+        trace_export_flow_write_stage(j, q, rank, tid, "in the ring", M_COMMANDED, start, seen < end ? seen : end);
+        trace_export_flow_write_stage(j, q, rank, tid, "in the proxy", M_SEEN, seen, sent ? posted : end);
     }
     if (sent && posted >= start)
-        write_stage(j, q, rank, tid, "on the network", M_POSTED, posted, end);
+        trace_export_flow_write_stage(j, q, rank, tid, "on the network", M_POSTED, posted, end);
 }
 
 struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
@@ -109,7 +109,7 @@ struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
             if (lane < 0)
                 continue;
             slices[id] = (struct trace_json_slice){first_tid + lane, start, end, rank};
-            write_message(j, q, rank, first_tid + lane, start, end);
+            trace_export_flow_write_message(j, q, rank, first_tid + lane, start, end);
         }
         sqlite3_finalize(q);
         for (int i = 0; i < lanes->count; i++, j->next_tid++)
@@ -125,7 +125,7 @@ struct point {
     int64_t rank, tid, at;
 };
 
-static void write_point(struct trace_json *j, char phase, const struct point *p, const char *name, int64_t id)
+static void trace_export_flow_write_point(struct trace_json *j, char phase, const struct point *p, const char *name, int64_t id)
 {
     trace_json_begin(j, phase, p->rank, p->tid);
     trace_json_us(j, "ts", p->at);
@@ -135,7 +135,7 @@ static void write_point(struct trace_json *j, char phase, const struct point *p,
 
 /* The last moment inside the slice that an event is; of an event without length, inside the slice before it on its track and in its
  * launch. 0 where there is none. */
-static int inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event, int64_t start, int64_t ns,
+static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event, int64_t start, int64_t ns,
                   struct point *p)
 {
     int found = 1;
@@ -191,7 +191,7 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
         struct point from = {sqlite3_column_int64(q, A_RANK), sqlite3_column_int64(q, A_TRACK), 0};
         struct point to = {sqlite3_column_int64(q, A_WAIT_RANK), sqlite3_column_int64(q, A_WAIT_TRACK),
                            sqlite3_column_int64(q, A_WAIT) + sqlite3_column_int64(q, A_WAIT_NS) - 1};
-        if (!inside(j, before, sqlite3_column_int64(q, A_PRODUCER), sqlite3_column_int64(q, A_START),
+        if (!trace_export_flow_inside(j, before, sqlite3_column_int64(q, A_PRODUCER), sqlite3_column_int64(q, A_START),
                     sqlite3_column_int64(q, A_NS), &from) ||
             from.at < (int64_t)what->from || to.at > trace_json_to(what) || from.at > to.at ||
             (what->rank >= 0 && (from.rank != what->rank || to.rank != what->rank)))
@@ -200,14 +200,14 @@ void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_exp
         int64_t id = sqlite3_column_int64(q, A_EVENT), message = sqlite3_column_int64(q, A_MESSAGE);
         const char *name = carried ? "message" : "signal";
         to.tid = trace_json_tid(j, id, to.tid);
-        write_point(j, 's', &from, name, id);
+        trace_export_flow_write_point(j, 's', &from, name, id);
         if (carried && messages && message >= 0 && message < count && messages[message].tid) {
             const struct trace_json_slice *m = &messages[message];
             struct point by = {m->rank, m->tid, m->start};
             if (by.at >= from.at && by.at <= to.at && m->end > m->start)
-                write_point(j, 't', &by, name, id);
+                trace_export_flow_write_point(j, 't', &by, name, id);
         }
-        write_point(j, 'f', &to, name, id);
+        trace_export_flow_write_point(j, 'f', &to, name, id);
     }
     sqlite3_finalize(before);
     sqlite3_finalize(q);

@@ -16,7 +16,7 @@
 
 /* Whether a file made under another name can take its place: not that of a device or pipe, nor of what standard output is, since
  * whoever holds that open would go on with the old one. */
-static int replaceable(const char *path)
+static int trace_output_replaceable(const char *path)
 {
     struct stat there, standard;
     if (!path)
@@ -35,7 +35,7 @@ int trace_output_check(const char *path, char *error, size_t size)
 {
     /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be followed. */
     int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
-    if (rc || !replaceable(path))
+    if (rc || !trace_output_replaceable(path))
         return rc;
     char *target = realpath(path, NULL);
     rc = output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
@@ -44,7 +44,7 @@ int trace_output_check(const char *path, char *error, size_t size)
 }
 
 /* Makes a file beside `path`, or beside what that is a link to. 0 or -errno. */
-static int open_beside(struct trace_output *o, const char *path)
+static int trace_output_open_beside(struct trace_output *o, const char *path)
 {
     struct stat old;
     o->target = realpath(path, NULL);
@@ -63,7 +63,7 @@ static int open_beside(struct trace_output *o, const char *path)
 }
 
 /* Puts gzip between o->out and `file`. 0 or -errno. */
-static int start_gzip(struct trace_output *o, int file)
+static int trace_output_start_gzip(struct trace_output *o, int file)
 {
     int data[2], said[2];
     if (pipe2(data, O_CLOEXEC))
@@ -98,7 +98,7 @@ static int start_gzip(struct trace_output *o, int file)
 }
 
 /* Closes what is open and takes away what has no name yet. */
-static void forget(struct trace_output *o)
+static void trace_output_forget(struct trace_output *o)
 {
     if (o->out && o->out != stdout)
         fclose(o->out);
@@ -112,7 +112,7 @@ static void forget(struct trace_output *o)
     memset(o, 0, sizeof *o);
 }
 
-static int open_direct(struct trace_output *o, const char *path)
+static int trace_output_open_direct(struct trace_output *o, const char *path)
 {
     FILE *f = path ? output_open(path) : stdout;
     if (!f)
@@ -127,10 +127,10 @@ static int open_direct(struct trace_output *o, const char *path)
 int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size)
 {
     *o = (struct trace_output){.fd = -1};
-    int rc = replaceable(path) ? open_beside(o, path) : open_direct(o, path);
+    int rc = trace_output_replaceable(path) ? trace_output_open_beside(o, path) : trace_output_open_direct(o, path);
     if (!rc && gzip) {
         signal(SIGPIPE, SIG_IGN);
-        rc = start_gzip(o, o->fd);
+        rc = trace_output_start_gzip(o, o->fd);
     } else if (!rc) {
         int copy = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
         o->out = copy < 0 ? NULL : fdopen(copy, "w");
@@ -138,13 +138,13 @@ int trace_output_open(struct trace_output *o, const char *path, int gzip, char *
     }
     if (rc) {
         snprintf(error, size, "cannot write '%s': %s", path ? path : "standard output", strerror(-rc));
-        forget(o);
+        trace_output_forget(o);
     }
     return rc;
 }
 
 /* Waits for gzip. 0, or -EIO with a sentence that ends in its own reason ("gzip: stdout: No space left on device"). */
-static int end_gzip(struct trace_output *o, const char *name, char *error, size_t size)
+static int trace_output_end_gzip(struct trace_output *o, const char *name, char *error, size_t size)
 {
     char text[256] = "";
     size_t used = 0;
@@ -180,7 +180,7 @@ int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
         lost = errno ? errno : EIO;
     fclose(o->out);
     o->out = NULL;
-    if (o->gzip && end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) && !rc)
+    if (o->gzip && trace_output_end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) && !rc)
         rc = -EIO; /* where `lost` says that the pipe broke, this says why */
     if (!rc && !lost && o->temporary && (fsync(o->fd) || rename(o->temporary, o->target)))
         lost = errno;
@@ -192,6 +192,6 @@ int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
         free(o->temporary); /* it has its name */
         o->temporary = NULL;
     }
-    forget(o);
+    trace_output_forget(o);
     return rc;
 }

@@ -23,7 +23,7 @@ void trace_plot_quoted(FILE *out, const char *text)
     fputc('\'', out);
 }
 
-static int is_svg(const char *path)
+static int trace_plot_is_svg(const char *path)
 {
     const char *dot = strrchr(path, '.');
     return dot && !strcasecmp(dot, ".svg");
@@ -31,7 +31,7 @@ static int is_svg(const char *path)
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height)
 {
-    int svg = is_svg(p->path);
+    int svg = trace_plot_is_svg(p->path);
     char text[256] = "";
     fprintf(p->out, "set terminal %s size 1200,%d%s\n", svg ? "svg" : "pngcairo", height,
             svg ? " background '#ffffff'" : "");
@@ -52,7 +52,7 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
     fputs(" noenhanced\n", p->out);
 }
 
-static int overlap(const struct trace_picture *p)
+static int trace_plot_overlap(const struct trace_picture *p)
 {
     FILE *out = p->out;
     static const char *const names[] = {"compute only", "both", "communication only", "idle"};
@@ -88,12 +88,12 @@ static int overlap(const struct trace_picture *p)
     return 0;
 }
 
-static int write_script(const struct trace_picture *p, enum trace_plot_kind kind, char *error, size_t size)
+static int trace_plot_write_script(const struct trace_picture *p, enum trace_plot_kind kind, char *error, size_t size)
 {
     int64_t start, end;
     if (p->launch && trace_launch(p->db, p->launch, &start, &end, error, size))
         return trace_damage() ? -EBADMSG : -ERANGE;
-    int rc = kind == TRACE_PLOT_OVERLAP ? overlap(p) : trace_plot_timeline(p);
+    int rc = kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
     if (trace_damage()) {
         snprintf(error, size, "the trace is damaged: %s", trace_damage());
         return -EBADMSG;
@@ -108,13 +108,13 @@ static int write_script(const struct trace_picture *p, enum trace_plot_kind kind
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
                       char *error, size_t size)
 {
-    return write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error, size);
+    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error, size);
 }
 
 enum { END = 12 };
 
 /* The last bytes of what comes in pieces. */
-static void keep_end(char end[END], const char *piece, size_t n)
+static void trace_plot_keep_end(char end[END], const char *piece, size_t n)
 {
     size_t new = n < END ? n : END;
     memmove(end, end + new, END - new);
@@ -122,15 +122,15 @@ static void keep_end(char end[END], const char *piece, size_t n)
 }
 
 /* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing tag. */
-static int is_whole(const char end[END], const char *path)
+static int trace_plot_is_whole(const char end[END], const char *path)
 {
-    if (is_svg(path))
+    if (trace_plot_is_svg(path))
         return memmem(end, END, "</svg>", 6) != NULL;
     return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
 }
 
 /* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or -errno with a sentence. */
-static int run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
+static int trace_plot_run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
 {
     int picture[2], status = 0, rc = 0;
     char name[32], piece[65536], end[END] = "";
@@ -154,7 +154,7 @@ static int run_gnuplot(int script, FILE *out, const char *path, char *error, siz
             rc = -errno;
             snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
         }
-        keep_end(end, piece, (size_t)n);
+        trace_plot_keep_end(end, piece, (size_t)n);
     }
     close(picture[0]);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
@@ -164,7 +164,7 @@ static int run_gnuplot(int script, FILE *out, const char *path, char *error, siz
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
         rc = -ENOENT;
-    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !is_whole(end, path)) {
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !trace_plot_is_whole(end, path)) {
         snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told", path);
         rc = -EIO;
     }
@@ -183,13 +183,13 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
             close(fd);
         return -EIO;
     }
-    int rc = write_script(&(struct trace_picture){db, script, path, 0, launch}, kind, error, size);
+    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, launch}, kind, error, size);
     if (!rc && (fflush(script) || ferror(script))) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
         rc = -EIO;
     }
     if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
-        rc = run_gnuplot(fd, o.out, path, error, size);
+        rc = trace_plot_run_gnuplot(fd, o.out, path, error, size);
         rc = trace_output_close(&o, rc, error, size);
     }
     fclose(script);

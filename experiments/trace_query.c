@@ -53,7 +53,7 @@ const char *trace_plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-static const char *scaled(char text[24], double value, const char *const *units, int count, double step)
+static const char *trace_query_scaled(char text[24], double value, const char *const *units, int count, double step)
 {
     int unit = 0;
     double size = fabs(value);
@@ -71,11 +71,11 @@ static const char *scaled(char text[24], double value, const char *const *units,
 const char *trace_time(char text[24], double ns)
 {
     static const char *const units[] = {"ns", "us", "ms", "s"};
-    return scaled(text, ns, units, 4, 1000);
+    return trace_query_scaled(text, ns, units, 4, 1000);
 }
 
 const char *trace_bytes(char text[24], double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    return scaled(text, bytes, units, 5, 1024);
+    return trace_query_scaled(text, bytes, units, 5, 1024);
 }

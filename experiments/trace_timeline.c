@@ -43,7 +43,7 @@ struct axis {
 };
 
 /* The launches' time in pieces, which follow each other with a small gap. A gap that is drawn as wide as it is, is not cut. */
-static int make_axis(struct axis *a, sqlite3 *db, uint64_t launch)
+static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch)
 {
     int64_t room = trace_integer(db, "SELECT count(*) FROM launches", 0), n = 0;
     double sum = 0;
@@ -80,7 +80,7 @@ static int make_axis(struct axis *a, sqlite3 *db, uint64_t launch)
 }
 
 /* The first piece that ends after a time. */
-static int64_t piece_after(const struct axis *a, int64_t time)
+static int64_t trace_timeline_piece_after(const struct axis *a, int64_t time)
 {
     int64_t low = 0, high = a->count;
     while (low < high) {
@@ -95,9 +95,9 @@ static int64_t piece_after(const struct axis *a, int64_t time)
 
 typedef double columns[COLUMNS][STATES]; /* ns by state */
 
-static void add(const struct axis *a, columns c, int64_t start, int64_t end, int state, double weight)
+static void trace_timeline_add(const struct axis *a, columns c, int64_t start, int64_t end, int state, double weight)
 {
-    for (int64_t i = piece_after(a, start); i < a->count && a->pieces[i].from < end; i++) {
+    for (int64_t i = trace_timeline_piece_after(a, start); i < a->count && a->pieces[i].from < end; i++) {
         const struct piece *p = &a->pieces[i];
         double from = p->at + (double)((start > p->from ? start : p->from) - p->from);
         double to = p->at + (double)((end < p->to ? end : p->to) - p->from);
@@ -112,7 +112,7 @@ static void add(const struct axis *a, columns c, int64_t start, int64_t end, int
 /* ---- rows ---- */
 
 /* The coarsest level that is still finer than a column; -1: none, in a short piece of a long run. */
-static int64_t level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
+static int64_t trace_timeline_level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
 {
     sqlite3_stmt *z = trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
                                   (int64_t)(a->width / 2), 0);
@@ -122,9 +122,9 @@ static int64_t level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
     return level;
 }
 
-static int fill_from_level(sqlite3 *db, const struct axis *a, int64_t role, columns c)
+static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int64_t role, columns c)
 {
-    int64_t ns, level = level_for(db, a, &ns);
+    int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0 || ns < 1)
         return 0;
     sqlite3_stmt *q = trace_query(
@@ -136,14 +136,14 @@ static int fill_from_level(sqlite3 *db, const struct axis *a, int64_t role, colu
         int64_t at = sqlite3_column_int64(q, 0) * ns;
         for (int s = 1; s < TRACE_STATES; s++)
             if (sqlite3_column_int64(q, s))
-                add(a, c, at, at + ns, s, sqlite3_column_double(q, s) / (double)ns);
+                trace_timeline_add(a, c, at, at + ns, s, sqlite3_column_double(q, s) / (double)ns);
     }
     sqlite3_finalize(q);
     return 1;
 }
 
 /* From the events themselves, which for a short piece are few. */
-static void fill_from_events(sqlite3 *db, const struct axis *a, int64_t role, columns c)
+static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, int64_t role, columns c)
 {
     sqlite3_stmt *q = NULL;
     sqlite3_prepare_v2(db,
@@ -160,29 +160,29 @@ static void fill_from_events(sqlite3 *db, const struct axis *a, int64_t role, co
     while (sqlite3_step(q) == SQLITE_ROW) {
         int state = trace_state_of((uint32_t)sqlite3_column_int(q, 2), (uint32_t)sqlite3_column_int(q, 3));
         if (state != TRACE_IDLE)
-            add(a, c, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state, 1);
+            trace_timeline_add(a, c, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state, 1);
     }
     sqlite3_finalize(q);
 }
 
 /* Bytes under way as a share of `peak`; at the finest level where no column is as wide. */
-static void fill_from_flow(sqlite3 *db, const struct axis *a, int64_t link, double peak, columns c)
+static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int64_t link, double peak, columns c)
 {
-    int64_t ns, level = level_for(db, a, &ns);
+    int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0)
         ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1);
     sqlite3_stmt *q = trace_query(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
                                   level < 0 ? 0 : level, link);
     while (ns > 0 && sqlite3_step(q) == SQLITE_ROW) {
         int64_t at = sqlite3_column_int64(q, 0) * ns;
-        add(a, c, at, at + ns, STATE_NIC, sqlite3_column_double(q, 1) / peak);
+        trace_timeline_add(a, c, at, at + ns, STATE_NIC, sqlite3_column_double(q, 1) / peak);
     }
     sqlite3_finalize(q);
 }
 
 /* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait while its copies are under way:
  * what adds up to more than its time is drawn in proportion. */
-static void put_boxes(FILE *out, const struct axis *a, columns c, double row, double leaves)
+static void trace_timeline_put_boxes(FILE *out, const struct axis *a, columns c, double row, double leaves)
 {
     for (int column = 0; column < COLUMNS; column++) {
         double y = row + 0.95, at = column * a->width, whole = a->width * leaves, sum = 0;
@@ -201,7 +201,7 @@ static void put_boxes(FILE *out, const struct axis *a, columns c, double row, do
 
 /* ---- marks ---- */
 
-static void mark_cuts(FILE *out, const struct axis *a)
+static void trace_timeline_mark_cuts(FILE *out, const struct axis *a)
 {
     for (int64_t i = 1; i < a->count; i++)
         fprintf(out,
@@ -211,7 +211,7 @@ static void mark_cuts(FILE *out, const struct axis *a)
 }
 
 /* A line where a launch begins, and its number above it where there is room. Of many launches every so manieth. */
-static void mark_launches(const struct trace_picture *p, const struct axis *a)
+static void trace_timeline_mark_launches(const struct trace_picture *p, const struct axis *a)
 {
     int64_t count = p->launch ? 1 : trace_integer(p->db, "SELECT count(*) FROM launches", 0),
             every = (count + MARKS - 1) / MARKS, n = 0;
@@ -220,7 +220,7 @@ static void mark_launches(const struct trace_picture *p, const struct axis *a)
         trace_query(p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
                     (int64_t)p->launch, 0);
     for (; sqlite3_step(q) == SQLITE_ROW; n++) {
-        int64_t start = sqlite3_column_int64(q, 1), i = piece_after(a, start);
+        int64_t start = sqlite3_column_int64(q, 1), i = trace_timeline_piece_after(a, start);
         if (n % every || i == a->count)
             continue;
         double at = a->pieces[i].at + (double)(start - a->pieces[i].from);
@@ -237,7 +237,7 @@ static void mark_launches(const struct trace_picture *p, const struct axis *a)
     sqlite3_finalize(q);
 }
 
-static void draw_rows(const struct trace_picture *p, const struct axis *a, int64_t rows, columns *c)
+static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a, int64_t rows, columns *c)
 {
     /* By rank: its roles, then its NIC. */
     sqlite3_stmt *t = trace_query(
@@ -262,10 +262,10 @@ static void draw_rows(const struct trace_picture *p, const struct axis *a, int64
         memset(c, 0, sizeof *c);
         int64_t id = sqlite3_column_int64(t, 2);
         if (sqlite3_column_int(t, 1))
-            fill_from_flow(p->db, a, id, peak > 0 ? peak : 1, *c);
-        else if (!fill_from_level(p->db, a, id, *c))
-            fill_from_events(p->db, a, id, *c);
-        put_boxes(p->out, a, *c, row, sqlite3_column_double(t, 4));
+            trace_timeline_fill_from_flow(p->db, a, id, peak > 0 ? peak : 1, *c);
+        else if (!trace_timeline_fill_from_level(p->db, a, id, *c))
+            trace_timeline_fill_from_events(p->db, a, id, *c);
+        trace_timeline_put_boxes(p->out, a, *c, row, sqlite3_column_double(t, 4));
     }
     sqlite3_finalize(t);
     fputs("END\n", p->out);
@@ -278,7 +278,7 @@ int trace_plot_timeline(const struct trace_picture *p)
         trace_integer(p->db, "SELECT count(*) FROM link WHERE kind = 'network' AND transfers > 0", 0);
     int64_t rows = trace_integer(p->db, "SELECT count(*) FROM track WHERE kind = 'role'", 0) + nics;
     columns *c = malloc(sizeof *c);
-    int rc = !c ? -ENOMEM : rows == nics ? -ENODATA : make_axis(&a, p->db, p->launch);
+    int rc = !c ? -ENOMEM : rows == nics ? -ENODATA : trace_timeline_make_axis(&a, p->db, p->launch);
     if (rc) {
         free(c);
         return rc;
@@ -295,9 +295,9 @@ int trace_plot_timeline(const struct trace_picture *p)
                            : "s",
             a.count > 1 ? " in launches: what lies between them is cut out (grey)" : "", a.length / a.unit,
             (long long)rows);
-    mark_cuts(p->out, &a);
-    mark_launches(p, &a);
-    draw_rows(p, &a, rows, c);
+    trace_timeline_mark_cuts(p->out, &a);
+    trace_timeline_mark_launches(p, &a);
+    trace_timeline_draw_rows(p, &a, rows, c);
     fputs("plot ", p->out);
     for (int s = 1; s < (nics ? STATES : TRACE_STATES); s++)
         if (states[s].name)

@@ -40,7 +40,7 @@ static const struct option_table table = {
     "  mkernel tui --attach\n"
     "  mkernel tui run.db --dump-screen --size 120x40\n"};
 
-static int read_size(const char *text, struct tui_options *o)
+static int tui_read_size(const char *text, struct tui_options *o)
 {
     char more;
     return sscanf(text, "%4dx%4d%c", &o->width, &o->height, &more) == 2 && o->width >= 1 && o->height >= 1 && o->width <= 1000 &&
@@ -48,7 +48,7 @@ static int read_size(const char *text, struct tui_options *o)
 }
 
 /* What is wrong with the whole of it, in `error`; 0: nothing. */
-static int check(struct arguments *a, const struct options_found *found, char *error, size_t size)
+static int tui_check(struct arguments *a, const struct options_found *found, char *error, size_t size)
 {
     struct tui_options *o = &a->o;
     if (found->word_count > 2)
@@ -66,7 +66,7 @@ static int check(struct arguments *a, const struct options_found *found, char *e
         return snprintf(error, size, "a trace file is missing");
     if (a->size && !o->dump)
         return snprintf(error, size, "--size goes with --dump-screen");
-    if (a->size && !read_size(a->size, o))
+    if (a->size && !tui_read_size(a->size, o))
         return snprintf(error, size, "--size takes WIDTHxHEIGHT, at most 1000x1000, such as 120x40, but it was given %s", a->size);
     if (o->key_times && (o->attach || !(o->dump && o->script)))
         return snprintf(error, size, "--key-times goes with --dump-screen and --script");
@@ -83,7 +83,7 @@ int command_tui(int argc, char **argv)
         options_help(&table, stdout);
         return STATUS_DONE;
     }
-    if (wrong || check(&a, &found, error, sizeof error)) {
+    if (wrong || tui_check(&a, &found, error, sizeof error)) {
         fprintf(stderr, "mkernel tui: %s; `mkernel tui --help` tells more\n", error);
         return STATUS_USAGE;
     }

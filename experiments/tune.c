@@ -20,23 +20,23 @@ struct outcome {
     double slowest;
 };
 
-static int better(const struct tune *t, uint32_t i, uint32_t than)
+static int tune_better(const struct tune *t, uint32_t i, uint32_t than)
 {
     const struct tune_plan *a = &t->plans[i], *b = &t->plans[than];
     return a->ms > 0 && !a->wrong && (b->wrong || a->ratio < b->ratio);
 }
 
-static uint32_t best_of(const struct tune *t, int last)
+static uint32_t tune_best_of(const struct tune *t, int last)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < t->count; i++)
-        if ((!last || t->plans[i].last) && better(t, i, best))
+        if ((!last || t->plans[i].last) && tune_better(t, i, best))
             best = i;
     return best;
 }
 
 /* The job as if it were of one shape alone, the formula's plan, and the default so far. */
-static int begin_shape(struct tune *t, const uint64_t shape[3])
+static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
 {
     struct mk_plan standing;
     struct mk_problem *q = &t->shape.problem;
@@ -60,7 +60,7 @@ static int begin_shape(struct tune *t, const uint64_t shape[3])
     return result;
 }
 
-static void show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
+static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
     const struct mk_problem *q = &t->shape.problem;
     pulse_says("%llu,%llu,%llu, %s %llu, %u plans", (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, what,
@@ -68,7 +68,7 @@ static void show_round(const struct tune *t, const char *what, uint64_t round, u
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
-static int search(struct tune *t)
+static int tune_search(struct tune *t)
 {
     uint32_t which[TUNE_PLANS], center = t->standing;
     for (uint64_t round = 1; round <= t->job->options.rounds; round++) {
@@ -81,11 +81,11 @@ static int search(struct tune *t)
         for (uint32_t i = 1; i < t->count; i++)
             if (i >= before || i == center)
                 which[count++] = i;
-        show_round(t, "round", round, count + 1);
+        tune_show_round(t, "round", round, count + 1);
         int result = tune_measure(t, which, count, t->job->options.iters);
         if (result)
             return result;
-        uint32_t best = best_of(t, 0);
+        uint32_t best = tune_best_of(t, 0);
         if (best == center && round > 1)
             return 0;
         center = best;
@@ -94,7 +94,7 @@ static int search(struct tune *t)
 }
 
 /* The default, the formula's plan and the best once more, with twice as many launches: the best of many is partly luck. */
-static int compare(struct tune *t, uint32_t *best)
+static int tune_compare(struct tune *t, uint32_t *best)
 {
     uint32_t which[LAST + 1], count = 0;
     t->plans[0].last = 1;
@@ -111,21 +111,21 @@ static int compare(struct tune *t, uint32_t *best)
         t->plans[next].last = 1;
         which[count++] = next;
     }
-    show_round(t, "comparison of", count + 1, count + 1);
+    tune_show_round(t, "comparison of", count + 1, count + 1);
     int result = tune_measure(t, which, count, 2 * t->job->options.iters);
-    *best = best_of(t, 1);
+    *best = tune_best_of(t, 1);
     return result;
 }
 
 /* Each host has its file. */
-static int keeps(const struct run_job *job)
+static int tune_keeps(const struct run_job *job)
 {
     const struct run_identity *me = &job->identity;
     int spawned = !me->launcher || !strcmp(me->launcher, "mkernel");
     return me->rank == 0 || (!spawned && me->rank % job->options.gpus == 0);
 }
 
-static int keep(struct tune *t, uint32_t chosen)
+static int tune_keep(struct tune *t, uint32_t chosen)
 {
     struct tuning_entry e;
     const struct tune_plan *p = &t->plans[chosen];
@@ -135,11 +135,11 @@ static int keep(struct tune *t, uint32_t chosen)
     e.ms = p->ms;
     e.formula_ms = t->plans[0].ms;
     strftime(e.date, sizeof e.date, "%Y-%m-%d", gmtime(&now));
-    return keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
+    return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
 }
 
 /* What it all means, in a line, and what is kept. */
-static int conclude(struct tune *t, uint32_t best, struct outcome *o)
+static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
 {
     const struct run_job *job = t->job;
     double slower = t->plans[t->standing].ratio / t->plans[best].ratio;
@@ -154,7 +154,7 @@ static int conclude(struct tune *t, uint32_t best, struct outcome *o)
     o->slow += !within;
     o->slowest = slower > o->slowest ? slower : o->slowest;
     if (!job->options.verify && usable)
-        result = keep(t, chosen);
+        result = tune_keep(t, chosen);
     FILE *out = job->identity.rank ? NULL : output_table(job->options.quiet, job->options.csv, NULL);
     if (result || job->identity.rank)
         return result;
@@ -179,11 +179,11 @@ static int tune_all(struct tune *t, struct outcome *o)
     int result = 0;
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
         uint32_t best = 0;
-        result = begin_shape(t, job->shapes[i]);
+        result = tune_begin_shape(t, job->shapes[i]);
         if (!result)
-            result = search(t);
+            result = tune_search(t);
         if (!result)
-            result = compare(t, &best);
+            result = tune_compare(t, &best);
         if (!result && job->identity.rank == 0) {
             pulse_hide();
             result = tune_report(t, best, i == 0);
@@ -194,7 +194,7 @@ static int tune_all(struct tune *t, struct outcome *o)
                          job->options.csv ? job->options.csv : "standard output", strerror(-result));
         }
         if (!result)
-            result = conclude(t, best, o);
+            result = tune_conclude(t, best, o);
         o->shapes += !result;
     }
     return result;

@@ -19,14 +19,14 @@ struct subject {
     const struct gpu_graphs *graphs;
 };
 
-static int launch(void *context, uint32_t number)
+static int tune_gpu_launch(void *context, uint32_t number)
 {
     const struct subject *s = context;
     return gpu_launch_graph(s->bench, s->shape, s->graphs, number);
 }
 
 /* What is needed once a job, and once a shape. */
-static int prepare(struct tune *t, struct mk_comm *comm)
+static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
 {
     const struct mk_problem *q = &t->shape.problem;
     int result = 0;
@@ -46,7 +46,7 @@ static int prepare(struct tune *t, struct mk_comm *comm)
     return gpu_shape_open(&t->gpu->bench, &t->gpu->shape, q->m, q->n, q->k);
 }
 
-static int check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, struct gpu_check *checks)
+static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, struct gpu_check *checks)
 {
     struct gpu_bench *b = &t->gpu->bench;
     int result = gpu_check(b, &t->gpu->shape, graphs, count, checks);
@@ -69,16 +69,16 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
             result = gpu_capture(b, s, &graphs[i]);
     }
     if (!result)
-        result = check(t, graphs, which, count, checks);
+        result = tune_gpu_check(t, graphs, which, count, checks);
     for (uint32_t turn = 0; turn < GPU_TURNS && !result; turn++)
         for (uint32_t step = 0; step < count && !result; step++) {
             uint32_t i = turn & 1 ? count - 1 - step : step; /* to and fro */
             struct subject subject = {b, s, &graphs[i]};
             t->running = &t->plans[which[i]];
-            result = gpu_turn(b, launch, &subject, times + (size_t)i * room, &counts[i]);
+            result = gpu_turn(b, tune_gpu_launch, &subject, times + (size_t)i * room, &counts[i]);
         }
     if (!result)
-        result = check(t, graphs, which, count, checks);
+        result = tune_gpu_check(t, graphs, which, count, checks);
     for (uint32_t i = 0; i < count && !result; i++) {
         struct gpu_time time = gpu_time_of(times + (size_t)i * room, counts[i]);
         int wrong = checks[i].wrong || !(gpu_check_error(&checks[i]) <= gpu_check_bound(b));
@@ -91,7 +91,7 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
 int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, uint64_t iters,
                      struct tune_result *results)
 {
-    int result = prepare(t, comm);
+    int result = tune_gpu_prepare(t, comm);
     if (result)
         return result;
     struct gpu_bench *b = &t->gpu->bench;

@@ -12,7 +12,7 @@
 #define TURNS 4u
 
 /* What all plans of a communicator may take together. */
-static uint64_t most_heap(const struct tune *t)
+static uint64_t tune_measure_most_heap(const struct tune *t)
 {
     return t->shape.problem.exec == MK_EXEC_CUDA ? (uint64_t)32 << 30 : (uint64_t)1 << 30;
 }
@@ -20,7 +20,7 @@ static uint64_t most_heap(const struct tune *t)
 #define MOST_FLAGS ((uint64_t)7 << 20) /* bytes: with what is added to them, all that the efa fabric can name */
 
 /* How many of the plans go beside each other, two at least. *heap, *flags: what they take. */
-static uint32_t fit(const struct tune *t, const uint32_t *which, uint32_t count, uint64_t *heap, uint64_t *flags)
+static uint32_t tune_measure_fit(const struct tune *t, const uint32_t *which, uint32_t count, uint64_t *heap, uint64_t *flags)
 {
     uint32_t i = 0;
     *heap = *flags = 0;
@@ -32,7 +32,7 @@ static uint32_t fit(const struct tune *t, const uint32_t *which, uint32_t count,
         if (plan_build(&p, &q, (uint32_t)(*flags / 8), *heap, why, sizeof why))
             break;
         uint64_t end = p.heap_base + p.heap_bytes, flag_end = (p.flag_base + (uint64_t)p.flags) * 8;
-        if (i > 1 && (end > most_heap(t) || flag_end > MOST_FLAGS))
+        if (i > 1 && (end > tune_measure_most_heap(t) || flag_end > MOST_FLAGS))
             break;
         *heap = end;
         *flags = flag_end;
@@ -40,13 +40,13 @@ static uint32_t fit(const struct tune *t, const uint32_t *which, uint32_t count,
     return i;
 }
 
-static int by_size(const void *a, const void *b)
+static int tune_measure_by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static int host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans, const uint32_t *which, uint32_t count,
+static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans, const uint32_t *which, uint32_t count,
                       uint64_t per_turn, double *times, struct check_result *checks)
 {
     for (uint32_t turn = 0; turn < TURNS; turn++)
@@ -68,7 +68,7 @@ static int host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans
     return 0;
 }
 
-static int host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, uint64_t iters,
+static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, uint64_t iters,
                         struct tune_result *results)
 {
     struct run_rank r = {.job = &t->shape, .comm = comm};
@@ -84,10 +84,10 @@ static int host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *wh
         result = comm_make_plan(&plans[i], comm, &q);
     }
     if (!result)
-        result = host_turns(t, &r, plans, which, count, per_turn, times, checks);
+        result = tune_measure_host_turns(t, &r, plans, which, count, per_turn, times, checks);
     for (uint32_t i = 0; i < count && !result; i++) {
         double *mine = times + i * all;
-        qsort(mine, all, sizeof *mine, by_size);
+        qsort(mine, all, sizeof *mine, tune_measure_by_size);
         results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2, mine[0], mine[all - 1],
                                           !check_right(&checks[i])};
     }
@@ -100,7 +100,7 @@ static int host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *wh
 }
 
 /* The slowest rank's times, and whether any rank was wrong. */
-static int join(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, struct tune_result *mine)
+static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, struct tune_result *mine)
 {
     uint32_t world = t->job->identity.world;
     struct tune_result *all = calloc((size_t)world * count, sizeof *all);
@@ -126,7 +126,7 @@ static int join(struct tune *t, struct mk_comm *comm, const uint32_t *which, uin
 }
 
 /* The default comes from files of which each host has its own. */
-static int agree_on_table(struct tune *t, struct mk_comm *comm)
+static int tune_measure_agree_on_table(struct tune *t, struct mk_comm *comm)
 {
     const struct mk_topo *topo = &comm->topo;
     const struct agree_field fields[] = {{"set of tuned plans", tuning_hash(&t->table, topo->nodes, topo->gpus), 1}};
@@ -134,7 +134,7 @@ static int agree_on_table(struct tune *t, struct mk_comm *comm)
 }
 
 /* Before the ranks part: where they meet again. The listener of the communicator that they leave refuses ranks that connect too early. */
-static int arrange_meeting(struct tune *t, struct mk_comm *comm)
+static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
     const struct run_identity *me = &t->job->identity;
     struct {
@@ -155,7 +155,7 @@ static int arrange_meeting(struct tune *t, struct mk_comm *comm)
     return result;
 }
 
-static int measure_together(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters, uint64_t heap, uint64_t flags)
+static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters, uint64_t heap, uint64_t flags)
 {
     struct tune_result *results = calloc(count, sizeof *results);
     struct mk_config config;
@@ -172,16 +172,16 @@ static int measure_together(struct tune *t, const uint32_t *which, uint32_t coun
     int result = results ? run_open(&comm, &config, t->job) : -ENOMEM;
     if (result)
         snprintf(t->error, t->error_size, "%s", mk_error(comm));
-    else if ((result = agree_on_table(t, comm)))
+    else if ((result = tune_measure_agree_on_table(t, comm)))
         ;
     else if (config.exec == MK_EXEC_HOST)
-        result = host_measure(t, comm, which, count, iters, results);
+        result = tune_measure_host_measure(t, comm, which, count, iters, results);
     else
         result = tune_gpu_measure ? tune_gpu_measure(t, comm, which, count, iters, results) : -ENODEV;
     if (!result)
-        result = join(t, comm, which, count, results);
+        result = tune_measure_join(t, comm, which, count, results);
     if (!result)
-        result = arrange_meeting(t, comm);
+        result = tune_measure_arrange_meeting(t, comm);
     run_close(comm);
     free(results);
     return result;
@@ -194,12 +194,12 @@ int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t
         uint32_t some = count - done < TOGETHER - 1 ? count - done : TOGETHER - 1;
         uint64_t heap, flags;
         memcpy(together + 1, which + done, some * sizeof *which);
-        uint32_t fits = fit(t, together, some + 1, &heap, &flags);
+        uint32_t fits = tune_measure_fit(t, together, some + 1, &heap, &flags);
         if (fits < 2 && count) {
             snprintf(t->error, t->error_size, "two plans of this shape are more than a communicator can hold");
             return -ENOSPC;
         }
-        int result = measure_together(t, together, fits, iters, heap, flags);
+        int result = tune_measure_together(t, together, fits, iters, heap, flags);
         if (result)
             return result;
         done += fits - 1;

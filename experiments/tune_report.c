@@ -16,13 +16,13 @@
 #define SHOWN 16u /* plans of a table */
 
 /* Against the best found; of a plan that was not in the last comparison, by way of the formula's plan, which was in all. */
-static double of_best(const struct tune *t, const struct tune_plan *p, uint32_t best)
+static double tune_report_of_best(const struct tune *t, const struct tune_plan *p, uint32_t best)
 {
     return p->ratio / t->plans[best].ratio;
 }
 
 /* The last comparison first, then the rest; wrong ones at the end. */
-static int by_rank(const void *x, const void *y, void *plans)
+static int tune_report_by_rank(const void *x, const void *y, void *plans)
 {
     const struct tune_plan *a = (struct tune_plan *)plans + *(const uint32_t *)x, *b = (struct tune_plan *)plans + *(const uint32_t *)y;
     if (a->wrong != b->wrong)
@@ -32,21 +32,21 @@ static int by_rank(const void *x, const void *y, void *plans)
     return (a->ratio > b->ratio) - (a->ratio < b->ratio);
 }
 
-static void print_plan(FILE *out, const struct tune *t, uint32_t i, uint32_t best)
+static void tune_report_print_plan(FILE *out, const struct tune *t, uint32_t i, uint32_t best)
 {
     const struct tune_plan *p = &t->plans[i];
     char words[256], made[256];
     if (p->wrong)
         fprintf(out, "     WRONG                               ");
     else
-        fprintf(out, "%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, of_best(t, p, best));
+        fprintf(out, "%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, tune_report_of_best(t, p, best));
     fprintf(out, "%s  %s", p->last ? " *" : "  ", tuning_words(&p->asked, words, sizeof words));
     if (i == 0)
         fprintf(out, " (%s)", tuning_words(&p->made, made, sizeof made));
     fprintf(out, "%s\n", i == t->standing ? "  <- default" : "");
 }
 
-static void fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32_t best)
+static void tune_report_fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32_t best)
 {
     const struct mk_problem *q = &t->shape.problem;
     const struct tune_plan *p = &t->plans[i];
@@ -64,7 +64,7 @@ static void fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32
     csv_number(r, "ms", "%.6f", p->ms * right);
     csv_number(r, "ms_min", "%.6f", p->min * right);
     csv_number(r, "ms_max", "%.6f", p->max * right);
-    csv_number(r, "of_best", "%.4f", of_best(t, p, best) * right);
+    csv_number(r, "of_best", "%.4f", tune_report_of_best(t, p, best) * right);
     csv_whole(r, "last", p->last != 0);
     csv_whole(r, "default", i == t->standing);
     csv_whole(r, "wrong", p->wrong != 0);
@@ -81,7 +81,7 @@ static void fill_row(struct csv_row *r, const struct tune *t, uint32_t i, uint32
 }
 
 /* The rows of this shape behind those of the shapes before it. 0 or -ENOMEM. */
-static int add_rows(struct tune *t, const uint32_t *order, uint32_t best)
+static int tune_report_add_rows(struct tune *t, const uint32_t *order, uint32_t best)
 {
     struct csv_row *rows = realloc(t->rows, (t->row_count + t->count) * sizeof *rows);
     if (!rows)
@@ -90,7 +90,7 @@ static int add_rows(struct tune *t, const uint32_t *order, uint32_t best)
     for (uint32_t i = 0; i < t->count; i++) {
         if (csv_row_open(&rows[t->row_count]))
             return -ENOMEM;
-        fill_row(&rows[t->row_count], t, order[i], best);
+        tune_report_fill_row(&rows[t->row_count], t, order[i], best);
         if (csv_row_close(&rows[t->row_count++]))
             return -ENOMEM;
     }
@@ -98,13 +98,13 @@ static int add_rows(struct tune *t, const uint32_t *order, uint32_t best)
 }
 
 /* A file holds the shapes that are done, whole, whatever becomes of the next; what can only be written on gets each as it is done. */
-static int write_csv(struct tune *t, const uint32_t *order, uint32_t best, int first)
+static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const char *path = t->job->options.csv;
     uint32_t before = t->row_count;
     struct result_file f;
     struct stat s;
-    int rc = add_rows(t, order, best);
+    int rc = tune_report_add_rows(t, order, best);
     if (rc)
         return rc;
     if (output_table(0, path, NULL) == stdout && (stat(path, &s) || S_ISREG(s.st_mode)))
@@ -117,7 +117,7 @@ static int write_csv(struct tune *t, const uint32_t *order, uint32_t best, int f
     return rc ? rc : result_close(&f, path);
 }
 
-static int print_table(FILE *out, const struct tune *t, const uint32_t *order, uint32_t best, int first)
+static int tune_report_print_table(FILE *out, const struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const struct mk_problem *q = &t->shape.problem;
     uint32_t slower = 0;
@@ -129,7 +129,7 @@ static int print_table(FILE *out, const struct tune *t, const uint32_t *order, u
     fprintf(out, "\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
     for (uint32_t i = 0; i < t->count; i++)
         if (i < SHOWN || t->plans[order[i]].wrong)
-            print_plan(out, t, order[i], best);
+            tune_report_print_plan(out, t, order[i], best);
         else
             slower++;
     if (slower)
@@ -146,9 +146,9 @@ int tune_report(struct tune *t, uint32_t best, int first)
     uint32_t order[TUNE_PLANS];
     for (uint32_t i = 0; i < t->count; i++)
         order[i] = i;
-    qsort_r(order, t->count, sizeof *order, by_rank, t->plans);
+    qsort_r(order, t->count, sizeof *order, tune_report_by_rank, t->plans);
     FILE *out = output_table(t->job->options.quiet, t->job->options.csv, NULL);
-    int result = out ? print_table(out, t, order, best, first) : 0;
-    int csv = t->job->options.csv ? write_csv(t, order, best, first) : 0;
+    int result = out ? tune_report_print_table(out, t, order, best, first) : 0;
+    int csv = t->job->options.csv ? tune_report_write_csv(t, order, best, first) : 0;
     return csv ? csv : result;
 }

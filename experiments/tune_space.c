@@ -62,7 +62,7 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
 
 /* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs ride beside them, any other number takes
  * SMs away from them; what rides goes along. */
-static void offer_roles(struct tune_option *o, const struct mk_problem *q, const struct mk_tuning *made)
+static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q, const struct mk_tuning *made)
 {
     static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
     const uint32_t *now = made->split.ctas;
@@ -94,7 +94,7 @@ static void offer_roles(struct tune_option *o, const struct mk_problem *q, const
 }
 
 /* Values that suit the operator, about those of a plan. */
-static void offer_values(struct tune_option *o, uint32_t option, const struct mk_problem *q, const struct mk_tuning *made)
+static void tune_space_offer_values(struct tune_option *o, uint32_t option, const struct mk_problem *q, const struct mk_tuning *made)
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES, width = op_of(q->op)->knobs & OP_WIDTH;
     struct mk_gemm_tile tile;
@@ -106,7 +106,7 @@ static void offer_values(struct tune_option *o, uint32_t option, const struct mk
             offer(o, "tile=%ux%u", edge, edge);
         break;
     case ROLES:
-        offer_roles(o, q, made);
+        tune_space_offer_roles(o, q, made);
         break;
     case CHUNK_ROWS:
         for (uint32_t tiles = 1; tiles <= 4; tiles *= 2)
@@ -135,7 +135,7 @@ static void offer_values(struct tune_option *o, uint32_t option, const struct mk
 }
 
 /* Leaves an option to the formula. */
-static void unset(struct mk_tuning *t, uint32_t option)
+static void tune_space_unset(struct mk_tuning *t, uint32_t option)
 {
     static const struct mk_role_split none;
     switch (option) {
@@ -190,9 +190,9 @@ void tune_space_extend(struct tune *t, uint32_t center)
         if (!o.tried)
             continue;
         if (!o.count)
-            offer_values(&o, i, &t->shape.problem, &made);
+            tune_space_offer_values(&o, i, &t->shape.problem, &made);
         struct mk_tuning asked = from;
-        unset(&asked, i);
+        tune_space_unset(&asked, i);
         tune_add(t, &asked);
         for (uint32_t v = 0; v < o.count; v++) {
             char why[256];

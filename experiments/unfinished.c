@@ -9,7 +9,7 @@ static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { ENDING = sizeof ending / sizeof *ending };
 
 /* SA_RESETHAND has put the default back: raised again, the signal ends the process once this returns. */
-static void on_end(int number)
+static void unfinished_on_end(int number)
 {
     const char *path = trace_unfinished();
     if (path)
@@ -21,7 +21,7 @@ void unfinished_watch(void)
 {
     struct sigaction act, old;
     memset(&act, 0, sizeof act);
-    act.sa_handler = on_end;
+    act.sa_handler = unfinished_on_end;
     act.sa_flags = (int)SA_RESETHAND;
     sigemptyset(&act.sa_mask);
     for (int i = 0; i < ENDING; i++)

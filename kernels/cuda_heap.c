@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Says what CUDA said. */
-static int refuse(struct mk_comm *comm, int result, const char *what)
+static int cuda_heap_refuse(struct mk_comm *comm, int result, const char *what)
 {
     snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
     return result;
@@ -19,7 +19,7 @@ struct host_id {
     char name[64], boot[40];
 };
 
-static void read_host_id(struct host_id *id)
+static void cuda_heap_read_host_id(struct host_id *id)
 {
     memset(id, 0, sizeof *id);
     gethostname(id->name, sizeof id->name - 1);
@@ -37,7 +37,7 @@ int cuda_heap_choose_device(struct mk_comm *comm)
     struct host_id mine, *all = calloc(world, sizeof *all);
     if (!all)
         return -ENOMEM;
-    read_host_id(&mine);
+    cuda_heap_read_host_id(&mine);
     int result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     for (uint32_t i = 0; i < comm->topo.rank; i++)
         before += !memcmp(&all[i], &mine, sizeof mine);
@@ -46,10 +46,10 @@ int cuda_heap_choose_device(struct mk_comm *comm)
         return result;
     int devices = 0, major = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || !devices)
-        return refuse(comm, -ENODEV, "no usable GPU");
+        return cuda_heap_refuse(comm, -ENODEV, "no usable GPU");
     int device = (int)(before % (uint32_t)devices);
     if (cudaSetDevice(device) != cudaSuccess)
-        return refuse(comm, -ENODEV, "the GPU cannot be opened");
+        return cuda_heap_refuse(comm, -ENODEV, "the GPU cannot be opened");
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
         major != 9) {
         snprintf(comm->error, sizeof comm->error,
@@ -68,16 +68,16 @@ struct share {
  * interprocess communication: allocations of a 2 MiB aligned size). */
 #define BLOCK_BYTES ((uint64_t)2 << 20)
 
-static int make_own(struct mk_comm *comm, struct share *mine)
+static int cuda_heap_make_own(struct mk_comm *comm, struct share *mine)
 {
     struct mk_heap *heap = &comm->heap;
     void *base = NULL;
     if (cudaMalloc(&base, mk_round_up(heap->bytes, BLOCK_BYTES)) != cudaSuccess)
-        return refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");
+        return cuda_heap_refuse(comm, -ENOMEM, "no GPU memory for the symmetric heap");
     heap->base = heap->peers[mk_local_of(&comm->topo, comm->topo.rank)] = base;
     if (cudaMemset(base, 0, heap->bytes) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess ||
         cudaIpcGetMemHandle(&mine->handle, base) != cudaSuccess)
-        return refuse(comm, -EIO, "the symmetric heap cannot be shared");
+        return cuda_heap_refuse(comm, -EIO, "the symmetric heap cannot be shared");
     return 0;
 }
 
@@ -89,7 +89,7 @@ int cuda_heap_open(struct mk_comm *comm)
     if (!all)
         return -ENOMEM;
     memset(&mine, 0, sizeof mine);
-    mine.result = make_own(comm, &mine);
+    mine.result = cuda_heap_make_own(comm, &mine);
     int result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     if (mine.result)
         result = mine.result;
@@ -101,7 +101,7 @@ int cuda_heap_open(struct mk_comm *comm)
             result = all[first + i].result;
         } else if (cudaIpcOpenMemHandle(&comm->heap.peers[i], all[first + i].handle,
                                         cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
-            result = refuse(comm, -EIO,
+            result = cuda_heap_refuse(comm, -EIO,
                             "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
         }
     }

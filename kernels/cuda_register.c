@@ -20,7 +20,7 @@ static struct {
 } state;
 
 /* A driver function, without linking libcuda (the program must start where there is none). */
-static void *driver(const char *name)
+static void *cuda_register_driver(const char *name)
 {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
@@ -32,11 +32,11 @@ static void *driver(const char *name)
 
 /* The export covers whole pages of the host; the registration begins inside it. CUDA driver API,
  * cuMemGetHandleForAddressRange. */
-static int export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
+static int cuda_register_export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
 {
     CUresult (*get)(void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
     CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
-    void *functions[] = {driver("cuMemGetHandleForAddressRange"), driver("cuDeviceGetAttribute")};
+    void *functions[] = {cuda_register_driver("cuMemGetHandleForAddressRange"), cuda_register_driver("cuDeviceGetAttribute")};
     memcpy(&get, &functions[0], sizeof get);
     memcpy(&attribute, &functions[1], sizeof attribute);
     int supported = 0;
@@ -57,7 +57,7 @@ static int export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
  * (ALL_DEVICES would also allow other GPUs to read it over NVLink.) NONE: data written before the flag may
  * still be invisible when the flag is not, until the host calls cuFlushGPUDirectRDMAWrites; a kernel that
  * polls has no such moment. */
-static int writes_in_order(void)
+static int cuda_register_writes_in_order(void)
 {
     int order = cudaGPUDirectRDMAWritesOrderingNone;
     if (cudaDeviceGetAttribute(&order, cudaDevAttrGPUDirectRDMAWritesOrdering, state.device) != cudaSuccess)
@@ -65,12 +65,12 @@ static int writes_in_order(void)
     return order >= cudaGPUDirectRDMAWritesOrderingOwner;
 }
 
-static int bus_id(char *out, size_t size)
+static int cuda_register_bus_id(char *out, size_t size)
 {
     return cudaDeviceGetPCIBusId(out, (int)size, state.device) == cudaSuccess ? 0 : -ENODEV;
 }
 
-static void *pinned(uint64_t bytes)
+static void *cuda_register_pinned(uint64_t bytes)
 {
     void *memory = NULL;
     if (cudaSetDevice(state.device) != cudaSuccess ||
@@ -80,7 +80,7 @@ static void *pinned(uint64_t bytes)
     return memory;
 }
 
-static void unpin(void *memory)
+static void cuda_register_unpin(void *memory)
 {
     cudaFreeHost(memory);
 }
@@ -99,7 +99,7 @@ static int ended(int way, uint64_t number)
     return 1;
 }
 
-static int64_t copy(void *to, const void *from, uint64_t bytes, enum memory_way way)
+static int64_t cuda_register_copy(void *to, const void *from, uint64_t bytes, enum memory_way way)
 {
     static const enum cudaMemcpyKind kinds[WAYS] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice};
     uint64_t number = state.started[way];
@@ -116,18 +116,18 @@ static int64_t copy(void *to, const void *from, uint64_t bytes, enum memory_way 
     return (int64_t)(number * WAYS + way);
 }
 
-static int copied(int64_t ticket)
+static int cuda_register_copied(int64_t ticket)
 {
     return ended((int)(ticket % WAYS), (uint64_t)ticket / WAYS);
 }
 
-static const struct mr_memory_ops ops = {.export_dmabuf = export_dmabuf,
-                                         .writes_in_order = writes_in_order,
-                                         .bus_id = bus_id,
-                                         .pinned = pinned,
-                                         .unpin = unpin,
-                                         .copy = copy,
-                                         .copied = copied};
+static const struct mr_memory_ops ops = {.export_dmabuf = cuda_register_export_dmabuf,
+                                         .writes_in_order = cuda_register_writes_in_order,
+                                         .bus_id = cuda_register_bus_id,
+                                         .pinned = cuda_register_pinned,
+                                         .unpin = cuda_register_unpin,
+                                         .copy = cuda_register_copy,
+                                         .copied = cuda_register_copied};
 
 int cuda_register_open(void)
 {

@@ -58,7 +58,7 @@ struct mk_track *cuda_tracks_device(const struct cuda_tracks *t)
 }
 
 /* The line through two samples; `bracket` of either bounds how far off a point between them is. */
-static uint64_t to_host(const struct gpu_clock_sample *a, const struct gpu_clock_sample *b, uint64_t gpu)
+static uint64_t cuda_tracks_to_host(const struct gpu_clock_sample *a, const struct gpu_clock_sample *b, uint64_t gpu)
 {
     double slope = b->gpu > a->gpu ? (double)(b->host - a->host) / (double)(b->gpu - a->gpu) : 1.0;
     return (uint64_t)((int64_t)a->host + (int64_t)((double)(int64_t)(gpu - a->gpu) * slope));
@@ -87,7 +87,7 @@ int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
         struct mk_track *h = &t->host[i];
         for (uint32_t j = h->count; j < t->fresh[i].count; j++) {
             h->events[j] = t->brought[(size_t)i * t->capacity + j];
-            h->events[j].start = to_host(&before, &t->last, h->events[j].start);
+            h->events[j].start = cuda_tracks_to_host(&before, &t->last, h->events[j].start);
         }
         h->count = t->fresh[i].count;
         h->dropped = t->fresh[i].dropped;

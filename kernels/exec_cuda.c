@@ -44,19 +44,19 @@ struct cuda_executor {
     int hangs; /* a kernel did not end when it had to */
 };
 
-static int refuse(struct mk_comm *comm, int result, const char *what)
+static int exec_cuda_refuse(struct mk_comm *comm, int result, const char *what)
 {
     snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
     return result;
 }
 
-static uint32_t cuda_sms(struct mk_comm *comm)
+static uint32_t exec_cuda_sms(struct mk_comm *comm)
 {
     const struct cuda_executor *x = comm->exec_state;
     return (uint32_t)x->sms;
 }
 
-static int make_rings(struct mk_comm *comm)
+static int exec_cuda_make_rings(struct mk_comm *comm)
 {
     if (comm->topo.nodes == 1)
         return 0;
@@ -64,7 +64,7 @@ static int make_rings(struct mk_comm *comm)
         void *ring = NULL;
         if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY), cudaHostAllocPortable | cudaHostAllocMapped) !=
             cudaSuccess)
-            return refuse(comm, -ENOMEM, "no pinned memory for the command rings");
+            return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the command rings");
         memset(ring, 0, mk_ring_bytes(RING_CAPACITY));
         comm->rings[i] = ring;
         comm->rings[i]->capacity = RING_CAPACITY;
@@ -73,21 +73,21 @@ static int make_rings(struct mk_comm *comm)
     return 0;
 }
 
-static int make_state(struct mk_comm *comm, struct cuda_executor *x)
+static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
 {
     size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS + 1) * sizeof *x->words;
     void *report = NULL, *device = NULL;
     if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
-        return refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
+        return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
     x->report = report;
     memset(x->report, 0, sizeof *x->report);
     if (cudaStreamCreateWithFlags(&x->aside, cudaStreamNonBlocking) != cudaSuccess)
-        return refuse(comm, -EIO, "no stream");
+        return exec_cuda_refuse(comm, -EIO, "no stream");
     if (cudaMalloc(&device, words) != cudaSuccess)
-        return refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
+        return exec_cuda_refuse(comm, -ENOMEM, "no GPU memory for the plans' counters");
     x->words = device;
     if (cudaMemset(device, 0, words) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess)
-        return refuse(comm, -EIO, "the plans' counters cannot be cleared");
+        return exec_cuda_refuse(comm, -EIO, "the plans' counters cannot be cleared");
     comm->progress = x->report->progress;
     comm->progress_count = (1 + MK_RIDERS) * (uint32_t)x->sms;
     comm->track_warps = GPU_TRACK_WARPS;
@@ -95,10 +95,10 @@ static int make_state(struct mk_comm *comm, struct cuda_executor *x)
         return 0;
     int result =
         cuda_tracks_create(&x->tracks, comm->progress_count * GPU_TRACK_WARPS, comm->config.trace_events);
-    return result ? refuse(comm, result, "no GPU memory for the trace") : 0;
+    return result ? exec_cuda_refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
-static int cuda_open(struct mk_comm *comm)
+static int exec_cuda_open(struct mk_comm *comm)
 {
     struct cuda_executor *x = calloc(1, sizeof *x);
     if (!x)
@@ -111,24 +111,24 @@ static int cuda_open(struct mk_comm *comm)
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
         (1 + (int)MK_RIDERS) * x->sms > GPU_MAX_CTAS)
-        return refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
+        return exec_cuda_refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
         snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);
     result = cuda_heap_open(comm);
     if (!result)
-        result = make_rings(comm);
+        result = exec_cuda_make_rings(comm);
     if (!result && comm->topo.nodes > 1) {
         result = cuda_register_open();
         x->on_network = !result;
         if (result == -EBUSY)
             snprintf(comm->error, sizeof comm->error, "this process already has a communicator with a GPU on the network");
         else if (result)
-            refuse(comm, result, "the GPU cannot be prepared for the network");
+            exec_cuda_refuse(comm, result, "the GPU cannot be prepared for the network");
     }
-    return result ? result : make_state(comm, x);
+    return result ? result : exec_cuda_make_state(comm, x);
 }
 
-static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
+static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct cuda_executor *x = comm->exec_state;
     if (!plan->id || plan->id > MAX_PLANS) {
@@ -163,13 +163,13 @@ static int cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
 }
 
 /* For kernels/streams.h. */
-static int stream_ended(void *stream)
+static int exec_cuda_stream_ended(void *stream)
 {
     cudaError_t status = cudaStreamQuery(stream);
     return status == cudaSuccess ? 1 : status == cudaErrorNotReady ? 0 : -(int)status;
 }
 
-static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
                        void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
@@ -177,7 +177,7 @@ static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     launch.arguments[MK_SPACE_HEAP] = comm->heap.base;
     for (int i = 0; i < MK_SPACES - 1; i++)
         launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];
-    if (streams_add(&x->streams, stream, stream_ended)) {
+    if (streams_add(&x->streams, stream, exec_cuda_stream_ended)) {
         snprintf(comm->error, sizeof comm->error, "launches on more than %d streams at once: wait for some of them",
                  STREAMS_MOST);
         return -EBUSY;
@@ -189,12 +189,12 @@ static int cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
                  "%s: a pointer that the TMA unit cannot take; align arguments to 16 bytes",
                  plan_op_name(plan->problem.op));
     else if (result)
-        refuse(comm, result, "the kernel could not be launched");
+        exec_cuda_refuse(comm, result, "the kernel could not be launched");
     return result;
 }
 
 /* Graphs of several plans may be under way, and which was launched last nobody tells: a flag belongs to one plan. */
-static const struct mk_plan *plan_of_flag(const struct mk_comm *comm, const struct cuda_executor *x, uint32_t flag)
+static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm, const struct cuda_executor *x, uint32_t flag)
 {
     for (uint32_t i = 0; i < comm->plan_count; i++)
         if (flag - comm->plans[i]->flag_base < comm->plans[i]->flags)
@@ -203,7 +203,7 @@ static const struct mk_plan *plan_of_flag(const struct mk_comm *comm, const stru
 }
 
 /* What a CTA reported, in the words of struct mk_failure. */
-static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
+static void exec_cuda_fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
 {
     const struct gpu_report *r = x->report;
     struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
@@ -220,7 +220,7 @@ static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x
                            .waited_ns = r->waited_ns};
     if (r->flag != UINT32_MAX) {
         struct mk_flag_meaning meaning;
-        plan_describe_flag(plan_of_flag(comm, x, r->flag), r->flag, &meaning);
+        plan_describe_flag(exec_cuda_plan_of_flag(comm, x, r->flag), r->flag, &meaning);
         f.chunk = meaning.chunk;
         f.producer = meaning.producer;
         memcpy(f.what, meaning.text, sizeof f.what);
@@ -232,7 +232,7 @@ static void fail_from_report(struct mk_comm *comm, const struct cuda_executor *x
     comm_fail(comm, &f);
 }
 
-static void fail_from_device(struct mk_comm *comm, cudaError_t error)
+static void exec_cuda_fail_from_device(struct mk_comm *comm, cudaError_t error)
 {
     struct mk_failure f = {.kind = MK_FAIL_DEVICE,
                            .rank = comm->topo.rank,
@@ -251,7 +251,7 @@ static void fail_from_device(struct mk_comm *comm, cudaError_t error)
 }
 
 /* Ends the waits of a kernel that runs: the copy engine sets the word that they look at. */
-static void end_waits(struct cuda_executor *x)
+static void exec_cuda_end_waits(struct cuda_executor *x)
 {
     x->report->one = 1;
     cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1, &x->report->one,
@@ -259,19 +259,19 @@ static void end_waits(struct cuda_executor *x)
 }
 
 /* Waits for these streams, and meanwhile carries bad news both ways. */
-static int wait_for(struct mk_comm *comm, struct streams *streams)
+static int exec_cuda_wait_for(struct mk_comm *comm, struct streams *streams)
 {
     struct cuda_executor *x = comm->exec_state;
     uint64_t stopped = 0, asked = mk_now_ns();
     int reported = 0, ended;
-    while (!(ended = streams_ended(streams, stream_ended))) {
+    while (!(ended = streams_ended(streams, exec_cuda_stream_ended))) {
         uint64_t now = mk_now_ns();
         if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE)) {
-            fail_from_report(comm, x);
+            exec_cuda_fail_from_report(comm, x);
             reported = 1;
         }
         if (!stopped && comm_failed(comm)) {
-            end_waits(x);
+            exec_cuda_end_waits(x);
             stopped = now;
         }
         if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
@@ -283,27 +283,27 @@ static int wait_for(struct mk_comm *comm, struct streams *streams)
             nanosleep(&(struct timespec){0, 50000}, NULL);
     }
     if (ended < 0)
-        fail_from_device(comm, (cudaError_t)-ended);
+        exec_cuda_fail_from_device(comm, (cudaError_t)-ended);
     else if (!reported && __atomic_load_n(&x->report->failed, __ATOMIC_ACQUIRE))
-        fail_from_report(comm, x);
+        exec_cuda_fail_from_report(comm, x);
     if (x->tracks && ended == 1 && cuda_tracks_collect(x->tracks, comm))
-        fail_from_device(comm, cudaGetLastError());
+        exec_cuda_fail_from_device(comm, cudaGetLastError());
     return comm_failed(comm) ? -EIO : 0;
 }
 
-static int cuda_wait(struct mk_comm *comm)
+static int exec_cuda_wait(struct mk_comm *comm)
 {
     struct cuda_executor *x = comm->exec_state;
-    return wait_for(comm, &x->streams);
+    return exec_cuda_wait_for(comm, &x->streams);
 }
 
-static int cuda_wait_stream(struct mk_comm *comm, void *stream)
+static int exec_cuda_wait_stream(struct mk_comm *comm, void *stream)
 {
     struct streams one = {.of = {stream}, .count = 1};
-    return wait_for(comm, &one);
+    return exec_cuda_wait_for(comm, &one);
 }
 
-static void cuda_close(struct mk_comm *comm)
+static void exec_cuda_close(struct mk_comm *comm)
 {
     struct cuda_executor *x = comm->exec_state;
     if (!x)
@@ -315,7 +315,7 @@ static void cuda_close(struct mk_comm *comm)
         return;
     }
     if (x->words && comm_failed(comm))
-        end_waits(x);
+        exec_cuda_end_waits(x);
     if (x->on_network)
         cuda_register_close();
     if (x->aside)
@@ -335,11 +335,11 @@ static void cuda_close(struct mk_comm *comm)
 
 const struct mk_exec_ops exec_cuda = {
     .name = "cuda",
-    .sms = cuda_sms,
-    .open = cuda_open,
-    .plan = cuda_plan,
-    .launch = cuda_launch,
-    .wait = cuda_wait,
-    .wait_stream = cuda_wait_stream,
-    .close = cuda_close,
+    .sms = exec_cuda_sms,
+    .open = exec_cuda_open,
+    .plan = exec_cuda_plan,
+    .launch = exec_cuda_launch,
+    .wait = exec_cuda_wait,
+    .wait_stream = exec_cuda_wait_stream,
+    .close = exec_cuda_close,
 };

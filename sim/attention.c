@@ -19,7 +19,7 @@ struct row_state {
     float *sums, *most, *weight;
 };
 
-static struct row_state row_of(const struct ring_attention_plan *p, float *state, uint32_t row)
+static struct row_state attention_row_of(const struct ring_attention_plan *p, float *state, uint32_t row)
 {
     float *r = state + (uint64_t)row * (p->head_dim + 4);
     return (struct row_state){r, r + p->head_dim, r + p->head_dim + 1};
@@ -44,7 +44,7 @@ VECTORISED static void add_weighted(float *sums, float weight, const uint16_t *v
 }
 
 /* One row of Q against `count` rows of K and V. */
-static void add_block(const struct ring_attention_plan *p, const float *q, const uint16_t *k,
+static void attention_add_block(const struct ring_attention_plan *p, const float *q, const uint16_t *k,
                       const uint16_t *v, uint64_t pitch, uint32_t count, struct row_state r)
 {
     float scores[count], most = *r.most;
@@ -64,12 +64,12 @@ static void add_block(const struct ring_attention_plan *p, const float *q, const
     *r.most = most;
 }
 
-static void finish(const struct ring_attention_plan *p, const struct mk_tile *tile, float *state, uint16_t *o,
+static void attention_finish(const struct ring_attention_plan *p, const struct mk_tile *tile, float *state, uint16_t *o,
                    float *lse)
 {
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
     for (uint32_t i = 0; i < tile->rows; i++) {
-        struct row_state r = row_of(p, state, i);
+        struct row_state r = attention_row_of(p, state, i);
         uint64_t row = (uint64_t)batch * p->rows + tile->row + i;
         uint16_t *to = o + (row * p->heads + head % p->heads) * p->head_dim;
         for (uint32_t j = 0; j < p->head_dim; j++)
@@ -79,7 +79,7 @@ static void finish(const struct ring_attention_plan *p, const struct mk_tile *ti
 }
 
 /* Rows [first, end) of a half of K and V, in blocks. */
-static void add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
+static void attention_add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
                      const uint16_t *k, const uint16_t *v, uint64_t pitch, float *state, int diagonal,
                      uint32_t first, uint32_t end)
 {
@@ -94,8 +94,8 @@ static void add_rows(const struct ring_attention_plan *p, const struct mk_tile *
         for (uint32_t j = 0; j < p->head_dim; j++)
             row[j] = mk_bf16_to_float(from[j]) * scale;
         for (uint32_t j = first; j < stop; j += p->block_rows)
-            add_block(p, row, k + j * pitch, v + j * pitch, pitch,
-                      stop - j < p->block_rows ? stop - j : p->block_rows, row_of(p, state, i));
+            attention_add_block(p, row, k + j * pitch, v + j * pitch, pitch,
+                      stop - j < p->block_rows ? stop - j : p->block_rows, attention_row_of(p, state, i));
     }
 }
 
@@ -110,7 +110,7 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
     uint64_t pitch = packed ? p->head_dim : p->row_bytes / 2;
     if (step == 0)
         for (uint32_t i = 0; i < tile->rows; i++) {
-            struct row_state r = row_of(p, state, i);
+            struct row_state r = attention_row_of(p, state, i);
             memset(r.sums, 0, (p->head_dim + 4) * sizeof(float));
             *r.most = -INFINITY;
         }
@@ -121,11 +121,11 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
                              : ((uint64_t)batch * p->rows + row) * pitch + kv_head * p->head_dim;
         if (mask == RING_ATTENTION_NONE)
             continue;
-        add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
+        attention_add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
         if (between)
             between();
-        add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
+        attention_add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
     }
     if (step + 1 == mk_world(&p->topo))
-        finish(p, tile, state, o, lse);
+        attention_finish(p, tile, state, o, lse);
 }

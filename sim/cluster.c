@@ -45,7 +45,7 @@ static const struct {
              {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6}};
 
 /* One line without its comment. NULL, or what it should be. */
-static const char *read_line(struct sim_cluster *out, const char *line, uint32_t *seen)
+static const char *cluster_read_line(struct sim_cluster *out, const char *line, uint32_t *seen)
 {
     char name[32], unit[8], more;
     double value;
@@ -96,7 +96,7 @@ int sim_cluster_read(struct sim_cluster *out, const char *path, char *error, siz
         line[strcspn(line, "#\n")] = '\0';
         if (!line[strspn(line, " \t\r")])
             continue;
-        const char *wrong = read_line(&read, line, &seen);
+        const char *wrong = cluster_read_line(&read, line, &seen);
         if (!wrong)
             continue;
         snprintf(error, size, "line %u of the cluster file '%s': %s", number, path, wrong);
@@ -110,20 +110,20 @@ int sim_cluster_read(struct sim_cluster *out, const char *path, char *error, siz
 
 /* ---- the costs ---- */
 
-static double later(double a, double b)
+static double cluster_later(double a, double b)
 {
     return a > b ? a : b;
 }
 
 /* When `bytes` that set out now are through both ends. */
-static double cross(struct sim_link *from, struct sim_link *to, double now, double bytes, double rate)
+static double cluster_cross(struct sim_link *from, struct sim_link *to, double now, double bytes, double rate)
 {
-    from->out_free = later(from->out_free, now) + bytes / rate;
-    to->in_free = later(to->in_free, now) + bytes / rate;
-    return later(from->out_free, to->in_free);
+    from->out_free = cluster_later(from->out_free, now) + bytes / rate;
+    to->in_free = cluster_later(to->in_free, now) + bytes / rate;
+    return cluster_later(from->out_free, to->in_free);
 }
 
-static uint64_t tile_done(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
+static uint64_t cluster_tile_done(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
 {
     struct sim_machine *m = context;
     const struct sim_op *op = sim_op_of(plan->problem.op);
@@ -141,39 +141,39 @@ static uint64_t tile_done(void *context, uint64_t now, const struct mk_plan *pla
     return now + (uint64_t)ceil(flop * ctas / m->cluster.flop);
 }
 
-static uint64_t copy_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t cluster_copy_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
 {
     struct sim_machine *m = context;
     struct sim_link *l = &m->links[from];
     if (from == to) {
-        l->memory_free = later(l->memory_free, (double)now) + (double)bytes / m->cluster.memory;
+        l->memory_free = cluster_later(l->memory_free, (double)now) + (double)bytes / m->cluster.memory;
         return (uint64_t)ceil(l->memory_free);
     }
     m->links[to].bytes_in += bytes;
-    return (uint64_t)ceil(cross(l, &m->links[to], (double)now, (double)bytes, m->cluster.nvlink)) + m->cluster.nvlink_latency;
+    return (uint64_t)ceil(cluster_cross(l, &m->links[to], (double)now, (double)bytes, m->cluster.nvlink)) + m->cluster.nvlink_latency;
 }
 
-static uint64_t flag_done(void *context, uint64_t now, uint32_t from, uint32_t to)
+static uint64_t cluster_flag_done(void *context, uint64_t now, uint32_t from, uint32_t to)
 {
     const struct sim_machine *m = context;
     return from == to ? now : now + m->cluster.nvlink_latency;
 }
 
-static uint64_t put_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t cluster_put_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
 {
     struct sim_machine *m = context;
     m->nics[to].bytes_in += bytes;
-    return (uint64_t)ceil(cross(&m->nics[from], &m->nics[to], (double)now, (double)bytes, m->cluster.network)) +
+    return (uint64_t)ceil(cluster_cross(&m->nics[from], &m->nics[to], (double)now, (double)bytes, m->cluster.network)) +
            m->cluster.network_latency;
 }
 
-static uint64_t ack_done(void *context, uint64_t now, uint32_t from, uint32_t to)
+static uint64_t cluster_ack_done(void *context, uint64_t now, uint32_t from, uint32_t to)
 {
     const struct sim_machine *m = context;
     return now + m->cluster.network_latency;
 }
 
-static uint64_t proxy_done(void *context, uint64_t now, uint32_t rank, int did)
+static uint64_t cluster_proxy_done(void *context, uint64_t now, uint32_t rank, int did)
 {
     const struct sim_machine *m = context;
     return now + (uint64_t)(did > 0 ? did : 0) * m->cluster.proxy;
@@ -186,12 +186,12 @@ int sim_machine_open(struct sim_machine *m, const struct sim_cluster *cluster, c
                               .links = calloc(mk_world(topo), sizeof *m->links),
                               .nics = calloc(mk_world(topo), sizeof *m->nics),
                               .costs = {.context = m,
-                                        .tile = tile_done,
-                                        .copy = copy_done,
-                                        .flag = flag_done,
-                                        .put = put_done,
-                                        .ack = ack_done,
-                                        .proxy = proxy_done}};
+                                        .tile = cluster_tile_done,
+                                        .copy = cluster_copy_done,
+                                        .flag = cluster_flag_done,
+                                        .put = cluster_put_done,
+                                        .ack = cluster_ack_done,
+                                        .proxy = cluster_proxy_done}};
     if (m->links && m->nics)
         return 0;
     sim_machine_close(m);
@@ -210,5 +210,5 @@ double sim_cluster_ideal(const struct sim_cluster *c, const struct mk_plan *plan
     double flop;
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
-    return later(flop / c->flop, later((double)nvlink / c->nvlink, (double)network / c->network));
+    return cluster_later(flop / c->flop, cluster_later((double)nvlink / c->nvlink, (double)network / c->network));
 }

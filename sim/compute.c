@@ -39,7 +39,7 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
 
 /* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's midst, keeps for the next, and where
  * it gets none asks for again for ever. So it gets it here, once, where it can still be said that there is none. 0 or -ENOMEM. */
-static int give_blas_its_buffer(void)
+static int compute_give_blas_its_buffer(void)
 {
     enum { ROWS = 256, DEPTH = 64 }; /* small products do without */
     static int given;
@@ -83,7 +83,7 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
         return -ENOMEM;
     }
     openblas_set_num_threads(1); /* 8 ranks share 2 cores */
-    if (give_blas_its_buffer()) {
+    if (compute_give_blas_its_buffer()) {
         compute_destroy(m);
         return -ENOMEM;
     }
@@ -107,18 +107,18 @@ uint64_t compute_scratch_floats(const struct compute *m)
     return m->plan->problem.tuning.tile_m * m->plan->problem.k;
 }
 
-static void beat(uint64_t *beats)
+static void compute_beat(uint64_t *beats)
 {
     if (beats)
         __atomic_fetch_add(beats, 1, __ATOMIC_RELAXED);
 }
 
-static void widen_whole(float *to, const uint16_t *from, uint64_t count, uint64_t *beats)
+static void compute_widen_whole(float *to, const uint16_t *from, uint64_t count, uint64_t *beats)
 {
     for (uint64_t done = 0, some; done < count; done += some) {
         some = count - done < SLAB_ELEMENTS ? count - done : SLAB_ELEMENTS;
         widen(to + done, from + done, some);
-        beat(beats);
+        compute_beat(beats);
     }
 }
 
@@ -126,9 +126,9 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
 {
     const struct sim_op *op = sim_op_of(m->plan->problem.op);
     if (m->b[0])
-        widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
+        compute_widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
     if (m->b[1])
-        widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1], beats);
+        compute_widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1], beats);
 }
 
 void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first, uint32_t count,
@@ -142,7 +142,7 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 }
 
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */
-static void multiply(const struct compute *m, const struct sim_rank *rank, const struct sim_operands *o, uint64_t b, const float *a,
+static void compute_multiply(const struct compute *m, const struct sim_rank *rank, const struct sim_operands *o, uint64_t b, const float *a,
                      float *c)
 {
     const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / 2;
@@ -152,7 +152,7 @@ static void multiply(const struct compute *m, const struct sim_rank *rank, const
         cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans, (blasint)rows,
                     (blasint)o->cols, (blasint)o->k, 1.0f, a + row * o->k, (blasint)o->k, from, (blasint)o->b_pitch, 0.0f,
                     c + row * o->cols, (blasint)o->cols);
-        beat(rank->beats);
+        compute_beat(rank->beats);
     }
 }
 
@@ -161,11 +161,11 @@ void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_til
     const struct sim_rank *rank = cta->rank;
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
-    multiply(m, rank, &o, o.b, a, m->c);
+    compute_multiply(m, rank, &o, o.b, a, m->c);
     if (o.gate) { /* a gated tile has half the columns: there is room for both products */
         uint64_t count = (uint64_t)o.rows * o.cols;
         float *up = m->c + count;
-        multiply(m, rank, &o, o.b + o.gate, a, up);
+        compute_multiply(m, rank, &o, o.b + o.gate, a, up);
         for (uint64_t i = 0; i < count; i++)
             m->c[i] *= up[i] / (1.0f + expf(-m->c[i]));
     }

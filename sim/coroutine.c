@@ -70,16 +70,16 @@ struct coroutine {
 
 static _Thread_local struct coroutine *current;
 
-static void run_body(void);
+static void coroutine_run_body(void);
 
 #ifdef SIM_UCONTEXT
-static void prepare(struct coroutine *c)
+static void coroutine_prepare(struct coroutine *c)
 {
     getcontext(&c->here);
     c->here.uc_stack.ss_sp = c->stack;
     c->here.uc_stack.ss_size = c->pool->bytes;
     c->here.uc_link = NULL;
-    makecontext(&c->here, run_body, 0);
+    makecontext(&c->here, coroutine_run_body, 0);
 }
 #define SWITCH(from, to) swapcontext(&(from), &(to))
 #else
@@ -97,13 +97,13 @@ __asm__(
     "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
     "    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
 
-static void prepare(struct coroutine *c)
+static void coroutine_prepare(struct coroutine *c)
 {
     /* From the top: a zero return address ends backtraces and aligns the frame as a call would; the entry;
      * six registers. */
     uint64_t *top = (uint64_t *)(void *)(c->stack + c->pool->bytes);
     *--top = 0;
-    *--top = (uint64_t)(uintptr_t)run_body;
+    *--top = (uint64_t)(uintptr_t)coroutine_run_body;
     for (int i = 0; i < 6; i++)
         *--top = 0;
     c->here = top;
@@ -124,12 +124,12 @@ __asm__(
     "    ldp d14, d15, [sp, #144]\n"
     "    add sp, sp, #160\n    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
 
-static void prepare(struct coroutine *c)
+static void coroutine_prepare(struct coroutine *c)
 {
     uint64_t *frame = (uint64_t *)(void *)(c->stack + c->pool->bytes) - 20;
     for (int i = 0; i < 20; i++)
         frame[i] = 0;
-    frame[11] = (uint64_t)(uintptr_t)run_body; /* x30 */
+    frame[11] = (uint64_t)(uintptr_t)coroutine_run_body; /* x30 */
     c->here = frame;
 }
 #endif
@@ -158,7 +158,7 @@ void coroutine_pool_destroy(struct coroutine_pool *pool)
     free(pool);
 }
 
-static void *stack_take(struct coroutine_pool *pool)
+static void *coroutine_stack_take(struct coroutine_pool *pool)
 {
     if (pool->free) {
         struct free_stack *stack = pool->free;
@@ -182,7 +182,7 @@ int coroutine_create(struct coroutine **out, struct coroutine_pool *pool)
     if (!c)
         return -ENOMEM;
     c->pool = pool;
-    c->stack = stack_take(pool);
+    c->stack = coroutine_stack_take(pool);
     if (!c->stack) {
         free(c);
         return -ENOMEM;
@@ -219,11 +219,11 @@ void coroutine_start(struct coroutine *c, void (*body)(void *argument), void *ar
     c->body = body;
     c->argument = argument;
     c->alive = 1;
-    prepare(c);
+    coroutine_prepare(c);
 }
 
 /* The first frame on a coroutine's stack. Never returns: no frame is below it. */
-static void run_body(void)
+static void coroutine_run_body(void)
 {
     struct coroutine *c = current;
 #ifdef WITH_ASAN

@@ -9,18 +9,18 @@
 #define NO_FLAG UINT32_MAX
 #define NO_ARGUMENT 0xffffffu
 
-static struct sim_cta *of(struct mk_cta *cta)
+static struct sim_cta *cta_of(struct mk_cta *cta)
 {
     return (struct sim_cta *)(void *)cta;
 }
 
-static void set_progress(struct sim_cta *c, uint32_t what)
+static void cta_set_progress(struct sim_cta *c, uint32_t what)
 {
     if (c->rank->progress)
         __atomic_store_n(&c->rank->progress[c->grid], c->rank->epoch << 32 | what, __ATOMIC_RELAXED);
 }
 
-static struct mk_failure about(const struct sim_cta *c, enum mk_failure_kind kind)
+static struct mk_failure cta_about(const struct sim_cta *c, enum mk_failure_kind kind)
 {
     struct mk_failure f;
     memset(&f, 0, sizeof f);
@@ -36,14 +36,14 @@ static struct mk_failure about(const struct sim_cta *c, enum mk_failure_kind kin
 
 void sim_cta_internal(struct sim_cta *c, const char *what)
 {
-    struct mk_failure f = about(c, MK_FAIL_INTERNAL);
+    struct mk_failure f = cta_about(c, MK_FAIL_INTERNAL);
     snprintf(f.what, sizeof f.what, "%s", what);
     c->rank->fail(c->rank->context, &f);
 }
 
 /* The CTA whose wait tells most: a wait for the rank's own CTAs or for the ring is often the echo of another CTA's
  * wait for a chunk. */
-static const struct sim_cta *most_telling(const struct sim_cta *c)
+static const struct sim_cta *cta_most_telling(const struct sim_cta *c)
 {
     const struct sim_rank *r = c->rank;
     struct mk_flag_meaning meaning;
@@ -58,9 +58,9 @@ static const struct sim_cta *most_telling(const struct sim_cta *c)
     return c;
 }
 
-static void report_wait(const struct sim_cta *c, uint64_t now)
+static void cta_report_wait(const struct sim_cta *c, uint64_t now)
 {
-    struct mk_failure f = about(c, MK_FAIL_TIMEOUT);
+    struct mk_failure f = cta_about(c, MK_FAIL_TIMEOUT);
     f.flag = c->flag;
     f.seen = __atomic_load_n(c->word, __ATOMIC_ACQUIRE);
     f.wanted = c->target;
@@ -82,7 +82,7 @@ static void report_wait(const struct sim_cta *c, uint64_t now)
 }
 
 /* Yields until *word >= target. 0, or 1 where the launch is ending. */
-static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t what)
+static int cta_block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t what)
 {
     struct sim_rank *r = c->rank;
     c->since = r->now(r->context);
@@ -91,14 +91,14 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
     c->flag = flag;
     c->what = what;
     c->word = word;
-    set_progress(c, what);
+    cta_set_progress(c, what);
     int result = 0;
     for (;;) {
         coroutine_yield();
         if (r->failed(r->context)) {
             /* Where a rank is lost, the job's sentence takes in what others were waiting for. */
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) < target)
-                report_wait(c, r->now(r->context));
+                cta_report_wait(c, r->now(r->context));
             result = 1;
             break;
         }
@@ -106,7 +106,7 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
             break;
         uint64_t now = r->now(r->context);
         if (now >= c->deadline) {
-            report_wait(most_telling(c), now);
+            cta_report_wait(cta_most_telling(c), now);
             result = 1;
             break;
         }
@@ -115,7 +115,7 @@ static int block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint3
     return result;
 }
 
-static void record_wait(struct sim_cta *c)
+static void cta_record_wait(struct sim_cta *c)
 {
     mk_track_add(&c->track, c->what, c->since, c->rank->now(c->rank->context));
 }
@@ -130,18 +130,18 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
 
 int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     const uint64_t *word = (const uint64_t *)(const void *)c->rank->spaces[MK_SPACE_HEAP] + flag;
-    int result = block(c, word, target, flag, mk_event_what(MK_EV_WAIT, cause, flag));
-    record_wait(c);
+    int result = cta_block(c, word, target, flag, mk_event_what(MK_EV_WAIT, cause, flag));
+    cta_record_wait(c);
     return result;
 }
 
-static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
+static void cta_issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
 {
     struct sim_rank *r = c->rank;
     uint32_t what = mk_event_what(event, t->local, t->id);
-    set_progress(c, what);
+    cta_set_progress(c, what);
     coroutine_yield();
     t->start = r->now(r->context);
     c->issued += SIM_IS_DATA(t->kind);
@@ -156,19 +156,19 @@ static void issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
 
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
                              .id = chunk->id,
                              .offset = chunk->destination,
                              .source = c->rank->spaces[chunk->space] + chunk->source,
                              .bytes = chunk->bytes};
-    issue(c, &t, MK_EV_COPY);
+    cta_issue(c, &t, MK_EV_COPY);
 }
 
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
                              .id = chunk->id,
@@ -178,12 +178,12 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                              .row_bytes = chunk->bytes,
                              .row_pitch = pitch,
                              .to_pitch = pitch};
-    issue(c, &t, MK_EV_COPY);
+    cta_issue(c, &t, MK_EV_COPY);
 }
 
 void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
                              .id = chunk->id,
@@ -193,38 +193,38 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
                              .row_bytes = chunk->bytes / rows,
                              .row_pitch = pitch,
                              .to_pitch = chunk->bytes / rows};
-    issue(c, &t, MK_EV_COPY);
+    cta_issue(c, &t, MK_EV_COPY);
 }
 
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 {
     struct sim_transfer t = {.kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
-    issue(of(cta), &t, MK_EV_REDUCE);
+    cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
 }
 
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
 {
     struct sim_transfer t = {
         .kind = SIM_COMBINE, .id = combine->id, .bytes = combine->elements * 2, .combine = combine};
-    issue(of(cta), &t, MK_EV_REDUCE);
+    cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
 }
 
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_ROUTE, .id = NO_ARGUMENT, .bytes = 16, .route = &c->route};
     c->route = *route;
-    issue(c, &t, MK_EV_REDUCE);
+    cta_issue(c, &t, MK_EV_REDUCE);
 }
 
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
-    return *(const uint32_t *)(const void *)(of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
+    return *(const uint32_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
 uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
 {
-    return *(const uint64_t *)(const void *)(of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
+    return *(const uint64_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
 void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values)
@@ -253,39 +253,39 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
     c->landed++;
 }
 
-static void raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local, uint32_t flag,
+static void cta_raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local, uint32_t flag,
                        uint64_t value)
 {
     struct sim_transfer t = {
         .kind = kind, .local = local, .id = flag, .offset = (uint64_t)flag * 8, .bytes = 8, .value = value};
-    issue(of(cta), &t, MK_EV_SIGNAL);
+    cta_issue(cta_of(cta), &t, MK_EV_SIGNAL);
 }
 
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
-    raise_flag(cta, SIM_SET, local, flag, value);
+    cta_raise_flag(cta, SIM_SET, local, flag, value);
 }
 
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
-    raise_flag(cta, SIM_ADD, local, flag, count);
+    cta_raise_flag(cta, SIM_ADD, local, flag, count);
 }
 
-static int wait_landed(struct sim_cta *c)
+static int cta_wait_landed(struct sim_cta *c)
 {
     if (c->landed == c->issued)
         return 0;
-    return block(c, &c->landed, c->issued, NO_FLAG, mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
+    return cta_block(c, &c->landed, c->issued, NO_FLAG, mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
 }
 
-static int post(struct sim_cta *c, struct mk_command command)
+static int cta_post(struct sim_cta *c, struct mk_command command)
 {
     struct mk_ring *ring = c->ring;
     uint64_t room = ring->posted < ring->capacity ? 0 : ring->posted + 1 - ring->capacity;
     if (__atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE) < room) {
-        int result = block(c, &ring->seen, room, NO_FLAG,
+        int result = cta_block(c, &ring->seen, room, NO_FLAG,
                            mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, NO_ARGUMENT));
-        record_wait(c);
+        cta_record_wait(c);
         if (result)
             return 1;
     }
@@ -296,47 +296,47 @@ static int post(struct sim_cta *c, struct mk_command command)
     return 0;
 }
 
-static uint32_t parity(const struct mk_ring *ring)
+static uint32_t cta_parity(const struct mk_ring *ring)
 {
     return mk_ring_parity(ring->capacity, ring->posted);
 }
 
 int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     struct sim_rank *r = c->rank;
     if (!c->ring) {
         sim_cta_internal(c, "a put by a CTA without a command ring");
         return 1;
     }
-    if (wait_landed(c))
+    if (cta_wait_landed(c))
         return 1;
-    if (!c->begun && post(c, mk_command_begin(r->plan->id, r->epoch, parity(c->ring))))
+    if (!c->begun && cta_post(c, mk_command_begin(r->plan->id, r->epoch, cta_parity(c->ring))))
         return 1;
     c->begun = 1;
     coroutine_yield();
     uint64_t start = r->now(r->context), sequence = c->ring->posted;
-    if (post(c, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, parity(c->ring))))
+    if (cta_post(c, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, cta_parity(c->ring))))
         return 1;
     uint32_t what = mk_event_what(MK_EV_COMMAND, MK_CAUSE_NONE, sequence);
-    set_progress(c, what);
+    cta_set_progress(c, what);
     mk_track_add(&c->track, what, start, r->now(r->context));
     return 0;
 }
 
 int mk_cta_drain(struct mk_cta *cta)
 {
-    struct sim_cta *c = of(cta);
+    struct sim_cta *c = cta_of(cta);
     if (!c->ring || !c->begun)
         return 0;
-    int result = block(c, &c->ring->completed, c->ring->posted, NO_FLAG,
+    int result = cta_block(c, &c->ring->completed, c->ring->posted, NO_FLAG,
                        mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, NO_ARGUMENT));
-    record_wait(c);
+    cta_record_wait(c);
     return result;
 }
 
 /* The compute role: the op's tile source drained in a loop. */
-static int compute(struct sim_cta *c)
+static int cta_compute(struct sim_cta *c)
 {
     struct sim_rank *r = c->rank;
     if (r->op->open && r->op->open(r->plan, &c->cta))
@@ -349,7 +349,7 @@ static int compute(struct sim_cta *c)
         if ((r->op->before && r->op->before(r->plan, &c->cta, &tile)) || r->failed(r->context))
             return 1;
         uint32_t what = mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile.id);
-        set_progress(c, what);
+        cta_set_progress(c, what);
         uint64_t start = r->now(r->context);
         r->math(c, &tile);
         mk_track_add(&c->track, what, start, r->now(r->context));
@@ -367,10 +367,10 @@ static void cta_main(void *argument)
     uint64_t now = r->now(r->context);
     mk_track_add(&c->track, mk_event_what(MK_EV_LAUNCH, r->plan->id & 15, r->epoch), now, now);
     int (*role)(const struct mk_plan *, struct mk_cta *) = r->op->roles[c->cta.role];
-    c->result = role ? role(r->plan, &c->cta) : compute(c);
+    c->result = role ? role(r->plan, &c->cta) : cta_compute(c);
     if (!c->result)
-        c->result = wait_landed(c); /* a kernel ends once its stores have landed */
-    set_progress(c, 0);
+        c->result = cta_wait_landed(c); /* a kernel ends once its stores have landed */
+    cta_set_progress(c, 0);
     c->ended = 1;
 }
 

@@ -6,43 +6,43 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint32_t below(struct sim_random *r, uint32_t limit)
+static uint32_t draw_below(struct sim_random *r, uint32_t limit)
 {
     return sim_random_below(r, limit);
 }
 
 /* 1 .. most, the small ones more often. */
-static uint32_t some(struct sim_random *r, uint32_t most)
+static uint32_t draw_some(struct sim_random *r, uint32_t most)
 {
-    return 1 + below(r, 1 + below(r, most));
+    return 1 + draw_below(r, 1 + draw_below(r, most));
 }
 
-static int one_in(struct sim_random *r, uint32_t n)
+static int draw_one_in(struct sim_random *r, uint32_t n)
 {
-    return below(r, n) == 0;
+    return draw_below(r, n) == 0;
 }
 
 static void draw_shape(struct sim_random *r, struct mk_problem *q)
 {
-    uint32_t world = mk_world(&q->topo), causal = one_in(r, 2);
-    q->m = (uint64_t)world * some(r, 72);
-    q->n = 8ull * some(r, 26);
-    q->k = 8ull * some(r, 34);
-    uint32_t kv_heads = some(r, 3);
-    q->attention = (struct mk_attention){.batch = some(r, 3),
-                                         .sequence = (uint64_t)world * (1 + causal) * some(r, 24),
-                                         .heads = (uint64_t)kv_heads * some(r, 3),
+    uint32_t world = mk_world(&q->topo), causal = draw_one_in(r, 2);
+    q->m = (uint64_t)world * draw_some(r, 72);
+    q->n = 8ull * draw_some(r, 26);
+    q->k = 8ull * draw_some(r, 34);
+    uint32_t kv_heads = draw_some(r, 3);
+    q->attention = (struct mk_attention){.batch = draw_some(r, 3),
+                                         .sequence = (uint64_t)world * (1 + causal) * draw_some(r, 24),
+                                         .heads = (uint64_t)kv_heads * draw_some(r, 3),
                                          .kv_heads = kv_heads,
-                                         .head_dim = one_in(r, 4) ? 128 : 64,
+                                         .head_dim = draw_one_in(r, 4) ? 128 : 64,
                                          .causal = (int)causal};
-    uint32_t experts = world * some(r, 4);
-    q->moe = (struct mk_moe){.tokens = some(r, 40),
-                             .hidden = 8ull * (3 + some(r, 21)),
-                             .inner = 8ull * some(r, 12),
+    uint32_t experts = world * draw_some(r, 4);
+    q->moe = (struct mk_moe){.tokens = draw_some(r, 40),
+                             .hidden = 8ull * (3 + draw_some(r, 21)),
+                             .inner = 8ull * draw_some(r, 12),
                              .experts = experts,
-                             .k = some(r, experts < 8 ? experts : 8)};
-    q->b_transposed = one_in(r, 2);
-    q->deterministic = one_in(r, 2);
+                             .k = draw_some(r, experts < 8 ? experts : 8)};
+    q->b_transposed = draw_one_in(r, 2);
+    q->deterministic = draw_one_in(r, 2);
 }
 
 static void draw_tuning(struct sim_random *r, struct mk_problem *q)
@@ -50,36 +50,36 @@ static void draw_tuning(struct sim_random *r, struct mk_problem *q)
     const struct op_descriptor *op = op_of(q->op);
     struct mk_tuning *t = &q->tuning;
     memset(t, 0, sizeof *t);
-    t->tile_m = 8 * some(r, 8);
-    t->tile_n = (op->tile_n_unit ? op->tile_n_unit : 8) * some(r, 8);
-    t->chunk_rows = op->loose_chunks ? 8 * some(r, 4) : t->tile_m * some(r, 3);
-    t->pieces = op->knobs & OP_PIECES ? some(r, 5) : 1;
-    t->slices = op->knobs & OP_SLICES && q->topo.nodes == 1 ? some(r, 4) : 1;
-    t->width = q->topo.gpus > 1 ? 1 + below(r, q->topo.gpus - 1) : 1;
-    q->a_in_heap = op->a_in_heap ? (int)one_in(r, 2) : 0;
+    t->tile_m = 8 * draw_some(r, 8);
+    t->tile_n = (op->tile_n_unit ? op->tile_n_unit : 8) * draw_some(r, 8);
+    t->chunk_rows = op->loose_chunks ? 8 * draw_some(r, 4) : t->tile_m * draw_some(r, 3);
+    t->pieces = op->knobs & OP_PIECES ? draw_some(r, 5) : 1;
+    t->slices = op->knobs & OP_SLICES && q->topo.nodes == 1 ? draw_some(r, 4) : 1;
+    t->width = q->topo.gpus > 1 ? 1 + draw_below(r, q->topo.gpus - 1) : 1;
+    q->a_in_heap = op->a_in_heap ? (int)draw_one_in(r, 2) : 0;
     for (int role = 0; role < MK_ROLES; role++)
         if (op_needs(q->op, &q->topo, (enum mk_role)role))
-            t->split.ctas[role] = some(r, 4);
+            t->split.ctas[role] = draw_some(r, 4);
 }
 
 /* One case in four has a slow peer, one in eight something that no launch survives. */
 static void draw_fault(struct sim_random *r, struct sim_world_config *c)
 {
-    uint32_t world = mk_world(&c->problem.topo), kind = below(r, 24);
-    c->fault = (struct sim_fault){SIM_FAULT_NONE, below(r, world), 0};
+    uint32_t world = mk_world(&c->problem.topo), kind = draw_below(r, 24);
+    c->fault = (struct sim_fault){SIM_FAULT_NONE, draw_below(r, world), 0};
     if (world == 1) /* no other rank is there to miss it */
         return;
     if (kind < 6) {
         c->fault.kind = SIM_FAULT_SLOW;
-        c->fault.number = 1000ull << below(r, 8);
+        c->fault.number = 1000ull << draw_below(r, 8);
     } else if (kind == 6) {
         c->fault.kind = SIM_FAULT_DROP;
-        c->fault.number = below(r, 1u << (4 + below(r, 10)));
+        c->fault.number = draw_below(r, 1u << (4 + draw_below(r, 10)));
     } else if (kind == 7) {
         c->fault.kind = SIM_FAULT_MUTE;
     } else if (kind == 8) {
         c->fault.kind = SIM_FAULT_FAIL_PUT;
-        c->fault.number = some(r, 30);
+        c->fault.number = draw_some(r, 30);
     }
 }
 
@@ -88,23 +88,23 @@ void sim_world_draw(struct sim_world_config *c)
     struct sim_random r = {sim_mix(c->seed ^ 0x6d6b65726e656cull)};
     struct mk_problem *q = &c->problem;
     q->exec = MK_EXEC_HOST;
-    uint32_t most = one_in(&r, 4) ? 8 : 4;
+    uint32_t most = draw_one_in(&r, 4) ? 8 : 4;
     do
-        q->topo = (struct mk_topo){.nodes = 1 + below(&r, most), .gpus = 1 + below(&r, most)};
-    while (mk_world(&q->topo) > 9 || (mk_world(&q->topo) == 1 && !one_in(&r, 3)));
+        q->topo = (struct mk_topo){.nodes = 1 + draw_below(&r, most), .gpus = 1 + draw_below(&r, most)};
+    while (mk_world(&q->topo) > 9 || (mk_world(&q->topo) == 1 && !draw_one_in(&r, 3)));
     draw_shape(&r, q);
     draw_tuning(&r, q);
-    c->launches = 2 + below(&r, 5);
-    c->order = one_in(&r, 2) ? SIM_ORDER_SRD : SIM_ORDER_RC;
-    c->ring_capacity = 1u << below(&r, 5);
-    c->in_flight = one_in(&r, 2) ? some(&r, 4) : 0;
-    c->fabric_depth = some(&r, 8);
-    c->delay_ns = one_in(&r, 2) ? 100ull << below(&r, 8) : 0;
+    c->launches = 2 + draw_below(&r, 5);
+    c->order = draw_one_in(&r, 2) ? SIM_ORDER_SRD : SIM_ORDER_RC;
+    c->ring_capacity = 1u << draw_below(&r, 5);
+    c->in_flight = draw_one_in(&r, 2) ? draw_some(&r, 4) : 0;
+    c->fabric_depth = draw_some(&r, 8);
+    c->delay_ns = draw_one_in(&r, 2) ? 100ull << draw_below(&r, 8) : 0;
     draw_fault(&r, c);
 }
 
 /* Whether its sentence says something of rank `rank`. */
-static int names(const struct mk_failure *f, uint32_t rank)
+static int draw_names(const struct mk_failure *f, uint32_t rank)
 {
     char text[512], digits[16];
     failure_sentence(f, text, sizeof text);
@@ -122,7 +122,7 @@ static int names(const struct mk_failure *f, uint32_t rank)
 }
 
 /* What is wrong with what a failed launch says of its failure; NULL: nothing. */
-static const char *failure_fault(const struct sim_world_config *c, const struct mk_failure *f)
+static const char *draw_failure_fault(const struct sim_world_config *c, const struct mk_failure *f)
 {
     uint32_t world = mk_world(&c->problem.topo), faulty = c->fault.rank;
     if (f->kind != MK_FAIL_TIMEOUT && f->kind != MK_FAIL_NETWORK)
@@ -133,7 +133,7 @@ static const char *failure_fault(const struct sim_world_config *c, const struct 
         return "was ended by the rank that is gone";
     if (f->op != (uint32_t)c->problem.op || f->rank >= world || f->producer >= world)
         return "does not name the operator, the rank that waited and the rank that it waited for";
-    if (c->fault.kind == SIM_FAULT_DROP && !names(f, faulty))
+    if (c->fault.kind == SIM_FAULT_DROP && !draw_names(f, faulty))
         return "does not name the rank that is gone";
     return NULL;
 }
@@ -144,7 +144,7 @@ int sim_world_promised(const struct sim_world_config *c, int rc, struct sim_worl
     int lethal = kind == SIM_FAULT_DROP || kind == SIM_FAULT_MUTE || kind == SIM_FAULT_FAIL_PUT;
     if (rc != -EIO || !lethal)
         return rc;
-    const char *wrong = failure_fault(c, &result->failure);
+    const char *wrong = draw_failure_fault(c, &result->failure);
     if (!wrong)
         return 0;
     char sentence[400];

@@ -6,7 +6,7 @@
 
 enum { SMS = 4, MOST_RANKS = 4 };
 
-static uint32_t tile_count(void)
+static uint32_t emulate_tile_count(void)
 {
     struct mk_gemm_tile tile;
     uint32_t n = 0;
@@ -16,7 +16,7 @@ static uint32_t tile_count(void)
 }
 
 /* Two thread blocks that compute; roles ride beside them where they can, or have one block each. */
-static void choose_roles(struct mk_problem *q, uint64_t seed)
+static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     memset(ctas, 0, sizeof q->tuning.split.ctas);
@@ -34,7 +34,7 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
 {
     struct mk_problem *q = &c->problem;
     struct mk_gemm_tile tile;
-    uint32_t tiles = tile_count();
+    uint32_t tiles = emulate_tile_count();
     q->exec = MK_EXEC_CUDA;
     c->emulated = q->sms = q->sms ? q->sms : SMS;
     if (drawn) { /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost more than these */
@@ -56,5 +56,5 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
             c->fault.kind = SIM_FAULT_NONE;
     }
     if (drawn || !mk_total_ctas(&q->tuning.split))
-        choose_roles(q, c->seed);
+        emulate_choose_roles(q, c->seed);
 }

@@ -10,40 +10,40 @@
 #define EXACT 256 /* bf16 has 8 significant bits */
 
 /* Of K positions, those at multiples of this have an A that is not 0. */
-static uint64_t stride_of(const struct mk_problem *q)
+static uint64_t exact_stride_of(const struct mk_problem *q)
 {
     uint64_t most = EXACT / mk_world(&q->topo);
     return most ? mk_ceil_div(q->k, most) : q->k;
 }
 
-static struct sim_random stream(uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+static struct sim_random exact_stream(uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
 {
     return (struct sim_random){sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
 }
 
-static int8_t one(struct sim_random *r)
+static int8_t exact_one(struct sim_random *r)
 {
     return sim_random(r) >> 63 ? 1 : -1;
 }
 
-static void fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *a)
+static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *a)
 {
-    struct sim_random r = stream(seed, launch, rank, 0);
-    uint64_t stride = stride_of(q);
+    struct sim_random r = exact_stream(seed, launch, rank, 0);
+    uint64_t stride = exact_stride_of(q);
     memset(a, 0, q->m * q->k);
     for (uint64_t i = 0; i < q->m; i++)
         for (uint64_t j = 0; j < q->k; j += stride)
-            a[i * q->k + j] = one(&r);
+            a[i * q->k + j] = exact_one(&r);
 }
 
-static void fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *b)
+static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *b)
 {
-    struct sim_random r = stream(seed, launch, rank, 1);
+    struct sim_random r = exact_stream(seed, launch, rank, 1);
     for (uint64_t i = 0; i < q->k * q->n; i++)
-        b[i] = one(&r);
+        b[i] = exact_one(&r);
 }
 
-static void widen(uint16_t *to, const int8_t *from, uint64_t count)
+static void exact_widen(uint16_t *to, const int8_t *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         to[i] = mk_bf16_from_float(from[i]);
@@ -56,23 +56,23 @@ void exact_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     int8_t *values = malloc(q->m * q->k + q->k * q->n);
     if (!values)
         return; /* C keeps its poison, and is found wrong */
-    fill_a(q, seed, launch, q->topo.rank, values);
-    widen(arguments[0], values, q->m * q->k);
-    fill_b(q, seed, launch, q->topo.rank, values);
-    widen(arguments[1], values, q->k * q->n);
+    exact_fill_a(q, seed, launch, q->topo.rank, values);
+    exact_widen(arguments[0], values, q->m * q->k);
+    exact_fill_b(q, seed, launch, q->topo.rank, values);
+    exact_widen(arguments[1], values, q->k * q->n);
     free(values);
 }
 
-static void multiply(const struct mk_problem *q, const int8_t *a, const int8_t *b, int32_t *c)
+static void exact_multiply(const struct mk_problem *q, const int8_t *a, const int8_t *b, int32_t *c)
 {
-    uint64_t stride = stride_of(q);
+    uint64_t stride = exact_stride_of(q);
     for (uint64_t i = 0; i < q->m; i++)
         for (uint64_t k = 0; k < q->k; k += stride)
             for (uint64_t j = 0; j < q->n; j++)
                 c[i * q->n + j] += a[i * q->k + k] * b[q->b_transposed ? j * q->k + k : k * q->n + j];
 }
 
-static int make_reference(const struct mk_problem *q, uint64_t seed, uint64_t launch, struct sim_reference *r)
+static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint64_t launch, struct sim_reference *r)
 {
     int8_t *values = malloc(q->m * q->k + q->k * q->n), *b = values + q->m * q->k;
     if (!r->memory)
@@ -80,9 +80,9 @@ static int make_reference(const struct mk_problem *q, uint64_t seed, uint64_t la
     if (values && r->memory) {
         memset(r->memory, 0, q->m * q->n * sizeof(int32_t));
         for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
-            fill_a(q, seed, launch, rank, values);
-            fill_b(q, seed, launch, rank, b);
-            multiply(q, values, b, r->memory);
+            exact_fill_a(q, seed, launch, rank, values);
+            exact_fill_b(q, seed, launch, rank, b);
+            exact_multiply(q, values, b, r->memory);
         }
         r->launch = launch;
     }
@@ -95,7 +95,7 @@ int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uin
                 const uint16_t *c, struct sim_reference *reference, char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
-    if (reference->launch != launch && make_reference(q, seed, launch, reference)) {
+    if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
     }

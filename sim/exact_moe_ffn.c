@@ -18,54 +18,54 @@ static uint64_t key(uint64_t seed, uint64_t launch, uint32_t owner, uint32_t arg
     return sim_mix(sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)owner << 4 ^ argument));
 }
 
-static int one(uint64_t key, uint64_t place)
+static int exact_moe_ffn_one(uint64_t key, uint64_t place)
 {
     return sim_mix(key ^ place) >> 63 ? 1 : -1;
 }
 
 /* Element number of the i-th that is not 0 of a token. */
-static uint64_t token_place(const struct mk_moe *m, uint64_t i)
+static uint64_t exact_moe_ffn_token_place(const struct mk_moe *m, uint64_t i)
 {
     return i * ((m->hidden - 1) / (TOKEN_ONES - 1));
 }
 
-static int token_at(const struct mk_moe *m, uint64_t k, uint64_t token, uint64_t i)
+static int exact_moe_ffn_token_at(const struct mk_moe *m, uint64_t k, uint64_t token, uint64_t i)
 {
-    return i ? one(k, token * m->hidden + token_place(m, i)) : 1;
+    return i ? exact_moe_ffn_one(k, token * m->hidden + exact_moe_ffn_token_place(m, i)) : 1;
 }
 
-static int up_at(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
+static int exact_moe_ffn_up_at(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
 {
-    return row == 0 && col < m->inner ? GATE : one(k, row * 2 * m->inner + col);
+    return row == 0 && col < m->inner ? GATE : exact_moe_ffn_one(k, row * 2 * m->inner + col);
 }
 
-static uint64_t down_step(const struct mk_moe *m)
+static uint64_t exact_moe_ffn_down_step(const struct mk_moe *m)
 {
     return mk_ceil_div(m->inner, DOWN_ONES);
 }
 
-static int down_at(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
+static int exact_moe_ffn_down_at(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
 {
-    return (row + col) % down_step(m) ? 0 : one(k, row * m->hidden + col);
+    return (row + col) % exact_moe_ffn_down_step(m) ? 0 : exact_moe_ffn_one(k, row * m->hidden + col);
 }
 
-static float weight_at(uint64_t k, uint64_t place)
+static float exact_moe_ffn_weight_at(uint64_t k, uint64_t place)
 {
     return 0.25f * (float)(1u << (sim_mix(k ^ place) >> 62));
 }
 
-static void fill_expert(const struct mk_plan *plan, uint64_t k1, uint64_t k2, uint16_t *b1, uint16_t *b2)
+static void exact_moe_ffn_fill_expert(const struct mk_plan *plan, uint64_t k1, uint64_t k2, uint16_t *b1, uint16_t *b2)
 {
     const struct mk_moe *m = &plan->problem.moe;
     int transposed = plan->problem.b_transposed;
     for (uint64_t row = 0; row < m->hidden; row++)
         for (uint64_t col = 0; col < 2 * m->inner; col++)
             b1[transposed ? col * m->hidden + row : row * 2 * m->inner + col] =
-                mk_bf16_from_float((float)up_at(m, k1, row, col));
+                mk_bf16_from_float((float)exact_moe_ffn_up_at(m, k1, row, col));
     for (uint64_t row = 0; row < m->inner; row++)
         for (uint64_t col = 0; col < m->hidden; col++)
             b2[transposed ? col * m->inner + row : row * m->hidden + col] =
-                mk_bf16_from_float((float)down_at(m, k2, row, col));
+                mk_bf16_from_float((float)exact_moe_ffn_down_at(m, k2, row, col));
 }
 
 void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -79,18 +79,18 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
     memset(x, 0, m->tokens * m->hidden * 2);
     for (uint64_t token = 0; token < m->tokens; token++)
         for (uint64_t i = 0; i < TOKEN_ONES; i++)
-            x[token * m->hidden + token_place(m, i)] =
-                mk_bf16_from_float((float)token_at(m, key(seed, launch, rank, 0), token, i));
+            x[token * m->hidden + exact_moe_ffn_token_place(m, i)] =
+                mk_bf16_from_float((float)exact_moe_ffn_token_at(m, key(seed, launch, rank, 0), token, i));
     for (uint32_t i = 0; i < rank_experts; i++)
-        fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
+        exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
                     key(seed, launch, rank * rank_experts + i, 4), b1 + 2 * i * m->hidden * m->inner,
                     b2 + i * m->hidden * m->inner);
     exact_moe_ids(plan, seed, launch, rank, arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
-        weights[i] = weight_at(key(seed, launch, rank, 3), i);
+        weights[i] = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i);
 }
 
-static float round_to_bf16(float value)
+static float exact_moe_ffn_round_to_bf16(float value)
 {
     return mk_bf16_to_float(mk_bf16_from_float(value));
 }
@@ -102,32 +102,32 @@ struct expert {
     int32_t *sums;      /* gate and up of one token, then its row of results: [2 I + H] */
 };
 
-static void load_expert(const struct mk_moe *m, uint64_t k1, uint64_t k2, const struct expert *e)
+static void exact_moe_ffn_load_expert(const struct mk_moe *m, uint64_t k1, uint64_t k2, const struct expert *e)
 {
     for (uint64_t i = 0; i < TOKEN_ONES; i++)
         for (uint64_t col = 0; col < m->inner; col++) {
-            e->gate[i * m->inner + col] = up_at(m, k1, token_place(m, i), col);
-            e->up[i * m->inner + col] = up_at(m, k1, token_place(m, i), m->inner + col);
+            e->gate[i * m->inner + col] = exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), col);
+            e->up[i * m->inner + col] = exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), m->inner + col);
         }
     for (uint64_t row = 0; row < m->inner; row++)
         for (uint64_t col = 0; col < m->hidden; col++)
-            e->down[row * m->hidden + col] = down_at(m, k2, row, col);
+            e->down[row * m->hidden + col] = exact_moe_ffn_down_at(m, k2, row, col);
 }
 
 /* The results of one token of an expert; returns them. */
-static const int32_t *apply(const struct mk_moe *m, const struct expert *e, uint64_t k, uint64_t token)
+static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct expert *e, uint64_t k, uint64_t token)
 {
     int32_t *gate = e->sums, *up = gate + m->inner, *out = up + m->inner;
     memset(e->sums, 0, (2 * m->inner + m->hidden) * sizeof *e->sums);
     for (uint64_t i = 0; i < TOKEN_ONES; i++) {
-        int32_t x = token_at(m, k, token, i);
+        int32_t x = exact_moe_ffn_token_at(m, k, token, i);
         for (uint64_t col = 0; col < m->inner; col++) {
             gate[col] += x * e->gate[i * m->inner + col];
             up[col] += x * e->up[i * m->inner + col];
         }
     }
     for (uint64_t row = 0; row < m->inner; row++) {
-        int32_t acted = (int32_t)round_to_bf16((float)(gate[row] * up[row]));
+        int32_t acted = (int32_t)exact_moe_ffn_round_to_bf16((float)(gate[row] * up[row]));
         for (uint64_t col = 0; col < m->hidden; col++)
             out[col] += acted * e->down[row * m->hidden + col];
     }
@@ -135,7 +135,7 @@ static const int32_t *apply(const struct mk_moe *m, const struct expert *e, uint
 }
 
 /* Adds what node `node` has for every token of every rank to `partial` [W, T, H]. */
-static void add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t node,
+static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t node,
                      const uint32_t *ids, const struct expert *e, float *partial)
 {
     const struct mk_moe *m = &plan->problem.moe;
@@ -143,24 +143,24 @@ static void add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
              count = (uint32_t)m->experts / world * plan->problem.topo.gpus;
     uint64_t places = m->tokens * m->k;
     for (uint32_t expert = node * count; expert < (node + 1) * count; expert++) {
-        load_expert(m, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
+        exact_moe_ffn_load_expert(m, key(seed, launch, expert, 1), key(seed, launch, expert, 4), e);
         for (uint64_t i = 0; i < world * places; i++) {
             uint32_t rank = (uint32_t)(i / places);
             uint64_t token = i % places / m->k;
             if (ids[i] != expert)
                 continue;
-            const int32_t *out = apply(m, e, key(seed, launch, rank, 0), token);
-            float weight = weight_at(key(seed, launch, rank, 3), i % places);
+            const int32_t *out = exact_moe_ffn_apply(m, e, key(seed, launch, rank, 0), token);
+            float weight = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
                 sum[col] +=
-                    weight * (plan->problem.deterministic ? (float)out[col] : round_to_bf16((float)out[col]));
+                    weight * (plan->problem.deterministic ? (float)out[col] : exact_moe_ffn_round_to_bf16((float)out[col]));
         }
     }
 }
 
 /* Y of all ranks, before its own rounding. */
-static int make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch, struct sim_reference *r)
+static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch, struct sim_reference *r)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
@@ -182,10 +182,10 @@ static int make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t la
             exact_moe_ids(plan, seed, launch, rank, ids + rank * m->tokens * m->k);
         for (uint32_t node = 0; node < t->nodes; node++) {
             memset(partial, 0, count * sizeof *partial);
-            add_node(plan, seed, launch, node, ids, &e, partial);
+            exact_moe_ffn_add_node(plan, seed, launch, node, ids, &e, partial);
             for (uint64_t i = 0; i < count; i++) {
                 int crosses = mk_node_of(t, (uint32_t)(i / (m->tokens * m->hidden))) != node;
-                y[i] += crosses && !plan->problem.deterministic ? round_to_bf16(partial[i]) : partial[i];
+                y[i] += crosses && !plan->problem.deterministic ? exact_moe_ffn_round_to_bf16(partial[i]) : partial[i];
             }
         }
         r->launch = launch;
@@ -202,19 +202,19 @@ int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t lau
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t rank = plan->problem.topo.rank;
-    if (reference->launch != launch && make_reference(plan, seed, launch, reference)) {
+    if (reference->launch != launch && exact_moe_ffn_make_reference(plan, seed, launch, reference)) {
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
     }
     const float *expected = (const float *)reference->memory + rank * m->tokens * m->hidden;
     const uint16_t *y = arguments[5];
     for (uint64_t i = 0; i < m->tokens * m->hidden; i++) {
-        if (mk_bf16_to_float(y[i]) == round_to_bf16(expected[i]))
+        if (mk_bf16_to_float(y[i]) == exact_moe_ffn_round_to_bf16(expected[i]))
             continue;
         snprintf(text, size, "launch %llu, rank %u: Y[%llu][%llu] is %g and should be %g%s",
                  (unsigned long long)launch, rank, (unsigned long long)(i / m->hidden),
                  (unsigned long long)(i % m->hidden), (double)mk_bf16_to_float(y[i]),
-                 (double)round_to_bf16(expected[i]),
+                 (double)exact_moe_ffn_round_to_bf16(expected[i]),
                  y[i] == 0xffff ? " (made of what was never written)" : "");
         return 1;
     }

@@ -54,27 +54,27 @@ struct host_executor {
     uint32_t running;    /* atomic; the CTA that runs; UINT32_MAX: none */
 };
 
-static int job_failed(void *context)
+static int exec_host_job_failed(void *context)
 {
     struct host_executor *h = context;
     return __atomic_load_n(&h->stop, __ATOMIC_RELAXED) || comm_failed(h->comm);
 }
 
-static void fail_job(void *context, const struct mk_failure *failure)
+static void exec_host_fail_job(void *context, const struct mk_failure *failure)
 {
     struct host_executor *h = context;
     if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED)) /* a CTA that closing cut short has not failed */
         comm_fail(h->comm, failure);
 }
 
-static void do_math(struct sim_cta *cta, const struct mk_tile *tile)
+static void exec_host_do_math(struct sim_cta *cta, const struct mk_tile *tile)
 {
     struct host_executor *h = cta->rank->context;
     compute_tile(h->compute, cta, tile);
 }
 
 /* No CTA could go on: spin in case that lasts nanoseconds, then give the core to another rank, then sleep. */
-static void back_off(uint32_t idle)
+static void exec_host_back_off(uint32_t idle)
 {
     if (idle < 32)
         return;
@@ -86,7 +86,7 @@ static void back_off(uint32_t idle)
     nanosleep(&t, NULL);
 }
 
-static void run_launch(struct host_executor *h, const struct launch *launch)
+static void exec_host_run_launch(struct host_executor *h, const struct launch *launch)
 {
     struct sim_rank *r = &h->rank;
     r->plan = launch->plan;
@@ -103,7 +103,7 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
     uint32_t left = r->cta_count, idle = 0;
     while (left) {
         uint64_t now = wall_clock(NULL);
-        int failed = job_failed(h), moved = 0;
+        int failed = exec_host_job_failed(h), moved = 0;
         for (uint32_t i = 0; i < r->cta_count; i++) {
             struct sim_cta *c = &r->ctas[i];
             if (!sim_cta_runnable(c, now, failed))
@@ -117,13 +117,13 @@ static void run_launch(struct host_executor *h, const struct launch *launch)
         __atomic_store_n(&h->running, UINT32_MAX, __ATOMIC_RELAXED);
         idle = moved ? 0 : idle + 1;
         if (idle)
-            back_off(idle);
+            exec_host_back_off(idle);
     }
     for (uint32_t i = 0; i < r->cta_count && !__atomic_load_n(&h->stop, __ATOMIC_RELAXED); i++)
         h->comm->tracks[i] = r->ctas[i].track;
 }
 
-static void *executor_main(void *argument)
+static void *exec_host_executor_main(void *argument)
 {
     struct host_executor *h = argument;
     pthread_mutex_lock(&h->lock);
@@ -134,8 +134,8 @@ static void *executor_main(void *argument)
             break;
         struct launch launch = h->queue[h->tail % QUEUE];
         pthread_mutex_unlock(&h->lock);
-        if (!job_failed(h))
-            run_launch(h, &launch);
+        if (!exec_host_job_failed(h))
+            exec_host_run_launch(h, &launch);
         pthread_mutex_lock(&h->lock);
         h->tail++;
         pthread_cond_broadcast(&h->done);
@@ -146,12 +146,12 @@ static void *executor_main(void *argument)
     return NULL;
 }
 
-static uint32_t host_sms(struct mk_comm *comm)
+static uint32_t exec_host_sms(struct mk_comm *comm)
 {
     return 0;
 }
 
-static int make_rings(struct mk_comm *comm)
+static int exec_host_make_rings(struct mk_comm *comm)
 {
     if (comm->topo.nodes == 1)
         return 0;
@@ -167,7 +167,7 @@ static int make_rings(struct mk_comm *comm)
     return 0;
 }
 
-static int host_open(struct mk_comm *comm)
+static int exec_host_open(struct mk_comm *comm)
 {
     struct host_executor *h = calloc(1, sizeof *h);
     if (!h) {
@@ -191,20 +191,20 @@ static int host_open(struct mk_comm *comm)
         return result;
     result = coroutine_pool_create(&h->pool, 0);
     if (!result)
-        result = make_rings(comm);
+        result = exec_host_make_rings(comm);
     comm->track_warps = 1;
     h->rank = (struct sim_rank){.rings = comm->rings,
                                 .now = wall_clock,
-                                .failed = job_failed,
-                                .fail = fail_job,
-                                .math = do_math,
+                                .failed = exec_host_job_failed,
+                                .fail = exec_host_fail_job,
+                                .math = exec_host_do_math,
                                 .beats = &h->beats,
                                 .context = h};
     h->rank.spaces[MK_SPACE_HEAP] = comm->heap.base;
     for (uint32_t i = 0; i < MK_MAX_LOCAL; i++)
         h->rank.peers[i] = comm->heap.peers[i];
     if (!result) {
-        result = -pthread_create(&h->thread, NULL, executor_main, h);
+        result = -pthread_create(&h->thread, NULL, exec_host_executor_main, h);
         h->threaded = !result;
     }
     if (result)
@@ -213,7 +213,7 @@ static int host_open(struct mk_comm *comm)
 }
 
 /* A CTA does not wait, and does not come back either: the job fails for that. */
-static void fail_silent(struct host_executor *h, uint64_t silent_ns)
+static void exec_host_fail_silent(struct host_executor *h, uint64_t silent_ns)
 {
     uint32_t cta = __atomic_load_n(&h->running, __ATOMIC_RELAXED);
     const struct launch *launch = &h->queue[h->tail % QUEUE];
@@ -234,7 +234,7 @@ static void fail_silent(struct host_executor *h, uint64_t silent_ns)
 
 /* With the lock held: waits until at most `left` launches are left or, with left UINT64_MAX, the thread has ended. 0, or -ETIMEDOUT
  * where a CTA hangs, and will not see that the job has failed. */
-static int wait_until(struct host_executor *h, uint64_t left)
+static int exec_host_wait_until(struct host_executor *h, uint64_t left)
 {
     uint64_t start = wall_clock(NULL), moved_at = start, failed_at = 0, seen = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
     int told = 0;
@@ -255,22 +255,22 @@ static int wait_until(struct host_executor *h, uint64_t left)
                 return -ETIMEDOUT;
             told = 1;
             if (h->head != h->tail)
-                fail_silent(h, now - moved_at);
+                exec_host_fail_silent(h, now - moved_at);
         }
     }
     return 0;
 }
 
-static int wait_idle(struct host_executor *h)
+static int exec_host_wait_idle(struct host_executor *h)
 {
     pthread_mutex_lock(&h->lock);
-    int result = wait_until(h, 0);
+    int result = exec_host_wait_until(h, 0);
     pthread_mutex_unlock(&h->lock);
     return result;
 }
 
 /* Makes CTAs and tracks up to `count`. Nothing runs meanwhile. */
-static int grow(struct host_executor *h, uint32_t count)
+static int exec_host_grow(struct host_executor *h, uint32_t count)
 {
     struct mk_comm *comm = h->comm;
     struct sim_cta *ctas = realloc(h->rank.ctas, count * sizeof *ctas);
@@ -301,7 +301,7 @@ static int grow(struct host_executor *h, uint32_t count)
     return 0;
 }
 
-static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
+static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct host_executor *h = comm->exec_state;
     uint32_t count = mk_total_ctas(&plan->problem.tuning.split);
@@ -310,9 +310,9 @@ static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
                  MAX_PLANS);
         return -ENOSPC;
     }
-    int result = wait_idle(h);
+    int result = exec_host_wait_idle(h);
     if (!result && count > h->cta_count)
-        result = grow(h, count);
+        result = exec_host_grow(h, count);
     if (!result)
         result = compute_create(&h->plans[plan->id - 1].compute, plan);
     if (result == -ENOMEM)
@@ -324,14 +324,14 @@ static int host_plan(struct mk_comm *comm, struct mk_plan *plan)
     return result;
 }
 
-static int host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+static int exec_host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
                        void *stream)
 {
     struct host_executor *h = comm->exec_state;
     struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->id - 1].epoch};
     memcpy(launch.arguments, arguments, sizeof launch.arguments);
     pthread_mutex_lock(&h->lock);
-    int result = wait_until(h, QUEUE - 1);
+    int result = exec_host_wait_until(h, QUEUE - 1);
     if (!result)
         h->queue[h->head++ % QUEUE] = launch;
     pthread_cond_signal(&h->asked);
@@ -339,14 +339,14 @@ static int host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const a
     return result;
 }
 
-static int host_wait(struct mk_comm *comm)
+static int exec_host_wait(struct mk_comm *comm)
 {
-    int result = wait_idle(comm->exec_state);
+    int result = exec_host_wait_idle(comm->exec_state);
     return comm_failed(comm) ? -EIO : result;
 }
 
 /* The thread hangs in a CTA. Whatever that may still touch stays, for as long as the process: rings, heap, plans and all. */
-static void abandon(struct mk_comm *comm)
+static void exec_host_abandon(struct mk_comm *comm)
 {
     struct host_executor *h = comm->exec_state;
     pthread_detach(h->thread);
@@ -357,7 +357,7 @@ static void abandon(struct mk_comm *comm)
     comm->ring_count = comm->track_count = comm->progress_count = comm->plan_count = 0;
 }
 
-static void host_close(struct mk_comm *comm)
+static void exec_host_close(struct mk_comm *comm)
 {
     struct host_executor *h = comm->exec_state;
     if (!h)
@@ -366,10 +366,10 @@ static void host_close(struct mk_comm *comm)
         pthread_mutex_lock(&h->lock);
         __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what still runs, as no call waits for it */
         pthread_cond_signal(&h->asked);
-        int hangs = wait_until(h, UINT64_MAX);
+        int hangs = exec_host_wait_until(h, UINT64_MAX);
         pthread_mutex_unlock(&h->lock);
         if (hangs) {
-            abandon(comm);
+            exec_host_abandon(comm);
             return;
         }
         pthread_join(h->thread, NULL);
@@ -401,10 +401,10 @@ static void host_close(struct mk_comm *comm)
 
 const struct mk_exec_ops exec_host = {
     .name = "host",
-    .sms = host_sms,
-    .open = host_open,
-    .plan = host_plan,
-    .launch = host_launch,
-    .wait = host_wait,
-    .close = host_close,
+    .sms = exec_host_sms,
+    .open = exec_host_open,
+    .plan = exec_host_plan,
+    .launch = exec_host_launch,
+    .wait = exec_host_wait,
+    .close = exec_host_close,
 };

@@ -17,7 +17,7 @@ void fingerprint_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank
     }
 }
 
-static inline uint64_t stir(uint64_t lane, uint64_t word)
+static inline uint64_t fingerprint_stir(uint64_t lane, uint64_t word)
 {
     lane = (lane ^ word) * 0x9e3779b97f4a7c15ull; /* for a given word a bijection */
     return lane ^ lane >> 31;
@@ -30,15 +30,15 @@ uint64_t fingerprint_row(const uint16_t *a, uint64_t elements)
     uint64_t i = 0;
     for (; i + 16 <= elements; i += 16) {
         memcpy(words, a + i, 32);
-        one = stir(one, words[0]);
-        two = stir(two, words[1]);
-        three = stir(three, words[2]);
-        four = stir(four, words[3]);
+        one = fingerprint_stir(one, words[0]);
+        two = fingerprint_stir(two, words[1]);
+        three = fingerprint_stir(three, words[2]);
+        four = fingerprint_stir(four, words[3]);
     }
     if (i < elements) {
         memcpy(words, a + i, 16);
-        one = stir(one, words[0]);
-        two = stir(two, words[1]);
+        one = fingerprint_stir(one, words[0]);
+        two = fingerprint_stir(two, words[1]);
     }
     return sim_mix(one + sim_mix(two + sim_mix(three + sim_mix(four))));
 }

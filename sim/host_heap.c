@@ -24,7 +24,7 @@ struct where {
 /* The file keeps its size: where a file shrinks under its mapping, the next access is a SIGBUS. Only a memfd can have these. */
 #define HEAP_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static int make_own(struct mk_comm *comm, struct where *mine)
+static int host_heap_make_own(struct mk_comm *comm, struct where *mine)
 {
     struct mk_heap *heap = &comm->heap;
     mine->pid = getpid();
@@ -44,14 +44,14 @@ static int make_own(struct mk_comm *comm, struct where *mine)
 
 /* The token keeps jobs apart; where it can be guessed, what a rank says of itself is a stranger's word. So nothing is opened, which
  * could do more than open it, before it is known to be a file of this user, and nothing is mapped but a heap. 0 or -errno. */
-static int check_peer(const struct where *peer, const struct stat *st)
+static int host_heap_check_peer(const struct where *peer, const struct stat *st)
 {
     if (st->st_ino != peer->inode || (uint64_t)st->st_size != peer->bytes)
         return -ENXIO; /* another process has that number here */
     return S_ISREG(st->st_mode) && st->st_uid == geteuid() ? 0 : -EPERM;
 }
 
-static int map_peer(struct mk_comm *comm, uint32_t rank, const struct where *peer)
+static int host_heap_map_peer(struct mk_comm *comm, uint32_t rank, const struct where *peer)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)peer->pid, (long long)peer->fd);
@@ -60,7 +60,7 @@ static int map_peer(struct mk_comm *comm, uint32_t rank, const struct where *pee
         return -errno;
     struct stat st;
     void *base = MAP_FAILED;
-    int result = fstat(place, &st) ? -errno : check_peer(peer, &st);
+    int result = fstat(place, &st) ? -errno : host_heap_check_peer(peer, &st);
     snprintf(path, sizeof path, "/proc/self/fd/%d", place);
     if (!result && (fd = open(path, O_RDWR | O_CLOEXEC)) < 0)
         result = -errno;
@@ -77,7 +77,7 @@ static int map_peer(struct mk_comm *comm, uint32_t rank, const struct where *pee
     return result;
 }
 
-static int map_peers(struct mk_comm *comm, const struct where *all)
+static int host_heap_map_peers(struct mk_comm *comm, const struct where *all)
 {
     uint32_t node = mk_node_of(&comm->topo, comm->topo.rank);
     for (uint32_t local = 0; local < comm->topo.gpus; local++) {
@@ -90,7 +90,7 @@ static int map_peers(struct mk_comm *comm, const struct where *all)
                      (unsigned long long)comm->heap.bytes);
             return -EINVAL;
         }
-        int result = map_peer(comm, rank, &all[rank]);
+        int result = host_heap_map_peer(comm, rank, &all[rank]);
         if (result) {
             int ours = result == -ENOMEM || result == -EMFILE || result == -ENFILE;
             snprintf(comm->error, sizeof comm->error, "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank,
@@ -103,7 +103,7 @@ static int map_peers(struct mk_comm *comm, const struct where *all)
 }
 
 /* All ranks learn whether all of them managed; the sentence of the first that did not becomes that of all. */
-static int agree(struct mk_comm *comm, int result, const char *doing)
+static int host_heap_agree(struct mk_comm *comm, int result, const char *doing)
 {
     uint32_t world = mk_world(&comm->topo);
     struct verdict {
@@ -137,11 +137,11 @@ int host_heap_open(struct mk_comm *comm)
         snprintf(comm->error, sizeof comm->error, "no memory for %u ranks", world);
         return -ENOMEM;
     }
-    int result = make_own(comm, &mine);
+    int result = host_heap_make_own(comm, &mine);
     if (result)
         snprintf(comm->error, sizeof comm->error, "rank %u can't make a heap of %llu bytes: %s",
                  comm->topo.rank, (unsigned long long)comm->heap.bytes, strerror(-result));
-    result = agree(comm, result, "making the heap");
+    result = host_heap_agree(comm, result, "making the heap");
     if (result)
         goto out;
     result = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
@@ -150,8 +150,8 @@ int host_heap_open(struct mk_comm *comm)
                  strerror(-result));
         goto out;
     }
-    result = map_peers(comm, all);
-    result = agree(comm, result, "mapping the heaps"); /* from here on no rank needs the files open */
+    result = host_heap_map_peers(comm, all);
+    result = host_heap_agree(comm, result, "mapping the heaps"); /* from here on no rank needs the files open */
 out:
     if (mine.fd >= 0)
         close((int)mine.fd);

@@ -25,27 +25,27 @@ struct model_fabric {
     struct model_put puts[]; /* oldest first */
 };
 
-static struct model_fabric *of(struct fabric *f)
+static struct model_fabric *model_fabric_of(struct fabric *f)
 {
     return (struct model_fabric *)(void *)f;
 }
 
-static const struct model_fabric *of_const(const struct fabric *f)
+static const struct model_fabric *model_fabric_of_const(const struct fabric *f)
 {
     return (const struct model_fabric *)(const void *)f;
 }
 
-static size_t address_bytes(struct fabric *f)
+static size_t model_fabric_address_bytes(struct fabric *f)
 {
     return sizeof(uint32_t);
 }
 
-static void address(struct fabric *f, void *out)
+static void model_fabric_address(struct fabric *f, void *out)
 {
-    memcpy(out, &of(f)->rank, sizeof(uint32_t));
+    memcpy(out, &model_fabric_of(f)->rank, sizeof(uint32_t));
 }
 
-static int connect_peers(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
+static int model_fabric_connect_peers(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
                          char *error, size_t error_size)
 {
     return 0; /* the world has all ranks already */
@@ -53,7 +53,7 @@ static int connect_peers(struct fabric *f, const void *addresses, const uint32_t
 
 static int put(struct fabric *base, const struct fabric_put *p)
 {
-    struct model_fabric *f = of(base);
+    struct model_fabric *f = model_fabric_of(base);
     const struct sim_fault *fault = &f->world->config.fault;
     if (f->count == f->depth)
         return -EAGAIN;
@@ -66,7 +66,7 @@ static int put(struct fabric *base, const struct fabric_put *p)
 }
 
 /* When something arrives that the cost model says arrives at `due`. */
-static uint64_t arrival(struct model_fabric *f, const struct model_put *m, uint64_t due)
+static uint64_t model_fabric_arrival(struct model_fabric *f, const struct model_put *m, uint64_t due)
 {
     struct sim_world *w = f->world;
     const struct sim_fault *fault = &w->config.fault;
@@ -78,9 +78,9 @@ static uint64_t arrival(struct model_fabric *f, const struct model_put *m, uint6
     return due;
 }
 
-static int flush(struct fabric *base)
+static int model_fabric_flush(struct fabric *base)
 {
-    struct model_fabric *f = of(base);
+    struct model_fabric *f = model_fabric_of(base);
     const struct sim_costs *costs = f->world->config.costs;
     uint64_t now = f->world->now;
     for (uint32_t i = 0; i < f->count; i++) {
@@ -88,16 +88,16 @@ static int flush(struct fabric *base)
         if (m->stage != WAITS_FOR_DOORBELL)
             continue;
         m->stage = m->status ? SENDS_ACK : SENDS_DATA;
-        m->due = arrival(
+        m->due = model_fabric_arrival(
             f, m,
             costs && costs->put ? costs->put(costs->context, now, f->rank, m->put.peer, m->put.bytes) : now);
     }
     return 0;
 }
 
-static int poll_completions(struct fabric *base, struct fabric_completion *out, int max)
+static int model_fabric_poll_completions(struct fabric *base, struct fabric_completion *out, int max)
 {
-    struct model_fabric *f = of(base);
+    struct model_fabric *f = model_fabric_of(base);
     uint32_t kept = 0;
     int n = 0;
     for (uint32_t i = 0; i < f->count; i++) {
@@ -116,7 +116,7 @@ static int poll_completions(struct fabric *base, struct fabric_completion *out, 
 }
 
 /* The earlier puts to the same peer that put `i` has to let pass first. */
-static int may_move(const struct model_fabric *f, uint32_t i)
+static int model_fabric_may_move(const struct model_fabric *f, uint32_t i)
 {
     const struct model_put *m = &f->puts[i];
     if (m->stage == WAITS_FOR_DOORBELL || m->stage == ENDED || sim_world_dropped(f->world, f->rank) ||
@@ -135,30 +135,30 @@ static int may_move(const struct model_fabric *f, uint32_t i)
 
 int model_fabric_ready(const struct fabric *base)
 {
-    const struct model_fabric *f = of_const(base);
+    const struct model_fabric *f = model_fabric_of_const(base);
     for (uint32_t i = 0; i < f->count; i++)
-        if (f->puts[i].due <= f->world->now && may_move(f, i))
+        if (f->puts[i].due <= f->world->now && model_fabric_may_move(f, i))
             return 1;
     return 0;
 }
 
 uint64_t model_fabric_due(const struct fabric *base)
 {
-    const struct model_fabric *f = of_const(base);
+    const struct model_fabric *f = model_fabric_of_const(base);
     uint64_t due = SIM_NEVER;
     for (uint32_t i = 0; i < f->count; i++)
-        if (f->puts[i].due < due && may_move(f, i))
+        if (f->puts[i].due < due && model_fabric_may_move(f, i))
             due = f->puts[i].due;
     return due;
 }
 
 uint64_t model_fabric_oldest(const struct fabric *base)
 {
-    const struct model_fabric *f = of_const(base);
+    const struct model_fabric *f = model_fabric_of_const(base);
     return f->count ? f->puts[0].posted : SIM_NEVER;
 }
 
-static void raise_flag(struct model_fabric *f, const struct fabric_put *p)
+static void model_fabric_raise_flag(struct model_fabric *f, const struct fabric_put *p)
 {
     struct sim_world_rank *peer = &f->world->ranks[p->peer];
     uint64_t *flag = (uint64_t *)(void *)peer->heap + p->flag;
@@ -171,7 +171,7 @@ static void raise_flag(struct model_fabric *f, const struct fabric_put *p)
         *flag = p->value;
 }
 
-static void advance(struct model_fabric *f, struct model_put *m)
+static void model_fabric_advance(struct model_fabric *f, struct model_put *m)
 {
     struct sim_world *w = f->world;
     const struct sim_costs *costs = w->config.costs;
@@ -184,12 +184,12 @@ static void advance(struct model_fabric *f, struct model_put *m)
                                         w->ranks[f->rank].heap + p->source, p->bytes, &m->moved))
             break;
         m->stage = SENDS_FLAG;
-        m->due = arrival(f, m,
+        m->due = model_fabric_arrival(f, m,
                          costs && costs->put_flag ? costs->put_flag(costs->context, w->now, f->rank, p->peer)
                                                   : w->now);
         break;
     case SENDS_FLAG:
-        raise_flag(f, p);
+        model_fabric_raise_flag(f, p);
         m->stage = SENDS_ACK;
         m->due = costs && costs->ack ? costs->ack(costs->context, w->now, f->rank, p->peer) : w->now;
         break;
@@ -204,30 +204,30 @@ static void advance(struct model_fabric *f, struct model_put *m)
 
 void model_fabric_step(struct fabric *base)
 {
-    struct model_fabric *f = of(base);
+    struct model_fabric *f = model_fabric_of(base);
     uint32_t able = 0, chosen = 0;
     for (uint32_t i = 0; i < f->count; i++)
-        if (f->puts[i].due <= f->world->now && may_move(f, i) &&
+        if (f->puts[i].due <= f->world->now && model_fabric_may_move(f, i) &&
             sim_random_below(&f->world->random, ++able) == 0)
             chosen = i;
     if (able)
-        advance(f, &f->puts[chosen]);
+        model_fabric_advance(f, &f->puts[chosen]);
 }
 
-static void close_fabric(struct fabric *f)
+static void model_fabric_close_fabric(struct fabric *f)
 {
     free(f);
 }
 
 static const struct fabric_ops model_ops = {
     .name = "model",
-    .address_bytes = address_bytes,
-    .address = address,
-    .connect = connect_peers,
+    .address_bytes = model_fabric_address_bytes,
+    .address = model_fabric_address,
+    .connect = model_fabric_connect_peers,
     .put = put,
-    .flush = flush,
-    .poll = poll_completions,
-    .close = close_fabric,
+    .flush = model_fabric_flush,
+    .poll = model_fabric_poll_completions,
+    .close = model_fabric_close_fabric,
 };
 
 int model_fabric_create(struct fabric **out, struct sim_world *world, uint32_t rank)

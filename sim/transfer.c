@@ -23,7 +23,7 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
 
 /* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's
  * additions do. */
-static void add_bf16(uint16_t *to, const float *from, uint64_t count)
+static void transfer_add_bf16(uint16_t *to, const float *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i += 4) {
         uint64_t *word = (uint64_t *)(void *)(to + i);
@@ -48,7 +48,7 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
         if (t->number == MK_FP32)
             memcpy(destination + at * 4, t->values + i, run * 4);
         else if (t->add)
-            add_bf16((uint16_t *)(void *)destination + at, t->values + i, run);
+            transfer_add_bf16((uint16_t *)(void *)destination + at, t->values + i, run);
         else
             narrow((uint16_t *)(void *)destination + at, t->values + i, run);
         i += run;
@@ -68,7 +68,7 @@ VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_numbe
             sum[i] += number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
 }
 
-static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first, uint64_t count)
+static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first, uint64_t count)
 {
     float sum[LANES];
     uint64_t size = s->from == MK_FP32 ? 4 : 2;
@@ -99,7 +99,7 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_num
         sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
 }
 
-static void combine_part(const struct sim_rank *r, const struct mk_combine *c, uint64_t first, uint64_t count)
+static void transfer_combine_part(const struct sim_rank *r, const struct mk_combine *c, uint64_t first, uint64_t count)
 {
     uint64_t size = c->from == MK_FP32 ? 4 : 2;
     uint8_t *to = r->spaces[c->space] + c->destination;
@@ -117,7 +117,7 @@ static void combine_part(const struct sim_rank *r, const struct mk_combine *c, u
 }
 
 /* Bytes [first, first + count) of a copy, counted over its rows. */
-static void copy_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
+static void transfer_copy_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
 {
     uint64_t row_bytes = t->row_bytes ? t->row_bytes : t->bytes;
     for (uint64_t i = first, run; i < first + count; i += run) {
@@ -132,13 +132,13 @@ void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, u
     if (t->kind == SIM_ROUTE)
         route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);
     else if (t->kind == SIM_SUM)
-        sum_part(r, &t->sum, first / 2, count / 2);
+        transfer_sum_part(r, &t->sum, first / 2, count / 2);
     else if (t->kind == SIM_COMBINE)
-        combine_part(r, t->combine, first / 2, count / 2);
+        transfer_combine_part(r, t->combine, first / 2, count / 2);
     else if (t->kind == SIM_TILE)
         sim_store_part(t, r->peers[t->local] + t->offset, first, count);
     else
-        copy_part(t, r->peers[t->local] + t->offset, first, count);
+        transfer_copy_part(t, r->peers[t->local] + t->offset, first, count);
 }
 
 void sim_transfer_land(const struct sim_rank *r, const struct sim_transfer *t)

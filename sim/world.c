@@ -27,20 +27,20 @@ int sim_world_dropped(const struct sim_world *w, uint32_t rank)
 
 /* ---- what CTAs and proxies ask of the world; the context is the rank ---- */
 
-static uint64_t now(void *context)
+static uint64_t world_now(void *context)
 {
     struct sim_world_rank *r = context;
     return r->world->now;
 }
 
-static int failed(void *context)
+static int world_failed(void *context)
 {
     struct sim_world_rank *r = context;
     return r->world->result->failure.kind != MK_FAIL_NONE;
 }
 
 /* As comm_fail and the bootstrap do between processes: every record counts, and the one that names the rank that hangs is kept. */
-static void fail(void *context, const struct mk_failure *failure)
+static void world_fail(void *context, const struct mk_failure *failure)
 {
     struct sim_world_rank *r = context;
     const struct mk_topo *topo = &r->plan.problem.topo;
@@ -50,7 +50,7 @@ static void fail(void *context, const struct mk_failure *failure)
     r->world->result->failure = r->world->failure.kept;
 }
 
-static void describe(void *context, uint32_t plan, struct mk_failure *f)
+static void world_describe(void *context, uint32_t plan, struct mk_failure *f)
 {
     struct sim_world_rank *r = context;
     struct mk_flag_meaning meaning;
@@ -97,7 +97,7 @@ void sim_world_begin_launch(struct sim_world_rank *r)
         sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d", r->plan.problem.topo.rank, result);
 }
 
-static void check_fingerprint(struct sim_world *w, struct sim_world_rank *r)
+static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *r)
 {
     /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
     char text[256];
@@ -125,13 +125,13 @@ void sim_world_end_launch(struct sim_world_rank *r)
         if (w->op->verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->config.math == SIM_MATH_FINGERPRINT) {
-        check_fingerprint(w, r);
+        world_check_fingerprint(w, r);
     }
 }
 
 /* ---- life ---- */
 
-static int make_network(struct sim_world *w, struct sim_world_rank *r)
+static int world_make_network(struct sim_world *w, struct sim_world_rank *r)
 {
     const uint32_t *ctas = r->plan.problem.tuning.split.ctas;
     uint64_t capacity = w->config.ring_capacity ? w->config.ring_capacity : RING_CAPACITY;
@@ -157,15 +157,15 @@ static int make_network(struct sim_world *w, struct sim_world_rank *r)
                                         .messages = r->messages.messages ? &r->messages : NULL,
                                         .heap_bytes = r->heap_bytes,
                                         .heap_flags = r->plan.flag_base + r->plan.flags,
-                                        .now = now,
-                                        .failed = failed,
-                                        .fail = fail,
-                                        .describe = describe,
+                                        .now = world_now,
+                                        .failed = world_failed,
+                                        .fail = world_fail,
+                                        .describe = world_describe,
                                         .context = r};
     return proxy_create(&r->proxy, &config);
 }
 
-static int make_memory(struct sim_world *w, struct sim_world_rank *r)
+static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
     uint64_t bytes[MK_SPACES - 1] = {0};
     op_extents(&r->plan.problem, bytes);
@@ -189,7 +189,7 @@ static int make_memory(struct sim_world *w, struct sim_world_rank *r)
     return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill) ? compute_create(&r->compute, &r->plan) : 0;
 }
 
-static int make_ctas(struct sim_world *w, struct sim_world_rank *r)
+static int world_make_ctas(struct sim_world *w, struct sim_world_rank *r)
 {
     r->rank.ctas = calloc(w->ctas + 1, sizeof *r->rank.ctas);
     r->outboxes = calloc(w->ctas + 1, sizeof *r->outboxes);
@@ -202,7 +202,7 @@ static int make_ctas(struct sim_world *w, struct sim_world_rank *r)
     return 0;
 }
 
-static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t rank, char *error, size_t size)
+static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t rank, char *error, size_t size)
 {
     struct mk_problem problem = w->config.problem;
     /* Flags lie in front of everything, but the plan must not count on beginning at 0. How many it takes is
@@ -224,29 +224,29 @@ static int make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t ran
     return result;
 }
 
-static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t size)
+static int world_make_rank(struct sim_world *w, uint32_t rank, char *error, size_t size)
 {
     struct sim_world_rank *r = &w->ranks[rank];
     r->world = w;
-    int result = make_plan(w, r, rank, error, size);
+    int result = world_make_plan(w, r, rank, error, size);
     if (result)
         return result;
     w->ctas = w->hopper ? 0 : mk_total_ctas(&r->plan.problem.tuning.split);
     result = w->hopper ? world_emulated_rank(w, r, error, size) : 0;
     if (!result)
-        result = make_memory(w, r);
+        result = world_make_memory(w, r);
     if (!result)
-        result = make_ctas(w, r);
+        result = world_make_ctas(w, r);
     if (!result && w->config.trace_events)
         result = sim_world_trace(w, r);
     if (!result)
-        result = make_network(w, r);
+        result = world_make_network(w, r);
     r->rank.plan = &r->plan;
     r->rank.op = w->op;
     r->rank.rings = r->rings;
-    r->rank.now = now;
-    r->rank.failed = failed;
-    r->rank.fail = fail;
+    r->rank.now = world_now;
+    r->rank.failed = world_failed;
+    r->rank.fail = world_fail;
     r->rank.math = sim_world_math;
     r->rank.transfer = sim_world_transfer;
     r->rank.context = r;
@@ -256,7 +256,7 @@ static int make_rank(struct sim_world *w, uint32_t rank, char *error, size_t siz
     return result;
 }
 
-static void free_rank(struct sim_world *w, struct sim_world_rank *r)
+static void world_free_rank(struct sim_world *w, struct sim_world_rank *r)
 {
     proxy_destroy(r->proxy);
     if (r->fabric)
@@ -279,7 +279,7 @@ static void free_rank(struct sim_world *w, struct sim_world_rank *r)
 }
 
 /* One way to draw per seed, in turn. */
-static void choose_strategy(struct sim_world *w)
+static void world_choose_strategy(struct sim_world *w)
 {
     w->strategy = (enum sim_strategy)(w->config.seed % SIM_STRATEGIES);
     w->last = w->actors;
@@ -302,7 +302,7 @@ static void choose_strategy(struct sim_world *w)
     }
 }
 
-static int make_world(struct sim_world *w, char *error, size_t size)
+static int world_make_world(struct sim_world *w, char *error, size_t size)
 {
     w->op = w->config.op ? w->config.op : sim_op_of(w->config.problem.op);
     w->world = mk_world(&w->config.problem.topo);
@@ -326,7 +326,7 @@ static int make_world(struct sim_world *w, char *error, size_t size)
     if (!w->ranks || !w->fingerprint_rows)
         return -ENOMEM;
     for (uint32_t rank = 0; !result && rank < w->world; rank++)
-        result = make_rank(w, rank, error, size);
+        result = world_make_rank(w, rank, error, size);
     if (result)
         return result;
     for (uint32_t rank = 0; rank < w->world; rank++) {
@@ -347,11 +347,11 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
         .config = *config, .result = result, .random = {sim_mix(config->seed + 1)}, .now = 1};
     char error[sizeof result->sentence] = "";
     memset(result, 0, sizeof *result);
-    int made = make_world(&w, error, sizeof error);
+    int made = world_make_world(&w, error, sizeof error);
     if (made) {
         sim_world_error(&w, made, "%s", error);
     } else {
-        choose_strategy(&w);
+        world_choose_strategy(&w);
         sim_world_schedule(&w);
     }
     if (!w.error && result->failure.kind) {
@@ -366,7 +366,7 @@ int sim_world_run(const struct sim_world_config *config, struct sim_world_result
     if (!w.error && w.config.finished)
         w.error = sim_world_finish(&w);
     for (uint32_t rank = 0; w.ranks && rank < w.world; rank++)
-        free_rank(&w, &w.ranks[rank]);
+        world_free_rank(&w, &w.ranks[rank]);
     world_emulated_close(&w);
     free(w.ranks);
     free(w.fingerprint_rows);

@@ -129,7 +129,7 @@ int world_emulated_busy(const struct sim_world_rank *r)
 
 /* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every kernel of the job is told to end,
  * and what it multiplies from then on is not watched. */
-static void take_reports(struct sim_world *w)
+static void world_emulated_take_reports(struct sim_world *w)
 {
     for (uint32_t rank = 0; rank < w->world; rank++) {
         struct emulated_rank *e = &w->emulated[rank];
@@ -168,7 +168,7 @@ int world_emulated_step(struct sim_world *w)
         done++;
     for (uint32_t rank = 0; done && rank < w->world; rank++) /* commands may have been stored */
         w->ranks[rank].proxy_touched = 1;
-    take_reports(w);
+    world_emulated_take_reports(w);
     if (hopper_error(w->hopper))
         sim_world_error(w, -EBADMSG, "%s", hopper_error(w->hopper));
     w->hash = sim_mix(w->hash ^ hopper_hash(w->hopper));
@@ -243,7 +243,7 @@ void world_emulated_proxy(struct sim_world_rank *r) {}
 /* ---- AllGather+GEMM with its own math: the explorer's fingerprints of it are no product ---- */
 
 /* Of small integers, none 0: a sum of K products is exact in fp32. */
-static void integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+static void world_emulated_integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
 {
     static const uint16_t values[] = {0xc040, 0xc000, 0xbf80, 0x3f80, 0x4000, 0x4040}; /* -3, -2, -1, 1, 2, 3 */
     struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
@@ -254,8 +254,8 @@ static void integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launc
 void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
-    integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch, q->topo.rank, 0);
-    integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
+    world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch, q->topo.rank, 0);
+    world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
 }
 
 int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
@@ -268,7 +268,7 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
     float *wide = malloc(k * n * sizeof *wide), *row = malloc(n * sizeof *row);
     int wrong = !a || !wide || !row;
     for (uint32_t rank = 0; !wrong && rank < mk_world(&q->topo); rank++)
-        integers(a + rank * shard * k, shard * k, seed, launch, rank, 0);
+        world_emulated_integers(a + rank * shard * k, shard * k, seed, launch, rank, 0);
     for (uint64_t i = 0; !wrong && i < k * n; i++)
         wide[i] = mk_bf16_to_float(q->b_transposed ? b[i % n * k + i / n] : b[i]);
     for (uint64_t i = 0; i < m && !wrong; i++) {

@@ -9,17 +9,17 @@
 
 #define WINDOW 8 /* stores of one CTA that may overtake each other */
 
-static struct sim_world_rank *rank_of(const struct sim_cta *cta)
+static struct sim_world_rank *world_memory_rank_of(const struct sim_cta *cta)
 {
     return cta->rank->context;
 }
 
-static int within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
+static int world_memory_within(uint64_t offset, uint64_t bytes, uint64_t first, uint64_t end)
 {
     return offset >= first && bytes <= end && offset <= end - bytes;
 }
 
-static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
+static int world_memory_sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
 {
     uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2);
     if (!s->columns || s->elements % s->columns)
@@ -28,12 +28,12 @@ static int sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
     op_extents(&r->plan.problem, bytes);
     if (s->space >= MK_SPACES)
         return 0;
-    return within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
-           (s->space == MK_SPACE_HEAP ? within(s->destination, to, first, r->heap_bytes)
-                                      : within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
+    return world_memory_within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
+           (s->space == MK_SPACE_HEAP ? world_memory_within(s->destination, to, first, r->heap_bytes)
+                                      : world_memory_within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
 }
 
-static int combine_in_bounds(const struct sim_world_rank *r, const struct mk_combine *c, uint64_t first)
+static int world_memory_combine_in_bounds(const struct sim_world_rank *r, const struct mk_combine *c, uint64_t first)
 {
     uint64_t bytes[MK_SPACES - 1] = {0}, from = c->elements * (c->from == MK_FP32 ? 4 : 2),
                                    to = c->elements * (c->to == MK_FP32 ? 4 : 2);
@@ -41,22 +41,22 @@ static int combine_in_bounds(const struct sim_world_rank *r, const struct mk_com
     if (c->count > MK_TERMS || c->space >= MK_SPACES)
         return 0;
     for (uint32_t i = 0; i < c->count; i++)
-        if (!within(c->terms[i].source, from, first, r->heap_bytes))
+        if (!world_memory_within(c->terms[i].source, from, first, r->heap_bytes))
             return 0;
-    return c->space == MK_SPACE_HEAP ? within(c->destination, to, first, r->heap_bytes)
-                                     : within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);
+    return c->space == MK_SPACE_HEAP ? world_memory_within(c->destination, to, first, r->heap_bytes)
+                                     : world_memory_within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);
 }
 
-static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
+static int world_memory_in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
 {
     uint64_t plan_flags = r->plan.flag_base * 8ull, data = plan_flags + r->plan.flags * 8ull,
              bytes = t->bytes;
     if (t->kind == SIM_ROUTE)
         return 1;
     if (t->kind == SIM_SUM)
-        return sum_in_bounds(r, &t->sum, data);
+        return world_memory_sum_in_bounds(r, &t->sum, data);
     if (t->kind == SIM_COMBINE)
-        return combine_in_bounds(r, t->combine, data);
+        return world_memory_combine_in_bounds(r, t->combine, data);
     if (t->local >= r->plan.problem.topo.gpus)
         return 0;
     if (t->kind == SIM_TILE) {
@@ -65,17 +65,17 @@ static int in_bounds(const struct sim_world_rank *r, const struct sim_transfer *
     }
     if (t->kind == SIM_COPY && t->row_bytes && bytes)
         bytes = (bytes / t->row_bytes - 1) * t->to_pitch + t->row_bytes;
-    return SIM_IS_DATA(t->kind) ? within(t->offset, bytes, data, r->heap_bytes)
-                                : within(t->offset, bytes, plan_flags, data);
+    return SIM_IS_DATA(t->kind) ? world_memory_within(t->offset, bytes, data, r->heap_bytes)
+                                : world_memory_within(t->offset, bytes, plan_flags, data);
 }
 
 void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
 {
-    struct sim_world_rank *r = rank_of(cta);
+    struct sim_world_rank *r = world_memory_rank_of(cta);
     struct sim_world *w = r->world;
     struct sim_outbox *o = &r->outboxes[cta->grid];
     const struct sim_costs *costs = w->config.costs;
-    if (!in_bounds(r, t)) {
+    if (!world_memory_in_bounds(r, t)) {
         sim_cta_internal(cta,
                          SIM_IS_DATA(t->kind) ? "a copy to outside the heap" : "a flag outside the plan's");
         return;
@@ -128,7 +128,7 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
 }
 
 /* Store number `i` of the outbox may land: a flag follows everything before it, bytes follow nothing. */
-static int may_land(const struct sim_outbox *o, uint32_t i)
+static int world_memory_may_land(const struct sim_outbox *o, uint32_t i)
 {
     const struct sim_flight *f = &o->flights[o->first + i];
     return !f->landed && (i == 0 || SIM_IS_DATA(f->transfer.kind));
@@ -137,7 +137,7 @@ static int may_land(const struct sim_outbox *o, uint32_t i)
 int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o)
 {
     for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
-        if (o->flights[o->first + i].due <= w->now && may_land(o, i))
+        if (o->flights[o->first + i].due <= w->now && world_memory_may_land(o, i))
             return 1;
     return 0;
 }
@@ -146,13 +146,13 @@ uint64_t sim_outbox_due(const struct sim_outbox *o)
 {
     uint64_t due = SIM_NEVER;
     for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
-        if (o->flights[o->first + i].due < due && may_land(o, i))
+        if (o->flights[o->first + i].due < due && world_memory_may_land(o, i))
             due = o->flights[o->first + i].due;
     return due;
 }
 
 /* How much of what is left moves in this step: all, or a multiple of 16 bytes. */
-static uint64_t part_of(struct sim_world *w, uint64_t left)
+static uint64_t world_memory_part_of(struct sim_world *w, uint64_t left)
 {
     if (!w->config.costs && left > 16 && sim_random_below(&w->random, 2))
         return 16 * (1 + sim_random(&w->random) % (left / 16));
@@ -162,18 +162,18 @@ static uint64_t part_of(struct sim_world *w, uint64_t left)
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
                    uint64_t *moved)
 {
-    uint64_t part = part_of(w, bytes - *moved);
+    uint64_t part = world_memory_part_of(w, bytes - *moved);
     memcpy(destination + *moved, source + *moved, part);
     *moved += part;
     return *moved == bytes;
 }
 
-static void land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_flight *f)
+static void world_memory_land(struct sim_world_rank *r, struct sim_cta *cta, struct sim_flight *f)
 {
     const struct sim_transfer *t = &f->transfer;
     struct sim_world *w = r->world;
     if (SIM_IS_DATA(t->kind)) {
-        uint64_t part = part_of(w, t->bytes - f->moved);
+        uint64_t part = world_memory_part_of(w, t->bytes - f->moved);
         sim_transfer_part(&r->rank, t, f->moved, part);
         f->moved += part;
         if (f->moved < t->bytes)
@@ -204,11 +204,11 @@ void sim_outbox_step(struct sim_world_rank *r, uint32_t cta)
     struct sim_outbox *o = &r->outboxes[cta];
     uint32_t able = 0, chosen = 0;
     for (uint32_t i = 0; i < o->count && i < WINDOW; i++)
-        if (o->flights[o->first + i].due <= r->world->now && may_land(o, i) &&
+        if (o->flights[o->first + i].due <= r->world->now && world_memory_may_land(o, i) &&
             sim_random_below(&r->world->random, ++able) == 0)
             chosen = i;
     if (able)
-        land(r, &r->rank.ctas[cta], &o->flights[o->first + chosen]);
+        world_memory_land(r, &r->rank.ctas[cta], &o->flights[o->first + chosen]);
     while (o->count && o->flights[o->first].landed) {
         o->first++;
         o->count--;
@@ -224,7 +224,7 @@ void sim_outbox_free(struct sim_outbox *o)
     free(o->flights);
 }
 
-static void store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
+static void world_memory_store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
 {
     struct sim_operands o = {0};
     uint64_t hash;
@@ -236,7 +236,7 @@ static void store_fingerprint(struct sim_world_rank *r, const struct mk_tile *ti
     }
 }
 
-static void load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
+static void world_memory_load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
                        float *rows)
 {
     struct sim_operands o = {0};
@@ -251,7 +251,7 @@ static void load_fingerprint(struct sim_world_rank *r, const struct mk_tile *til
 /* A tile reads its A in two parts, between which everything may happen. */
 void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
 {
-    struct sim_world_rank *r = rank_of(cta);
+    struct sim_world_rank *r = world_memory_rank_of(cta);
     const struct sim_costs *costs = r->world->config.costs;
     int gemm = r->compute != NULL;
     float *a = r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
@@ -266,16 +266,16 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
     if (gemm)
         compute_load_a(&r->rank, tile, 0, half, a);
     else
-        load_fingerprint(r, tile, 0, half, a);
+        world_memory_load_fingerprint(r, tile, 0, half, a);
     coroutine_yield();
     if (gemm)
         compute_load_a(&r->rank, tile, half, tile->rows - half, a);
     else
-        load_fingerprint(r, tile, half, tile->rows - half, a);
+        world_memory_load_fingerprint(r, tile, half, tile->rows - half, a);
     cta->ready = done;
     coroutine_yield();
     if (gemm)
         compute_store_c(r->compute, cta, tile, a);
     else
-        store_fingerprint(r, tile, a);
+        world_memory_store_fingerprint(r, tile, a);
 }

@@ -11,12 +11,12 @@ struct actor {
     uint32_t number; /* among its rank's actors */
 };
 
-static struct actor actor_of(struct sim_world *w, uint32_t id)
+static struct actor world_schedule_actor_of(struct sim_world *w, uint32_t id)
 {
     return (struct actor){&w->ranks[id / w->per_rank], id % w->per_rank};
 }
 
-static int mute(const struct sim_world *w, const struct sim_cta *c)
+static int world_schedule_mute(const struct sim_world *w, const struct sim_cta *c)
 {
     const struct sim_fault *fault = &w->config.fault;
     return fault->kind == SIM_FAULT_MUTE && c->cta.role != MK_COMPUTE &&
@@ -24,23 +24,23 @@ static int mute(const struct sim_world *w, const struct sim_cta *c)
 }
 
 /* The emulated GPUs of all ranks are one actor, the last. */
-static int is_machine(const struct sim_world *w, uint32_t id)
+static int world_schedule_is_machine(const struct sim_world *w, uint32_t id)
 {
     return w->hopper && id == w->actors - 1;
 }
 
-static int ready(struct sim_world *w, uint32_t id)
+static int world_schedule_ready(struct sim_world *w, uint32_t id)
 {
-    if (is_machine(w, id))
+    if (world_schedule_is_machine(w, id))
         return w->machine_runs;
-    struct actor a = actor_of(w, id);
+    struct actor a = world_schedule_actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     int failed = r->rank.failed(r);
     if (w->dropped && sim_world_dropped(w, r->plan.problem.topo.rank))
         return 0;
     if (a.number < w->ctas) {
         struct sim_cta *c = &r->rank.ctas[a.number];
-        return r->busy && (!mute(w, c) || failed) && sim_cta_runnable(c, w->now, failed);
+        return r->busy && (!world_schedule_mute(w, c) || failed) && sim_cta_runnable(c, w->now, failed);
     }
     if (a.number < 2 * w->ctas)
         return sim_outbox_ready(w, &r->outboxes[a.number - w->ctas]);
@@ -55,17 +55,17 @@ static int ready(struct sim_world *w, uint32_t id)
 }
 
 /* When an actor that is not ready will be, if nothing else happens. */
-static uint64_t due(struct sim_world *w, uint32_t id)
+static uint64_t world_schedule_due(struct sim_world *w, uint32_t id)
 {
-    if (is_machine(w, id))
+    if (world_schedule_is_machine(w, id))
         return SIM_NEVER;
-    struct actor a = actor_of(w, id);
+    struct actor a = world_schedule_actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     if (sim_world_dropped(w, r->plan.problem.topo.rank))
         return SIM_NEVER;
     if (a.number < w->ctas) {
         struct sim_cta *c = &r->rank.ctas[a.number];
-        if (!r->busy || c->ended || mute(w, c))
+        if (!r->busy || c->ended || world_schedule_mute(w, c))
             return SIM_NEVER;
         return c->word && c->deadline > c->ready ? c->deadline : c->ready;
     }
@@ -87,7 +87,7 @@ static uint64_t due(struct sim_world *w, uint32_t id)
     }
 }
 
-static void step_proxy(struct sim_world *w, struct sim_world_rank *r)
+static void world_schedule_step_proxy(struct sim_world *w, struct sim_world_rank *r)
 {
     const struct sim_costs *costs = w->config.costs;
     int did = proxy_step(r->proxy);
@@ -100,7 +100,7 @@ static void step_proxy(struct sim_world *w, struct sim_world_rank *r)
         r->proxy_ready = costs->proxy(costs->context, w->now, r->plan.problem.topo.rank, did);
 }
 
-static void step_cta(struct sim_world_rank *r, struct sim_cta *c)
+static void world_schedule_step_cta(struct sim_world_rank *r, struct sim_cta *c)
 {
     uint64_t posted = c->ring ? c->ring->posted : 0;
     if (!coroutine_resume(c->coroutine))
@@ -109,7 +109,7 @@ static void step_cta(struct sim_world_rank *r, struct sim_cta *c)
         r->proxy_touched = 1;
 }
 
-static void end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
+static void world_schedule_end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
 {
     if (!r->busy || r->running || (w->hopper && world_emulated_busy(r)))
         return;
@@ -119,21 +119,21 @@ static void end_launch_if_over(struct sim_world *w, struct sim_world_rank *r)
     sim_world_end_launch(r);
 }
 
-static void step_machine(struct sim_world *w)
+static void world_schedule_step_machine(struct sim_world *w)
 {
     w->steps++;
     w->machine_runs = world_emulated_step(w);
     for (uint32_t rank = 0; rank < w->world && !w->error; rank++)
-        end_launch_if_over(w, &w->ranks[rank]);
+        world_schedule_end_launch_if_over(w, &w->ranks[rank]);
 }
 
-static void step(struct sim_world *w, uint32_t id)
+static void world_schedule_step(struct sim_world *w, uint32_t id)
 {
-    if (is_machine(w, id)) {
-        step_machine(w);
+    if (world_schedule_is_machine(w, id)) {
+        world_schedule_step_machine(w);
         return;
     }
-    struct actor a = actor_of(w, id);
+    struct actor a = world_schedule_actor_of(w, id);
     struct sim_world_rank *r = a.rank;
     w->last = id;
     w->steps++;
@@ -141,74 +141,74 @@ static void step(struct sim_world *w, uint32_t id)
         w->now += sim_random_below(&w->random, 32);
     w->hash = sim_mix(w->hash ^ id ^ w->now << 20);
     if (a.number < w->ctas)
-        step_cta(r, &r->rank.ctas[a.number]);
+        world_schedule_step_cta(r, &r->rank.ctas[a.number]);
     else if (a.number < 2 * w->ctas)
         sim_outbox_step(r, a.number - w->ctas);
     else if (a.number - 2 * w->ctas == PROXY)
-        step_proxy(w, r);
+        world_schedule_step_proxy(w, r);
     else if (a.number - 2 * w->ctas == FABRIC)
         model_fabric_step(r->fabric);
     else
         sim_world_begin_launch(r);
     if (a.number - 2 * w->ctas != PROXY)
         w->machine_runs = 1; /* it may have reason to */
-    end_launch_if_over(w, r);
+    world_schedule_end_launch_if_over(w, r);
 }
 
 /* ---- drawing ---- */
 
-static int starved(const struct sim_world *w, uint32_t id)
+static int world_schedule_starved(const struct sim_world *w, uint32_t id)
 {
     uint32_t past = id - w->starved_from;
     return id >= w->starved_from && past % w->starved_step == 0 && past / w->starved_step < w->starved_count;
 }
 
 /* One of the ready actors, all equally likely but those that are starved; w->actors where none is. */
-static uint32_t draw(struct sim_world *w)
+static uint32_t world_schedule_draw(struct sim_world *w)
 {
     for (uint32_t tries = 0; tries < 4 * w->actors; tries++) {
         uint32_t id = sim_random_below(&w->random, w->actors);
-        if (w->strategy == SIM_STARVE && starved(w, id) && sim_random_below(&w->random, 256))
+        if (w->strategy == SIM_STARVE && world_schedule_starved(w, id) && sim_random_below(&w->random, 256))
             continue;
-        if (ready(w, id))
+        if (world_schedule_ready(w, id))
             return id;
     }
     uint32_t first = sim_random_below(&w->random, w->actors);
     for (uint32_t i = 0; i < w->actors; i++)
-        if (ready(w, (first + i) % w->actors))
+        if (world_schedule_ready(w, (first + i) % w->actors))
             return (first + i) % w->actors;
     return w->actors;
 }
 
 /* The ready actor of the highest priority; now and then one gets another. After Burckhardt et al., A
  * Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010. */
-static uint32_t draw_by_priority(struct sim_world *w)
+static uint32_t world_schedule_draw_by_priority(struct sim_world *w)
 {
     uint32_t best = w->actors;
     if (!sim_random_below(&w->random, 128))
         w->priorities[sim_random_below(&w->random, w->actors)] = (uint32_t)sim_random(&w->random);
     for (uint32_t i = 0; i < w->actors; i++)
-        if ((best == w->actors || w->priorities[i] > w->priorities[best]) && ready(w, i))
+        if ((best == w->actors || w->priorities[i] > w->priorities[best]) && world_schedule_ready(w, i))
             best = i;
     return best;
 }
 
-static uint32_t choose(struct sim_world *w)
+static uint32_t world_schedule_choose(struct sim_world *w)
 {
     if (w->strategy == SIM_PRIORITIES)
-        return draw_by_priority(w);
+        return world_schedule_draw_by_priority(w);
     if (w->strategy == SIM_STICKY && w->last < w->actors && sim_random_below(&w->random, 8) &&
-        ready(w, w->last))
+        world_schedule_ready(w, w->last))
         return w->last;
-    return draw(w);
+    return world_schedule_draw(w);
 }
 
 /* Nothing can go on now: on to the next thing that time alone brings. 0 where there is none. */
-static int advance_clock(struct sim_world *w)
+static int world_schedule_advance_clock(struct sim_world *w)
 {
     uint64_t next = SIM_NEVER;
     for (uint32_t i = 0; i < w->actors; i++) {
-        uint64_t t = due(w, i);
+        uint64_t t = world_schedule_due(w, i);
         if (t < next)
             next = t;
     }
@@ -227,7 +227,7 @@ static int advance_clock(struct sim_world *w)
     return 1;
 }
 
-static int everything_ended(const struct sim_world *w)
+static int world_schedule_everything_ended(const struct sim_world *w)
 {
     for (uint32_t rank = 0; rank < w->world; rank++) {
         const struct sim_world_rank *r = &w->ranks[rank];
@@ -239,7 +239,7 @@ static int everything_ended(const struct sim_world *w)
     return 1;
 }
 
-static void sim_world_deadlock(struct sim_world *w)
+static void world_schedule_sim_world_deadlock(struct sim_world *w)
 {
     if (w->hopper)
         world_emulated_deadlock(w);
@@ -256,16 +256,16 @@ void sim_world_schedule(struct sim_world *w)
             if (w->hopper)
                 world_emulated_drop(w, fault->rank);
         }
-        if (everything_ended(w))
+        if (world_schedule_everything_ended(w))
             return;
         if (w->steps >= limit) {
             sim_world_error(w, -EDEADLK, "not over after %llu steps", (unsigned long long)limit);
             return;
         }
-        uint32_t id = choose(w);
+        uint32_t id = world_schedule_choose(w);
         if (id < w->actors)
-            step(w, id);
-        else if (!advance_clock(w))
-            sim_world_deadlock(w);
+            world_schedule_step(w, id);
+        else if (!world_schedule_advance_clock(w))
+            world_schedule_sim_world_deadlock(w);
     }
 }

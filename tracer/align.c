@@ -40,14 +40,14 @@ int64_t align_host(const struct trace_data *d, uint32_t r, uint64_t t)
     return mapped > limit ? limit : mapped < -limit ? -limit : mapped;
 }
 
-static int64_t map_event(const struct trace_data *d, uint32_t r, uint64_t t)
+static int64_t align_map_event(const struct trace_data *d, uint32_t r, uint64_t t)
 {
     return align_host(d, r, d->clocks[r].gpu.used ? (uint64_t)clock_map(&d->clocks[r].gpu, t) : t);
 }
 
 /* The plan that a launch record names by the low bits of its id. A record that names none (0) means the only
  * one. */
-static uint32_t launch_plan(const struct trace_part *p, uint32_t bits)
+static uint32_t align_launch_plan(const struct trace_part *p, uint32_t bits)
 {
     for (uint32_t i = 0; i < p->plan_count; i++)
         if (bits && (p->plans[i].id & 15) == bits)
@@ -55,7 +55,7 @@ static uint32_t launch_plan(const struct trace_part *p, uint32_t bits)
     return p->plan_count == 1 ? p->plans[0].id : 0;
 }
 
-static uint32_t role_of(const struct trace_data *d, uint32_t rank, uint32_t plan, uint32_t cta)
+static uint32_t align_role_of(const struct trace_data *d, uint32_t rank, uint32_t plan, uint32_t cta)
 {
     const struct trace_plan *p = data_plan(d, rank, plan);
     if (!p && d->parts[rank].plan_count)
@@ -69,7 +69,7 @@ static uint32_t role_of(const struct trace_data *d, uint32_t rank, uint32_t plan
 }
 
 /* Returns the launch's number, in order of discovery for now; 0: no memory. */
-static uint32_t find_launch(struct trace_data *d, uint32_t plan, uint64_t epoch)
+static uint32_t align_find_launch(struct trace_data *d, uint32_t plan, uint64_t epoch)
 {
     uint32_t id = map_get(&d->launch_ids, launch_key(plan, epoch), 0);
     if (id)
@@ -88,7 +88,7 @@ static uint32_t find_launch(struct trace_data *d, uint32_t plan, uint64_t epoch)
 }
 
 /* The whole epoch of a record's low 24 bits: the nearest to the one before. */
-static uint64_t widen(uint64_t before, uint32_t low)
+static uint64_t align_widen(uint64_t before, uint32_t low)
 {
     uint64_t epoch = (before & ~(uint64_t)0xffffff) | low;
     return before && epoch + 0x800000 < before ? epoch + 0x1000000 : epoch;
@@ -103,21 +103,21 @@ static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
     const struct mk_track *t = &p->tracks[track];
     uint32_t cta = track / p->track_warps, plan = 0, launch = 0;
     uint64_t epoch = 0;
-    uint32_t role = role_of(d, rank, 0, cta);
+    uint32_t role = align_role_of(d, rank, 0, cta);
     int64_t count = 0;
     for (uint32_t i = 0; i < t->count; i++) {
         const struct mk_event *e = &t->events[i];
         uint32_t kind = mk_event_kind_of(e);
         if (kind == MK_EV_NONE)
             continue;
-        int64_t start = map_event(d, rank, e->start);
+        int64_t start = align_map_event(d, rank, e->start);
         if (kind == MK_EV_LAUNCH) {
-            plan = launch_plan(p, mk_event_cause_of(e));
-            epoch = widen(epoch, mk_event_argument(e));
-            launch = find_launch(d, plan, epoch);
+            plan = align_launch_plan(p, mk_event_cause_of(e));
+            epoch = align_widen(epoch, mk_event_argument(e));
+            launch = align_find_launch(d, plan, epoch);
             if (!launch)
                 return -ENOMEM;
-            role = role_of(d, rank, plan, cta);
+            role = align_role_of(d, rank, plan, cta);
         }
         if (launch && start < d->launches[launch - 1].start)
             d->launches[launch - 1].start = start;
@@ -127,7 +127,7 @@ static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
             e = &t->events[++i];
             end += e->ns;
         }
-        int64_t stop = map_event(d, rank, end);
+        int64_t stop = align_map_event(d, rank, end);
         roles[count] = (uint8_t)role;
         out[count++] =
             (struct trace_event){start, stop > start ? (uint64_t)(stop - start) : 0, launch, e->what};
@@ -136,7 +136,7 @@ static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
 }
 
 /* Stable merge sort by start; runs that are in order already (the rule) cost one pass. */
-static int sort_events(struct trace_event *e, uint64_t n)
+static int align_sort_events(struct trace_event *e, uint64_t n)
 {
     uint64_t i = 1;
     while (i < n && e[i - 1].start <= e[i].start)
@@ -162,7 +162,7 @@ static int sort_events(struct trace_event *e, uint64_t n)
 }
 
 /* CTAs of the rank's largest launch; executors may keep more tracks than that. */
-static uint32_t most_ctas(const struct trace_part *p)
+static uint32_t align_most_ctas(const struct trace_part *p)
 {
     uint32_t most = p->plan_count ? 0 : UINT32_MAX;
     for (uint32_t i = 0; i < p->plan_count; i++)
@@ -180,7 +180,7 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
     uint8_t *roles = malloc(t->count + 1);
     int64_t n = all && roles ? align_events(d, rank, track, all, roles) : -ENOMEM;
     uint32_t cta = track / p->track_warps, warp = track % p->track_warps, made = 0;
-    if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= most_ctas(p))) {
+    if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= align_most_ctas(p))) {
         free(all);
         free(roles);
         return 0; /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
@@ -189,7 +189,7 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
         uint64_t mine = 0;
         for (int64_t i = 0; i < n; i++)
             mine += roles[i] == role;
-        if (!mine && !(n == 0 && role == role_of(d, rank, 0, cta)))
+        if (!mine && !(n == 0 && role == align_role_of(d, rank, 0, cta)))
             continue;
         struct leaf *l = &leaves[*count];
         *l = (struct leaf){role, cta, warp, all, mine, made ? 0 : t->dropped};
@@ -208,7 +208,7 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
         }
         (*count)++;
         made++;
-        if (sort_events(l->events, l->count))
+        if (align_sort_events(l->events, l->count))
             n = -ENOMEM;
     }
     free(all);

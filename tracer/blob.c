@@ -49,26 +49,26 @@ struct writer {
     size_t bytes;
 };
 
-static void put(struct writer *w, const void *data, size_t bytes)
+static void blob_put(struct writer *w, const void *data, size_t bytes)
 {
     if (w->at && bytes)
         memcpy(w->at + w->bytes, data, bytes);
     w->bytes += bytes;
 }
 
-static void align(struct writer *w)
+static void blob_align(struct writer *w)
 {
     static const char zeros[16];
-    put(w, zeros, (16 - w->bytes % 16) % 16);
+    blob_put(w, zeros, (16 - w->bytes % 16) % 16);
 }
 
-static void put_section(struct writer *w, const void *data, size_t bytes)
+static void blob_put_section(struct writer *w, const void *data, size_t bytes)
 {
-    put(w, data, bytes);
-    align(w);
+    blob_put(w, data, bytes);
+    blob_align(w);
 }
 
-static void write_part(struct writer *w, const struct trace_part *p, size_t total)
+static void blob_write_part(struct writer *w, const struct trace_part *p, size_t total)
 {
     struct head h = {.bytes = total,
                      .layout = layout(),
@@ -87,38 +87,38 @@ static void write_part(struct writer *w, const struct trace_part *p, size_t tota
     memcpy(h.boot, p->boot, sizeof h.boot);
     memcpy(h.host, p->host, sizeof h.host);
     memcpy(h.device, p->device, sizeof h.device);
-    put_section(w, &h, sizeof h);
+    blob_put_section(w, &h, sizeof h);
     for (uint32_t i = 0; i < p->track_count; i++) {
         struct track_head t = {.dropped = p->tracks[i].dropped, .count = p->tracks[i].count};
-        put(w, &t, sizeof t);
+        blob_put(w, &t, sizeof t);
     }
     for (uint32_t i = 0; i < p->track_count; i++)
-        put(w, p->tracks[i].events, p->tracks[i].count * sizeof(struct mk_event));
-    put_section(w, p->messages, p->message_count * sizeof *p->messages);
-    put_section(w, p->host_clock, p->host_samples * sizeof *p->host_clock);
-    put_section(w, p->gpu_clock, p->gpu_samples * sizeof *p->gpu_clock);
+        blob_put(w, p->tracks[i].events, p->tracks[i].count * sizeof(struct mk_event));
+    blob_put_section(w, p->messages, p->message_count * sizeof *p->messages);
+    blob_put_section(w, p->host_clock, p->host_samples * sizeof *p->host_clock);
+    blob_put_section(w, p->gpu_clock, p->gpu_samples * sizeof *p->gpu_clock);
     for (uint32_t i = 0; i < p->plan_count; i++) {
         struct plan_head plan = {.plan = p->plans[i]};
         if (p->topo.rank)
             plan.plan.tiles = NULL, plan.plan.chunks = NULL;
-        put_section(w, &plan, sizeof plan);
+        blob_put_section(w, &plan, sizeof plan);
         if (plan.plan.tiles)
-            put_section(w, plan.plan.tiles, plan.plan.tile_count * sizeof *plan.plan.tiles);
+            blob_put_section(w, plan.plan.tiles, plan.plan.tile_count * sizeof *plan.plan.tiles);
         if (plan.plan.chunks)
-            put_section(w, plan.plan.chunks, plan.plan.chunk_count * sizeof *plan.plan.chunks);
-        put_section(w, plan.plan.flags, plan.plan.flag_count * sizeof *plan.plan.flags);
+            blob_put_section(w, plan.plan.chunks, plan.plan.chunk_count * sizeof *plan.plan.chunks);
+        blob_put_section(w, plan.plan.flags, plan.plan.flag_count * sizeof *plan.plan.flags);
     }
 }
 
 int part_pack(const struct trace_part *part, void **blob, size_t *bytes)
 {
     struct writer w = {0};
-    write_part(&w, part, 0);
+    blob_write_part(&w, part, 0);
     size_t total = w.bytes;
     w = (struct writer){.at = malloc(total)};
     if (!w.at)
         return -ENOMEM;
-    write_part(&w, part, total);
+    blob_write_part(&w, part, total);
     *blob = w.at;
     *bytes = total;
     return 0;
@@ -131,7 +131,7 @@ struct reader {
 };
 
 /* The next `count` records of `size` bytes, NULL where there are not that many. `count` is foreign. */
-static const void *take(struct reader *r, uint64_t count, size_t size)
+static const void *blob_take(struct reader *r, uint64_t count, size_t size)
 {
     if (count > r->left / size)
         return NULL;
@@ -144,18 +144,18 @@ static const void *take(struct reader *r, uint64_t count, size_t size)
     return at;
 }
 
-static int good_text(const char *text, size_t size)
+static int blob_good_text(const char *text, size_t size)
 {
     return memchr(text, 0, size) != NULL;
 }
 
-static int parse_tracks(struct trace_part *p, struct reader *r)
+static int blob_parse_tracks(struct trace_part *p, struct reader *r)
 {
-    const struct track_head *t = take(r, p->track_count, sizeof *t);
+    const struct track_head *t = blob_take(r, p->track_count, sizeof *t);
     if (!t)
         return -EPROTO;
     for (uint32_t i = 0; i < p->track_count; i++) {
-        const struct mk_event *e = take(r, t[i].count, sizeof *e);
+        const struct mk_event *e = blob_take(r, t[i].count, sizeof *e);
         if (!e || t[i].dropped >= TRACE_MAX_TIME)
             return -EPROTO;
         for (uint32_t j = 0; j < t[i].count; j++)
@@ -168,9 +168,9 @@ static int parse_tracks(struct trace_part *p, struct reader *r)
     return 0;
 }
 
-static int parse_messages(struct trace_part *p, struct reader *r)
+static int blob_parse_messages(struct trace_part *p, struct reader *r)
 {
-    const struct mk_message *m = take(r, p->message_count, sizeof *m);
+    const struct mk_message *m = blob_take(r, p->message_count, sizeof *m);
     if (!m)
         return -EPROTO;
     for (uint64_t i = 0; i < p->message_count; i++)
@@ -182,9 +182,9 @@ static int parse_messages(struct trace_part *p, struct reader *r)
     return 0;
 }
 
-static int parse_samples(const struct trace_clock_sample **out, uint32_t count, struct reader *r)
+static int blob_parse_samples(const struct trace_clock_sample **out, uint32_t count, struct reader *r)
 {
-    const struct trace_clock_sample *s = take(r, count, sizeof *s);
+    const struct trace_clock_sample *s = blob_take(r, count, sizeof *s);
     if (!s)
         return -EPROTO;
     for (uint32_t i = 0; i < count; i++)
@@ -194,9 +194,9 @@ static int parse_samples(const struct trace_clock_sample **out, uint32_t count, 
     return 0;
 }
 
-static int parse_plan(struct trace_plan *out, struct reader *r)
+static int blob_parse_plan(struct trace_plan *out, struct reader *r)
 {
-    const struct plan_head *h = take(r, 1, sizeof *h);
+    const struct plan_head *h = blob_take(r, 1, sizeof *h);
     if (!h)
         return -EPROTO;
     *out = h->plan;
@@ -209,24 +209,24 @@ static int parse_plan(struct trace_plan *out, struct reader *r)
         out->k > INT64_MAX || out->nvlink_bytes > INT64_MAX || out->network_bytes > INT64_MAX ||
         out->flag_base > UINT32_MAX - out->flag_count)
         return -EPROTO;
-    if (has_tiles && !(out->tiles = take(r, out->tile_count, sizeof *out->tiles)))
+    if (has_tiles && !(out->tiles = blob_take(r, out->tile_count, sizeof *out->tiles)))
         return -EPROTO;
-    if (has_chunks && !(out->chunks = take(r, out->chunk_count, sizeof *out->chunks)))
+    if (has_chunks && !(out->chunks = blob_take(r, out->chunk_count, sizeof *out->chunks)))
         return -EPROTO;
     for (uint32_t i = 0; has_chunks && i < out->chunk_count; i++)
         if (out->chunks[i].bytes >= MAX_BYTES)
             return -EPROTO;
-    const struct mk_flag_meaning *f = take(r, out->flag_count, sizeof *f);
+    const struct mk_flag_meaning *f = blob_take(r, out->flag_count, sizeof *f);
     if (!f)
         return -EPROTO;
     for (uint32_t i = 0; i < out->flag_count; i++)
-        if (!good_text(f[i].text, sizeof f[i].text))
+        if (!blob_good_text(f[i].text, sizeof f[i].text))
             return -EPROTO;
     out->flags = f;
     return 0;
 }
 
-static int parse_head(struct trace_part *p, const struct head *h, size_t bytes)
+static int blob_parse_head(struct trace_part *p, const struct head *h, size_t bytes)
 {
     if (memcmp(h->magic, magic, sizeof magic) != 0 || h->bytes != bytes || h->layout != layout())
         return -EPROTO;
@@ -237,7 +237,7 @@ static int parse_head(struct trace_part *p, const struct head *h, size_t bytes)
         h->plan_count > 64 || h->messages_dropped >= TRACE_MAX_TIME ||
         h->host_samples > 2 * TRACE_MAX_SAMPLES || h->gpu_samples > 2 * TRACE_MAX_SAMPLES)
         return -EPROTO;
-    if (!good_text(h->host, sizeof h->host) || !good_text(h->device, sizeof h->device))
+    if (!blob_good_text(h->host, sizeof h->host) || !blob_good_text(h->device, sizeof h->device))
         return -EPROTO;
     p->topo = (struct mk_topo){h->nodes, h->gpus, h->rank};
     memcpy(p->boot, h->boot, sizeof p->boot);
@@ -257,8 +257,8 @@ int part_parse(struct trace_part *part, const void *blob, size_t bytes)
 {
     struct reader r = {blob, bytes};
     memset(part, 0, sizeof *part);
-    const struct head *h = take(&r, 1, sizeof *h);
-    int rc = h ? parse_head(part, h, bytes) : -EPROTO;
+    const struct head *h = blob_take(&r, 1, sizeof *h);
+    int rc = h ? blob_parse_head(part, h, bytes) : -EPROTO;
     if (rc)
         goto bad;
     part->tracks = calloc(part->track_count + 1, sizeof *part->tracks);
@@ -267,12 +267,12 @@ int part_parse(struct trace_part *part, const void *blob, size_t bytes)
         rc = -ENOMEM;
         goto bad;
     }
-    rc = parse_tracks(part, &r);
-    rc = rc ? rc : parse_messages(part, &r);
-    rc = rc ? rc : parse_samples(&part->host_clock, part->host_samples, &r);
-    rc = rc ? rc : parse_samples(&part->gpu_clock, part->gpu_samples, &r);
+    rc = blob_parse_tracks(part, &r);
+    rc = rc ? rc : blob_parse_messages(part, &r);
+    rc = rc ? rc : blob_parse_samples(&part->host_clock, part->host_samples, &r);
+    rc = rc ? rc : blob_parse_samples(&part->gpu_clock, part->gpu_samples, &r);
     for (uint32_t i = 0; !rc && i < h->plan_count; i++, part->plan_count = i) {
-        rc = parse_plan(&part->plans[i], &r);
+        rc = blob_parse_plan(&part->plans[i], &r);
         for (uint32_t k = 0; !rc && k < i; k++)
             rc = part->plans[k].id == part->plans[i].id ? -EPROTO : 0;
     }

@@ -11,19 +11,19 @@
 /* More than adjtime's 500 ppm and two bad crystals: the samples are false. */
 #define MAX_DRIFT 2e-3
 
-static int compare_u64(const void *a, const void *b)
+static int clock_compare_u64(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-static double offset_of(const struct trace_clock_sample *s)
+static double clock_offset_of(const struct trace_clock_sample *s)
 {
     return (double)(int64_t)(s->remote - s->local);
 }
 
 /* Marks, in every window of time, the samples whose bracket is in its lowest quarter (at least one). */
-static int choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *used)
+static int clock_choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *used)
 {
     uint64_t first = UINT64_MAX, last = 0;
     uint64_t *brackets = malloc(count * sizeof *brackets);
@@ -41,7 +41,7 @@ static int choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *u
                 brackets[n++] = s[i].bracket;
         if (!n)
             continue;
-        qsort(brackets, n, sizeof *brackets, compare_u64);
+        qsort(brackets, n, sizeof *brackets, clock_compare_u64);
         uint64_t limit = brackets[n / 4];
         for (uint32_t i = 0; i < count; i++)
             if ((s[i].local - first) / width == w)
@@ -53,13 +53,13 @@ static int choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *u
 
 /* A drift that the samples' span determines and that two clocks can have; else none, and the residual says
  * the rest. */
-static double plausible(const struct trace_clock *c, double drift)
+static double clock_plausible(const struct trace_clock *c, double drift)
 {
     return c->drift_error < TRACE_DRIFT_UNKNOWN && fabs(drift) < MAX_DRIFT ? drift : 0;
 }
 
 /* Weighted least squares over the used samples. A sample's weight is 1 / bracket^2. */
-static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+static void clock_fit_line(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
                      const uint8_t *used)
 {
     double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
@@ -69,19 +69,19 @@ static void fit_line(struct trace_clock *c, const struct trace_clock_sample *s, 
         if (!used[i])
             continue;
         if (!have_base) {
-            base = offset_of(&s[i]);
+            base = clock_offset_of(&s[i]);
             have_base = 1;
         }
         double width = (double)s[i].bracket + 1, weight = 1 / (width * width);
-        double x = (double)(int64_t)(s[i].local - c->reference), y = offset_of(&s[i]) - base;
+        double x = (double)(int64_t)(s[i].local - c->reference), y = clock_offset_of(&s[i]) - base;
         w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
     }
     double spread = wxx - wx * wx / w;
-    c->drift = plausible(c, spread > 0 ? (wxy - wx * wy / w) / spread : 0);
+    c->drift = clock_plausible(c, spread > 0 ? (wxy - wx * wy / w) / spread : 0);
     c->offset = (int64_t)llround(base + (wy - c->drift * wx) / w);
 }
 
-static int compare_double(const void *a, const void *b)
+static int clock_compare_double(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -89,7 +89,7 @@ static int compare_double(const void *a, const void *b)
 
 /* A first line that a minority of false samples cannot move: the median of the slopes between samples, then
  * of the offsets (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
-static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+static int clock_fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
                       const uint8_t *used)
 {
     size_t n = 0, pairs = (size_t)c->used * c->used / 2 + c->used + 1;
@@ -102,43 +102,43 @@ static int fit_median(struct trace_clock *c, const struct trace_clock_sample *s,
             uint64_t apart = s[k].local > s[i].local ? s[k].local - s[i].local : s[i].local - s[k].local;
             if (used[k] && apart > far)
                 values[n++] =
-                    (offset_of(&s[k]) - offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
+                    (clock_offset_of(&s[k]) - clock_offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
         }
-    qsort(values, n, sizeof *values, compare_double);
-    c->drift = plausible(c, n ? values[n / 2] : 0);
+    qsort(values, n, sizeof *values, clock_compare_double);
+    c->drift = clock_plausible(c, n ? values[n / 2] : 0);
     n = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (!used[i])
             continue;
-        base = n ? base : offset_of(&s[i]);
-        values[n++] = offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
+        base = n ? base : clock_offset_of(&s[i]);
+        values[n++] = clock_offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
     }
-    qsort(values, n, sizeof *values, compare_double);
+    qsort(values, n, sizeof *values, clock_compare_double);
     c->offset = (int64_t)llround(base + values[n / 2]);
     free(values);
     return 0;
 }
 
-static double error_of(const struct trace_clock *c, const struct trace_clock_sample *s)
+static double clock_error_of(const struct trace_clock *c, const struct trace_clock_sample *s)
 {
     return fabs((double)((int64_t)s->remote - clock_map(c, s->local)));
 }
 
 /* Drops used samples that lie outside their own bracket by more than the typical miss: a clock step, a
  * garbled sample. */
-static uint32_t drop_outliers(const struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+static uint32_t clock_drop_outliers(const struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
                               uint8_t *used, uint64_t *scratch)
 {
     uint32_t n = 0, dropped = 0;
     for (uint32_t i = 0; i < count; i++)
         if (used[i])
-            scratch[n++] = (uint64_t)error_of(c, &s[i]);
+            scratch[n++] = (uint64_t)clock_error_of(c, &s[i]);
     if (n < 4)
         return 0;
-    qsort(scratch, n, sizeof *scratch, compare_u64);
+    qsort(scratch, n, sizeof *scratch, clock_compare_u64);
     double limit = 4 * (double)scratch[n / 2] + 1;
     for (uint32_t i = 0; i < count; i++) {
-        double e = used[i] ? error_of(c, &s[i]) : 0;
+        double e = used[i] ? clock_error_of(c, &s[i]) : 0;
         if (e > limit && e > (double)s[i].bracket / 2) {
             used[i] = 0;
             dropped++;
@@ -147,7 +147,7 @@ static uint32_t drop_outliers(const struct trace_clock *c, const struct trace_cl
     return dropped;
 }
 
-static void measure(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
+static void clock_measure(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
                     const uint8_t *used)
 {
     uint64_t widest = 0;
@@ -173,24 +173,24 @@ int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint3
         return 0;
     uint8_t *used = calloc(count, 1);
     uint64_t *scratch = malloc(count * sizeof *scratch);
-    int rc = used && scratch ? choose(s, count, used) : -ENOMEM;
+    int rc = used && scratch ? clock_choose(s, count, used) : -ENOMEM;
     if (rc)
         goto out;
     out->reference = s[0].local;
-    measure(out, s, count, used);
-    rc = fit_median(out, s, count, used);
+    clock_measure(out, s, count, used);
+    rc = clock_fit_median(out, s, count, used);
     if (rc)
         goto out;
-    drop_outliers(out, s, count, used, scratch);
-    measure(out, s, count, used);
-    fit_line(out, s, count, used);
-    for (int round = 0; round < 8 && drop_outliers(out, s, count, used, scratch); round++) {
-        measure(out, s, count, used);
-        fit_line(out, s, count, used);
+    clock_drop_outliers(out, s, count, used, scratch);
+    clock_measure(out, s, count, used);
+    clock_fit_line(out, s, count, used);
+    for (int round = 0; round < 8 && clock_drop_outliers(out, s, count, used, scratch); round++) {
+        clock_measure(out, s, count, used);
+        clock_fit_line(out, s, count, used);
     }
     for (uint32_t i = 0; i < count; i++)
         if (used[i]) {
-            uint64_t far = (uint64_t)error_of(out, &s[i]) + (s[i].bracket + 1) / 2;
+            uint64_t far = (uint64_t)clock_error_of(out, &s[i]) + (s[i].bracket + 1) / 2;
             out->residual = far > out->residual ? far : out->residual;
         }
     if (mark)

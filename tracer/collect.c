@@ -37,7 +37,7 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 }
 
 /* Rank 0: parses what came in, one part a rank. */
-static int take_parts(const char *all, const uint64_t *lengths, uint32_t ranks, const struct trace_run *run,
+static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t ranks, const struct trace_run *run,
                       const char *path, char *error, size_t size)
 {
     struct trace_part *parts = calloc(ranks, sizeof *parts);
@@ -65,7 +65,7 @@ static int take_parts(const char *all, const uint64_t *lengths, uint32_t ranks, 
 #define NO_ROOM UINT64_MAX /* rank 0's length: it cannot take any */
 
 /* Rank 0: what a round brought, to where each rank's part is put together. 0, or -EPROTO where it is not what was announced. */
-static int append(char *all, const uint64_t *lengths, uint32_t ranks, uint64_t at, const char *some, const size_t *got,
+static int collect_append(char *all, const uint64_t *lengths, uint32_t ranks, uint64_t at, const char *some, const size_t *got,
                   uint64_t piece)
 {
     for (uint32_t r = 0; r < ranks; r++) {
@@ -82,7 +82,7 @@ static int append(char *all, const uint64_t *lengths, uint32_t ranks, uint64_t a
 
 /* Gathers `bytes` of every rank at rank 0, there end to end in *all (malloc'd), with their sizes in lengths[ranks]. A rank that
  * has none takes part, and rank 0 does where it has no memory for them. 0 or -errno. */
-static int gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char **all, uint64_t *lengths)
+static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char **all, uint64_t *lengths)
 {
     uint32_t ranks = mk_world(&comm->topo), root = comm->topo.rank == 0;
     size_t *got = root ? calloc(ranks, sizeof *got) : NULL;
@@ -103,7 +103,7 @@ static int gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char *
         rc = bootstrap_gather(comm->bootstrap, blob ? blob + from : NULL, left < piece ? left : piece, &some, got);
         __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
         if (!rc && root && !wrong)
-            wrong = append(*all, lengths, ranks, at, some, got, piece);
+            wrong = collect_append(*all, lengths, ranks, at, some, got, piece);
         free(some);
     }
     free(got);
@@ -127,7 +127,7 @@ struct storing {
 static void *store(void *argument)
 {
     struct storing *s = argument;
-    int result = take_parts(s->all, s->lengths, s->ranks, s->run, s->path, s->error, s->size);
+    int result = collect_take_parts(s->all, s->lengths, s->ranks, s->run, s->path, s->error, s->size);
     pthread_mutex_lock(&s->lock);
     s->result = result;
     s->over = 1;
@@ -136,7 +136,7 @@ static void *store(void *argument)
     return NULL;
 }
 
-static int is_over(struct storing *s, uint64_t tick_ns)
+static int collect_is_over(struct storing *s, uint64_t tick_ns)
 {
     uint64_t until = mk_now_ns() + tick_ns;
     struct timespec t = {(time_t)(until / 1000000000ull), (long)(until % 1000000000ull)};
@@ -150,7 +150,7 @@ static int is_over(struct storing *s, uint64_t tick_ns)
 
 /* A thread of rank 0 stores the trace, and this one tells the other ranks now and then that it still does: storing may take
  * longer than they wait for any rank. `flags` has room for all ranks. */
-static int store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *flags)
+static int collect_store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *flags)
 {
     uint64_t bound = comm->config.timeout_ns ? comm->config.timeout_ns / 4 : TICK_NS, over = 0;
     pthread_condattr_t monotonic;
@@ -168,7 +168,7 @@ static int store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *fla
     if (alone && !s->over)
         store(s);
     for (int rc = 0; !over && !rc;) {
-        over = (uint64_t)is_over(s, bound < TICK_NS ? bound : TICK_NS);
+        over = (uint64_t)collect_is_over(s, bound < TICK_NS ? bound : TICK_NS);
         rc = bootstrap_allgather(comm->bootstrap, &over, flags, sizeof over);
         __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
     }
@@ -180,7 +180,7 @@ static int store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *fla
 }
 
 /* Until rank 0 has stored. */
-static int wait_for_store(struct mk_comm *comm, uint64_t *flags)
+static int collect_wait_for_store(struct mk_comm *comm, uint64_t *flags)
 {
     const uint64_t nothing = 0;
     int rc;
@@ -217,7 +217,7 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
         }
     }
     /* A rank without memory sends an empty part, so that the others do not wait for it. */
-    int rc = lengths ? gather(comm, blob, bytes, &all, lengths) : -ENOMEM;
+    int rc = lengths ? collect_gather(comm, blob, bytes, &all, lengths) : -ENOMEM;
     if (rc || mine) {
         snprintf(error, size, "the trace could not be gathered: %s", strerror(rc ? -rc : -mine));
         mine = rc ? rc : mine;
@@ -225,7 +225,7 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
     if (!lengths)
         goto out;
     if (comm->topo.rank) {
-        rc = wait_for_store(comm, lengths + ranks);
+        rc = collect_wait_for_store(comm, lengths + ranks);
         if (rc && !mine)
             snprintf(error, size, "rank 0 did not say that the trace is stored: %s", strerror(-rc));
         mine = mine ? mine : rc;
@@ -235,7 +235,7 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
             s.over = 1;
             s.result = mine;
         }
-        mine = store_and_tell(comm, &s, lengths + ranks);
+        mine = collect_store_and_tell(comm, &s, lengths + ranks);
     }
 out:
     free(all);

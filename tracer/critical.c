@@ -20,7 +20,7 @@ struct walk {
     uint32_t launch;
 };
 
-static int add_step(struct walk *w, const struct trace_node *n, const char *what, int64_t start, int64_t end,
+static int critical_add_step(struct walk *w, const struct trace_node *n, const char *what, int64_t start, int64_t end,
                     int64_t event, int64_t message)
 {
     if (end <= start)
@@ -47,7 +47,7 @@ static int add_step(struct walk *w, const struct trace_node *n, const char *what
 }
 
 /* The newest event of a leaf that began before t and took time; count where there is none. */
-static uint64_t newest(const struct trace_node *n, int64_t t)
+static uint64_t critical_newest(const struct trace_node *n, int64_t t)
 {
     uint64_t lo = 0, hi = n->count;
     while (lo < hi) {
@@ -63,7 +63,7 @@ static uint64_t newest(const struct trace_node *n, int64_t t)
 }
 
 /* The same over all warps of the leaf's CTA: a wait of the load warp explains the math warp's next tile. */
-static const struct trace_node *newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t t,
+static const struct trace_node *critical_newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t t,
                                               uint64_t *index)
 {
     const struct trace_node *best = NULL;
@@ -72,7 +72,7 @@ static const struct trace_node *newest_of_cta(const struct walk *w, const struct
         const struct trace_node *c = &w->d->nodes[i];
         if (c->rank != n->rank || c->role != n->role || c->cta != n->cta)
             break;
-        uint64_t j = newest(c, t);
+        uint64_t j = critical_newest(c, t);
         if (j == c->count || c->events[j].launch != w->launch)
             continue;
         if (!best || c->events[j].start > best->events[*index].start) {
@@ -83,7 +83,7 @@ static const struct trace_node *newest_of_cta(const struct walk *w, const struct
     return best;
 }
 
-static const struct trace_edge *find_edge(const struct trace_data *d, int64_t event)
+static const struct trace_edge *critical_find_edge(const struct trace_data *d, int64_t event)
 {
     uint64_t lo = 0, hi = d->edge_count;
     while (lo < hi) {
@@ -97,7 +97,7 @@ static const struct trace_edge *find_edge(const struct trace_data *d, int64_t ev
 }
 
 /* When what an edge names was done: the signal raised, the command posted. TRACE_NO_TIME: not known. */
-static int64_t producer_time(const struct trace_data *d, const struct trace_edge *edge)
+static int64_t critical_producer_time(const struct trace_data *d, const struct trace_edge *edge)
 {
     if (edge->producer != TRACE_NO_EVENT) {
         const struct trace_node *from = data_leaf(d, edge->producer);
@@ -110,29 +110,29 @@ static int64_t producer_time(const struct trace_data *d, const struct trace_edge
 /* Whether the flag can have been raised while wait `e` of rank `rank` lasted. Where it was there before, the
  * wait's time is the executor's own (a poll's latency, a coroutine that was not scheduled), and the walk
  * stays on the CTA. */
-static int was_waited_for(const struct trace_data *d, const struct trace_edge *edge, uint32_t rank,
+static int critical_was_waited_for(const struct trace_data *d, const struct trace_edge *edge, uint32_t rank,
                           const struct trace_event *e)
 {
     const struct trace_put *put = edge->message ? &d->puts[edge->message - 1] : NULL;
     uint32_t from = put ? put->rank : data_leaf(d, edge->producer)->rank;
     int64_t slack = (int64_t)(d->clocks[rank].residual + d->clocks[from].residual);
-    int64_t there = put ? put->completed : producer_time(d, edge);
+    int64_t there = put ? put->completed : critical_producer_time(d, edge);
     return there == TRACE_NO_TIME || there + slack >= e->start;
 }
 
 /* From a wait to what ended it. Moves *n and *t back, strictly, so that the walk ends. */
-static int follow(struct walk *w, const struct trace_edge *edge, const struct trace_node **n, int64_t *t)
+static int critical_follow(struct walk *w, const struct trace_edge *edge, const struct trace_node **n, int64_t *t)
 {
-    int64_t began = producer_time(w->d, edge);
+    int64_t began = critical_producer_time(w->d, edge);
     if (began == TRACE_NO_TIME || began >= *t)
         began = *t - 1;
-    int rc = add_step(w, *n, edge->message ? "message" : "signal", began, *t, edge->producer, edge->message);
+    int rc = critical_add_step(w, *n, edge->message ? "message" : "signal", began, *t, edge->producer, edge->message);
     *t = began;
     *n = edge->producer == TRACE_NO_EVENT ? NULL : data_leaf(w->d, edge->producer);
     return rc;
 }
 
-static int walk_launch(struct walk *w)
+static int critical_walk_launch(struct walk *w)
 {
     const struct trace_data *d = w->d;
     const struct trace_node *n = NULL;
@@ -142,7 +142,7 @@ static int walk_launch(struct walk *w)
         const struct trace_span *s = &d->spans[(size_t)(w->launch - 1) * d->ranks + leaf->rank];
         if (s->end == TRACE_NO_TIME || s->end < t)
             continue;
-        for (uint64_t j = newest(leaf, s->end); j < leaf->count; j = j ? j - 1 : leaf->count) {
+        for (uint64_t j = critical_newest(leaf, s->end); j < leaf->count; j = j ? j - 1 : leaf->count) {
             const struct trace_event *e = &leaf->events[j];
             if (e->launch == w->launch && e->ns && event_end(e) > t)
                 t = event_end(e), n = leaf;
@@ -153,22 +153,22 @@ static int walk_launch(struct walk *w)
     int rc = 0;
     for (uint32_t step = 0; !rc && n && step < MAX_STEPS; step++) {
         uint64_t j = 0;
-        const struct trace_node *at = newest_of_cta(w, n, t, &j);
+        const struct trace_node *at = critical_newest_of_cta(w, n, t, &j);
         if (!at)
             break;
         const struct trace_event *e = &at->events[j];
         int64_t id = at->first_event + (int64_t)j, end = event_end(e) < t ? event_end(e) : t;
-        const struct trace_edge *edge = event_kind(e) == MK_EV_WAIT ? find_edge(d, id) : NULL;
+        const struct trace_edge *edge = event_kind(e) == MK_EV_WAIT ? critical_find_edge(d, id) : NULL;
         static const char *const names[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
                                                        "copy", "signal", "command", "reduce"};
         if (end < t)
-            rc = add_step(w, at, "gap", end, t, TRACE_NO_EVENT, 0);
+            rc = critical_add_step(w, at, "gap", end, t, TRACE_NO_EVENT, 0);
         n = at;
         t = end;
-        if (!rc && edge && was_waited_for(d, edge, at->rank, e)) {
-            rc = follow(w, edge, &n, &t);
+        if (!rc && edge && critical_was_waited_for(d, edge, at->rank, e)) {
+            rc = critical_follow(w, edge, &n, &t);
         } else if (!rc) {
-            rc = add_step(w, at, names[event_kind(e)], e->start, t, id, 0);
+            rc = critical_add_step(w, at, names[event_kind(e)], e->start, t, id, 0);
             t = e->start;
         }
     }
@@ -180,7 +180,7 @@ int data_critical(const struct trace_data *d, struct trace_step **steps, uint64_
     struct walk w = {.d = d};
     int rc = 0;
     for (w.launch = 1; !rc && w.launch <= d->launch_count; w.launch++)
-        rc = walk_launch(&w);
+        rc = critical_walk_launch(&w);
     if (rc) {
         free(w.steps);
         return rc;

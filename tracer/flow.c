@@ -6,7 +6,7 @@
 
 #include "tracer/intervals.h"
 
-static int add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, uint32_t peer)
+static int flow_add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, uint32_t peer)
 {
     if (l->count == l->capacity) {
         uint64_t capacity = 2 * l->capacity + 64;
@@ -21,14 +21,14 @@ static int add(struct flow_link *l, int64_t start, int64_t end, uint64_t bytes, 
     return 0;
 }
 
-static int add_both(struct flow *f, enum flow_kind kind, uint32_t from, uint32_t to, int64_t start,
+static int flow_add_both(struct flow *f, enum flow_kind kind, uint32_t from, uint32_t to, int64_t start,
                     int64_t end, uint64_t bytes)
 {
-    int rc = add(flow_link(f, from, kind, 0), start, end, bytes, to);
-    return rc ? rc : add(flow_link(f, to, kind, 1), start, end, bytes, from);
+    int rc = flow_add(flow_link(f, from, kind, 0), start, end, bytes, to);
+    return rc ? rc : flow_add(flow_link(f, to, kind, 1), start, end, bytes, from);
 }
 
-static int add_copies(struct flow *f, const struct trace_data *d, const struct trace_node *n)
+static int flow_add_copies(struct flow *f, const struct trace_data *d, const struct trace_node *n)
 {
     for (uint64_t j = 0; j < n->count; j++) {
         const struct trace_event *e = &n->events[j];
@@ -39,22 +39,22 @@ static int add_copies(struct flow *f, const struct trace_data *d, const struct t
         if (to == n->rank || !p || !p->chunks || chunk >= p->chunk_count)
             continue;
         uint64_t bytes = p->chunks[chunk].bytes / (p->pieces ? p->pieces : 1);
-        if (add_both(f, FLOW_NVLINK, n->rank, to, e->start, event_end(e), bytes))
+        if (flow_add_both(f, FLOW_NVLINK, n->rank, to, e->start, event_end(e), bytes))
             return -ENOMEM;
     }
     return 0;
 }
 
-static int compare_start(const void *x, const void *y)
+static int flow_compare_start(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
     return a->start < b->start ? -1 : a->start > b->start;
 }
 
-static int compare_peer(const void *x, const void *y)
+static int flow_compare_peer(const void *x, const void *y)
 {
     const struct flow_transfer *a = x, *b = y;
-    return a->peer != b->peer ? (a->peer < b->peer ? -1 : 1) : compare_start(x, y);
+    return a->peer != b->peer ? (a->peer < b->peer ? -1 : 1) : flow_compare_start(x, y);
 }
 
 uint64_t flow_busy(const struct flow_transfer *t, uint64_t count)
@@ -70,7 +70,7 @@ uint64_t flow_busy(const struct flow_transfer *t, uint64_t count)
     return busy;
 }
 
-static int compare_time(const void *x, const void *y)
+static int flow_compare_time(const void *x, const void *y)
 {
     int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
     return (a > b) - (a < b);
@@ -82,14 +82,14 @@ struct end {
 };
 
 /* The most bytes under way at once, of transfers in order of start. */
-static int find_peak(struct flow_link *l)
+static int flow_find_peak(struct flow_link *l)
 {
     struct end *ends = malloc((l->count + 1) * sizeof *ends);
     if (!ends)
         return -ENOMEM;
     for (uint64_t i = 0; i < l->count; i++)
         ends[i] = (struct end){l->transfers[i].end, l->transfers[i].bytes};
-    qsort(ends, l->count, sizeof *ends, compare_time);
+    qsort(ends, l->count, sizeof *ends, flow_compare_time);
     uint64_t now = 0;
     for (uint64_t i = 0, j = 0; i < l->count; i++) {
         for (; j < l->count && ends[j].time <= l->transfers[i].start; j++)
@@ -107,22 +107,22 @@ int flow_make(struct flow *f, const struct trace_data *d)
     f->links = calloc((size_t)d->ranks * FLOW_KINDS * 2, sizeof *f->links);
     int rc = f->links ? 0 : -ENOMEM;
     for (uint32_t i = 0; !rc && i < d->leaf_count; i++)
-        rc = add_copies(f, d, &d->nodes[d->leaves[i]]);
+        rc = flow_add_copies(f, d, &d->nodes[d->leaves[i]]);
     for (uint64_t i = 0; !rc && i < d->put_count; i++) {
         int64_t start, end;
         data_put_time(&d->puts[i], &start, &end);
         if (end > start && d->puts[i].m.bytes)
             rc =
-                add_both(f, FLOW_NETWORK, d->puts[i].rank, d->puts[i].m.peer, start, end, d->puts[i].m.bytes);
+                flow_add_both(f, FLOW_NETWORK, d->puts[i].rank, d->puts[i].m.peer, start, end, d->puts[i].m.bytes);
     }
     for (size_t i = 0; !rc && i < (size_t)d->ranks * FLOW_KINDS * 2; i++) {
         struct flow_link *l = &f->links[i];
         if (!l->count)
             continue;
-        qsort(l->transfers, l->count, sizeof *l->transfers, compare_start);
+        qsort(l->transfers, l->count, sizeof *l->transfers, flow_compare_start);
         l->busy = flow_busy(l->transfers, l->count);
-        rc = find_peak(l);
-        qsort(l->transfers, l->count, sizeof *l->transfers, compare_peer);
+        rc = flow_find_peak(l);
+        qsort(l->transfers, l->count, sizeof *l->transfers, flow_compare_peer);
     }
     if (rc)
         flow_free(f);

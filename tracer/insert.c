@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static sqlite3_stmt *prepare(struct insert *in, int rows)
+static sqlite3_stmt *insert_prepare(struct insert *in, int rows)
 {
     char sql[64 + INSERT_ROWS * (2 * INSERT_COLUMNS + 2)];
     int n = snprintf(sql, sizeof sql, "INSERT INTO %s VALUES", in->table);
@@ -26,10 +26,10 @@ void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns
     in->table = table;
     in->columns = columns;
     in->count = 0;
-    in->many = prepare(in, INSERT_ROWS);
+    in->many = insert_prepare(in, INSERT_ROWS);
 }
 
-static void bind_all(struct insert *in, sqlite3_stmt *q)
+static void insert_bind_all(struct insert *in, sqlite3_stmt *q)
 {
     for (int i = 0; i < in->count; i++) {
         const struct insert_value *v = &in->values[i];
@@ -44,9 +44,9 @@ static void bind_all(struct insert *in, sqlite3_stmt *q)
     }
 }
 
-static void flush(struct insert *in, sqlite3_stmt *q)
+static void insert_flush(struct insert *in, sqlite3_stmt *q)
 {
-    bind_all(in, q);
+    insert_bind_all(in, q);
     in->count = 0;
     int rc = sqlite3_step(q);
     if (rc != SQLITE_DONE)
@@ -54,7 +54,7 @@ static void flush(struct insert *in, sqlite3_stmt *q)
     sqlite3_reset(q);
 }
 
-static void add(struct insert *in, struct insert_value value)
+static void insert_add(struct insert *in, struct insert_value value)
 {
     if (in->rc != SQLITE_OK) {
         if (value.type == INSERT_TEXT)
@@ -63,17 +63,17 @@ static void add(struct insert *in, struct insert_value value)
     }
     in->values[in->count++] = value;
     if (in->count == INSERT_ROWS * in->columns)
-        flush(in, in->many);
+        insert_flush(in, in->many);
 }
 
 void insert_integer(struct insert *in, int64_t value)
 {
-    add(in, (struct insert_value){INSERT_INTEGER, {.integer = value}});
+    insert_add(in, (struct insert_value){INSERT_INTEGER, {.integer = value}});
 }
 
 void insert_real(struct insert *in, double value)
 {
-    add(in, (struct insert_value){INSERT_REAL, {.real = value}});
+    insert_add(in, (struct insert_value){INSERT_REAL, {.real = value}});
 }
 
 void insert_text(struct insert *in, const char *text)
@@ -81,15 +81,15 @@ void insert_text(struct insert *in, const char *text)
     char *copy = text ? strdup(text) : NULL;
     if (text && !copy)
         in->rc = SQLITE_NOMEM;
-    add(in, (struct insert_value){INSERT_TEXT, {.text = copy}});
+    insert_add(in, (struct insert_value){INSERT_TEXT, {.text = copy}});
 }
 
 int insert_end(struct insert *in)
 {
     if (in->rc == SQLITE_OK && in->count) {
-        sqlite3_stmt *rest = prepare(in, in->count / in->columns);
+        sqlite3_stmt *rest = insert_prepare(in, in->count / in->columns);
         if (rest)
-            flush(in, rest);
+            insert_flush(in, rest);
         sqlite3_finalize(rest);
     }
     for (int i = 0; i < in->count; i++)

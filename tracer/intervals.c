@@ -45,7 +45,7 @@ int intervals_add(struct intervals *s, int64_t start, int64_t end)
     return 0;
 }
 
-static void merge_runs(struct interval *to, const struct interval *from, uint64_t a, uint64_t mid,
+static void intervals_merge_runs(struct interval *to, const struct interval *from, uint64_t a, uint64_t mid,
                        uint64_t end)
 {
     uint64_t b = mid;
@@ -67,7 +67,7 @@ int intervals_unite(struct intervals *s)
         uint64_t made = 0, begin = 0;
         for (uint64_t i = 0; i < s->run_count; i += 2) {
             uint64_t mid = s->runs[i], end = i + 1 < s->run_count ? s->runs[i + 1] : mid;
-            merge_runs(other, s->at, begin, mid, end);
+            intervals_merge_runs(other, s->at, begin, mid, end);
             begin = s->runs[made++] = end;
         }
         s->run_count = made;

@@ -22,7 +22,7 @@ struct marks {
     uint64_t count;
 };
 
-static int compare_mark(const void *x, const void *y)
+static int join_compare_mark(const void *x, const void *y)
 {
     const struct mark *a = x, *b = y;
     if (a->key != b->key)
@@ -32,13 +32,13 @@ static int compare_mark(const void *x, const void *y)
     return a->event < b->event ? -1 : a->event > b->event;
 }
 
-static uint64_t ring_key(uint32_t rank, uint32_t ring)
+static uint64_t join_ring_key(uint32_t rank, uint32_t ring)
 {
     return (uint64_t)rank << 32 | ring;
 }
 
 /* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. UINT32_MAX: none. */
-static uint32_t ring_of(const struct trace_data *d, const struct trace_node *n, const struct trace_event *e)
+static uint32_t join_ring_of(const struct trace_data *d, const struct trace_node *n, const struct trace_event *e)
 {
     const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
     uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
@@ -46,7 +46,7 @@ static uint32_t ring_of(const struct trace_data *d, const struct trace_node *n, 
 }
 
 /* All events of one kind, sorted by key and time. */
-static int collect(const struct trace_data *d, uint32_t kind, struct marks *out)
+static int join_collect(const struct trace_data *d, uint32_t kind, struct marks *out)
 {
     uint64_t count = 0;
     for (uint32_t i = 0; i < d->leaf_count; i++) {
@@ -71,21 +71,21 @@ static int collect(const struct trace_data *d, uint32_t kind, struct marks *out)
                 m->key = (uint64_t)data_destination(d, n->rank, e) << 32 | event_argument(e);
                 m->number = e->launch;
             } else {
-                uint32_t ring = ring_of(d, n, e);
+                uint32_t ring = join_ring_of(d, n, e);
                 if (ring == UINT32_MAX)
                     continue;
-                m->key = ring_key(n->rank, ring);
+                m->key = join_ring_key(n->rank, ring);
                 m->number = event_argument(e);
             }
             out->count++;
         }
     }
-    qsort(out->m, out->count, sizeof *out->m, compare_mark);
+    qsort(out->m, out->count, sizeof *out->m, join_compare_mark);
     return 0;
 }
 
 /* The first mark whose (key, time) is above the given. */
-static uint64_t above(const struct marks *s, uint64_t key, int64_t time)
+static uint64_t join_above(const struct marks *s, uint64_t key, int64_t time)
 {
     uint64_t lo = 0, hi = s->count;
     while (lo < hi) {
@@ -99,7 +99,7 @@ static uint64_t above(const struct marks *s, uint64_t key, int64_t time)
     return lo;
 }
 
-static int compare_put(const void *x, const void *y, void *context)
+static int join_compare_put(const void *x, const void *y, void *context)
 {
     const struct trace_put *puts = context, *a = &puts[*(const uint32_t *)x],
                            *b = &puts[*(const uint32_t *)y];
@@ -116,15 +116,15 @@ static int join_commands(struct trace_data *d)
 {
     struct marks commands = {0};
     uint32_t *order = malloc((d->put_count + 1) * sizeof *order);
-    int rc = order ? collect(d, MK_EV_COMMAND, &commands) : -ENOMEM;
+    int rc = order ? join_collect(d, MK_EV_COMMAND, &commands) : -ENOMEM;
     for (uint32_t i = 0; order && i < d->put_count; i++)
         order[i] = i;
     if (!rc)
-        qsort_r(order, d->put_count, sizeof *order, compare_put, d->puts);
+        qsort_r(order, d->put_count, sizeof *order, join_compare_put, d->puts);
     uint64_t c = 0, last_key = UINT64_MAX, before = 0;
     for (uint64_t i = 0; !rc && i < d->put_count; i++) {
         struct trace_put *p = &d->puts[order[i]];
-        uint64_t key = ring_key(p->rank, p->m.ring);
+        uint64_t key = join_ring_key(p->rank, p->m.ring);
         if (key != last_key) {
             while (c < commands.count && commands.m[c].key < key)
                 c++;
@@ -154,7 +154,7 @@ static int join_commands(struct trace_data *d)
 }
 
 /* Completions of puts, by rank and ring: what a drain waits for. `event` is the put's index + 1. */
-static int collect_completions(const struct trace_data *d, struct marks *out)
+static int join_collect_completions(const struct trace_data *d, struct marks *out)
 {
     out->count = 0;
     out->m = malloc((d->put_count + 1) * sizeof *out->m);
@@ -164,42 +164,42 @@ static int collect_completions(const struct trace_data *d, struct marks *out)
         const struct trace_put *p = &d->puts[i];
         if (p->completed != TRACE_NO_TIME)
             out->m[out->count++] =
-                (struct mark){ring_key(p->rank, p->m.ring), p->completed, (int64_t)i + 1, 0};
+                (struct mark){join_ring_key(p->rank, p->m.ring), p->completed, (int64_t)i + 1, 0};
     }
-    qsort(out->m, out->count, sizeof *out->m, compare_mark);
+    qsort(out->m, out->count, sizeof *out->m, join_compare_mark);
     return 0;
 }
 
 /* A put by what its receiver knows: 12 bits of rank, 24 of flag, 28 of launch. */
-static uint64_t put_key(uint32_t peer, uint32_t flag, uint32_t launch)
+static uint64_t join_put_key(uint32_t peer, uint32_t flag, uint32_t launch)
 {
     return (uint64_t)peer << 52 | (uint64_t)(flag & 0xffffff) << 28 | (launch & 0xfffffff);
 }
 
-static uint64_t slack_of(const struct trace_data *d, uint32_t a, uint32_t b)
+static uint64_t join_slack_of(const struct trace_data *d, uint32_t a, uint32_t b)
 {
     return d->clocks[a].residual + d->clocks[b].residual + SLACK;
 }
 
 /* The newest signal of its launch that the end of a wait can have seen. */
-static int64_t find_signal(const struct trace_data *d, const struct marks *signals, uint32_t rank,
+static int64_t join_find_signal(const struct trace_data *d, const struct marks *signals, uint32_t rank,
                            const struct trace_event *e)
 {
     uint64_t key = (uint64_t)rank << 32 | event_argument(e);
     int64_t latest = event_end(e) + (int64_t)(2 * d->residual + SLACK);
-    uint64_t i = above(signals, key, latest);
+    uint64_t i = join_above(signals, key, latest);
     for (int tries = 0; i-- > 0 && tries < 64; tries++) {
         const struct mark *m = &signals->m[i];
         if (m->key != key)
             break;
         uint32_t from = data_leaf(d, m->event)->rank;
-        if (m->time <= event_end(e) + (int64_t)slack_of(d, rank, from) && m->number == e->launch)
+        if (m->time <= event_end(e) + (int64_t)join_slack_of(d, rank, from) && m->number == e->launch)
             return m->event;
     }
     return TRACE_NO_EVENT;
 }
 
-static int add_edge(struct trace_data *d, struct trace_edge edge)
+static int join_add_edge(struct trace_data *d, struct trace_edge edge)
 {
     if ((d->edge_count & (d->edge_count + 1)) == 0 || !d->edges) {
         struct trace_edge *more = realloc(d->edges, (2 * d->edge_count + 2) * sizeof *more);
@@ -215,12 +215,12 @@ static int add_edge(struct trace_data *d, struct trace_edge edge)
 static int join_drain(struct trace_data *d, const struct marks *completions, const struct trace_node *n,
                       const struct trace_event *e, int64_t id)
 {
-    uint64_t key = ring_key(n->rank, ring_of(d, n, e));
-    uint64_t i = above(completions, key, event_end(e) + (int64_t)slack_of(d, n->rank, n->rank));
+    uint64_t key = join_ring_key(n->rank, join_ring_of(d, n, e));
+    uint64_t i = join_above(completions, key, event_end(e) + (int64_t)join_slack_of(d, n->rank, n->rank));
     if (!e->ns || !i || completions->m[i - 1].key != key || completions->m[i - 1].time < e->start)
         return 0;
     int64_t put = completions->m[i - 1].event;
-    return add_edge(d, (struct trace_edge){id, d->puts[put - 1].command_event, put});
+    return join_add_edge(d, (struct trace_edge){id, d->puts[put - 1].command_event, put});
 }
 
 /* One wait: the arrival of its put, and its edge. A wait that began after the put had completed found the
@@ -235,19 +235,19 @@ static int join_wait(struct trace_data *d, const struct map *puts, const struct 
         return 0; /* room in a ring, no flag */
     if (event_cause(e) == MK_CAUSE_NETWORK && event_argument(e) == NO_FLAG)
         return join_drain(d, completions, n, e, id);
-    uint32_t put = map_get(puts, put_key(n->rank, event_argument(e), e->launch), 0); /* index + 1; 0: none */
+    uint32_t put = map_get(puts, join_put_key(n->rank, event_argument(e), e->launch), 0); /* index + 1; 0: none */
     if (put) {
         struct trace_put *p = &d->puts[put - 1];
         if (p->arrived == TRACE_NO_TIME || event_end(e) < p->arrived) {
             p->arrived = event_end(e);
             p->arrival_event = id;
             p->waited = e->ns > 0 && (p->completed == TRACE_NO_TIME ||
-                                      p->completed + (int64_t)slack_of(d, n->rank, p->rank) >= e->start);
+                                      p->completed + (int64_t)join_slack_of(d, n->rank, p->rank) >= e->start);
         }
-        return e->ns ? add_edge(d, (struct trace_edge){id, p->command_event, put}) : 0;
+        return e->ns ? join_add_edge(d, (struct trace_edge){id, p->command_event, put}) : 0;
     }
-    int64_t signal = e->ns ? find_signal(d, signals, n->rank, e) : TRACE_NO_EVENT;
-    return signal == TRACE_NO_EVENT ? 0 : add_edge(d, (struct trace_edge){id, signal, 0});
+    int64_t signal = e->ns ? join_find_signal(d, signals, n->rank, e) : TRACE_NO_EVENT;
+    return signal == TRACE_NO_EVENT ? 0 : join_add_edge(d, (struct trace_edge){id, signal, 0});
 }
 
 int data_join(struct trace_data *d)
@@ -256,14 +256,14 @@ int data_join(struct trace_data *d)
     struct map puts = {0};
     int rc = join_commands(d);
     if (!rc)
-        rc = collect(d, MK_EV_SIGNAL, &signals);
+        rc = join_collect(d, MK_EV_SIGNAL, &signals);
     if (!rc)
-        rc = collect_completions(d, &completions);
+        rc = join_collect_completions(d, &completions);
     if (!rc)
         rc = map_reserve(&puts, d->put_count);
     for (uint64_t i = 0; !rc && i < d->put_count; i++)
         rc =
-            map_set(&puts, put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch), (uint32_t)i + 1);
+            map_set(&puts, join_put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch), (uint32_t)i + 1);
     for (uint32_t i = 0; !rc && i < d->leaf_count; i++) {
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         for (uint64_t j = 0; !rc && j < n->count; j++)

@@ -13,7 +13,7 @@
 
 typedef uint64_t dense[STATES];
 
-static void choose_zoom(struct levels *out, const struct trace_data *d)
+static void levels_choose_zoom(struct levels *out, const struct trace_data *d)
 {
     uint64_t tracks = 0, groups = (uint64_t)d->ranks * MK_ROLES;
     for (uint32_t i = 0; i < d->leaf_count; i++)
@@ -36,7 +36,7 @@ static void choose_zoom(struct levels *out, const struct trace_data *d)
     } while (out->count < LEVEL_MAX && out->at[out->count - 1].buckets > 32);
 }
 
-static void fill(dense *buckets, uint64_t width, const struct trace_node *n)
+static void levels_fill(dense *buckets, uint64_t width, const struct trace_node *n)
 {
     for (uint64_t j = 0; j < n->count; j++) {
         const struct trace_event *e = &n->events[j];
@@ -52,7 +52,7 @@ static void fill(dense *buckets, uint64_t width, const struct trace_node *n)
     }
 }
 
-static int add_row(struct level *l, uint32_t bucket, const uint64_t *ns, uint32_t leaves)
+static int levels_add_row(struct level *l, uint32_t bucket, const uint64_t *ns, uint32_t leaves)
 {
     uint64_t sum = 0, most = 0, busiest = TRACE_IDLE;
     for (uint32_t s = 0; s < STATES; s++) {
@@ -80,7 +80,7 @@ static int add_row(struct level *l, uint32_t bucket, const uint64_t *ns, uint32_
 }
 
 /* Buckets of one level become buckets of the next. */
-static void fold(dense *buckets, uint32_t count)
+static void levels_fold(dense *buckets, uint32_t count)
 {
     for (uint32_t b = 0; b < count; b++) { /* b / LEVEL_FACTOR is never ahead of b */
         dense sum;
@@ -92,17 +92,17 @@ static void fold(dense *buckets, uint32_t count)
 }
 
 /* Writes a node's rows of every level from `from` on, which `buckets` holds. Folds them on the way. */
-static int emit(struct levels *out, const struct trace_node *n, dense *buckets, uint32_t from)
+static int levels_emit(struct levels *out, const struct trace_node *n, dense *buckets, uint32_t from)
 {
     for (uint32_t i = from; i < out->count; i++) {
         struct level *l = &out->at[i];
         uint64_t first = l->count;
         for (uint32_t b = 0; b < l->buckets; b++)
-            if (add_row(l, b, buckets[b], n->leaves))
+            if (levels_add_row(l, b, buckets[b], n->leaves))
                 return -ENOMEM;
         l->runs[n->id - 1] = (struct level_run){first, (uint32_t)(l->count - first)};
         if (i + 1 < out->count)
-            fold(buckets, l->buckets);
+            levels_fold(buckets, l->buckets);
     }
     return 0;
 }
@@ -116,7 +116,7 @@ struct path {
 
 /* A node and all below it. Each event goes straight into the buckets of its leaf and of all above. Returns
  * the index after the last node below, or -ENOMEM. */
-static int64_t descend(struct levels *out, const struct trace_data *d, uint32_t i, struct path *path)
+static int64_t levels_descend(struct levels *out, const struct trace_data *d, uint32_t i, struct path *path)
 {
     const struct trace_node *n = &d->nodes[i];
     uint32_t from = n->kind == TRACE_NODE_RANK || n->kind == TRACE_NODE_ROLE ? 0 : out->leaf_from;
@@ -125,17 +125,17 @@ static int64_t descend(struct levels *out, const struct trace_data *d, uint32_t 
     path->from[path->depth++] = from;
     int64_t next = i + 1;
     for (uint32_t k = 0; n->leaf && k < path->depth; k++)
-        fill(path->buckets[k], out->at[path->from[k]].ns, n);
+        levels_fill(path->buckets[k], out->at[path->from[k]].ns, n);
     while (next >= 0 && next < d->node_count && d->nodes[next].parent == n->id)
-        next = descend(out, d, (uint32_t)next, path);
+        next = levels_descend(out, d, (uint32_t)next, path);
     path->depth--;
-    return next < 0 || emit(out, n, mine, from) ? -ENOMEM : next;
+    return next < 0 || levels_emit(out, n, mine, from) ? -ENOMEM : next;
 }
 
 int levels_make(struct levels *out, const struct trace_data *d)
 {
     memset(out, 0, sizeof *out);
-    choose_zoom(out, d);
+    levels_choose_zoom(out, d);
     struct path path = {.depth = 0};
     dense *space = malloc(4 * (size_t)out->at[0].buckets * sizeof *space);
     for (uint32_t i = 0; space && i < 4; i++)
@@ -147,7 +147,7 @@ int levels_make(struct levels *out, const struct trace_data *d)
             next = -ENOMEM;
     }
     while (next >= 0 && next < d->node_count)
-        next = descend(out, d, (uint32_t)next, &path);
+        next = levels_descend(out, d, (uint32_t)next, &path);
     free(space);
     if (next >= 0)
         return 0;

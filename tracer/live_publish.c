@@ -31,7 +31,7 @@ struct live {
     int stop;
 };
 
-static const char *base_folder(char *out, size_t size, const char *root)
+static const char *live_publish_base_folder(char *out, size_t size, const char *root)
 {
     snprintf(out, size, "%s/mkernel-%u", root, (unsigned)geteuid());
     return out;
@@ -46,8 +46,8 @@ int live_bases(char out[2][200])
         snprintf(out[0], 200, "%s", chosen);
         return 1;
     }
-    base_folder(out[0], 200, "/dev/shm");
-    base_folder(out[1], 200, "/tmp");
+    live_publish_base_folder(out[0], 200, "/dev/shm");
+    live_publish_base_folder(out[1], 200, "/tmp");
     return 2;
 }
 
@@ -100,7 +100,7 @@ int live_is_own(const struct stat *s)
 }
 
 /* A folder of this user that no other user may enter: /dev/shm and /tmp are open to all. */
-static int own_folder(const char *path)
+static int live_publish_own_folder(const char *path)
 {
     struct stat s;
     if (mkdir(path, 0700) && errno != EEXIST)
@@ -123,7 +123,7 @@ void live_remove(const char *folder)
 }
 
 /* Whether any rank of the folder still has its process. An empty folder may be one that is just being made. */
-static int is_stale(const char *folder)
+static int live_publish_is_stale(const char *folder)
 {
     DIR *d = opendir(folder);
     struct dirent *e;
@@ -148,7 +148,7 @@ static int is_stale(const char *folder)
     return dead && !alive;
 }
 
-static void remove_stale(const char *folder)
+static void live_publish_remove_stale(const char *folder)
 {
     char base[256], path[600];
     snprintf(base, sizeof base, "%s", folder);
@@ -157,14 +157,14 @@ static void remove_stale(const char *folder)
     struct dirent *e;
     for (int i = 0; d && i < MOST_JOBS && (e = readdir(d)); i++) {
         snprintf(path, sizeof path, "%s/%s", base, e->d_name);
-        if (e->d_name[0] != '.' && is_stale(path))
+        if (e->d_name[0] != '.' && live_publish_is_stale(path))
             live_remove(path);
     }
     if (d)
         closedir(d);
 }
 
-static void look(struct live *l)
+static void live_publish_look(struct live *l)
 {
     struct live_header *h = l->header;
     struct live_word *words = (struct live_word *)(void *)(h + 1);
@@ -186,7 +186,7 @@ static void *look_on(void *argument)
     while (!l->stop) {
         uint64_t next = live_now() + LIVE_PERIOD_NS;
         struct timespec t = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
-        look(l);
+        live_publish_look(l);
         pthread_cond_timedwait(&l->wake, &l->lock, &t);
     }
     pthread_mutex_unlock(&l->lock);
@@ -195,7 +195,7 @@ static void *look_on(void *argument)
 
 /* posix_fallocate: a full tmpfs is an error here and not a SIGBUS later. The header is whole before the file has its name.
  * Two jobs may share a folder (their token is the launcher's job name): none may truncate what another has mapped. */
-static int map_file(struct live *l, const struct live_header *h)
+static int live_publish_map_file(struct live *l, const struct live_header *h)
 {
     char early[300];
     snprintf(early, sizeof early, "%s/.rank-%u-%d", l->folder, h->problem.topo.rank, h->pid);
@@ -211,7 +211,7 @@ static int map_file(struct live *l, const struct live_header *h)
     if (!result) {
         l->header = at;
         *l->header = *h;
-        look(l);
+        live_publish_look(l);
         result = rename(early, l->path) ? -errno : 0;
     }
     if (result)
@@ -268,13 +268,13 @@ int live_begin(struct live **out, const char *folder, struct mk_comm *comm, cons
     snprintf(l->path, sizeof l->path, "%s/rank-%u", l->folder, plan->problem.topo.rank);
     snprintf(base, sizeof base, "%s", folder);
     *strrchr(base, '/') = 0;
-    result = own_folder(base);
+    result = live_publish_own_folder(base);
     if (!result && plan->problem.topo.rank == 0)
-        remove_stale(folder);
+        live_publish_remove_stale(folder);
     if (!result)
-        result = own_folder(folder);
+        result = live_publish_own_folder(folder);
     if (!result)
-        result = map_file(l, &h);
+        result = live_publish_map_file(l, &h);
     if (!result && (result = start(l)))
         unlink(l->path);
     if (result) {

@@ -15,7 +15,7 @@
 #define FOREIGN "%s is not read: another user owns it or may write to it"
 #define NO_ARGUMENT 0xffffffu /* of a wait for what is no flag */
 
-static int header_holds(const struct live_header *h)
+static int live_read_header_holds(const struct live_header *h)
 {
     const struct mk_topo *t = &h->problem.topo;
     return !memcmp(h->magic, LIVE_MAGIC, 8) && h->version == LIVE_VERSION && h->bytes == sizeof *h &&
@@ -25,7 +25,7 @@ static int header_holds(const struct live_header *h)
 }
 
 /* A folder, opened; -EPERM: it is not ours alone. */
-static int open_folder(const char *path)
+static int live_read_open_folder(const char *path)
 {
     struct stat s;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -38,7 +38,7 @@ static int open_folder(const char *path)
 }
 
 /* Reads a rank's file; *words is made where it is NULL. 0 or -errno. */
-static int read_rank(int folder, uint32_t rank, struct live_header *h, struct live_word **words)
+static int live_read_rank(int folder, uint32_t rank, struct live_header *h, struct live_word **words)
 {
     char name[24];
     struct stat s;
@@ -48,7 +48,7 @@ static int read_rank(int folder, uint32_t rank, struct live_header *h, struct li
         return -errno;
     int result = fstat(fd, &s) ? -errno : live_is_own(&s) ? 0 : -EPERM;
     if (!result)
-        result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && header_holds(h) ? 0 : -EINVAL;
+        result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && live_read_header_holds(h) ? 0 : -EINVAL;
     h->command[sizeof h->command - 1] = 0;
     size_t bytes = result ? 0 : h->ctas * sizeof **words;
     if (!result && !*words && !(*words = calloc(LIVE_MAX_CTAS, sizeof **words)))
@@ -59,7 +59,7 @@ static int read_rank(int folder, uint32_t rank, struct live_header *h, struct li
     return result;
 }
 
-static enum live_state state_of(const struct live_header *h, uint64_t now)
+static enum live_state live_read_state_of(const struct live_header *h, uint64_t now)
 {
     char letter;
     uint64_t start;
@@ -93,16 +93,16 @@ int live_plan(struct live_rank *rank)
 
 void live_read(struct live_job *job)
 {
-    int seen = 0, over = 0, folder = open_folder(job->folder);
+    int seen = 0, over = 0, folder = live_read_open_folder(job->folder);
     job->now = live_now();
     for (uint32_t i = 0; i < job->world; i++) {
         struct live_rank *r = &job->ranks[i];
         struct live_header h;
-        int result = folder < 0 ? folder : read_rank(folder, i, &h, &r->words);
+        int result = folder < 0 ? folder : live_read_rank(folder, i, &h, &r->words);
         if (!result && h.problem.topo.rank == i && mk_world(&h.problem.topo) == job->world) {
             int is_new = !r->plan || h.pid_start != r->header.pid_start || h.pid != r->header.pid;
             r->header = h;
-            r->state = !is_new || !live_plan(r) ? state_of(&h, job->now) : LIVE_ABSENT;
+            r->state = !is_new || !live_plan(r) ? live_read_state_of(&h, job->now) : LIVE_ABSENT;
         } else if (result == -ENOENT && r->state != LIVE_ABSENT) {
             r->state = LIVE_ENDED;
         }
@@ -115,9 +115,9 @@ void live_read(struct live_job *job)
 }
 
 /* The same, to list it. 0 or -errno. */
-static int open_own(const char *path, DIR **out)
+static int live_read_open_own(const char *path, DIR **out)
 {
-    int fd = open_folder(path);
+    int fd = live_read_open_folder(path);
     *out = fd < 0 ? NULL : fdopendir(fd);
     if (*out || fd < 0)
         return *out ? 0 : fd;
@@ -127,18 +127,18 @@ static int open_own(const char *path, DIR **out)
 }
 
 /* Any rank's header of a folder. 0 or -errno. */
-static int read_any(const char *folder, struct live_header *h)
+static int live_read_any(const char *folder, struct live_header *h)
 {
     struct live_word *words = NULL;
     struct dirent *e;
     unsigned rank;
     DIR *d;
-    int result = open_own(folder, &d);
+    int result = live_read_open_own(folder, &d);
     if (result)
         return result;
     for (result = -ENOENT; result && (e = readdir(d));)
         if (sscanf(e->d_name, "rank-%u", &rank) == 1)
-            result = read_rank(dirfd(d), rank, h, &words);
+            result = live_read_rank(dirfd(d), rank, h, &words);
     closedir(d);
     free(words);
     return result;
@@ -149,7 +149,7 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
     struct live_header h;
     memset(job, 0, sizeof *job);
     snprintf(job->folder, sizeof job->folder, "%s", folder);
-    int result = read_any(folder, &h);
+    int result = live_read_any(folder, &h);
     if (result) {
         if (result == -ENOENT || result == -ENOTDIR)
             snprintf(error, error_size, "no job runs at %s", folder);
@@ -182,7 +182,7 @@ void live_close(struct live_job *job)
 }
 
 /* Whether a job in `folder` is the one that is asked for; pid 0 takes any job with a process that lives. */
-static int is_wanted(const char *folder, int pid, struct live_header *h)
+static int live_read_is_wanted(const char *folder, int pid, struct live_header *h)
 {
     struct live_job job;
     char error[64];
@@ -211,7 +211,7 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
             int result = -ENOENT;
             for (int i = -1; i < count && result != -EPERM; i++) {
                 snprintf(path, sizeof path, "%s%s%s", i < 0 ? "" : bases[i], i < 0 ? "" : "/", name);
-                result = read_any(path, &h);
+                result = live_read_any(path, &h);
                 if (!result)
                     return snprintf(folder, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
             }
@@ -225,12 +225,12 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
     for (int i = 0; i < count; i++) {
         DIR *d;
         struct dirent *e;
-        if (open_own(bases[i], &d) == -EPERM)
+        if (live_read_open_own(bases[i], &d) == -EPERM)
             foreign = i;
         while (d && (e = readdir(d))) {
             size_t used = strlen(list);
             snprintf(path, sizeof path, "%s/%.250s", bases[i], e->d_name);
-            if (e->d_name[0] == '.' || !is_wanted(path, pid, &h))
+            if (e->d_name[0] == '.' || !live_read_is_wanted(path, pid, &h))
                 continue;
             if (!found++)
                 snprintf(folder, size, "%s", path);
@@ -254,7 +254,7 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
 }
 
 /* Which role a CTA of the grid has, and its number there. */
-static void place_cta(const struct mk_role_split *s, uint32_t cta, struct live_doing *out)
+static void live_read_place_cta(const struct mk_role_split *s, uint32_t cta, struct live_doing *out)
 {
     uint32_t first = 0;
     for (int role = 0; role < MK_ROLES; role++) {
@@ -267,7 +267,7 @@ static void place_cta(const struct mk_role_split *s, uint32_t cta, struct live_d
     }
 }
 
-static void describe_wait(const struct live_rank *r, uint32_t argument, struct live_doing *out)
+static void live_read_describe_wait(const struct live_rank *r, uint32_t argument, struct live_doing *out)
 {
     const struct mk_topo *t = &r->header.problem.topo;
     struct mk_flag_meaning m;
@@ -298,7 +298,7 @@ void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, stru
     out->flag = out->chunk = out->producer = out->relay = -1;
     if (cta >= r->header.ctas || !r->plan)
         return;
-    place_cta(&r->plan->problem.tuning.split, cta, out);
+    live_read_place_cta(&r->plan->problem.tuning.split, cta, out);
     uint64_t word = r->words[cta].word;
     uint32_t what = (uint32_t)word, argument = what >> 8;
     out->epoch = (uint32_t)(word >> 32);
@@ -306,7 +306,7 @@ void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, stru
     out->cause = out->kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
     out->ns = r->words[cta].since && job->now > r->words[cta].since ? job->now - r->words[cta].since : 0;
     if (out->kind == MK_EV_WAIT)
-        describe_wait(r, argument, out);
+        live_read_describe_wait(r, argument, out);
     else if (out->kind == MK_EV_TILE)
         snprintf(out->text, sizeof out->text, "tile %u", argument);
     else if (out->kind == MK_EV_COMMAND)

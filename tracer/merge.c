@@ -20,7 +20,7 @@ const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t r
     return launch ? data_plan(d, rank, d->launches[launch - 1].plan) : NULL;
 }
 
-static int compare_leaf(const void *x, const void *y)
+static int merge_compare_leaf(const void *x, const void *y)
 {
     const struct leaf *a = x, *b = y;
     if (a->role != b->role)
@@ -30,7 +30,7 @@ static int compare_leaf(const void *x, const void *y)
     return a->warp < b->warp ? -1 : a->warp > b->warp;
 }
 
-static struct trace_node *add_node(struct trace_data *d, enum trace_node_kind kind, uint32_t parent,
+static struct trace_node *merge_add_node(struct trace_data *d, enum trace_node_kind kind, uint32_t parent,
                                    uint32_t rank, const struct leaf *l)
 {
     struct trace_node *n = &d->nodes[d->node_count++];
@@ -43,7 +43,7 @@ static struct trace_node *add_node(struct trace_data *d, enum trace_node_kind ki
 }
 
 /* Adds a leaf's totals to itself and all above it. */
-static void add_leaf(struct trace_data *d, struct trace_node *n, const struct leaf *l)
+static void merge_add_leaf(struct trace_data *d, struct trace_node *n, const struct leaf *l)
 {
     uint64_t longest = 0;
     int64_t end = TRACE_NO_TIME;
@@ -73,13 +73,13 @@ static void add_leaf(struct trace_data *d, struct trace_node *n, const struct le
 }
 
 /* Whether leaf i is not its CTA's only one: then the CTA is a row above its warps. */
-static int shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
+static int merge_shares_cta(const struct leaf *l, uint32_t count, uint32_t i)
 {
     return (i > 0 && l[i - 1].role == l[i].role && l[i - 1].cta == l[i].cta) ||
            (i + 1 < count && l[i + 1].role == l[i].role && l[i + 1].cta == l[i].cta);
 }
 
-static int add_rank(struct trace_data *d, uint32_t rank)
+static int merge_add_rank(struct trace_data *d, uint32_t rank)
 {
     const struct trace_part *p = &d->parts[rank];
     struct leaf *leaves = calloc((size_t)p->track_count * MK_ROLES + 1, sizeof *leaves);
@@ -96,25 +96,25 @@ static int add_rank(struct trace_data *d, uint32_t rank)
         return -ENOMEM;
     }
     d->nodes = more;
-    qsort(leaves, count, sizeof *leaves, compare_leaf);
-    uint32_t top = add_node(d, TRACE_NODE_RANK, 0, rank, NULL)->id, role = 0, cta = 0;
+    qsort(leaves, count, sizeof *leaves, merge_compare_leaf);
+    uint32_t top = merge_add_node(d, TRACE_NODE_RANK, 0, rank, NULL)->id, role = 0, cta = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct leaf *l = &leaves[i];
         int new_role = i == 0 || leaves[i - 1].role != l->role;
         if (new_role)
-            role = add_node(d, TRACE_NODE_ROLE, top, rank, l)->id;
+            role = merge_add_node(d, TRACE_NODE_ROLE, top, rank, l)->id;
         if (new_role || leaves[i - 1].cta != l->cta)
-            cta = add_node(d, TRACE_NODE_CTA, role, rank, l)->id;
+            cta = merge_add_node(d, TRACE_NODE_CTA, role, rank, l)->id;
         struct trace_node *n = &d->nodes[cta - 1];
-        if (shares_cta(leaves, count, i))
-            n = add_node(d, TRACE_NODE_WARP, cta, rank, l);
-        add_leaf(d, n, l);
+        if (merge_shares_cta(leaves, count, i))
+            n = merge_add_node(d, TRACE_NODE_WARP, cta, rank, l);
+        merge_add_leaf(d, n, l);
     }
     free(leaves);
     return 0;
 }
 
-static int compare_launch(const void *x, const void *y)
+static int merge_compare_launch(const void *x, const void *y)
 {
     const struct trace_launch *a = x, *b = y;
     if (a->start != b->start)
@@ -125,13 +125,13 @@ static int compare_launch(const void *x, const void *y)
 }
 
 /* Numbers launches in order of time; events were given their numbers in order of discovery. */
-static int order_launches(struct trace_data *d)
+static int merge_order_launches(struct trace_data *d)
 {
     uint32_t *number = calloc((size_t)d->launch_count + 1, sizeof *number);
     if (!number)
         return -ENOMEM;
     if (d->launch_count)
-        qsort(d->launches, d->launch_count, sizeof *d->launches, compare_launch);
+        qsort(d->launches, d->launch_count, sizeof *d->launches, merge_compare_launch);
     for (uint32_t i = 0; i < d->launch_count; i++) {
         number[d->launches[i].found] = i + 1;
         map_set(&d->launch_ids, launch_key(d->launches[i].plan, d->launches[i].epoch),
@@ -144,18 +144,18 @@ static int order_launches(struct trace_data *d)
     return 0;
 }
 
-static uint64_t chunk_key(uint32_t plan, uint32_t rank, uint32_t number)
+static uint64_t merge_chunk_key(uint32_t plan, uint32_t rank, uint32_t number)
 {
     return (uint64_t)plan << 48 | (uint64_t)(rank & 0xffff) << 32 | number;
 }
 
-static int index_chunks(struct trace_data *d)
+static int merge_index_chunks(struct trace_data *d)
 {
     int rc = 0;
     for (uint32_t i = 0; i < d->parts[0].plan_count; i++) {
         const struct trace_plan *p = &d->parts[0].plans[i];
         for (uint32_t c = 0; !rc && p->chunks && c < p->chunk_count; c++)
-            rc = map_set(&d->chunk_ids, chunk_key(p->id, p->chunks[c].rank, p->chunks[c].number), c);
+            rc = map_set(&d->chunk_ids, merge_chunk_key(p->id, p->chunks[c].rank, p->chunks[c].number), c);
     }
     return rc;
 }
@@ -165,16 +165,16 @@ uint32_t data_flag_chunk(const struct trace_data *d, const struct trace_plan *pl
 {
     if (flag->chunk == UINT32_MAX)
         return UINT32_MAX;
-    return map_get(&d->chunk_ids, chunk_key(plan->id, flag->producer, flag->chunk), UINT32_MAX);
+    return map_get(&d->chunk_ids, merge_chunk_key(plan->id, flag->producer, flag->chunk), UINT32_MAX);
 }
 
 /* Times of a message; 0 is a stage not reached. */
-static int64_t map_stage(const struct trace_data *d, uint32_t rank, uint64_t t)
+static int64_t merge_map_stage(const struct trace_data *d, uint32_t rank, uint64_t t)
 {
     return t ? align_host(d, rank, t) : TRACE_NO_TIME;
 }
 
-static int add_puts(struct trace_data *d)
+static int merge_add_puts(struct trace_data *d)
 {
     for (uint32_t r = 0; r < d->ranks; r++)
         d->put_count += d->parts[r].message_count, d->dropped += d->parts[r].messages_dropped;
@@ -195,9 +195,9 @@ static int add_puts(struct trace_data *d)
                 .chunk = plan && m->flag >= plan->flag_base && n < plan->flag_count ? plan->flags[n].chunk
                                                                                     : UINT32_MAX,
                 .commanded = TRACE_NO_TIME,
-                .seen = map_stage(d, r, m->seen),
-                .posted = map_stage(d, r, m->posted),
-                .completed = map_stage(d, r, m->completed),
+                .seen = merge_map_stage(d, r, m->seen),
+                .posted = merge_map_stage(d, r, m->posted),
+                .completed = merge_map_stage(d, r, m->completed),
                 .arrived = TRACE_NO_TIME,
                 .command_event = TRACE_NO_EVENT,
                 .arrival_event = TRACE_NO_EVENT,
@@ -206,7 +206,7 @@ static int add_puts(struct trace_data *d)
     return 0;
 }
 
-static void widen_range(int64_t t, int64_t *first, int64_t *last)
+static void merge_widen_range(int64_t t, int64_t *first, int64_t *last)
 {
     if (t == TRACE_NO_TIME)
         return;
@@ -214,41 +214,41 @@ static void widen_range(int64_t t, int64_t *first, int64_t *last)
     *last = t > *last ? t : *last;
 }
 
-static void shift(int64_t *t, int64_t by)
+static void merge_shift(int64_t *t, int64_t by)
 {
     if (*t != TRACE_NO_TIME)
         *t -= by;
 }
 
 /* Moves every time so that the first is 0, and finds how uncertain each rank's are. */
-static void set_origin(struct trace_data *d)
+static void merge_set_origin(struct trace_data *d)
 {
     int64_t first = INT64_MAX, last = TRACE_NO_TIME;
     for (uint32_t i = 0; i < d->node_count; i++) {
-        widen_range(d->nodes[i].start, &first, &last);
-        widen_range(d->nodes[i].end, &first, &last);
+        merge_widen_range(d->nodes[i].start, &first, &last);
+        merge_widen_range(d->nodes[i].end, &first, &last);
     }
     for (uint64_t i = 0; i < d->put_count; i++) {
-        widen_range(d->puts[i].seen, &first, &last);
-        widen_range(d->puts[i].posted, &first, &last);
-        widen_range(d->puts[i].completed, &first, &last);
+        merge_widen_range(d->puts[i].seen, &first, &last);
+        merge_widen_range(d->puts[i].posted, &first, &last);
+        merge_widen_range(d->puts[i].completed, &first, &last);
     }
     if (first == INT64_MAX)
         first = last = 0;
     d->origin = first;
     d->duration = last - first;
     for (uint32_t i = 0; i < d->node_count; i++) {
-        shift(&d->nodes[i].start, first);
-        shift(&d->nodes[i].end, first);
+        merge_shift(&d->nodes[i].start, first);
+        merge_shift(&d->nodes[i].end, first);
         for (uint64_t j = 0; j < d->nodes[i].count; j++)
             d->nodes[i].events[j].start -= first;
     }
     for (uint32_t i = 0; i < d->launch_count; i++)
         d->launches[i].start -= first;
     for (uint64_t i = 0; i < d->put_count; i++) {
-        shift(&d->puts[i].seen, first);
-        shift(&d->puts[i].posted, first);
-        shift(&d->puts[i].completed, first);
+        merge_shift(&d->puts[i].seen, first);
+        merge_shift(&d->puts[i].posted, first);
+        merge_shift(&d->puts[i].completed, first);
     }
     for (uint32_t r = 0; r < d->ranks; r++) {
         struct trace_rank_clock *c = &d->clocks[r];
@@ -262,7 +262,7 @@ static void set_origin(struct trace_data *d)
     }
 }
 
-static int index_leaves(struct trace_data *d)
+static int merge_index_leaves(struct trace_data *d)
 {
     d->leaves = malloc((d->node_count + 1) * sizeof *d->leaves);
     for (uint32_t i = 0; d->leaves && i < d->node_count; i++)
@@ -272,7 +272,7 @@ static int index_leaves(struct trace_data *d)
 }
 
 /* When each launch began and ended on each rank. */
-static int bound_spans(struct trace_data *d)
+static int merge_bound_spans(struct trace_data *d)
 {
     d->spans = malloc(((size_t)d->launch_count * d->ranks + 1) * sizeof *d->spans);
     if (!d->spans)
@@ -298,7 +298,7 @@ static int bound_spans(struct trace_data *d)
     return 0;
 }
 
-static int check_parts(const struct trace_part *parts, uint32_t ranks, char *error, size_t size)
+static int merge_check_parts(const struct trace_part *parts, uint32_t ranks, char *error, size_t size)
 {
     for (uint32_t r = 0; r < ranks; r++) {
         const struct mk_topo *t = &parts[r].topo;
@@ -315,7 +315,7 @@ static int check_parts(const struct trace_part *parts, uint32_t ranks, char *err
 int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ranks,
                const struct trace_run *run, char *error, size_t size)
 {
-    int rc = check_parts(parts, ranks, error, size);
+    int rc = merge_check_parts(parts, ranks, error, size);
     *d = (struct trace_data){.run = run, .parts = parts, .ranks = ranks};
     if (rc)
         return rc;
@@ -323,20 +323,20 @@ int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ra
     rc = d->rank_node ? align_clocks(d) : -ENOMEM;
     for (uint32_t r = 0; !rc && r < ranks; r++) {
         d->rank_node[r] = d->node_count;
-        rc = add_rank(d, r);
+        rc = merge_add_rank(d, r);
         d->rank_node[r + 1] = d->node_count;
     }
     if (!rc)
-        rc = index_leaves(d);
+        rc = merge_index_leaves(d);
     if (!rc)
-        rc = order_launches(d);
+        rc = merge_order_launches(d);
     if (!rc)
-        rc = index_chunks(d);
+        rc = merge_index_chunks(d);
     if (!rc)
-        rc = add_puts(d);
+        rc = merge_add_puts(d);
     if (!rc) {
-        set_origin(d);
-        rc = bound_spans(d);
+        merge_set_origin(d);
+        rc = merge_bound_spans(d);
     }
     if (rc) {
         snprintf(error, size, "trace: %s",

@@ -8,7 +8,7 @@
 
 /* Adds every tile (or copy and reduce) of a rank to a set. A copy to itself stages a chunk: that is
  * communication too. */
-static int add_events(const struct trace_data *d, uint32_t rank, int tiles, struct intervals *set)
+static int overlap_add_events(const struct trace_data *d, uint32_t rank, int tiles, struct intervals *set)
 {
     int rc = 0;
     for (uint32_t i = d->rank_node[rank]; !rc && i < d->rank_node[rank + 1]; i++) {
@@ -37,7 +37,7 @@ void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end)
 }
 
 /* Adds a rank's puts under way, in and out; `head` and `next` list the puts by rank and by peer. */
-static int add_puts(const struct trace_data *d, uint32_t rank, const uint32_t *head, const uint32_t *next,
+static int overlap_add_puts(const struct trace_data *d, uint32_t rank, const uint32_t *head, const uint32_t *next,
                     struct intervals *set)
 {
     int rc = 0;
@@ -56,7 +56,7 @@ static int add_puts(const struct trace_data *d, uint32_t rank, const uint32_t *h
 
 /* How much of two disjoint sorted sets lies inside from .. to, alone and together. i and j move on with the
  * launches. */
-static void sweep(const struct intervals *a, const struct intervals *b, struct trace_span *s)
+static void overlap_sweep(const struct intervals *a, const struct intervals *b, struct trace_span *s)
 {
     uint64_t in_a = intervals_within(a, s->start, s->end), in_b = intervals_within(b, s->start, s->end),
              both = 0;
@@ -82,15 +82,15 @@ static void sweep(const struct intervals *a, const struct intervals *b, struct t
 static int overlap_rank(struct trace_data *d, uint32_t r, const uint32_t *head, const uint32_t *next)
 {
     struct intervals *compute = &d->compute[r], *comm = &d->comm[r];
-    int rc = add_events(d, r, 1, compute);
-    rc = rc ? rc : add_events(d, r, 0, comm);
-    rc = rc ? rc : add_puts(d, r, head, next, comm);
+    int rc = overlap_add_events(d, r, 1, compute);
+    rc = rc ? rc : overlap_add_events(d, r, 0, comm);
+    rc = rc ? rc : overlap_add_puts(d, r, head, next, comm);
     rc = rc ? rc : intervals_unite(compute);
     rc = rc ? rc : intervals_unite(comm);
     for (uint32_t l = 0; !rc && l < d->launch_count; l++) {
         struct trace_span *s = &d->spans[(size_t)l * d->ranks + r];
         if (s->start != TRACE_NO_TIME)
-            sweep(compute, comm, s);
+            overlap_sweep(compute, comm, s);
     }
     return rc;
 }
@@ -115,7 +115,7 @@ int data_overlap(struct trace_data *d)
 }
 
 /* Adds a set's time, bucket by bucket, to column `column`. */
-static void fill(const struct intervals *s, uint64_t ns, uint64_t (*out)[3], int column)
+static void overlap_fill(const struct intervals *s, uint64_t ns, uint64_t (*out)[3], int column)
 {
     for (uint64_t i = 0; i < s->count; i++)
         for (uint64_t at = (uint64_t)s->at[i].start, end = (uint64_t)s->at[i].end; at < end;) {
@@ -130,13 +130,13 @@ void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, u
 {
     const struct intervals *a = &d->compute[rank], *b = &d->comm[rank];
     memset(out, 0, buckets * sizeof *out);
-    fill(a, ns, out, 0);
-    fill(b, ns, out, 1);
+    overlap_fill(a, ns, out, 0);
+    overlap_fill(b, ns, out, 1);
     for (uint64_t i = 0, j = 0; i < a->count && j < b->count;) {
         struct interval part = {a->at[i].start > b->at[j].start ? a->at[i].start : b->at[j].start,
                                 a->at[i].end < b->at[j].end ? a->at[i].end : b->at[j].end};
         const struct intervals both = {.at = &part, .count = part.end > part.start};
-        fill(&both, ns, out, 2);
+        overlap_fill(&both, ns, out, 2);
         if (a->at[i].end < b->at[j].end)
             i++;
         else

@@ -12,7 +12,7 @@
 
 /* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero where
  * unreadable. */
-static void read_boot(uint8_t boot[16])
+static void part_read_boot(uint8_t boot[16])
 {
     char text[64] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -80,7 +80,7 @@ int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const stru
     gethostname(part->host, sizeof part->host - 1);
     snprintf(part->device, sizeof part->device, "%s", run->device ? run->device : "");
     if (host_clock) {
-        read_boot(part->boot);
+        part_read_boot(part->boot);
         part->host_clock = host_clock->samples;
         part->host_samples = host_clock->count;
     }

@@ -29,7 +29,7 @@ enum trace_state trace_state_of(uint32_t kind, uint32_t cause)
 }
 
 /* The file itself, before SQLite sees it: its errors say less ("unable to open database file"). */
-static int check_file(const char *path, char *error, size_t size)
+static int reader_check_file(const char *path, char *error, size_t size)
 {
     static const char magic[16] = "SQLite format 3";
     char head[100];
@@ -65,7 +65,7 @@ static int check_file(const char *path, char *error, size_t size)
 }
 
 /* One integer of a query; -1 where the query fails or has no row. */
-static int64_t one_integer(sqlite3 *db, const char *sql)
+static int64_t reader_one_integer(sqlite3 *db, const char *sql)
 {
     sqlite3_stmt *q = NULL;
     int64_t value = -1;
@@ -75,9 +75,9 @@ static int64_t one_integer(sqlite3 *db, const char *sql)
     return value;
 }
 
-static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
+static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_t size)
 {
-    int64_t id = one_integer(db, "PRAGMA application_id");
+    int64_t id = reader_one_integer(db, "PRAGMA application_id");
     if (id != TRACE_APPLICATION_ID) {
         int damaged = id < 0 && sqlite3_errcode(db) != SQLITE_OK && sqlite3_errcode(db) != SQLITE_DONE;
         if (damaged)
@@ -86,7 +86,7 @@ static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
             snprintf(error, size, "'%s' is a database, but not a trace of mkernel", path);
         return damaged ? -EBADMSG : -EINVAL;
     }
-    int64_t version = one_integer(db, "PRAGMA user_version");
+    int64_t version = reader_one_integer(db, "PRAGMA user_version");
     if (version != TRACE_SCHEMA_VERSION) {
         snprintf(error, size, "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
                  (long long)version, TRACE_SCHEMA_VERSION,
@@ -95,17 +95,17 @@ static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
         return -EPROTO;
     }
     /* The file's own count of its pages against its size finds a cut file without reading it. */
-    int64_t pages = one_integer(db, "PRAGMA page_count"), page = one_integer(db, "PRAGMA page_size");
+    int64_t pages = reader_one_integer(db, "PRAGMA page_count"), page = reader_one_integer(db, "PRAGMA page_size");
     struct stat st;
     if (stat(path, &st) == 0 && pages * page > st.st_size) {
         snprintf(error, size, "trace '%s' is damaged: %lld of its %lld bytes are there", path,
                  (long long)st.st_size, (long long)(pages * page));
         return -EBADMSG;
     }
-    if (one_integer(db, "SELECT count(*) FROM run") != 1 ||
-        one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
-        one_integer(db, "SELECT count(*) FROM rank") < 1 ||
-        one_integer(
+    if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
+        reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
+        reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
+        reader_one_integer(
             db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', 'level', 'message', 'track')") !=
             4) {
         int rc = sqlite3_errcode(db);
@@ -118,7 +118,7 @@ static int check_schema(sqlite3 *db, const char *path, char *error, size_t size)
 }
 
 /* views.sql as temporary views, which come before those of the file. SQLite's code. */
-static int make_views(sqlite3 *db)
+static int reader_make_views(sqlite3 *db)
 {
     static const char create[] = "CREATE VIEW ", temporary[] = "CREATE TEMP VIEW ";
     size_t views = 0, used = 0;
@@ -144,7 +144,7 @@ static int make_views(sqlite3 *db)
 
 static int damage; /* SQLite's code */
 
-static void note_damage(void *context, int code, const char *text)
+static void reader_note_damage(void *context, int code, const char *text)
 {
     int kind = code & 0xff;
     if (!damage && (kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB || kind == SQLITE_IOERR))
@@ -153,7 +153,7 @@ static void note_damage(void *context, int code, const char *text)
 
 void trace_watch_damage(void)
 {
-    sqlite3_config(SQLITE_CONFIG_LOG, note_damage, NULL);
+    sqlite3_config(SQLITE_CONFIG_LOG, reader_note_damage, NULL);
 }
 
 const char *trace_damage(void)
@@ -165,7 +165,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
 {
     sqlite3 *db = NULL;
     *out = NULL;
-    int rc = check_file(path, error, size);
+    int rc = reader_check_file(path, error, size);
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
@@ -175,8 +175,8 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     }
     /* A cache, no mapping: where a mapped file is cut while it is open, reading it is SIGBUS. */
     sqlite3_exec(db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
-    rc = check_schema(db, path, error, size);
-    if (!rc && make_views(db) != SQLITE_OK) {
+    rc = reader_check_schema(db, path, error, size);
+    if (!rc && reader_make_views(db) != SQLITE_OK) {
         rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
         snprintf(error, size, "trace '%s' cannot be read: %s", path, sqlite3_errmsg(db));
     }
@@ -188,7 +188,7 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     return rc;
 }
 
-static int compare_places(const void *x, const void *y)
+static int reader_compare_places(const void *x, const void *y)
 {
     const struct trace_figure *a = x, *b = y;
     return a->place != b->place ? (a->place > b->place) - (a->place < b->place) : strcmp(a->name, b->name);
@@ -220,6 +220,6 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
         }
         sqlite3_finalize(q);
     }
-    qsort(out, (size_t)count, sizeof *out, compare_places);
+    qsort(out, (size_t)count, sizeof *out, reader_compare_places);
     return count;
 }

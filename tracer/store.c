@@ -12,7 +12,7 @@
 
 #include "tracer/sql.h"
 
-static int errno_of(int rc, int disk)
+static int store_errno_of(int rc, int disk)
 {
     if (rc == SQLITE_NOMEM || rc == STORE_NOMEM)
         return -ENOMEM;
@@ -30,7 +30,7 @@ static int run(sqlite3 *db, const char *sql, int *disk)
     return rc;
 }
 
-static int fill(sqlite3 *db, const struct trace_data *d, int *disk)
+static int store_fill(sqlite3 *db, const struct trace_data *d, int *disk)
 {
     /* No journal: an unfinished file is thrown away, not repaired. */
     int rc = run(db,
@@ -52,7 +52,7 @@ static int fill(sqlite3 *db, const struct trace_data *d, int *disk)
 }
 
 /* Makes the bytes durable, so that the rename never shows a file that a power cut empties. */
-static int flush(const char *path)
+static int store_flush(const char *path)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC), rc = 0;
     if (fd < 0)
@@ -63,7 +63,7 @@ static int flush(const char *path)
     return rc;
 }
 
-static int write_temporary(const struct trace_data *d, const char *temporary, char *error, size_t size)
+static int store_write_temporary(const struct trace_data *d, const char *temporary, char *error, size_t size)
 {
     sqlite3 *db = NULL;
     int disk = 0;
@@ -77,9 +77,9 @@ static int write_temporary(const struct trace_data *d, const char *temporary, ch
     }
     close(fd);
     int rc = sqlite3_open_v2(temporary, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    rc = rc ? rc : fill(db, d, &disk);
+    rc = rc ? rc : store_fill(db, d, &disk);
     if (rc) {
-        int code = errno_of(rc, disk);
+        int code = store_errno_of(rc, disk);
         snprintf(error, size, "the trace could not be written to '%s': %s", temporary,
                  disk || code == -ENOSPC || code == -ENOMEM ? strerror(-code) : sqlite3_errmsg(db));
         rc = code;
@@ -87,7 +87,7 @@ static int write_temporary(const struct trace_data *d, const char *temporary, ch
     if (sqlite3_close(db) != SQLITE_OK && !rc)
         rc = -EIO;
     if (!rc) {
-        rc = flush(temporary);
+        rc = store_flush(temporary);
         if (rc)
             snprintf(error, size, "the trace could not be flushed to '%s': %s", temporary, strerror(-rc));
     }
@@ -127,7 +127,7 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     snprintf(temporary, length, "%s.%ld.partial", path, (long)getpid());
     unlink(temporary); /* of a process that had this id and was killed */
     trace_set_unfinished(temporary);
-    int rc = write_temporary(d, temporary, error, size);
+    int rc = store_write_temporary(d, temporary, error, size);
     if (!rc && rename(temporary, path) != 0) {
         rc = -errno;
         snprintf(error, size, "the trace could not be renamed to '%s': %s", path, strerror(-rc));

@@ -6,12 +6,12 @@
 
 #include "tracer/insert.h"
 
-static int64_t time_or_null(int64_t t)
+static int64_t store_joins_time_or_null(int64_t t)
 {
     return t == TRACE_NO_TIME ? INSERT_NULL : t;
 }
 
-static int64_t id_or_null(int64_t id)
+static int64_t store_joins_id_or_null(int64_t id)
 {
     return id > 0 ? id : INSERT_NULL;
 }
@@ -22,7 +22,7 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "launch", 3);
     for (uint32_t i = 0; i < d->launch_count; i++) {
         insert_integer(&in, i + 1);
-        insert_integer(&in, id_or_null(d->launches[i].plan));
+        insert_integer(&in, store_joins_id_or_null(d->launches[i].plan));
         insert_integer(&in, (int64_t)d->launches[i].epoch);
     }
     int rc = insert_end(&in);
@@ -50,7 +50,7 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
 
 /* First known stage to last known stage. An arrival that no CTA waited for may have been seen much later than
  * it came. */
-static int64_t whole(const struct trace_put *p)
+static int64_t store_joins_whole(const struct trace_put *p)
 {
     int64_t arrived = p->waited || p->completed == TRACE_NO_TIME ? p->arrived : TRACE_NO_TIME;
     int64_t stages[] = {p->commanded, p->seen, p->posted, p->completed, arrived};
@@ -72,7 +72,7 @@ static int store_messages(sqlite3 *db, const struct trace_data *d)
         const struct trace_put *p = &d->puts[i];
         insert_integer(&in, (int64_t)i + 1);
         insert_integer(&in, p->m.plan);
-        insert_integer(&in, id_or_null(p->launch));
+        insert_integer(&in, store_joins_id_or_null(p->launch));
         insert_integer(&in, (int64_t)p->m.epoch);
         insert_integer(&in, p->rank);
         insert_integer(&in, p->m.peer);
@@ -81,31 +81,31 @@ static int store_messages(sqlite3 *db, const struct trace_data *d)
         insert_integer(&in, p->m.flag);
         insert_integer(&in, p->chunk == UINT32_MAX ? INSERT_NULL : p->chunk);
         insert_integer(&in, (int64_t)p->m.bytes);
-        insert_integer(&in, time_or_null(p->commanded));
-        insert_integer(&in, time_or_null(p->seen));
-        insert_integer(&in, time_or_null(p->posted));
-        insert_integer(&in, time_or_null(p->completed));
-        insert_integer(&in, time_or_null(p->arrived));
+        insert_integer(&in, store_joins_time_or_null(p->commanded));
+        insert_integer(&in, store_joins_time_or_null(p->seen));
+        insert_integer(&in, store_joins_time_or_null(p->posted));
+        insert_integer(&in, store_joins_time_or_null(p->completed));
+        insert_integer(&in, store_joins_time_or_null(p->arrived));
         insert_integer(&in, p->arrived == TRACE_NO_TIME ? INSERT_NULL : p->waited);
-        insert_integer(&in, whole(p));
-        insert_integer(&in, id_or_null(p->command_event));
-        insert_integer(&in, id_or_null(p->arrival_event));
+        insert_integer(&in, store_joins_whole(p));
+        insert_integer(&in, store_joins_id_or_null(p->command_event));
+        insert_integer(&in, store_joins_id_or_null(p->arrival_event));
     }
     return insert_end(&in);
 }
 
-static int compare_time(const void *x, const void *y)
+static int store_joins_compare_time(const void *x, const void *y)
 {
     int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
     return (a > b) - (a < b);
 }
 
-static int64_t stage_ns(const struct trace_put *p, int stage)
+static int64_t store_joins_stage_ns(const struct trace_put *p, int stage)
 {
     const int64_t from[] = {p->commanded, p->seen, p->posted, p->posted},
                   to[] = {p->seen, p->posted, p->completed, p->waited ? p->arrived : TRACE_NO_TIME};
     if (stage == 4)
-        return whole(p);
+        return store_joins_whole(p);
     return from[stage] == TRACE_NO_TIME || to[stage] == TRACE_NO_TIME ? TRACE_NO_TIME
                                                                       : to[stage] - from[stage];
 }
@@ -122,11 +122,11 @@ static int store_stages(sqlite3 *db, const struct trace_data *d)
     for (int stage = 0; stage < 5; stage++) {
         uint64_t n = 0;
         for (uint64_t i = 0; i < d->put_count; i++) {
-            int64_t t = stage_ns(&d->puts[i], stage);
+            int64_t t = store_joins_stage_ns(&d->puts[i], stage);
             if (t != TRACE_NO_TIME)
                 ns[n++] = t;
         }
-        qsort(ns, n, sizeof *ns, compare_time);
+        qsort(ns, n, sizeof *ns, store_joins_compare_time);
         insert_integer(&in, stage + 1);
         insert_text(&in, names[stage]);
         insert_integer(&in, (int64_t)n);
@@ -144,8 +144,8 @@ static int store_edges(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "edge", 3);
     for (uint64_t i = 0; i < d->edge_count; i++) {
         insert_integer(&in, d->edges[i].event);
-        insert_integer(&in, id_or_null(d->edges[i].producer));
-        insert_integer(&in, id_or_null(d->edges[i].message));
+        insert_integer(&in, store_joins_id_or_null(d->edges[i].producer));
+        insert_integer(&in, store_joins_id_or_null(d->edges[i].message));
     }
     return insert_end(&in);
 }
@@ -165,12 +165,12 @@ static int store_critical(sqlite3 *db, const struct trace_data *d)
             insert_integer(&in, steps[k].launch);
             insert_integer(&in, (int64_t)(end - 1 - k));
             insert_integer(&in, steps[k].rank);
-            insert_integer(&in, id_or_null(steps[k].node));
+            insert_integer(&in, store_joins_id_or_null(steps[k].node));
             insert_text(&in, steps[k].what);
             insert_integer(&in, steps[k].start);
             insert_integer(&in, (int64_t)steps[k].ns);
-            insert_integer(&in, id_or_null(steps[k].event));
-            insert_integer(&in, id_or_null(steps[k].message));
+            insert_integer(&in, store_joins_id_or_null(steps[k].event));
+            insert_integer(&in, store_joins_id_or_null(steps[k].message));
         }
     }
     free(steps);

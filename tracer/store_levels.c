@@ -65,7 +65,7 @@ static int store_overlap(sqlite3 *db, const struct trace_data *d, const struct l
 static const char *const kind_names[FLOW_KINDS] = {"nvlink", "network"};
 
 /* A link's id: 1, 2, ... in order of rank, kind, direction. */
-static int64_t link_id(const struct flow *f, const struct flow_link *l)
+static int64_t store_levels_link_id(const struct flow *f, const struct flow_link *l)
 {
     return l - f->links + 1;
 }
@@ -80,7 +80,7 @@ static int store_links(sqlite3 *db, const struct flow *f)
                 const struct flow_link *l = flow_link(f, r, kind, side);
                 char name[64];
                 snprintf(name, sizeof name, "%s %s", kind ? "network" : "NVLink", side ? "in" : "out");
-                insert_integer(&in, link_id(f, l));
+                insert_integer(&in, store_levels_link_id(f, l));
                 insert_integer(&in, r);
                 insert_text(&in, kind_names[kind]);
                 insert_text(&in, side ? "in" : "out");
@@ -109,7 +109,7 @@ static int store_flow(sqlite3 *db, const struct flow *f, const struct levels *l)
                 if (moved[b] <= 0)
                     continue;
                 insert_integer(&in, i);
-                insert_integer(&in, link_id(f, link));
+                insert_integer(&in, store_levels_link_id(f, link));
                 insert_integer(&in, b);
                 insert_integer(&in, llround(moved[b]));
                 insert_integer(&in, llround(in_flight[b]));

@@ -9,7 +9,7 @@
 #include "tracer/insert.h"
 #include "tracer/reader.h"
 
-static void insert_known(struct insert *in, double value) /* 0 and what is no number: not known */
+static void store_run_insert_known(struct insert *in, double value) /* 0 and what is no number: not known */
 {
     if (isfinite(value) && value > 0)
         insert_real(in, value);
@@ -17,12 +17,12 @@ static void insert_known(struct insert *in, double value) /* 0 and what is no nu
         insert_integer(in, INSERT_NULL);
 }
 
-static void insert_word(struct insert *in, const char *text) /* "": not known */
+static void store_run_insert_word(struct insert *in, const char *text) /* "": not known */
 {
     insert_text(in, text && *text ? text : NULL);
 }
 
-static const char *shape_of(const struct trace_plan *p, char *text, size_t size)
+static const char *store_run_shape_of(const struct trace_plan *p, char *text, size_t size)
 {
     snprintf(text, size, "%llu,%llu,%llu", (unsigned long long)p->m, (unsigned long long)p->n,
              (unsigned long long)p->k);
@@ -81,14 +81,14 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     insert_text(&in, u->source ? u->source : "measured");
     insert_text(&in, u->executor ? u->executor : "host");
     insert_text(&in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
-    insert_text(&in, u->shape ? u->shape : p->plan_count ? shape_of(&p->plans[0], shape, sizeof shape) : "");
-    insert_word(&in, u->fabric);
-    insert_word(&in, u->nic);
+    insert_text(&in, u->shape ? u->shape : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape) : "");
+    store_run_insert_word(&in, u->fabric);
+    store_run_insert_word(&in, u->nic);
     insert_integer(&in, p->topo.nodes);
     insert_integer(&in, p->topo.gpus);
     insert_integer(&in, u->seed ? *u->seed : INSERT_NULL);
-    insert_word(&in, u->command);
-    insert_word(&in, u->version);
+    store_run_insert_word(&in, u->command);
+    store_run_insert_word(&in, u->version);
     insert_text(&in, started);
     insert_integer(&in, d->origin);
     insert_integer(&in, d->duration);
@@ -96,9 +96,9 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     insert_integer(&in, (int64_t)d->put_count);
     insert_integer(&in, (int64_t)d->dropped);
     insert_integer(&in, (int64_t)d->residual);
-    insert_known(&in, u->peak_flops);
-    insert_known(&in, u->nvlink_bytes_per_s);
-    insert_known(&in, u->network_bytes_per_s);
+    store_run_insert_known(&in, u->peak_flops);
+    store_run_insert_known(&in, u->nvlink_bytes_per_s);
+    store_run_insert_known(&in, u->network_bytes_per_s);
     return insert_end(&in);
 }
 
@@ -111,8 +111,8 @@ static int store_ranks(sqlite3 *db, const struct trace_data *d)
         insert_integer(&in, r);
         insert_integer(&in, mk_node_of(&p->topo, r));
         insert_integer(&in, mk_local_of(&p->topo, r));
-        insert_word(&in, p->host);
-        insert_word(&in, p->device);
+        store_run_insert_word(&in, p->host);
+        store_run_insert_word(&in, p->device);
     }
     return insert_end(&in);
 }
@@ -127,7 +127,7 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
         const struct trace_plan *q = &p->plans[i];
         insert_integer(&in, q->id);
         insert_text(&in, plan_op_name(q->op));
-        insert_text(&in, shape_of(q, shape, sizeof shape));
+        insert_text(&in, store_run_shape_of(q, shape, sizeof shape));
         insert_integer(&in, (int64_t)q->m);
         insert_integer(&in, (int64_t)q->n);
         insert_integer(&in, (int64_t)q->k);
@@ -154,7 +154,7 @@ static int store_plans(sqlite3 *db, const struct trace_data *d)
                 continue; /* not a plan of the job */
             insert_integer(&in, q->id);
             insert_integer(&in, r);
-            insert_known(&in, q->flop);
+            store_run_insert_known(&in, q->flop);
             insert_integer(&in, (int64_t)q->nvlink_bytes);
             insert_integer(&in, (int64_t)q->network_bytes);
         }
@@ -189,7 +189,7 @@ static int store_tiles(sqlite3 *db, const struct trace_plan *p)
     return insert_end(&in);
 }
 
-static int same_meaning(const struct mk_flag_meaning *a, const struct mk_flag_meaning *b)
+static int store_run_same_meaning(const struct mk_flag_meaning *a, const struct mk_flag_meaning *b)
 {
     return a->producer == b->producer && a->chunk == b->chunk && !strcmp(a->text, b->text);
 }
@@ -202,7 +202,7 @@ static int store_flags(sqlite3 *db, const struct trace_data *d, const struct tra
     for (uint32_t i = 0; i < p->flag_count; i++)
         for (uint32_t r = 0; r < d->ranks; r++) {
             const struct trace_plan *q = data_plan(d, r, p->id);
-            if (!q || q->flag_count != p->flag_count || (r && same_meaning(&q->flags[i], &p->flags[i])))
+            if (!q || q->flag_count != p->flag_count || (r && store_run_same_meaning(&q->flags[i], &p->flags[i])))
                 continue;
             insert_integer(&in, p->id);
             insert_integer(&in, (int64_t)p->flag_base + i);
@@ -215,7 +215,7 @@ static int store_flags(sqlite3 *db, const struct trace_data *d, const struct tra
     return insert_end(&in);
 }
 
-static void insert_clock(struct insert *in, uint32_t rank, const char *domain, const struct trace_clock *c)
+static void store_run_insert_clock(struct insert *in, uint32_t rank, const char *domain, const struct trace_clock *c)
 {
     insert_integer(in, rank);
     insert_text(in, domain);
@@ -227,7 +227,7 @@ static void insert_clock(struct insert *in, uint32_t rank, const char *domain, c
     insert_integer(in, c->used);
 }
 
-static void insert_samples(struct insert *in, uint32_t rank, const char *domain,
+static void store_run_insert_samples(struct insert *in, uint32_t rank, const char *domain,
                            const struct trace_clock_sample *s, uint32_t count, const uint8_t *used)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -246,11 +246,11 @@ static int store_clocks(sqlite3 *db, const struct trace_data *d)
     struct insert in;
     insert_begin(&in, db, "clock", 8);
     for (uint32_t r = 0; r < d->ranks; r++) {
-        insert_clock(&in, r, "host", &d->clocks[r].host);
+        store_run_insert_clock(&in, r, "host", &d->clocks[r].host);
         struct trace_clock gpu = d->clocks[r].gpu;
         gpu.residual += d->parts[r].gpu_residual;
         if (d->parts[r].gpu_samples || d->parts[r].gpu_residual)
-            insert_clock(&in, r, "gpu", &gpu);
+            store_run_insert_clock(&in, r, "gpu", &gpu);
     }
     int rc = insert_end(&in);
     if (rc)
@@ -258,8 +258,8 @@ static int store_clocks(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "clock_sample", 7);
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
-        insert_samples(&in, r, "host", p->host_clock, p->host_samples, d->clocks[r].host_used);
-        insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples, d->clocks[r].gpu_used);
+        store_run_insert_samples(&in, r, "host", p->host_clock, p->host_samples, d->clocks[r].host_used);
+        store_run_insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples, d->clocks[r].gpu_used);
     }
     return insert_end(&in);
 }

@@ -9,7 +9,7 @@
 
 #define LONGEST 256 /* kept of each kind on each rank */
 
-static const char *node_name(const struct trace_data *d, const struct trace_node *n, char *text, size_t size)
+static const char *store_tracks_node_name(const struct trace_data *d, const struct trace_node *n, char *text, size_t size)
 {
     const struct mk_topo *t = &d->parts[0].topo;
     switch (n->kind) {
@@ -29,7 +29,7 @@ static const char *node_name(const struct trace_data *d, const struct trace_node
     return text;
 }
 
-static int64_t time_or_null(int64_t t)
+static int64_t store_tracks_time_or_null(int64_t t)
 {
     return t == TRACE_NO_TIME ? INSERT_NULL : t;
 }
@@ -50,21 +50,21 @@ static int store_nodes(sqlite3 *db, const struct trace_data *d)
         insert_integer(&in, n->kind >= TRACE_NODE_ROLE ? (int64_t)n->role : INSERT_NULL);
         insert_integer(&in, n->kind >= TRACE_NODE_CTA ? (int64_t)n->cta : INSERT_NULL);
         insert_integer(&in, n->leaf ? (int64_t)n->warp : INSERT_NULL);
-        insert_text(&in, node_name(d, n, name, sizeof name));
+        insert_text(&in, store_tracks_node_name(d, n, name, sizeof name));
         insert_integer(&in, n->leaves);
         insert_integer(&in, (int64_t)n->total);
         insert_integer(&in, (int64_t)n->dropped);
         insert_integer(&in, leaf ? n->first_event : INSERT_NULL);
         insert_integer(&in, leaf ? n->first_event + (int64_t)n->count - 1 : INSERT_NULL);
         insert_integer(&in, (int64_t)n->longest);
-        insert_integer(&in, time_or_null(n->start));
-        insert_integer(&in, time_or_null(n->end));
+        insert_integer(&in, store_tracks_time_or_null(n->start));
+        insert_integer(&in, store_tracks_time_or_null(n->end));
     }
     return insert_end(&in);
 }
 
 /* What a wait's `cause` column holds; other kinds use the bits otherwise. */
-static uint32_t cause_of(const struct trace_event *e)
+static uint32_t store_tracks_cause_of(const struct trace_event *e)
 {
     uint32_t cause = event_cause(e);
     return event_kind(e) == MK_EV_WAIT && cause < MK_CAUSES ? cause : MK_CAUSE_NONE;
@@ -76,13 +76,13 @@ struct pair {
     uint32_t peer;
 };
 
-static int compare_pair(const void *x, const void *y)
+static int store_tracks_compare_pair(const void *x, const void *y)
 {
     const struct pair *a = x, *b = y;
     return a->event < b->event ? -1 : a->event > b->event;
 }
 
-static struct pair *command_peers(const struct trace_data *d, uint64_t *count)
+static struct pair *store_tracks_command_peers(const struct trace_data *d, uint64_t *count)
 {
     struct pair *all = malloc((d->put_count + 1) * sizeof *all);
     *count = 0;
@@ -90,14 +90,14 @@ static struct pair *command_peers(const struct trace_data *d, uint64_t *count)
         if (d->puts[i].command_event != TRACE_NO_EVENT)
             all[(*count)++] = (struct pair){d->puts[i].command_event, d->puts[i].m.peer};
     if (all)
-        qsort(all, *count, sizeof *all, compare_pair);
+        qsort(all, *count, sizeof *all, store_tracks_compare_pair);
     return all;
 }
 
 static int store_events(sqlite3 *db, const struct trace_data *d)
 {
     uint64_t count = 0, next = 0;
-    struct pair *peers = command_peers(d, &count);
+    struct pair *peers = store_tracks_command_peers(d, &count);
     if (!peers)
         return STORE_NOMEM;
     struct insert in;
@@ -118,7 +118,7 @@ static int store_events(sqlite3 *db, const struct trace_data *d)
             insert_integer(&in, e->start);
             insert_integer(&in, (int64_t)e->ns);
             insert_integer(&in, event_kind(e));
-            insert_integer(&in, cause_of(e));
+            insert_integer(&in, store_tracks_cause_of(e));
             insert_integer(&in, event_argument(e));
             insert_integer(&in, peer);
         }
@@ -137,7 +137,7 @@ static int store_totals(sqlite3 *db, const struct trace_data *d)
                  most[MK_EV_KINDS][MK_CAUSES] = {0};
         for (uint64_t j = 0; j < n->count; j++) {
             const struct trace_event *e = &n->events[j];
-            uint32_t k = event_kind(e), c = cause_of(e);
+            uint32_t k = event_kind(e), c = store_tracks_cause_of(e);
             count[k][c]++;
             ns[k][c] += e->ns;
             most[k][c] = e->ns > most[k][c] ? e->ns : most[k][c];
@@ -163,7 +163,7 @@ struct best {
     uint32_t count;
 };
 
-static void sift(struct best *b, uint32_t i)
+static void store_tracks_sift(struct best *b, uint32_t i)
 {
     for (;;) {
         uint32_t least = i;
@@ -180,18 +180,18 @@ static void sift(struct best *b, uint32_t i)
     }
 }
 
-static void keep(struct best *b, uint64_t ns, int64_t event)
+static void store_tracks_keep(struct best *b, uint64_t ns, int64_t event)
 {
     if (b->count < LONGEST) {
         b->ns[b->count] = ns;
         b->event[b->count++] = event;
         if (b->count == LONGEST)
             for (uint32_t i = LONGEST / 2; i-- > 0;)
-                sift(b, i);
+                store_tracks_sift(b, i);
     } else if (ns > b->ns[0]) {
         b->ns[0] = ns;
         b->event[0] = event;
-        sift(b, 0);
+        store_tracks_sift(b, 0);
     }
 }
 
@@ -209,7 +209,7 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
             for (uint64_t j = 0; j < d->nodes[i].count; j++) {
                 const struct trace_event *e = &d->nodes[i].events[j];
                 if (e->ns)
-                    keep(&best[event_kind(e)], e->ns, d->nodes[i].first_event + (int64_t)j);
+                    store_tracks_keep(&best[event_kind(e)], e->ns, d->nodes[i].first_event + (int64_t)j);
             }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t i = 0; i < best[k].count; i++) {

@@ -61,7 +61,7 @@ void cells_put(struct cells *c, int x, int y, uint32_t glyph, int colour, int at
 }
 
 /* Takes one character off *text: its code point, or '?' for what must not reach a terminal. */
-static uint32_t next_glyph(const char **text)
+static uint32_t cells_next_glyph(const char **text)
 {
     const unsigned char *s = (const unsigned char *)*text;
     uint32_t g = *s;
@@ -85,7 +85,7 @@ static uint32_t next_glyph(const char **text)
 int cells_text(struct cells *c, int x, int y, int end, int colour, int attr, const char *text)
 {
     while (*text) {
-        uint32_t g = next_glyph(&text);
+        uint32_t g = cells_next_glyph(&text);
         if (x < end)
             cells_put(c, x, y, g, colour, attr);
         x++;
@@ -107,7 +107,7 @@ int cells_columns(const char *text)
 {
     int n = 0;
     for (; *text; n++)
-        next_glyph(&text);
+        cells_next_glyph(&text);
     return n;
 }
 
@@ -133,7 +133,7 @@ void cells_clean(char *text)
     const char *from = text;
     char *to = text;
     while (*from) {
-        uint32_t g = next_glyph(&from); /* never longer than what it came from */
+        uint32_t g = cells_next_glyph(&from); /* never longer than what it came from */
         to += cells_encode(g, to);
     }
     *to = 0;
@@ -154,7 +154,7 @@ void cells_dump_text(const struct cells *c, FILE *out)
     }
 }
 
-static void dump_plane(const struct cells *c, int attributes, FILE *out)
+static void cells_dump_plane(const struct cells *c, int attributes, FILE *out)
 {
     fprintf(out, attributes ? "--- attributes (1 bold, 2 reverse, 4 underline, 8 dim)\n" : "--- colours\n");
     for (int y = 0; y < c->height; y++) {
@@ -168,11 +168,11 @@ static void dump_plane(const struct cells *c, int attributes, FILE *out)
 
 void cells_dump_attributes(const struct cells *c, FILE *out)
 {
-    dump_plane(c, 0, out);
-    dump_plane(c, 1, out);
+    cells_dump_plane(c, 0, out);
+    cells_dump_plane(c, 1, out);
 }
 
 void cells_dump_monochrome(const struct cells *c, FILE *out)
 {
-    dump_plane(c, 1, out);
+    cells_dump_plane(c, 1, out);
 }

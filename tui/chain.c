@@ -17,7 +17,7 @@ struct stages {
     int waited;
 };
 
-static struct chain_step *add(struct chain *c, const char *name, enum chain_where where, double time,
+static struct chain_step *chain_add(struct chain *c, const char *name, enum chain_where where, double time,
                               double ns)
 {
     static struct chain_step spare; /* what comes after CHAIN_MAX steps is not shown */
@@ -36,7 +36,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct chain_step *s, cons
     cells_clean(s->text);
 }
 
-static void place_of(const struct source *s, int track, char out[64])
+static void chain_place_of(const struct source *s, int track, char out[64])
 {
     const struct source_track *t = &s->tracks[track];
     if (t->warp >= 0)
@@ -46,7 +46,7 @@ static void place_of(const struct source *s, int track, char out[64])
 }
 
 /* What two ranks' clocks leave open; 0 on one rank. */
-static double doubt(const struct source *s, int a, int b)
+static double chain_doubt(const struct source *s, int a, int b)
 {
     if (a == b)
         return 0;
@@ -54,7 +54,7 @@ static double doubt(const struct source *s, int a, int b)
     return (x > 0 ? x : 0) + (y > 0 ? y : 0);
 }
 
-static int event_by_id(struct source *s, int64_t id, struct source_event *out)
+static int chain_event_by_id(struct source *s, int64_t id, struct source_event *out)
 {
     sqlite3_stmt *q = id > 0 ? source_prepare(s, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?") : NULL;
     int found = 0;
@@ -69,7 +69,7 @@ static int event_by_id(struct source *s, int64_t id, struct source_event *out)
 }
 
 /* The last event of the same track before `e` that took time, or a signal where `signals`. */
-static int event_before(struct source *s, const struct source_event *e, struct source_event *out)
+static int chain_event_before(struct source *s, const struct source_event *e, struct source_event *out)
 {
     sqlite3_stmt *q = source_prepare(
         s, "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
@@ -87,7 +87,7 @@ static int event_before(struct source *s, const struct source_event *e, struct s
     return found;
 }
 
-static int flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text, size_t size,
+static int chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text, size_t size,
                      int *producer)
 {
     sqlite3_stmt *q =
@@ -114,12 +114,12 @@ static int flag_text(struct source *s, int64_t plan, int64_t flag, int rank, cha
 }
 
 /* A wait for the completion of the CTA's own puts names no flag. */
-static int is_drain(const struct source_event *e)
+static int chain_is_drain(const struct source_event *e)
 {
     return e->kind == MK_EV_WAIT && e->cause == MK_CAUSE_NETWORK && e->argument == 0xffffff;
 }
 
-static void tile_text(struct source *s, const struct source_event *e, char *out, int size)
+static void chain_tile_text(struct source *s, const struct source_event *e, char *out, int size)
 {
     sqlite3_stmt *q =
         source_prepare(s, "SELECT slab, row, col, rows, cols FROM tile WHERE plan = ? AND id = ?");
@@ -138,7 +138,7 @@ static void tile_text(struct source *s, const struct source_event *e, char *out,
     sqlite3_finalize(q);
 }
 
-static void chunk_text(struct source *s, const struct source_event *e, const char *verb, char *out, int size)
+static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb, char *out, int size)
 {
     char bytes[32], to[32] = "";
     sqlite3_stmt *q = source_prepare(s, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?");
@@ -156,13 +156,13 @@ static void chunk_text(struct source *s, const struct source_event *e, const cha
     sqlite3_finalize(q);
 }
 
-static double stage(sqlite3_stmt *q, int column)
+static double chain_stage(sqlite3_stmt *q, int column)
 {
     return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : (double)sqlite3_column_int64(q, column);
 }
 
 /* One message by a condition on one number. */
-static int read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
+static int chain_read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
 {
     char sql[640];
     snprintf(
@@ -185,11 +185,11 @@ static int read_message(struct source *s, const char *condition, int64_t a, int6
                              .rank = sqlite3_column_int(q, 3),
                              .peer = sqlite3_column_int(q, 4),
                              .bytes = (double)sqlite3_column_int64(q, 5),
-                             .commanded = stage(q, 6),
-                             .seen = stage(q, 7),
-                             .posted = stage(q, 8),
-                             .completed = stage(q, 9),
-                             .arrived = stage(q, 10),
+                             .commanded = chain_stage(q, 6),
+                             .seen = chain_stage(q, 7),
+                             .posted = chain_stage(q, 8),
+                             .completed = chain_stage(q, 9),
+                             .arrived = chain_stage(q, 10),
                              .waited = sqlite3_column_int(q, 11),
                              .flag = sqlite3_column_int64(q, 12)};
     sqlite3_finalize(q);
@@ -197,29 +197,29 @@ static int read_message(struct source *s, const char *condition, int64_t a, int6
 }
 
 /* One line about an event: "tile 37: rows 256-511, columns 0-255 of rank 2's shard". */
-static void describe(struct source *s, const struct source_event *e, char *out, int size)
+static void chain_describe(struct source *s, const struct source_event *e, char *out, int size)
 {
     char text[96];
     int producer;
     struct stages m;
     switch (e->kind) {
     case MK_EV_TILE:
-        tile_text(s, e, out, size);
+        chain_tile_text(s, e, out, size);
         break;
     case MK_EV_WAIT:
         if (e->cause == MK_CAUSE_BACKPRESSURE) {
             snprintf(out, (size_t)size, "wait for room in the command ring");
             break;
         }
-        if (is_drain(e)) {
+        if (chain_is_drain(e)) {
             snprintf(out, (size_t)size, "wait network: its own puts, until they have left");
             break;
         }
-        flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text, &producer);
+        chain_flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text, &producer);
         snprintf(out, (size_t)size, "%s: %s", span_look[span_class_of(e->kind, e->cause)].name, text);
         break;
     case MK_EV_SIGNAL:
-        flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank, text,
+        chain_flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank, text,
                   sizeof text, &producer);
         if (e->peer >= 0)
             snprintf(out, (size_t)size, "signal to rank %d: %.84s", e->peer, text);
@@ -227,14 +227,14 @@ static void describe(struct source *s, const struct source_event *e, char *out, 
             snprintf(out, (size_t)size, "signal: %s", text);
         break;
     case MK_EV_COPY:
-        chunk_text(s, e, "copy", out, size);
+        chain_chunk_text(s, e, "copy", out, size);
         break;
     case MK_EV_REDUCE:
-        chunk_text(s, e, "reduce", out, size);
+        chain_chunk_text(s, e, "reduce", out, size);
         break;
     case MK_EV_COMMAND:
-        if (read_message(s, "command_event = ?", e->id, 0, &m)) {
-            flag_text(s, e->plan, m.flag, m.peer, text, sizeof text, &producer);
+        if (chain_read_message(s, "command_event = ?", e->id, 0, &m)) {
+            chain_flag_text(s, e->plan, m.flag, m.peer, text, sizeof text, &producer);
             snprintf(out, (size_t)size, "put to rank %d: %s", m.peer, text);
         } else {
             snprintf(out, (size_t)size, "command %lld, whose message is not in the trace",
@@ -250,13 +250,13 @@ static void describe(struct source *s, const struct source_event *e, char *out, 
     cells_clean(out);
 }
 
-static struct chain_step *add_event(struct source *s, struct chain *c, const char *name,
+static struct chain_step *chain_add_event(struct source *s, struct chain *c, const char *name,
                                     const struct source_event *e)
 {
     char place[64], text[112];
-    struct chain_step *step = add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
-    place_of(s, e->track, place);
-    describe(s, e, text, sizeof text);
+    struct chain_step *step = chain_add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
+    chain_place_of(s, e->track, place);
+    chain_describe(s, e, text, sizeof text);
     step->rank = s->tracks[e->track].rank;
     step->track = e->track;
     step->event = *e;
@@ -267,12 +267,12 @@ static struct chain_step *add_event(struct source *s, struct chain *c, const cha
 }
 
 /* A stage of the proxy: shown on the sender's NIC row. */
-static void add_stage(struct source *s, struct chain *c, const char *name, const struct stages *m,
+static void chain_add_stage(struct source *s, struct chain *c, const char *name, const struct stages *m,
                       double time, double since, int crosses, const char *text)
 {
-    struct chain_step *step = add(c, name, CHAIN_NIC, time, time - since);
+    struct chain_step *step = chain_add(c, name, CHAIN_NIC, time, time - since);
     step->rank = m->rank;
-    step->uncertain = crosses && !isnan(step->ns) && fabs(step->ns) <= doubt(s, m->rank, m->peer);
+    step->uncertain = crosses && !isnan(step->ns) && fabs(step->ns) <= chain_doubt(s, m->rank, m->peer);
     if (isnan(time)) {
         step->where = CHAIN_NOWHERE;
         say(step, "%s: not in the trace", text);
@@ -282,39 +282,39 @@ static void add_stage(struct source *s, struct chain *c, const char *name, const
 }
 
 /* What the track of `e` did before it: what kept the sender, or its tile. */
-static void add_before(struct source *s, struct chain *c, const struct source_event *e)
+static void chain_add_before(struct source *s, struct chain *c, const struct source_event *e)
 {
     struct source_event before;
-    if (event_before(s, e, &before) && before.launch == e->launch)
-        add_event(s, c, "before", &before);
+    if (chain_event_before(s, e, &before) && before.launch == e->launch)
+        chain_add_event(s, c, "before", &before);
     else
-        say(add(c, "before", CHAIN_NOWHERE, NAN, NAN),
+        say(chain_add(c, "before", CHAIN_NOWHERE, NAN, NAN),
             "nothing on that CTA in this launch: it was its first act");
 }
 
-static void add_stages(struct source *s, struct chain *c, const struct stages *m)
+static void chain_add_stages(struct source *s, struct chain *c, const struct stages *m)
 {
     char text[112], bytes[32];
     struct source_event e;
     snprintf(text, sizeof text, "at rank %d, %s from rank %d%s", m->peer, words_bytes(bytes, m->bytes),
              m->rank, m->waited ? "" : " (no CTA waited: it may have been there before)");
-    add_stage(s, c, "arrived", m, m->arrived, m->posted, 1, text);
+    chain_add_stage(s, c, "arrived", m, m->arrived, m->posted, 1, text);
     snprintf(text, sizeof text, "the work request, at rank %d's proxy", m->rank);
-    add_stage(s, c, "completed", m, m->completed, m->posted, 0, text);
+    chain_add_stage(s, c, "completed", m, m->completed, m->posted, 0, text);
     snprintf(text, sizeof text, "to the QP by rank %d's proxy", m->rank);
-    add_stage(s, c, "posted", m, m->posted, m->seen, 0, text);
+    chain_add_stage(s, c, "posted", m, m->posted, m->seen, 0, text);
     snprintf(text, sizeof text, "in its ring by rank %d's proxy", m->rank);
-    add_stage(s, c, "seen", m, m->seen, m->commanded, 0, text);
-    if (event_by_id(s, m->command_event, &e)) {
-        add_event(s, c, "put", &e);
-        add_before(s, c, &e);
+    chain_add_stage(s, c, "seen", m, m->seen, m->commanded, 0, text);
+    if (chain_event_by_id(s, m->command_event, &e)) {
+        chain_add_event(s, c, "put", &e);
+        chain_add_before(s, c, &e);
     } else {
-        say(add(c, "put", CHAIN_NOWHERE, m->commanded, NAN), "rank %d's command is not in the trace",
+        say(chain_add(c, "put", CHAIN_NOWHERE, m->commanded, NAN), "rank %d's command is not in the trace",
             m->rank);
     }
 }
 
-static double part_of(double a, double b, double from, double to)
+static double chain_part_of(double a, double b, double from, double to)
 {
     a = a > from ? a : from;
     b = b < to ? b : to;
@@ -328,13 +328,13 @@ struct share {
 };
 
 /* One sentence: what happened during most of the wait. */
-static void diagnose(struct chain *c, const struct source_event *wait, const struct share *share, int count,
+static void chain_diagnose(struct chain *c, const struct source_event *wait, const struct share *share, int count,
                   const char *sender)
 {
     double whole = wait->end - wait->start, most = -1;
     int best = 0;
     for (int i = 0; i < count; i++) {
-        double ns = part_of(share[i].from, share[i].to, wait->start, wait->end);
+        double ns = chain_part_of(share[i].from, share[i].to, wait->start, wait->end);
         if (ns > most) {
             most = ns;
             best = i;
@@ -345,23 +345,23 @@ static void diagnose(struct chain *c, const struct source_event *wait, const str
                  share[best].what, best == 0 ? " (" : "", best == 0 ? sender : "", best == 0 ? ")" : "");
 }
 
-static void diagnose_message(struct chain *c, const struct source_event *wait, const struct stages *m,
+static void chain_diagnose_message(struct chain *c, const struct source_event *wait, const struct stages *m,
                           const char *sender)
 {
-    double there = is_drain(wait) ? m->completed : m->arrived;
+    double there = chain_is_drain(wait) ? m->completed : m->arrived;
     const struct share share[] = {
         {wait->start, m->commanded, "the chunk was not sent yet"},
         {m->commanded, m->posted, "the chunk lay with the sender's proxy"},
         {m->posted, isnan(there) ? wait->end : there,
-         is_drain(wait) ? "the last of its puts was under way" : "the chunk was on its way over the network"},
+         chain_is_drain(wait) ? "the last of its puts was under way" : "the chunk was on its way over the network"},
         {isnan(there) ? wait->end : there, wait->end,
          "the chunk was there, but this CTA did not run to see it"},
     };
     if (!isnan(m->commanded) && !isnan(m->posted))
-        diagnose(c, wait, share, 4, sender);
+        chain_diagnose(c, wait, share, 4, sender);
 }
 
-static void diagnose_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
+static void chain_diagnose_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
                          const struct source_event *signal, const char *sender)
 {
     const struct share share[] = {
@@ -374,11 +374,11 @@ static void diagnose_signal(struct chain *c, const struct source_event *wait, co
                                       : "its producer was at work"},
         {signal->end, wait->end, "the flag was up, but this CTA did not run to see it"},
     };
-    diagnose(c, wait, share, 3, sender);
+    chain_diagnose(c, wait, share, 3, sender);
 }
 
 /* Where the sender's rank came to this launch only during the wait, that says more than what its CTA did. */
-static void diagnose_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
+static void chain_diagnose_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
 {
     char late[32];
     double whole = wait->end - wait->start, start = NAN;
@@ -392,56 +392,56 @@ static void diagnose_start(struct source *s, struct chain *c, const struct sourc
     sqlite3_finalize(q);
     double before = (start < wait->end ? start : wait->end) - wait->start;
     if (rank == s->tracks[wait->track].rank || isnan(start) || before < whole / 2 ||
-        before <= doubt(s, s->tracks[wait->track].rank, rank))
+        before <= chain_doubt(s, s->tracks[wait->track].rank, rank))
         return;
     snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait rank %d had not begun launch %lld (it came %s late)",
              100 * before / whole, rank, (long long)wait->epoch, words_length(late, before));
 }
 
-static void follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
+static void chain_follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
                           int64_t producer)
 {
     struct source_event signal, copy;
     char sender[64];
-    if (!event_by_id(s, producer, &signal)) {
-        say(add(c, "signal", CHAIN_NOWHERE, NAN, NAN), "its event is not in the trace");
+    if (!chain_event_by_id(s, producer, &signal)) {
+        say(chain_add(c, "signal", CHAIN_NOWHERE, NAN, NAN), "its event is not in the trace");
         return;
     }
-    struct chain_step *step = add_event(s, c, signal.kind == MK_EV_SIGNAL ? "signal" : "put", &signal);
+    struct chain_step *step = chain_add_event(s, c, signal.kind == MK_EV_SIGNAL ? "signal" : "put", &signal);
     step->ns = wait->end - signal.end;
-    step->uncertain = fabs(step->ns) <= doubt(s, s->tracks[wait->track].rank, step->rank) &&
+    step->uncertain = fabs(step->ns) <= chain_doubt(s, s->tracks[wait->track].rank, step->rank) &&
                       s->tracks[wait->track].rank != step->rank;
-    place_of(s, signal.track, sender);
-    if (!event_before(s, &signal, &copy))
+    chain_place_of(s, signal.track, sender);
+    if (!chain_event_before(s, &signal, &copy))
         return;
-    add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
-    diagnose_signal(c, wait, &copy, &signal, sender);
-    diagnose_start(s, c, wait, s->tracks[signal.track].rank);
+    chain_add_event(s, c, copy.kind == MK_EV_COPY ? "copy" : "before", &copy);
+    chain_diagnose_signal(c, wait, &copy, &signal, sender);
+    chain_diagnose_start(s, c, wait, s->tracks[signal.track].rank);
     if (copy.kind == MK_EV_COPY || copy.kind == MK_EV_REDUCE)
-        add_before(s, c, &copy);
+        chain_add_before(s, c, &copy);
 }
 
-static void follow_wait(struct source *s, struct chain *c, const struct source_event *e)
+static void chain_follow_wait(struct source *s, struct chain *c, const struct source_event *e)
 {
     char text[96], sender[64] = "";
     int producer_rank, rank = s->tracks[e->track].rank;
     struct source_event command;
     struct stages m;
-    add_event(s, c, "wait", e);
+    chain_add_event(s, c, "wait", e);
     if (e->cause == MK_CAUSE_BACKPRESSURE) {
-        say(add(c, "ring", CHAIN_NIC, e->end, NAN), "full until rank %d's proxy read a command", rank);
+        say(chain_add(c, "ring", CHAIN_NIC, e->end, NAN), "full until rank %d's proxy read a command", rank);
         c->step[c->count - 1].rank = rank;
         return;
     }
-    flag_text(s, e->plan, e->argument, rank, text, sizeof text, &producer_rank);
-    if (is_drain(e))
-        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
+    chain_flag_text(s, e->plan, e->argument, rank, text, sizeof text, &producer_rank);
+    if (chain_is_drain(e))
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
             "none: it drains, until the last of its puts has completed");
     else if (producer_rank >= 0)
-        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d", (long long)e->argument,
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d", (long long)e->argument,
             text, producer_rank);
     else
-        say(add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument, text);
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument, text);
     sqlite3_stmt *q = source_prepare(s, "SELECT producer, message FROM edge WHERE event = ?");
     int64_t producer = 0, message = 0;
     if (q) {
@@ -452,18 +452,18 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
         }
     }
     sqlite3_finalize(q);
-    if (message && read_message(s, "id = ?", message, 0, &m)) {
-        int known = event_by_id(s, m.command_event, &command);
+    if (message && chain_read_message(s, "id = ?", message, 0, &m)) {
+        int known = chain_event_by_id(s, m.command_event, &command);
         if (known)
-            place_of(s, command.track, sender);
-        add_stages(s, c, &m);
-        diagnose_message(c, e, &m, sender);
+            chain_place_of(s, command.track, sender);
+        chain_add_stages(s, c, &m);
+        chain_diagnose_message(c, e, &m, sender);
         if (known)
-            diagnose_start(s, c, e, s->tracks[command.track].rank);
+            chain_diagnose_start(s, c, e, s->tracks[command.track].rank);
     } else if (producer) {
-        follow_signal(s, c, e, producer);
+        chain_follow_signal(s, c, e, producer);
     } else if (e->end > e->start) {
-        say(add(c, "?", CHAIN_NOWHERE, NAN, NAN),
+        say(chain_add(c, "?", CHAIN_NOWHERE, NAN, NAN),
             producer_rank >= 0 ? "what raised it is not in the trace; rank %d should have"
                                : "what raised it is not in the trace",
             producer_rank);
@@ -471,7 +471,7 @@ static void follow_wait(struct source *s, struct chain *c, const struct source_e
 }
 
 /* The waits that a signal or the arrival of a message ended. */
-static void add_released(struct source *s, struct chain *c, const char *condition, int64_t id)
+static void chain_add_released(struct source *s, struct chain *c, const char *condition, int64_t id)
 {
     char sql[160];
     struct source_event e;
@@ -480,8 +480,8 @@ static void add_released(struct source *s, struct chain *c, const char *conditio
     if (q)
         sqlite3_bind_int64(q, 1, id);
     while (q && sqlite3_step(q) == SQLITE_ROW)
-        if (event_by_id(s, sqlite3_column_int64(q, 0), &e))
-            add_event(s, c, "ended", &e);
+        if (chain_event_by_id(s, sqlite3_column_int64(q, 0), &e))
+            chain_add_event(s, c, "ended", &e);
     sqlite3_finalize(q);
 }
 
@@ -493,20 +493,20 @@ void chain_follow(struct source *s, const struct source_event *e, struct chain *
     if (e->track < 0)
         return;
     if (e->kind == MK_EV_WAIT) {
-        follow_wait(s, c, e);
+        chain_follow_wait(s, c, e);
         return;
     }
-    add_event(s, c, "this", e);
-    if (e->kind == MK_EV_COMMAND && read_message(s, "command_event = ?", e->id, 0, &m)) {
-        add_stage(s, c, "seen", &m, m.seen, m.commanded, 0, "by the proxy");
-        add_stage(s, c, "posted", &m, m.posted, m.seen, 0, "to the QP");
-        add_stage(s, c, "completed", &m, m.completed, m.posted, 0, "the work request");
-        add_stage(s, c, "arrived", &m, m.arrived, m.posted, 1, "at the peer");
-        add_released(s, c, "message", m.id);
+    chain_add_event(s, c, "this", e);
+    if (e->kind == MK_EV_COMMAND && chain_read_message(s, "command_event = ?", e->id, 0, &m)) {
+        chain_add_stage(s, c, "seen", &m, m.seen, m.commanded, 0, "by the proxy");
+        chain_add_stage(s, c, "posted", &m, m.posted, m.seen, 0, "to the QP");
+        chain_add_stage(s, c, "completed", &m, m.completed, m.posted, 0, "the work request");
+        chain_add_stage(s, c, "arrived", &m, m.arrived, m.posted, 1, "at the peer");
+        chain_add_released(s, c, "message", m.id);
     } else if (e->kind == MK_EV_SIGNAL) {
-        add_released(s, c, "producer", e->id);
+        chain_add_released(s, c, "producer", e->id);
     }
-    add_before(s, c, e);
+    chain_add_before(s, c, e);
 }
 
 void chain_follow_message(struct source *s, int rank, double time, struct chain *c)
@@ -517,17 +517,17 @@ void chain_follow_message(struct source *s, int rank, double time, struct chain 
     c->count = 0;
     c->verdict[0] = 0;
     /* the last one posted that is still under way, else the last one posted */
-    if (!read_message(s,
+    if (!chain_read_message(s,
                       "id = (SELECT id FROM (SELECT id, posted, max(coalesce(arrived, 0), "
                       "coalesce(completed, 0)) AS over "
                       "FROM message WHERE rank = ?1 AND posted <= ?2 ORDER BY posted DESC LIMIT 64) "
                       "ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
                       rank, (int64_t)floor(time), &m))
         return;
-    struct chain_step *step = add(c, "message", CHAIN_NIC, m.posted, m.arrived - m.posted);
+    struct chain_step *step = chain_add(c, "message", CHAIN_NIC, m.posted, m.arrived - m.posted);
     step->rank = m.rank;
     say(step, "rank %d to rank %d, %s", m.rank, m.peer, words_bytes(bytes, m.bytes));
-    if (event_by_id(s, m.arrival_event, &e))
-        add_event(s, c, "ended", &e);
-    add_stages(s, c, &m);
+    if (chain_event_by_id(s, m.arrival_event, &e))
+        chain_add_event(s, c, "ended", &e);
+    chain_add_stages(s, c, &m);
 }

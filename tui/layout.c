@@ -8,19 +8,19 @@
 static const char *const panel_name[PANELS] = {"Detail",  "Overlap",       "Roles", "Stalls",
                                                "Slowest", "Critical path", "Range", "Difference"};
 
-static void fill(struct cells *c, int y, int width, int colour, int attr)
+static void layout_fill(struct cells *c, int y, int width, int colour, int attr)
 {
     for (int x = 0; x < width; x++)
         cells_put(c, x, y, ' ', colour, attr);
 }
 
-static void draw_title(struct cells *c, const struct model *m)
+static void layout_draw_title(struct cells *c, const struct model *m)
 {
     const struct source_info *a = source_info(m->source[0]);
     char length[32], doubt[32], right[96], left[1024];
     double worst = a->uncertainty;
     int64_t dropped = a->dropped;
-    fill(c, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
+    layout_fill(c, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
     if (m->files == 2) {
         const struct source_info *b = source_info(m->source[1]);
         worst = b->uncertainty > worst ? b->uncertainty : worst;
@@ -47,7 +47,7 @@ static void draw_title(struct cells *c, const struct model *m)
     cells_text(c, room + 1, 0, m->width, dropped ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE, right);
 }
 
-static int legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, int colour, const char *name)
+static int layout_legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, int colour, const char *name)
 {
     if (x + 2 + cells_columns(name) > end)
         return x;
@@ -55,29 +55,29 @@ static int legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, i
     return cells_text(c, x + 2, y, end, COLOUR_FAINT, 0, name) + 2;
 }
 
-static void draw_legend_ranks(struct cells *c, int y, int width)
+static void layout_draw_legend_ranks(struct cells *c, int y, int width)
 {
     static const int order[] = {OVERLAP_BOTH, OVERLAP_COMPUTE, OVERLAP_COMMUNICATION, OVERLAP_IDLE};
     int x = cells_text(c, 1, y, width, COLOUR_FAINT, 0, "ranks ") + 1;
     for (int i = 0; i < 4; i++)
-        x = legend_part(c, x, y, width, overlap_look[order[i]].glyph, overlap_look[order[i]].colour,
+        x = layout_legend_part(c, x, y, width, overlap_look[order[i]].glyph, overlap_look[order[i]].colour,
                         overlap_look[order[i]].name);
 }
 
-static void draw_legend_spans(struct cells *c, int y, int width)
+static void layout_draw_legend_spans(struct cells *c, int y, int width)
 {
     int brief = width < 104;
     int x = cells_text(c, 1, y, width, COLOUR_FAINT, 0, brief ? "" : "CTAs ") + !brief;
     for (int i = 1; i <= SPAN_CLASSES; i++) {
         int state = i % SPAN_CLASSES; /* idle last */
-        x = legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
+        x = layout_legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
                         brief ? span_look[state].brief : span_look[state].name);
     }
-    x = legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, width < 140 ? "some" : "some compute");
-    legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY, width < 140 ? "some" : "some copy");
+    x = layout_legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, width < 140 ? "some" : "some compute");
+    layout_legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY, width < 140 ? "some" : "some copy");
 }
 
-static void draw_legend_links(struct cells *c, const struct model *m, const struct picture *p, int y,
+static void layout_draw_legend_links(struct cells *c, const struct model *m, const struct picture *p, int y,
                               int width)
 {
     char bytes[32] = "nothing";
@@ -92,28 +92,28 @@ static void draw_legend_links(struct cells *c, const struct model *m, const stru
                 "bytes in flight out of rank %d, a full cell is its peak: %s", row->rank, bytes);
 }
 
-static void draw_legend(struct cells *c, const struct model *m, const struct picture *p,
+static void layout_draw_legend(struct cells *c, const struct model *m, const struct picture *p,
                         const struct geometry *g)
 {
     const struct row *row = model_row(m);
     if (g->legend_rows == 2) {
-        draw_legend_ranks(c, g->legend, m->width);
+        layout_draw_legend_ranks(c, g->legend, m->width);
         if (row && (row->kind == ROW_NIC || row->kind == ROW_NVLINK))
-            draw_legend_links(c, m, p, g->legend + 1, m->width);
+            layout_draw_legend_links(c, m, p, g->legend + 1, m->width);
         else
-            draw_legend_spans(c, g->legend + 1, m->width);
+            layout_draw_legend_spans(c, g->legend + 1, m->width);
     } else if (g->legend_rows == 1 && row) {
         if (row->kind == ROW_RANK)
-            draw_legend_ranks(c, g->legend, m->width);
+            layout_draw_legend_ranks(c, g->legend, m->width);
         else if (row->kind == ROW_NIC || row->kind == ROW_NVLINK)
-            draw_legend_links(c, m, p, g->legend, m->width);
+            layout_draw_legend_links(c, m, p, g->legend, m->width);
         else
-            draw_legend_spans(c, g->legend, m->width);
+            layout_draw_legend_spans(c, g->legend, m->width);
     }
 }
 
 /* The panel's bar: names of all panels, the shown one in brackets; where they do not fit, that one alone. */
-static void draw_panel_bar(struct cells *c, const struct model *m, const struct geometry *g)
+static void layout_draw_panel_bar(struct cells *c, const struct model *m, const struct geometry *g)
 {
     int panels = m->files == 2 ? PANELS : PANEL_DIFFERENCE, x = 1, all = 2;
     for (int i = 0; i < m->width; i++)
@@ -136,7 +136,7 @@ static void draw_panel_bar(struct cells *c, const struct model *m, const struct 
         cells_print(c, x, g->panel, m->width, COLOUR_FAINT, 0, " 1–%d others ", panels);
 }
 
-static void draw_line(struct cells *c, int y, int width, const char *text)
+static void layout_draw_line(struct cells *c, int y, int width, const char *text)
 {
     int colour = COLOUR_TEXT, attr = 0, x = 1;
     char piece[PANEL_WIDTH];
@@ -160,11 +160,11 @@ static void draw_line(struct cells *c, int y, int width, const char *text)
         cells_put(c, width - 1, y, 0x2026, COLOUR_FAINT, 0);
 }
 
-static void draw_panel(struct cells *c, const struct model *m, const struct picture *p,
+static void layout_draw_panel(struct cells *c, const struct model *m, const struct picture *p,
                        const struct geometry *g)
 {
     int height = g->panel_height - 1, first = m->scroll;
-    draw_panel_bar(c, m, g);
+    layout_draw_panel_bar(c, m, g);
     if (m->help) {
         int more = layout_help(c, m, g->panel + 1, height) - first - height;
         if (more > 0)
@@ -174,13 +174,13 @@ static void draw_panel(struct cells *c, const struct model *m, const struct pict
     if (p->panel.follow >= 0 && (p->panel.follow >= first + height || p->panel.follow < first))
         first = p->panel.follow - height + 1 < 0 ? 0 : p->panel.follow - height + 1;
     for (int i = 0; i < height && first + i < p->panel.count; i++)
-        draw_line(c, g->panel + 1 + i, m->width, p->panel.line[first + i]);
+        layout_draw_line(c, g->panel + 1 + i, m->width, p->panel.line[first + i]);
     if (first + height < p->panel.count)
         cells_print(c, m->width - 13, g->panel, m->width, COLOUR_FAINT, 0, " J: %d more ",
                     p->panel.count - first - height);
 }
 
-static void draw_status(struct cells *c, const struct model *m, const struct geometry *g)
+static void layout_draw_status(struct cells *c, const struct model *m, const struct geometry *g)
 {
     static const char *const ask[] = {"", "/", "\\", ":", "bookmark letter (a–z): ", "to bookmark (a–z): "};
     int y = g->status;
@@ -204,7 +204,7 @@ static void draw_status(struct cells *c, const struct model *m, const struct geo
     }
 }
 
-static void draw_too_small(struct cells *c, const struct model *m)
+static void layout_draw_too_small(struct cells *c, const struct model *m)
 {
     char text[64];
     snprintf(text, sizeof text, "%d×%d is too small: %d×%d at least", m->width, m->height, MIN_WIDTH,
@@ -224,14 +224,14 @@ int layout_draw(struct cells *c, const struct model *m, const struct picture *p)
     if (rc)
         return rc;
     if (g.too_small) {
-        draw_too_small(c, m);
+        layout_draw_too_small(c, m);
         return 0;
     }
-    draw_title(c, m);
+    layout_draw_title(c, m);
     layout_ruler(c, m, &g);
     layout_rows(c, m, p, &g);
-    draw_legend(c, m, p, &g);
-    draw_panel(c, m, p, &g);
-    draw_status(c, m, &g);
+    layout_draw_legend(c, m, p, &g);
+    layout_draw_panel(c, m, p, &g);
+    layout_draw_status(c, m, &g);
     return 0;
 }

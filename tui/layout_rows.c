@@ -14,7 +14,7 @@ int layout_column(const struct model *m, const struct geometry *g, double time)
 }
 
 /* A step of 1, 2 or 5 times a power of ten ns whose labels do not touch. */
-static double tick_step(double column, int columns_per_label)
+static double layout_rows_tick_step(double column, int columns_per_label)
 {
     static const double series[] = {1, 2, 5};
     for (double power = 1; power < 1e15; power *= 10)
@@ -24,9 +24,9 @@ static double tick_step(double column, int columns_per_label)
     return 1e15;
 }
 
-static void draw_ticks(struct cells *c, const struct model *m, const struct geometry *g)
+static void layout_rows_draw_ticks(struct cells *c, const struct model *m, const struct geometry *g)
 {
-    double step = tick_step(model_column(m), 13);
+    double step = layout_rows_tick_step(model_column(m), 13);
     int marks = g->ruler + g->ruler_rows - 1;
     char text[32];
     if (g->ruler_rows > 1)
@@ -48,7 +48,7 @@ static void draw_ticks(struct cells *c, const struct model *m, const struct geom
     }
 }
 
-static void draw_marks(struct cells *c, const struct model *m, const struct geometry *g)
+static void layout_rows_draw_marks(struct cells *c, const struct model *m, const struct geometry *g)
 {
     int y = g->ruler + g->ruler_rows - 1, taken = -1;
     for (int file = 0; file < m->files; file++) {
@@ -83,8 +83,8 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
     const struct row *row = model_row(m);
     double column = model_column(m);
     int y = g->ruler + g->ruler_rows - 1, x = layout_column(m, g, m->cursor);
-    draw_ticks(c, m, g);
-    draw_marks(c, m, g);
+    layout_rows_draw_ticks(c, m, g);
+    layout_rows_draw_marks(c, m, g);
     cells_print(c, 1, g->ruler, g->label - 1, COLOUR_TEXT, ATTR_BOLD, "@ %s",
                 words_time(time, m->cursor, column / 10));
     if (g->ruler_rows > 1)
@@ -102,7 +102,7 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
 }
 
 /* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle counts. */
-static int most_of(const float *share, int classes, uint32_t shown, float *most)
+static int layout_rows_most_of(const float *share, int classes, uint32_t shown, float *most)
 {
     int best = 0;
     float hidden = 0, seen = 0;
@@ -121,7 +121,7 @@ static int most_of(const float *share, int classes, uint32_t shown, float *most)
     return best;
 }
 
-static void draw_label(struct cells *c, const struct model *m, const struct row *row, int y, int end,
+static void layout_rows_draw_label(struct cells *c, const struct model *m, const struct row *row, int y, int end,
                        int current)
 {
     int attr = current ? ATTR_REVERSE : 0, x = 1;
@@ -162,7 +162,7 @@ static void draw_label(struct cells *c, const struct model *m, const struct row 
     }
 }
 
-static void draw_cell(struct cells *c, const struct model *m, const struct picture_row *row, int i, int x,
+static void layout_rows_draw_cell(struct cells *c, const struct model *m, const struct picture_row *row, int i, int x,
                       int y, int attr)
 {
     float most;
@@ -180,7 +180,7 @@ static void draw_cell(struct cells *c, const struct model *m, const struct pictu
     uint32_t shown = !rank && m->filtering && m->filter.classes ? m->filter.classes : ~0u;
     const struct class_look *look = rank ? overlap_look : span_look;
     const float *share = row->value + (size_t)i * (size_t)classes;
-    int state = most_of(share, classes, shown, &most);
+    int state = layout_rows_most_of(share, classes, shown, &most);
     cells_put(c, x, y, look[state].glyph, look[state].colour, attr | (most < 0.5f && state ? ATTR_DIM : 0));
     if (state || rank)
         return;
@@ -199,14 +199,14 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
         const struct picture_row *row = &p->rows[i];
         int y = g->rows_top + i, current = m->top + i == m->row;
         double begin = m->shift[row->row.file], end = begin + source_info(m->source[row->row.file])->end;
-        draw_label(c, m, &row->row, y, g->label, current);
+        layout_rows_draw_label(c, m, &row->row, y, g->label, current);
         for (int k = 0; k < p->columns && k < g->columns; k++) {
             double t = p->t0 + k * p->step;
             int x = g->label + k, attr = x == cursor ? ATTR_REVERSE : 0;
             if (t + p->step <= begin || t >= end)
                 cells_put(c, x, y, ' ', COLOUR_TEXT, attr);
             else
-                draw_cell(c, m, row, k, x, y, attr);
+                layout_rows_draw_cell(c, m, row, k, x, y, attr);
         }
     }
     const char *why = NULL;

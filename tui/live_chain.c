@@ -47,9 +47,9 @@ int live_class(const struct live_doing *d)
     return span_class_of(d->kind, d->cause);
 }
 
-static void add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
+static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-static void add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
+static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
 {
     if (c->count == LIVE_STEPS)
         return;
@@ -63,24 +63,24 @@ static void add(struct live_chain *c, int rank, int cta, int alarm, const char *
     s->alarm = alarm;
 }
 
-static void add_cta(struct live_chain *c, int rank, int cta, const struct live_doing *d)
+static void live_chain_add_cta(struct live_chain *c, int rank, int cta, const struct live_doing *d)
 {
     char length[32];
     const char *name = plan_role_name(d->role);
     words_length(length, (double)d->ns);
     if (d->kind == MK_EV_WAIT)
-        add(c, rank, cta, 0, "rank %d %s CTA %d has waited %s for %s (launch %u)", rank, name, cta, length, d->text,
+        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d has waited %s for %s (launch %u)", rank, name, cta, length, d->text,
             d->epoch);
     else if (d->kind == MK_EV_NONE)
-        add(c, rank, cta, 0, "rank %d %s CTA %d waits for nothing (launch %u)", rank, name, cta, d->epoch);
+        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d waits for nothing (launch %u)", rank, name, cta, d->epoch);
     else
-        add(c, rank, cta, 1, "rank %d %s CTA %d is at work: %s, %s, for %s", rank, name, cta,
+        live_chain_add(c, rank, cta, 1, "rank %d %s CTA %d is at work: %s, %s, for %s", rank, name, cta,
             span_look[live_class(d)].name, d->text, length);
 }
 
 /* The CTA of a rank that tells best why it does not deliver: the one that waits longest, of those in launch `epoch` or before it;
  * communication before compute where they began together, as compute's waits are the echo. -1: none waits. */
-static int blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch, int64_t but)
+static int live_chain_blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch, int64_t but)
 {
     const struct live_rank *r = &job->ranks[rank];
     uint64_t longest = 0;
@@ -99,7 +99,7 @@ static int blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch
     return best;
 }
 
-static int working_cta(const struct live_job *job, uint32_t rank)
+static int live_chain_working_cta(const struct live_job *job, uint32_t rank)
 {
     for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
         struct live_doing d;
@@ -110,7 +110,7 @@ static int working_cta(const struct live_job *job, uint32_t rank)
     return -1;
 }
 
-static int waits_for(const struct live_job *job, uint32_t rank, int64_t flag, uint32_t epoch)
+static int live_chain_waits_for(const struct live_job *job, uint32_t rank, int64_t flag, uint32_t epoch)
 {
     for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
         struct live_doing d;
@@ -122,7 +122,7 @@ static int waits_for(const struct live_job *job, uint32_t rank, int64_t flag, ui
 }
 
 /* Of the ranks that this one's puts go to, one that does not run; -1: none. */
-static int halted_peer(const struct live_job *job, uint32_t rank)
+static int live_chain_halted_peer(const struct live_job *job, uint32_t rank)
 {
     const struct mk_topo *t = &job->ranks[rank].header.problem.topo;
     for (uint32_t i = mk_local_of(t, rank); i < job->world; i += t->gpus)
@@ -133,25 +133,25 @@ static int halted_peer(const struct live_job *job, uint32_t rank)
 
 /* The rank to ask next about a wait: the one that hands the chunk on, where that does not run or misses it too, else the
  * chunk's producer. */
-static int next_rank(const struct live_job *job, uint32_t rank, const struct live_doing *d)
+static int live_chain_next_rank(const struct live_job *job, uint32_t rank, const struct live_doing *d)
 {
     if (d->flag < 0)
-        return halted_peer(job, rank);
+        return live_chain_halted_peer(job, rank);
     if (d->relay >= 0 && live_halted(&job->ranks[d->relay]))
         return (int)d->relay;
-    if (d->relay >= 0 && waits_for(job, (uint32_t)d->relay, d->flag, d->epoch) >= 0)
+    if (d->relay >= 0 && live_chain_waits_for(job, (uint32_t)d->relay, d->flag, d->epoch) >= 0)
         return (int)d->relay;
     return (int)d->producer;
 }
 
 /* A rank that should have delivered for `epoch`, and has no CTA that waits. */
-static void end_at(struct live_chain *c, const struct live_job *job, int rank, uint32_t epoch)
+static void live_chain_end_at(struct live_chain *c, const struct live_job *job, int rank, uint32_t epoch)
 {
     const struct live_rank *r = &job->ranks[rank];
     char state[96];
     struct live_doing d;
     uint32_t newest = 0;
-    int cta = working_cta(job, (uint32_t)rank);
+    int cta = live_chain_working_cta(job, (uint32_t)rank);
     for (uint32_t i = 0; i < r->header.ctas; i++) {
         live_describe(job, (uint32_t)rank, i, &d);
         newest = d.epoch > newest ? d.epoch : newest;
@@ -159,11 +159,11 @@ static void end_at(struct live_chain *c, const struct live_job *job, int rank, u
     live_state_text(job, (uint32_t)rank, state, sizeof state);
     if (cta >= 0) {
         live_describe(job, (uint32_t)rank, (uint32_t)cta, &d);
-        add_cta(c, rank, cta, &d);
+        live_chain_add_cta(c, rank, cta, &d);
     } else if (newest < epoch) {
-        add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch, state);
+        live_chain_add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch, state);
     } else {
-        add(c, rank, -1, 1, "rank %d has done its part: what is missing lies with its NIC or proxy, or is on its way", rank);
+        live_chain_add(c, rank, -1, 1, "rank %d has done its part: what is missing lies with its NIC or proxy, or is on its way", rank);
     }
 }
 
@@ -178,23 +178,23 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
     while (seen && out->count < LIVE_STEPS - 2) {
         struct live_doing d;
         live_describe(job, at, (uint32_t)at_cta, &d);
-        add_cta(out, (int)at, at_cta, &d);
+        live_chain_add_cta(out, (int)at, at_cta, &d);
         if (d.kind != MK_EV_WAIT)
             break;
         out->root = (int)at;
-        int next = next_rank(job, at, &d);
+        int next = live_chain_next_rank(job, at, &d);
         if (next < 0) {
             out->step[out->count - 1].alarm = 1;
             break;
         }
         if (next == (int)at) { /* its own CTAs: one of them may wait for another rank */
-            int other = own ? -1 : blocked_cta(job, at, d.epoch, at_cta);
+            int other = own ? -1 : live_chain_blocked_cta(job, at, d.epoch, at_cta);
             if (other >= 0) {
                 own = 1;
                 at_cta = other;
                 continue;
             }
-            end_at(out, job, next, d.epoch);
+            live_chain_end_at(out, job, next, d.epoch);
             break;
         }
         own = 0;
@@ -202,25 +202,25 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
         out->root = next;
         if (job->ranks[next].state != LIVE_RUNS) {
             live_state_text(job, (uint32_t)next, state, sizeof state);
-            add(out, next, -1, 1, "rank %d %s", next, state);
+            live_chain_add(out, next, -1, 1, "rank %d %s", next, state);
             break;
         }
         if (seen[next]) {
-            add(out, next, -1, 1, "which waits itself, as above: a circle");
+            live_chain_add(out, next, -1, 1, "which waits itself, as above: a circle");
             break;
         }
-        int same = d.relay == next ? waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
+        int same = d.relay == next ? live_chain_waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
         at = (uint32_t)next;
-        at_cta = same >= 0 ? same : blocked_cta(job, at, d.epoch, -1);
+        at_cta = same >= 0 ? same : live_chain_blocked_cta(job, at, d.epoch, -1);
         if (at_cta < 0) {
-            end_at(out, job, next, d.epoch);
+            live_chain_end_at(out, job, next, d.epoch);
             break;
         }
     }
     free(seen);
 }
 
-static void say(const struct live_job *job, struct live_verdict *v)
+static void live_chain_say(const struct live_job *job, struct live_verdict *v)
 {
     char state[96], length[32];
     if (v->waiting && v->root >= 0) {
@@ -278,5 +278,5 @@ void live_diagnose(const struct live_job *job, struct live_verdict *v)
         }
     }
     free(votes);
-    say(job, v);
+    live_chain_say(job, v);
 }

@@ -10,13 +10,13 @@
 
 #define STATUS_WIDTH 16
 
-static void fill(struct cells *c, int y, int from, int to, int colour, int attr)
+static void live_layout_fill(struct cells *c, int y, int from, int to, int colour, int attr)
 {
     for (int x = from; x < to; x++)
         cells_put(c, x, y, ' ', colour, attr);
 }
 
-static const struct live_rank *first_seen(const struct live_job *job)
+static const struct live_rank *live_layout_first_seen(const struct live_job *job)
 {
     for (uint32_t i = 0; i < job->world; i++)
         if (job->ranks[i].plan)
@@ -24,9 +24,9 @@ static const struct live_rank *first_seen(const struct live_job *job)
     return NULL;
 }
 
-static void draw_title(struct cells *c, const struct live_model *m)
+static void live_layout_draw_title(struct cells *c, const struct live_model *m)
 {
-    const struct live_rank *r = first_seen(m->job);
+    const struct live_rank *r = live_layout_first_seen(m->job);
     const struct mk_problem *p = r ? &r->plan->problem : NULL;
     char left[256] = " nothing is seen of this job yet", length[32];
     const char *right = m->job->ended ? "ended " : m->frozen ? "frozen " : "live ";
@@ -42,7 +42,7 @@ static void draw_title(struct cells *c, const struct live_model *m)
                  (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, p->topo.nodes,
                  p->topo.gpus, p->exec == MK_EXEC_CUDA ? "cuda" : "host",
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
-    fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
+    live_layout_fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
     int room = m->width - cells_columns(right) - 1;
     cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
     cells_text(c, room + 1, 0, m->width, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, right);
@@ -53,7 +53,7 @@ static void draw_title(struct cells *c, const struct live_model *m)
 }
 
 /* CTAs first .. first + count - 1 of the grid in `cells` cells: what most of a cell's CTAs do. */
-static void draw_ctas(struct cells *c, const struct live_model *m, int rank, int first, int count, int x, int y,
+static void live_layout_draw_ctas(struct cells *c, const struct live_model *m, int rank, int first, int count, int x, int y,
                       int cells)
 {
     for (int i = 0; i < cells; i++) {
@@ -71,7 +71,7 @@ static void draw_ctas(struct cells *c, const struct live_model *m, int rank, int
 }
 
 /* The roles of a rank side by side, or one of them; a cell per CTA where they fit. */
-static void draw_strip(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+static void live_layout_draw_strip(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
 {
     const struct live_rank *r = &m->job->ranks[row->rank];
     const uint32_t *ctas = r->plan->problem.tuning.split.ctas;
@@ -86,7 +86,7 @@ static void draw_strip(struct cells *c, const struct live_model *m, const struct
         int count = (int)ctas[role], shown = total <= room ? count : count * room / (total ? total : 1);
         if (count && (row->role < 0 || role == row->role)) {
             shown = shown < 1 ? 1 : shown;
-            draw_ctas(c, m, row->rank, first, count, x, y, shown);
+            live_layout_draw_ctas(c, m, row->rank, first, count, x, y, shown);
             x += shown + 1;
         }
         first += count;
@@ -94,7 +94,7 @@ static void draw_strip(struct cells *c, const struct live_model *m, const struct
 }
 
 /* The state of a rank's process and loop in a few columns. */
-static void draw_state(struct cells *c, const struct live_model *m, int rank, int x, int y)
+static void live_layout_draw_state(struct cells *c, const struct live_model *m, int rank, int x, int y)
 {
     static const char *const word[LIVE_STATES] = {"not seen", "", "STOPPED", "SILENT", "GONE", "ended"};
     static const char *const phase[LIVE_PHASES] = {"starts", "inputs", "ready", "launch", "checks", "ends"};
@@ -113,7 +113,7 @@ static void draw_state(struct cells *c, const struct live_model *m, int rank, in
                     launch, all);
 }
 
-static void draw_cta(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+static void live_layout_draw_cta(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
 {
     struct live_doing d;
     char length[32];
@@ -131,13 +131,13 @@ static void draw_cta(struct cells *c, const struct live_model *m, const struct l
         cells_print(c, x + 1, y, m->width, COLOUR_FAINT, 0, "launch %u", d.epoch);
 }
 
-static void draw_row(struct cells *c, const struct live_model *m, const struct live_row *row, int y, int current,
+static void live_layout_draw_row(struct cells *c, const struct live_model *m, const struct live_row *row, int y, int current,
                      int label)
 {
     const struct live_rank *r = &m->job->ranks[row->rank];
     int attr = current ? ATTR_REVERSE : 0, x;
     char length[32];
-    fill(c, y, 0, label - 1, COLOUR_TEXT, attr);
+    live_layout_fill(c, y, 0, label - 1, COLOUR_TEXT, attr);
     cells_put(c, 0, y, current ? 0x25b6 : ' ', COLOUR_TEXT, attr);
     if (row->kind == ROW_RANK) {
         cells_put(c, 1, y, m->rank_open[row->rank] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
@@ -145,9 +145,9 @@ static void draw_row(struct cells *c, const struct live_model *m, const struct l
         if (r->plan && r->plan->problem.topo.nodes > 1)
             cells_print(c, x + 1, y, label - 1, COLOUR_FAINT, attr, label < 22 ? "n%u" : "node %u",
                         mk_node_of(&r->plan->problem.topo, (uint32_t)row->rank));
-        draw_state(c, m, row->rank, label, y);
+        live_layout_draw_state(c, m, row->rank, label, y);
         if (r->plan && r->state != LIVE_ENDED)
-            draw_strip(c, m, row, label + STATUS_WIDTH, y);
+            live_layout_draw_strip(c, m, row, label + STATUS_WIDTH, y);
     } else if (row->kind == ROW_ROLE) {
         uint64_t longest = 0;
         for (uint32_t i = 0; i < r->header.ctas; i++) {
@@ -164,14 +164,14 @@ static void draw_row(struct cells *c, const struct live_model *m, const struct l
         if (longest >= LIVE_LONG_NS)
             cells_print(c, label, y, label + STATUS_WIDTH - 1, COLOUR_ERROR, 0, "waits %s",
                         words_length(length, (double)longest));
-        draw_strip(c, m, row, label + STATUS_WIDTH, y);
+        live_layout_draw_strip(c, m, row, label + STATUS_WIDTH, y);
     } else {
         cells_print(c, 5, y, label - 1, COLOUR_TEXT, attr, "CTA %d", row->cta);
-        draw_cta(c, m, row, label, y);
+        live_layout_draw_cta(c, m, row, label, y);
     }
 }
 
-static void draw_legend(struct cells *c, int y, int width)
+static void live_layout_draw_legend(struct cells *c, int y, int width)
 {
     int x = 1;
     for (int i = 1; i <= SPAN_CLASSES; i++) {
@@ -184,7 +184,7 @@ static void draw_legend(struct cells *c, int y, int width)
     }
 }
 
-static void draw_help(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+static void live_layout_draw_help(struct cells *c, const struct live_model *m, const struct live_geometry *g)
 {
     static const char *const help[][2] = {
         {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
@@ -204,7 +204,7 @@ static void draw_help(struct cells *c, const struct live_model *m, const struct 
 }
 
 /* Text from x on, broken at words; returns the line after it. */
-static int draw_wrapped(struct cells *c, int x, int y, int bottom, int width, int colour, int attr, const char *text)
+static int live_layout_draw_wrapped(struct cells *c, int x, int y, int bottom, int width, int colour, int attr, const char *text)
 {
     while (*text && y < bottom) {
         size_t take = strlen(text), room = width > x ? (size_t)(width - x) : 1;
@@ -221,7 +221,7 @@ static int draw_wrapped(struct cells *c, int x, int y, int bottom, int width, in
     return y;
 }
 
-static void draw_panel(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+static void live_layout_draw_panel(struct cells *c, const struct live_model *m, const struct live_geometry *g)
 {
     const struct live_row *row = &m->rows[m->row];
     int y = g->panel + 1, bottom = g->panel + g->panel_height;
@@ -230,7 +230,7 @@ static void draw_panel(struct cells *c, const struct live_model *m, const struct
         cells_put(c, x, g->panel, 0x2500, COLOUR_FAINT, 0);
     cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, m->help ? "[Keys]" : "[Chain of waits]");
     if (m->help) {
-        draw_help(c, m, g);
+        live_layout_draw_help(c, m, g);
         return;
     }
     if (!m->chain.count) {
@@ -243,7 +243,7 @@ static void draw_panel(struct cells *c, const struct live_model *m, const struct
     for (int i = 0; i < m->chain.count && y < bottom; i++) {
         const struct live_step *s = &m->chain.step[i];
         cells_text(c, 1, y, m->width, COLOUR_FAINT, 0, i ? "└" : " ");
-        y = draw_wrapped(c, 3, y, bottom, m->width, s->alarm ? COLOUR_ERROR : COLOUR_TEXT, s->alarm ? ATTR_BOLD : 0,
+        y = live_layout_draw_wrapped(c, 3, y, bottom, m->width, s->alarm ? COLOUR_ERROR : COLOUR_TEXT, s->alarm ? ATTR_BOLD : 0,
                          s->text);
     }
 }
@@ -259,12 +259,12 @@ int live_draw(struct cells *c, const struct live_model *m)
         cells_print(c, 0, 1, m->width, COLOUR_ERROR, 0, "%d×%d at least", MIN_WIDTH, MIN_HEIGHT);
         return 0;
     }
-    draw_title(c, m);
+    live_layout_draw_title(c, m);
     for (int i = 0; i < g.rows_height && m->top + i < m->row_count; i++)
-        draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row, g.label);
+        live_layout_draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row, g.label);
     if (g.legend < g.panel)
-        draw_legend(c, g.legend, m->width);
-    draw_panel(c, m, &g);
+        live_layout_draw_legend(c, g.legend, m->width);
+    live_layout_draw_panel(c, m, &g);
     if (m->message[0])
         cells_text(c, 1, g.status, m->width, COLOUR_TEXT, ATTR_BOLD, m->message);
     else

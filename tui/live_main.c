@@ -16,7 +16,7 @@
 
 enum { DONE = 0, USAGE = 2, FAILED = 3 };
 
-static void print_screen(const struct live_options *o, const struct cells *c)
+static void live_main_print_screen(const struct live_options *o, const struct cells *c)
 {
     cells_dump_text(c, stdout);
     if (o->dump == 2)
@@ -24,23 +24,23 @@ static void print_screen(const struct live_options *o, const struct cells *c)
 }
 
 /* One snapshot, the script's keys on it, the screen. */
-static int dump(const struct live_options *o, struct live_model *m, const struct script *script, struct cells *c)
+static int live_main_dump(const struct live_options *o, struct live_model *m, const struct script *script, struct cells *c)
 {
     int rc = live_draw(c, m);
     for (int i = 0; i < script->count && !rc && !m->quit; i++) {
         if (script->keys[i].code == SCRIPT_DUMP) {
-            print_screen(o, c);
+            live_main_print_screen(o, c);
             continue;
         }
         live_model_key(m, script->keys[i]);
         rc = live_draw(c, m);
     }
     if (!rc)
-        print_screen(o, c);
+        live_main_print_screen(o, c);
     return rc;
 }
 
-static int run(const struct live_options *o, struct live_model *m, struct live_job *job, const struct script *script,
+static int live_main_run(const struct live_options *o, struct live_model *m, struct live_job *job, const struct script *script,
                struct cells *c)
 {
     struct key key;
@@ -73,7 +73,7 @@ static int run(const struct live_options *o, struct live_model *m, struct live_j
     return rc;
 }
 
-static int show(const struct live_options *given, struct live_job *job, const struct script *script)
+static int live_main_show(const struct live_options *given, struct live_job *job, const struct script *script)
 {
     struct live_options o = *given;
     struct live_model m = {0};
@@ -92,7 +92,7 @@ static int show(const struct live_options *given, struct live_job *job, const st
     int rc = live_model_open(&m, job, o.width, o.height);
     m.ascii = o.ascii || !utf8;
     if (!rc)
-        rc = o.dump ? dump(&o, &m, script, &c) : run(&o, &m, job, script, &c);
+        rc = o.dump ? live_main_dump(&o, &m, script, &c) : live_main_run(&o, &m, job, script, &c);
     int ended = screen_signal();
     screen_close();
     live_model_close(&m);
@@ -109,7 +109,7 @@ static int show(const struct live_options *given, struct live_job *job, const st
 }
 
 /* The job's first file may come a moment after the viewer. */
-static int open_job(const struct live_options *o, struct live_job *job, char *error, size_t size)
+static int live_main_open_job(const struct live_options *o, struct live_job *job, char *error, size_t size)
 {
     const struct timespec moment = {0, 50000000};
     char folder[512];
@@ -131,12 +131,12 @@ int live_show(const struct live_options *o)
     char error[512];
     int rc = o->script ? script_read(&script, o->script, error, sizeof error) : 0;
     if (!rc)
-        rc = open_job(o, &job, error, sizeof error);
+        rc = live_main_open_job(o, &job, error, sizeof error);
     int status = rc == -ENOMEM || rc == -EIO ? FAILED : USAGE;
     if (rc)
         fprintf(stderr, "mkernel tui: %s\n", error);
     else
-        status = show(o, &job, &script);
+        status = live_main_show(o, &job, &script);
     live_close(&job);
     script_free(&script);
     return status;

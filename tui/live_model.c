@@ -45,12 +45,12 @@ void live_model_close(struct live_model *m)
     memset(m, 0, sizeof *m);
 }
 
-static int same_row(const struct live_row *a, const struct live_row *b)
+static int live_model_same_row(const struct live_row *a, const struct live_row *b)
 {
     return a->kind == b->kind && a->rank == b->rank && a->role == b->role && a->cta == b->cta;
 }
 
-static void list_rows(struct live_model *m)
+static void live_model_list_rows(struct live_model *m)
 {
     struct live_row was = m->row_count ? m->rows[m->row] : (struct live_row){0};
     int had = m->row_count, n = 0;
@@ -72,7 +72,7 @@ static void list_rows(struct live_model *m)
     m->row_count = n;
     int best = 0; /* the same row, else its rank's */
     for (int i = 0; i < n && had; i++) {
-        if (same_row(&m->rows[i], &was)) {
+        if (live_model_same_row(&m->rows[i], &was)) {
             best = i;
             break;
         }
@@ -83,7 +83,7 @@ static void list_rows(struct live_model *m)
 }
 
 /* What lies under the cursor, or begins there: the longest wait of a folded row. */
-static void find_chain(struct live_model *m)
+static void live_model_find_chain(struct live_model *m)
 {
     const struct live_row *row = &m->rows[m->row];
     const struct live_rank *r = &m->job->ranks[row->rank];
@@ -105,7 +105,7 @@ static void find_chain(struct live_model *m)
         live_chain(m->job, (uint32_t)row->rank, (uint32_t)best, &m->chain);
 }
 
-static void settle(struct live_model *m)
+static void live_model_settle(struct live_model *m)
 {
     struct live_geometry g = live_geometry(m);
     m->row = m->row < 0 ? 0 : m->row >= m->row_count ? m->row_count - 1 : m->row;
@@ -116,7 +116,7 @@ static void settle(struct live_model *m)
     if (m->top > m->row_count - g.rows_height)
         m->top = m->row_count - g.rows_height;
     m->top = m->top < 0 ? 0 : m->top;
-    find_chain(m);
+    live_model_find_chain(m);
 }
 
 int live_model_take(struct live_model *m, const struct live_job *job)
@@ -126,34 +126,34 @@ int live_model_take(struct live_model *m, const struct live_job *job)
     live_diagnose(job, &m->verdict);
     if (repeats && strcmp(m->message, m->verdict.text)) /* what `w` said no longer holds */
         m->message[0] = 0;
-    list_rows(m);
-    settle(m);
+    live_model_list_rows(m);
+    live_model_settle(m);
     return 0;
 }
 
-static void go_to(struct live_model *m, struct live_row to)
+static void live_model_go_to(struct live_model *m, struct live_row to)
 {
     m->rank_open[to.rank] |= to.kind != ROW_RANK;
     if (to.kind == ROW_CTA)
         m->role_open[to.rank * MK_ROLES + to.role] = 1;
-    list_rows(m);
+    live_model_list_rows(m);
     for (int i = 0; i < m->row_count; i++)
-        if (same_row(&m->rows[i], &to))
+        if (live_model_same_row(&m->rows[i], &to))
             m->row = i;
 }
 
-static void go_to_cta(struct live_model *m, int rank, int cta)
+static void live_model_go_to_cta(struct live_model *m, int rank, int cta)
 {
     struct live_doing d;
     if (cta < 0) {
-        go_to(m, (struct live_row){ROW_RANK, rank, -1, -1});
+        live_model_go_to(m, (struct live_row){ROW_RANK, rank, -1, -1});
         return;
     }
     live_describe(m->job, (uint32_t)rank, (uint32_t)cta, &d);
-    go_to(m, (struct live_row){ROW_CTA, rank, d.role, cta});
+    live_model_go_to(m, (struct live_row){ROW_CTA, rank, d.role, cta});
 }
 
-static void push(struct live_model *m)
+static void live_model_push(struct live_model *m)
 {
     if (m->back_count == MODEL_BACK) {
         memmove(m->back, m->back + 1, (MODEL_BACK - 1) * sizeof *m->back);
@@ -163,21 +163,21 @@ static void push(struct live_model *m)
 }
 
 /* To the next step of the chain that is another place. */
-static void enter(struct live_model *m)
+static void live_model_enter(struct live_model *m)
 {
     const struct live_row *row = &m->rows[m->row];
     for (int i = 0; i < m->chain.count; i++) {
         const struct live_step *s = &m->chain.step[i];
         if (s->rank == row->rank && (s->cta == row->cta || (i == m->chain.count - 1 && i > 0)))
             continue;
-        push(m);
-        go_to_cta(m, s->rank, s->cta);
+        live_model_push(m);
+        live_model_go_to_cta(m, s->rank, s->cta);
         return;
     }
     snprintf(m->message, sizeof m->message, "nothing waits here");
 }
 
-static void fold(struct live_model *m)
+static void live_model_fold(struct live_model *m)
 {
     const struct live_row *row = &m->rows[m->row];
     if (row->kind == ROW_RANK)
@@ -185,31 +185,31 @@ static void fold(struct live_model *m)
     else
         m->role_open[row->rank * MK_ROLES + row->role] ^= 1;
     if (row->kind == ROW_CTA)
-        go_to(m, (struct live_row){ROW_ROLE, row->rank, row->role, -1});
-    list_rows(m);
+        live_model_go_to(m, (struct live_row){ROW_ROLE, row->rank, row->role, -1});
+    live_model_list_rows(m);
 }
 
-static void fold_all(struct live_model *m)
+static void live_model_fold_all(struct live_model *m)
 {
     int open = 0;
     for (uint32_t i = 0; i < m->ranks; i++)
         open |= m->rank_open[i];
     memset(m->rank_open, !open, m->ranks);
     memset(m->role_open, 0, (size_t)m->ranks * MK_ROLES);
-    list_rows(m);
+    live_model_list_rows(m);
 }
 
-static void click(struct live_model *m, int y, int x)
+static void live_model_click(struct live_model *m, int y, int x)
 {
     struct live_geometry g = live_geometry(m);
     if (y < g.rows_top || y >= g.rows_top + g.rows_height || m->top + y - g.rows_top >= m->row_count)
         return;
     m->row = m->top + y - g.rows_top;
     if (x < g.label)
-        fold(m);
+        live_model_fold(m);
 }
 
-static void move_key(struct live_model *m, struct key key)
+static void live_model_move_key(struct live_model *m, struct key key)
 {
     int page = live_geometry(m).rows_height;
     switch (key.code) {
@@ -238,7 +238,7 @@ static void move_key(struct live_model *m, struct key key)
         m->row = m->row_count - 1;
         break;
     case TUI_CLICK:
-        click(m, key.y, key.x);
+        live_model_click(m, key.y, key.x);
         break;
     }
 }
@@ -261,22 +261,22 @@ void live_model_key(struct live_model *m, struct key key)
     } else if (key.code == 'p') {
         m->frozen = !m->frozen;
     } else if (key.code == ' ') {
-        fold(m);
+        live_model_fold(m);
     } else if (key.code == 'Z') {
-        fold_all(m);
+        live_model_fold_all(m);
     } else if (key.code == 'w') {
         if (m->verdict.rank >= 0) {
-            push(m);
-            go_to_cta(m, m->verdict.rank, m->verdict.cta);
+            live_model_push(m);
+            live_model_go_to_cta(m, m->verdict.rank, m->verdict.cta);
         } else {
             snprintf(m->message, sizeof m->message, "%s", m->verdict.text);
         }
     } else if (key.code == TUI_ENTER) {
-        enter(m);
+        live_model_enter(m);
     } else if (key.code == TUI_BACKSPACE && m->back_count) {
-        go_to(m, m->back[--m->back_count]);
+        live_model_go_to(m, m->back[--m->back_count]);
     } else {
-        move_key(m, key);
+        live_model_move_key(m, key);
     }
-    settle(m);
+    live_model_settle(m);
 }

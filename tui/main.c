@@ -27,7 +27,7 @@ struct viewer {
 };
 
 /* Reads what the state needs and lays it out. */
-static int draw(struct viewer *v)
+static int main_draw(struct viewer *v)
 {
     int rc = picture_fetch(&v->picture, &v->model);
     if (trace_damage() && !v->damage_told) {
@@ -37,14 +37,14 @@ static int draw(struct viewer *v)
     return rc ? rc : layout_draw(&v->cells, &v->model, &v->picture);
 }
 
-static void print_screen(struct viewer *v)
+static void main_print_screen(struct viewer *v)
 {
     cells_dump_text(&v->cells, stdout);
     if (v->options.dump == 2)
         (v->no_colour ? cells_dump_monochrome : cells_dump_attributes)(&v->cells, stdout);
 }
 
-static double now_ms(clockid_t clock)
+static double main_now_ms(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -52,33 +52,33 @@ static double now_ms(clockid_t clock)
 }
 
 /* The screen after the script, on stdout. */
-static int run_without_terminal(struct viewer *v)
+static int main_run_without_terminal(struct viewer *v)
 {
-    int rc = draw(v);
+    int rc = main_draw(v);
     for (int i = 0; i < v->script.count && !rc && !v->model.quit; i++) {
-        double start = now_ms(CLOCK_MONOTONIC), cpu = now_ms(CLOCK_PROCESS_CPUTIME_ID);
+        double start = main_now_ms(CLOCK_MONOTONIC), cpu = main_now_ms(CLOCK_PROCESS_CPUTIME_ID);
         if (v->script.keys[i].code == SCRIPT_DUMP) {
-            print_screen(v);
+            main_print_screen(v);
             continue;
         }
         model_key(&v->model, v->script.keys[i]);
-        rc = draw(v);
+        rc = main_draw(v);
         if (v->options.key_times)
             fprintf(stderr, "key %d ms %.2f cpu %.2f\n", v->script.keys[i].code,
-                    now_ms(CLOCK_MONOTONIC) - start, now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+                    main_now_ms(CLOCK_MONOTONIC) - start, main_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu);
     }
     if (!rc)
-        print_screen(v);
+        main_print_screen(v);
     return rc;
 }
 
-static int run_in_terminal(struct viewer *v)
+static int main_run_in_terminal(struct viewer *v)
 {
     struct model *m = &v->model;
     struct key key;
     int rc = 0, next = 0;
     while (!rc && !m->quit) {
-        rc = draw(v);
+        rc = main_draw(v);
         if (rc)
             break;
         screen_draw(&v->cells, m->redraw);
@@ -104,7 +104,7 @@ static int run_in_terminal(struct viewer *v)
     return rc;
 }
 
-static int show(struct viewer *v)
+static int main_show(struct viewer *v)
 {
     struct tui_options *o = &v->options;
     char error[256];
@@ -122,7 +122,7 @@ static int show(struct viewer *v)
     rc = model_open(&v->model, v->source[0], v->source[1], o->width, o->height);
     v->model.ascii = o->ascii || !utf8;
     if (!rc)
-        rc = o->dump ? run_without_terminal(v) : run_in_terminal(v);
+        rc = o->dump ? main_run_without_terminal(v) : main_run_in_terminal(v);
     int ended = screen_signal();
     screen_close();
     if (ended) { /* as the signal would have without us: the shell sees why */
@@ -158,7 +158,7 @@ int tui_show(const struct tui_options *o)
         fprintf(stderr, "mkernel tui: %s\n", error);
         status = rc == -ENOMEM || rc == -EIO ? FAILED : USAGE;
     } else {
-        status = show(&v);
+        status = main_show(&v);
     }
     cells_free(&v.cells);
     picture_free(&v.picture);

@@ -57,13 +57,13 @@ double model_file_time(const struct model *m, int file, double time)
     return time - m->shift[file];
 }
 
-static int same_row(const struct row *a, const struct row *b)
+static int model_same_row(const struct row *a, const struct row *b)
 {
     return a->kind == b->kind && a->file == b->file && a->rank == b->rank && a->role == b->role &&
            a->cta == b->cta && a->warp == b->warp;
 }
 
-static int add_row(struct model *m, struct row row)
+static int model_add_row(struct model *m, struct row row)
 {
     if (m->row_count == m->row_capacity) {
         int capacity = m->row_capacity ? m->row_capacity * 2 : 256;
@@ -78,14 +78,14 @@ static int add_row(struct model *m, struct row row)
 }
 
 /* Tracks of a role in order: by CTA, and by warp where a CTA has several. */
-static int64_t track_order(const struct source_track *t)
+static int64_t model_track_order(const struct source_track *t)
 {
     return (int64_t)t->cta * 64 + t->warp + 1;
 }
 
 /* CTAs of a role of a rank that the filter takes: how many, and the first index in order at or after
  * `from`; -1: none. */
-static int role_tracks(const struct model *m, int file, int rank, int role, int64_t from, int *first)
+static int model_role_tracks(const struct model *m, int file, int rank, int role, int64_t from, int *first)
 {
     const struct source *s = m->source[file];
     const struct source_track *t = source_tracks(s);
@@ -104,22 +104,22 @@ static int role_tracks(const struct model *m, int file, int rank, int role, int6
             continue;
         n += t[i].cta != last; /* warps of one CTA count once */
         last = t[i].cta;
-        if (*first < 0 && track_order(&t[i]) >= from)
+        if (*first < 0 && model_track_order(&t[i]) >= from)
             *first = i;
     }
     return n;
 }
 
 /* The CTA rows of a role, the two files' side by side where both have the CTA. */
-static int add_ctas(struct model *m, int rank, int role)
+static int model_add_ctas(struct model *m, int rank, int role)
 {
     for (int64_t from = 0;;) {
         int64_t next = -1, order[2] = {-1, -1};
         int track[2];
         for (int file = 0; file < m->files; file++) {
-            role_tracks(m, file, rank, role, from, &track[file]);
+            model_role_tracks(m, file, rank, role, from, &track[file]);
             if (track[file] >= 0)
-                order[file] = track_order(&source_tracks(m->source[file])[track[file]]);
+                order[file] = model_track_order(&source_tracks(m->source[file])[track[file]]);
             if (order[file] >= 0 && (next < 0 || order[file] < next))
                 next = order[file];
         }
@@ -129,35 +129,35 @@ static int add_ctas(struct model *m, int rank, int role)
             if (order[file] != next)
                 continue;
             const struct source_track *t = &source_tracks(m->source[file])[track[file]];
-            if (add_row(m, (struct row){ROW_CTA, file, rank, role, t->cta, t->warp, track[file], 1, 0}))
+            if (model_add_row(m, (struct row){ROW_CTA, file, rank, role, t->cta, t->warp, track[file], 1, 0}))
                 return -ENOMEM;
         }
         from = next + 1;
     }
 }
 
-static int add_links(struct model *m, int rank)
+static int model_add_links(struct model *m, int rank)
 {
     for (int kind = ROW_NVLINK; kind <= ROW_NIC; kind++)
         for (int file = 0; file < m->files; file++) {
             const struct source_info *info = source_info(m->source[file]);
             int has = rank < info->ranks && (kind == ROW_NIC ? info->nic : info->nvlink);
             if (has && !(m->filtering && m->filter.roles) &&
-                add_row(m, (struct row){(enum row_kind)kind, file, rank, -1, -1, -1, -1, 0, 0}))
+                model_add_row(m, (struct row){(enum row_kind)kind, file, rank, -1, -1, -1, -1, 0, 0}))
                 return -ENOMEM;
         }
     return 0;
 }
 
-static int add_rank(struct model *m, int rank)
+static int model_add_rank(struct model *m, int rank)
 {
     int ctas[2][ROLES] = {{0}}, total = 0, first;
     for (int file = 0; file < m->files; file++) {
         int mine = 0;
         for (int role = 0; role < ROLES; role++)
-            mine += ctas[file][role] = role_tracks(m, file, rank, role, 0, &first);
+            mine += ctas[file][role] = model_role_tracks(m, file, rank, role, 0, &first);
         total += mine;
-        if (mine && add_row(m, (struct row){ROW_RANK, file, rank, -1, -1, -1, -1, mine, m->rank_open[rank]}))
+        if (mine && model_add_row(m, (struct row){ROW_RANK, file, rank, -1, -1, -1, -1, mine, m->rank_open[rank]}))
             return -ENOMEM;
     }
     if (!total || !m->rank_open[rank])
@@ -166,12 +166,12 @@ static int add_rank(struct model *m, int rank)
         int open = m->role_open[rank * ROLES + role];
         for (int file = 0; file < m->files; file++)
             if (ctas[file][role] &&
-                add_row(m, (struct row){ROW_ROLE, file, rank, role, -1, -1, -1, ctas[file][role], open}))
+                model_add_row(m, (struct row){ROW_ROLE, file, rank, role, -1, -1, -1, ctas[file][role], open}))
                 return -ENOMEM;
-        if (open && add_ctas(m, rank, role))
+        if (open && model_add_ctas(m, rank, role))
             return -ENOMEM;
     }
-    return add_links(m, rank);
+    return model_add_links(m, rank);
 }
 
 int model_rows(struct model *m)
@@ -182,12 +182,12 @@ int model_rows(struct model *m)
     for (int rank = 0; rank < (int)m->ranks; rank++)
         if (!(m->filtering && m->filter.rank_lo >= 0 &&
               (rank < m->filter.rank_lo || rank > m->filter.rank_hi)) &&
-            add_rank(m, rank))
+            model_add_rank(m, rank))
             return -ENOMEM;
     int best = 0; /* the same row, else its role's, else its rank's */
     for (int i = 0; had && i < m->row_count; i++) {
         const struct row *r = &m->rows[i];
-        if (same_row(r, &was)) {
+        if (model_same_row(r, &was)) {
             best = i;
             break;
         }
@@ -208,7 +208,7 @@ void model_go_row(struct model *m, const struct row *row)
     if (model_rows(m))
         return;
     for (int i = 0; i < m->row_count; i++)
-        if (same_row(&m->rows[i], row)) {
+        if (model_same_row(&m->rows[i], row)) {
             m->row = i;
             return;
         }

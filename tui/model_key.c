@@ -9,7 +9,7 @@
 
 /* Keys of the panel: 1 to 8 choose it, p and P turn through them, z enlarges, J and K scroll. 1 where it was
  * one. */
-static int panel_key(struct model *m, int code)
+static int model_key_panel_key(struct model *m, int code)
 {
     int panels = m->files == 2 ? PANELS : PANEL_DIFFERENCE;
     int chosen = code >= '1' && code < '1' + panels ? code - '1'
@@ -42,7 +42,7 @@ static int panel_key(struct model *m, int code)
 }
 
 /* To the start of the next or previous launch of the row's file. */
-static void go_launch(struct model *m, int direction)
+static void model_key_go_launch(struct model *m, int direction)
 {
     const struct row *row = model_row(m);
     int file = row ? row->file : 0;
@@ -62,7 +62,7 @@ static void go_launch(struct model *m, int direction)
 }
 
 /* Two files: the launch at the cursor begins in both at the same column. */
-static void align_here(struct model *m)
+static void model_key_align_here(struct model *m)
 {
     if (m->files < 2) {
         model_say(m, 1, "a aligns two files; this is one");
@@ -77,7 +77,7 @@ static void align_here(struct model *m)
     model_say(m, 0, "both files begin launch %d at the same column", launch + 1);
 }
 
-static void fit_here(struct model *m)
+static void model_key_fit_here(struct model *m)
 {
     const struct row *row = model_row(m);
     double a, b;
@@ -113,7 +113,7 @@ static void fit_here(struct model *m)
         m->cursor = a < m->begin ? m->begin : a;
 }
 
-static void set_range(struct model *m, int end)
+static void model_key_set_range(struct model *m, int end)
 {
     m->range[end] = m->cursor;
     if (!isnan(m->range[0]) && !isnan(m->range[1])) {
@@ -132,7 +132,7 @@ static void set_range(struct model *m, int end)
 }
 
 /* Keys that move. 1 where it was one. */
-static int move_key(struct model *m, int code)
+static int model_key_move_key(struct model *m, int code)
 {
     struct geometry g = model_geometry(m);
     switch (code) {
@@ -186,7 +186,7 @@ static int move_key(struct model *m, int code)
 }
 
 /* Keys that zoom, fold, jump and ask. */
-static void command_key(struct model *m, int code)
+static void model_key_command_key(struct model *m, int code)
 {
     switch (code) {
     case '+':
@@ -201,7 +201,7 @@ static void command_key(struct model *m, int code)
         model_fit(m);
         break;
     case 'f':
-        fit_here(m);
+        model_key_fit_here(m);
         break;
     case ' ':
         model_fold(m);
@@ -211,7 +211,7 @@ static void command_key(struct model *m, int code)
         break;
     case 'e':
     case 'E':
-        go_launch(m, code == 'e' ? 1 : -1);
+        model_key_go_launch(m, code == 'e' ? 1 : -1);
         break;
     case TUI_TAB:
     case TUI_BACKTAB:
@@ -222,7 +222,7 @@ static void command_key(struct model *m, int code)
         model_worst(m, code == 'w' ? 1 : -1);
         break;
     case 'a':
-        align_here(m);
+        model_key_align_here(m);
         break;
     case 'n':
     case 'N':
@@ -230,7 +230,7 @@ static void command_key(struct model *m, int code)
         break;
     case '[':
     case ']':
-        set_range(m, code == ']');
+        model_key_set_range(m, code == ']');
         break;
     case '/':
     case '\\':
@@ -261,7 +261,7 @@ static void command_key(struct model *m, int code)
     }
 }
 
-static void mouse_key(struct model *m, struct key key)
+static void model_key_mouse_key(struct model *m, struct key key)
 {
     struct geometry g = model_geometry(m);
     int row = m->top + key.y - g.rows_top;
@@ -276,10 +276,10 @@ static void mouse_key(struct model *m, struct key key)
         if (inside && key.x < g.label)
             model_fold(m);
         if (key.y == g.panel) { /* the bar: a click turns to the next panel */
-            panel_key(m, 'p');
+            model_key_panel_key(m, 'p');
         }
     } else if (key.y >= g.panel) {
-        panel_key(m, key.code == TUI_WHEEL_UP ? 'K' : 'J');
+        model_key_panel_key(m, key.code == TUI_WHEEL_UP ? 'K' : 'J');
     } else if (timeline) {
         model_zoom(m, key.code == TUI_WHEEL_UP ? 0.5 : 2, m->cursor);
     } else {
@@ -287,7 +287,7 @@ static void mouse_key(struct model *m, struct key key)
     }
 }
 
-static void escape_key(struct model *m)
+static void model_key_escape_key(struct model *m)
 {
     if (m->help || m->large) {
         m->help = m->large = 0;
@@ -311,21 +311,21 @@ void model_key(struct model *m, struct key key)
     if (m->prompt != PROMPT_NONE) {
         m->on_chain = 0;
         model_prompt_key(m, key.code);
-    } else if (panel_key(m, key.code)) {
+    } else if (model_key_panel_key(m, key.code)) {
         /* looks elsewhere, goes nowhere */
     } else if (key.code == TUI_ENTER) {
         model_enter(m);
     } else if (key.code == TUI_BACKSPACE) {
         model_pop(m);
     } else if (key.code == TUI_ESCAPE) {
-        escape_key(m);
+        model_key_escape_key(m);
     } else {
         if (!strchr("+=-_0fr?[]m", key.code < 128 ? key.code : 1)) /* looking closer is not going away */
             m->on_chain = 0;
         if (key.code == TUI_CLICK || key.code == TUI_WHEEL_UP || key.code == TUI_WHEEL_DOWN)
-            mouse_key(m, key);
-        else if (!move_key(m, key.code))
-            command_key(m, key.code);
+            model_key_mouse_key(m, key);
+        else if (!model_key_move_key(m, key.code))
+            model_key_command_key(m, key.code);
     }
     model_settle(m);
 }

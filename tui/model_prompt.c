@@ -8,7 +8,7 @@
 #include "tui/model.h"
 
 /* To an event: its row unfolded, the cursor on its start. */
-static void go_event(struct model *m, int file, const struct source_event *e)
+static void model_prompt_go_event(struct model *m, int file, const struct source_event *e)
 {
     const struct source_track *t = &source_tracks(m->source[file])[e->track];
     struct row row = {ROW_CTA, file, t->rank, t->role, t->cta, t->warp, e->track, 1, 0};
@@ -19,7 +19,7 @@ static void go_event(struct model *m, int file, const struct source_event *e)
     m->on_chain = 0;
 }
 
-static void find(struct model *m, int file, struct source_group group, const struct query *q, int direction,
+static void model_prompt_find(struct model *m, int file, struct source_group group, const struct query *q, int direction,
                  const char *what)
 {
     struct source_event e;
@@ -34,7 +34,7 @@ static void find(struct model *m, int file, struct source_group group, const str
     int rc = source_find(m->source[file], group, q, model_file_time(m, file, m->cursor), from, direction, &e,
                          &reached);
     if (rc == 1) {
-        go_event(m, file, &e);
+        model_prompt_go_event(m, file, &e);
     } else if (rc == -EAGAIN) {
         model_go(m, reached + m->shift[file]);
         model_say(m, 0, "not found up to %s; %c goes on", words_time(time, reached, 1000),
@@ -59,7 +59,7 @@ void model_search(struct model *m, int direction)
     char what[MODEL_TEXT + 16];
     snprintf(what, sizeof what, "\"%s\"", m->search.text);
     struct query q = m->search;
-    find(m, row->file, (struct source_group){-1, -1, -1}, &q, direction, what);
+    model_prompt_find(m, row->file, (struct source_group){-1, -1, -1}, &q, direction, what);
 }
 
 /* On the row under the cursor; the filter's classes are the only ones that stop. */
@@ -73,7 +73,7 @@ void model_next_event(struct model *m, int direction)
     words_parse_query("", &any, error);
     int file = row->file;
     if (row->kind == ROW_CTA) {
-        find(m, file, row_group(row), m->filtering ? &m->filter : &any, direction, "event of this row");
+        model_prompt_find(m, file, row_group(row), m->filtering ? &m->filter : &any, direction, "event of this row");
         return;
     }
     /* A folded row stays folded: the cursor goes to where anything of it begins. */
@@ -102,12 +102,12 @@ void model_worst(struct model *m, int direction)
     }
     model_push(m);
     m->worst = next;
-    go_event(m, file, &e);
+    model_prompt_go_event(m, file, &e);
     model_say(m, 0, "longest wait number %d: %s; Enter follows its cause", next + 1,
               words_length(length, e.end - e.start));
 }
 
-static void do_search(struct model *m)
+static void model_prompt_do_search(struct model *m)
 {
     struct query q;
     char error[96];
@@ -127,7 +127,7 @@ static void do_search(struct model *m)
     }
 }
 
-static void do_filter(struct model *m)
+static void model_prompt_do_filter(struct model *m)
 {
     struct query q;
     char error[96];
@@ -148,7 +148,7 @@ static void do_filter(struct model *m)
         model_say(m, 0, "no filter");
 }
 
-static void do_goto(struct model *m)
+static void model_prompt_do_goto(struct model *m)
 {
     const struct row *row = model_row(m);
     int file = row ? row->file : 0;
@@ -200,11 +200,11 @@ void model_prompt_key(struct model *m, int code)
     case TUI_ENTER:
         m->prompt = PROMPT_NONE;
         if (was == PROMPT_SEARCH)
-            do_search(m);
+            model_prompt_do_search(m);
         else if (was == PROMPT_FILTER)
-            do_filter(m);
+            model_prompt_do_filter(m);
         else if (m->text[0])
-            do_goto(m);
+            model_prompt_do_goto(m);
         return;
     case TUI_BACKSPACE:
         if (m->length == 0)

@@ -57,7 +57,7 @@ void model_go(struct model *m, double time)
     m->cursor = time < m->begin ? m->begin : time > m->end ? m->end : time;
 }
 
-static void keep_cursor_in_view(struct model *m)
+static void model_view_keep_cursor_in_view(struct model *m)
 {
     struct geometry g = model_geometry(m);
     if (m->row_count == 0)
@@ -87,7 +87,7 @@ static void keep_cursor_in_view(struct model *m)
 void model_settle(struct model *m)
 {
     model_go(m, m->cursor);
-    keep_cursor_in_view(m);
+    model_view_keep_cursor_in_view(m);
     const struct row *row = model_row(m);
     if (m->on_chain)
         return;
@@ -118,7 +118,7 @@ void model_settle(struct model *m)
     }
 }
 
-static struct place here(const struct model *m)
+static struct place model_view_here(const struct model *m)
 {
     const struct row *row = model_row(m);
     struct place p = {.cursor = m->cursor,
@@ -139,10 +139,10 @@ void model_push(struct model *m)
             m->back[i - 1] = m->back[i];
         m->back_count--;
     }
-    m->back[m->back_count++] = here(m);
+    m->back[m->back_count++] = model_view_here(m);
 }
 
-static void return_to(struct model *m, const struct place *p)
+static void model_view_return_to(struct model *m, const struct place *p)
 {
     m->t0 = p->t0;
     m->t1 = p->t1;
@@ -160,25 +160,25 @@ void model_pop(struct model *m)
     }
     struct place p = m->back[--m->back_count];
     if (p.set)
-        return_to(m, &p);
+        model_view_return_to(m, &p);
 }
 
 void model_bookmark(struct model *m, int letter, int set)
 {
     struct place *p = &m->mark[letter - 'a'];
     if (set) {
-        *p = here(m);
+        *p = model_view_here(m);
         model_say(m, 0, "bookmark %c set; ' %c comes back", letter, letter);
     } else if (p->set) {
         model_push(m);
-        return_to(m, p);
+        model_view_return_to(m, p);
         m->on_chain = 0;
     } else {
         model_say(m, 1, "there is no bookmark %c; m %c sets it here", letter, letter);
     }
 }
 
-static void go_step(struct model *m, int file, const struct chain_step *s)
+static void model_view_go_step(struct model *m, int file, const struct chain_step *s)
 {
     struct row row = {.file = file, .rank = s->rank, .role = -1, .cta = -1, .warp = -1, .track = -1};
     row.kind = s->where == CHAIN_NIC ? ROW_NIC : s->where == CHAIN_NVLINK ? ROW_NVLINK : ROW_CTA;
@@ -216,7 +216,7 @@ void model_enter(struct model *m)
         }
         model_push(m);
         struct chain_step to = {.where = CHAIN_TRACK, .track = wait.track, .time = wait.start, .event = wait};
-        go_step(m, file, &to);
+        model_view_go_step(m, file, &to);
         m->on_chain = 0;
         model_say(m, 0, "the longest wait in view; Enter follows its cause, Backspace returns");
         return;
@@ -226,7 +226,7 @@ void model_enter(struct model *m)
         if (s->where == CHAIN_NOWHERE)
             continue;
         model_push(m);
-        go_step(m, file, s);
+        model_view_go_step(m, file, s);
         m->step = step;
         m->on_chain = 1;
         return;

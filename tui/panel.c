@@ -58,7 +58,7 @@ const char *panel_bar(char *out, int size, int width, const struct class_look *l
 }
 
 /* Text of a column, made fit for a terminal. */
-static const char *column_text(sqlite3_stmt *q, int column, char out[96])
+static const char *panel_column_text(sqlite3_stmt *q, int column, char out[96])
 {
     const char *text = (const char *)sqlite3_column_text(q, column);
     snprintf(out, 96, "%s", text ? text : "");
@@ -66,7 +66,7 @@ static const char *column_text(sqlite3_stmt *q, int column, char out[96])
     return out;
 }
 
-static void no_figures(struct panel_text *t, int before, const char *what)
+static void panel_no_figures(struct panel_text *t, int before, const char *what)
 {
     if (t->count == before)
         panel_add(t, FAINT "no %s in this trace", what);
@@ -100,7 +100,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
                   width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES) : "");
     }
     sqlite3_finalize(q);
-    no_figures(t, before, "launches");
+    panel_no_figures(t, before, "launches");
     q = source_prepare(
         s,
         "SELECT epoch, ns, slowest_ns, fastest_ns, efficiency, basis FROM launches ORDER BY launch");
@@ -121,7 +121,7 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
 }
 
 /* One line per role: what its CTAs' time was; rank -1: that of all ranks together. */
-static void roles_of(struct panel_text *t, struct model *m, int file, int rank)
+static void panel_roles_of(struct panel_text *t, struct model *m, int file, int rank)
 {
     const double *all = source_role_shares(m->source[file]); /* rank, role, state */
     int ranks = source_info(m->source[file])->ranks, width = m->width < 100 ? m->width / 4 : m->width / 3;
@@ -148,11 +148,11 @@ static void panel_roles(struct panel_text *t, struct model *m, int file)
     if (row && row->file == file) {
         panel_add(t, STRONG "rank %d" PLAIN FAINT " (of its CTAs' time in launches)", row->rank);
         int before = t->count;
-        roles_of(t, m, file, row->rank);
-        no_figures(t, before, "role's time");
+        panel_roles_of(t, m, file, row->rank);
+        panel_no_figures(t, before, "role's time");
     }
     panel_add(t, STRONG "all ranks");
-    roles_of(t, m, file, -1);
+    panel_roles_of(t, m, file, -1);
 }
 
 static void panel_stalls(struct panel_text *t, struct model *m, int file)
@@ -174,21 +174,21 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
     while (q && sqlite3_step(q) == SQLITE_ROW)
         panel_add(t, "%s%4d  %-12s  %-15s %8lld  %s  %s   %5.1f %%",
                   row && sqlite3_column_int(q, 0) == row->rank ? PLAIN : FAINT, sqlite3_column_int(q, 0),
-                  column_text(q, 1, text[0]), column_text(q, 2, text[1]),
+                  panel_column_text(q, 1, text[0]), panel_column_text(q, 2, text[1]),
                   (long long)sqlite3_column_int64(q, 3),
                   words_length_in(ns[0], 10, sqlite3_column_double(q, 4)),
                   words_length_in(ns[1], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6));
     sqlite3_finalize(q);
-    no_figures(t, before, "wait that took time");
+    panel_no_figures(t, before, "wait that took time");
     panel_add(t, STRONG "longest waits" PLAIN FAINT "  (w goes through them)");
     q = source_prepare(
         s, "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls WHERE ns > 0 LIMIT 40");
     while (q && sqlite3_step(q) == SQLITE_ROW)
         panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s",
                   words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
-                  column_text(q, 1, text[0]), sqlite3_column_int(q, 2),
-                  words_time(ns[1], sqlite3_column_double(q, 3), 1000), column_text(q, 5, text[1]),
-                  column_text(q, 6, text[2]));
+                  panel_column_text(q, 1, text[0]), sqlite3_column_int(q, 2),
+                  words_time(ns[1], sqlite3_column_double(q, 3), 1000), panel_column_text(q, 5, text[1]),
+                  panel_column_text(q, 6, text[2]));
     sqlite3_finalize(q);
 }
 
@@ -208,12 +208,12 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
         panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s = %s in the ring + %s proxy + %s%s network",
                   words_length_in(ns[0], 10, sqlite3_column_double(q, 2)), sqlite3_column_int(q, 0),
                   sqlite3_column_int(q, 1), words_bytes(ns[4], sqlite3_column_double(q, 6)),
-                  column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
+                  panel_column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
                   words_length(ns[1], sqlite3_column_double(q, 3)),
                   words_length(ns[2], sqlite3_column_double(q, 4)), sqlite3_column_int(q, 8) ? "" : "≤ ",
                   words_length(ns[3], sqlite3_column_double(q, 5)));
     sqlite3_finalize(q);
-    no_figures(t, before, "messages");
+    panel_no_figures(t, before, "messages");
     panel_add(t, STRONG "tiles");
     before = t->count;
     q = source_prepare(
@@ -226,11 +226,11 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
                   (long long)sqlite3_column_int64(q, 7), (long long)sqlite3_column_int64(q, 8),
                   (long long)sqlite3_column_int64(q, 2));
     sqlite3_finalize(q);
-    no_figures(t, before, "tiles");
+    panel_no_figures(t, before, "tiles");
 }
 
 /* The launch at the cursor, or the last one before it. */
-static int launch_at(const struct source *s, double time)
+static int panel_launch_at(const struct source *s, double time)
 {
     int best = 0;
     for (int i = 0; i < s->info.launches; i++)
@@ -244,7 +244,7 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
     struct source *s = m->source[file];
     char ns[2][32], text[3][96];
     double now = model_file_time(m, file, m->cursor);
-    int launch = launch_at(s, now);
+    int launch = panel_launch_at(s, now);
     if (!s->info.launches) {
         panel_add(t, FAINT "no launches in this trace");
         return;
@@ -259,7 +259,7 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
     size_t n = 0;
     while (q && sqlite3_step(q) == SQLITE_ROW && n < sizeof sums - 128)
         n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
-                              column_text(q, 0, text[0]), *column_text(q, 1, text[1]) ? " of " : "", text[1],
+                              panel_column_text(q, 0, text[0]), *panel_column_text(q, 1, text[1]) ? " of " : "", text[1],
                               sqlite3_column_double(q, 4));
     sqlite3_finalize(q);
     panel_add(t, "all launches: %s", n ? sums : "not computed");
@@ -280,11 +280,11 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
             snprintf(cta, sizeof cta, "CTA %d", sqlite3_column_int(q, 3));
         panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN, here ? "▶" : " ",
                   sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 10),
-                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1), column_text(q, 2, text[0]),
-                  cta, column_text(q, 4, text[1]), column_text(q, 7, text[2]));
+                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1), panel_column_text(q, 2, text[0]),
+                  cta, panel_column_text(q, 4, text[1]), panel_column_text(q, 7, text[2]));
     }
     sqlite3_finalize(q);
-    no_figures(t, before, "critical path of this launch");
+    panel_no_figures(t, before, "critical path of this launch");
 }
 
 static void difference(struct panel_text *t, const struct trace_figure *f)

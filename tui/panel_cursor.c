@@ -8,7 +8,7 @@
 
 #define RANGE_PARTS 256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
 
-static void detail_chain(struct panel_text *t, const struct model *m)
+static void panel_cursor_detail_chain(struct panel_text *t, const struct model *m)
 {
     const struct row *row = model_row(m);
     char time[32], ns[32];
@@ -33,7 +33,7 @@ static void detail_chain(struct panel_text *t, const struct model *m)
 }
 
 /* A folded row: what its CTAs were doing in the column under the cursor. */
-static void detail_group(struct panel_text *t, struct model *m, const struct row *row)
+static void panel_cursor_detail_group(struct panel_text *t, struct model *m, const struct row *row)
 {
     struct source *s = m->source[row->file];
     float share[SPAN_CLASSES];
@@ -85,7 +85,7 @@ static void detail_group(struct panel_text *t, struct model *m, const struct row
               row->open ? "fold" : "unfold");
 }
 
-static void detail_link(struct panel_text *t, struct model *m, const struct row *row)
+static void panel_cursor_detail_link(struct panel_text *t, struct model *m, const struct row *row)
 {
     float now, peak;
     char bytes[2][32];
@@ -97,7 +97,7 @@ static void detail_link(struct panel_text *t, struct model *m, const struct row 
               link == LINK_NIC ? "NIC" : "NVLink", row->rank, words_bytes(bytes[0], now),
               words_bytes(bytes[1], peak));
     if (m->chain.count)
-        detail_chain(t, m);
+        panel_cursor_detail_chain(t, m);
     else if (link == LINK_NIC)
         panel_add(t, FAINT "no message was posted before this");
 }
@@ -117,15 +117,15 @@ void panel_detail(struct panel_text *t, struct model *m)
         }
         if (m->chain.verdict[0])
             panel_add(t, STRONG "%s" PLAIN, m->chain.verdict);
-        detail_chain(t, m);
+        panel_cursor_detail_chain(t, m);
     } else if (row->kind == ROW_NIC || row->kind == ROW_NVLINK) {
-        detail_link(t, m, row);
+        panel_cursor_detail_link(t, m, row);
     } else {
-        detail_group(t, m, row);
+        panel_cursor_detail_group(t, m, row);
     }
 }
 
-static void range_ranks(struct panel_text *t, struct model *m, int file, double a, double step)
+static void panel_cursor_range_ranks(struct panel_text *t, struct model *m, int file, double a, double step)
 {
     float overlap[RANGE_PARTS * OVERLAP_CLASSES];
     char bar[640];
@@ -144,7 +144,7 @@ static void range_ranks(struct panel_text *t, struct model *m, int file, double 
     }
 }
 
-static void range_roles(struct panel_text *t, struct model *m, int file, int rank, double a, double step)
+static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int file, int rank, double a, double step)
 {
     float share[RANGE_PARTS * SPAN_CLASSES];
     char bar[640];
@@ -189,7 +189,7 @@ void panel_range(struct panel_text *t, struct model *m)
         panel_add(t, FAINT "the range is empty");
         return;
     }
-    range_ranks(t, m, file, a, (b - a) / RANGE_PARTS);
+    panel_cursor_range_ranks(t, m, file, a, (b - a) / RANGE_PARTS);
     if (row)
-        range_roles(t, m, file, row->rank, a, (b - a) / RANGE_PARTS);
+        panel_cursor_range_roles(t, m, file, row->rank, a, (b - a) / RANGE_PARTS);
 }

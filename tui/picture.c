@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int classes_of(enum row_kind kind)
+static int picture_classes_of(enum row_kind kind)
 {
     return kind == ROW_RANK ? OVERLAP_CLASSES : kind == ROW_NVLINK || kind == ROW_NIC ? 1 : SPAN_CLASSES;
 }
 
-static int same(const struct row *a, const struct row *b)
+static int picture_same(const struct row *a, const struct row *b)
 {
     return a->kind == b->kind && a->file == b->file && a->rank == b->rank && a->role == b->role &&
            a->track == b->track;
 }
 
-static int read_row(struct picture *p, struct model *m, struct picture_row *out)
+static int picture_read_row(struct picture *p, struct model *m, struct picture_row *out)
 {
     const struct row *row = &out->row;
     struct source *s = m->source[row->file];
@@ -32,7 +32,7 @@ static int read_row(struct picture *p, struct model *m, struct picture_row *out)
     }
 }
 
-static int fetch_rows(struct picture *p, struct model *m)
+static int picture_fetch_rows(struct picture *p, struct model *m)
 {
     struct geometry g = model_geometry(m);
     int count = m->row_count - m->top < g.rows_height ? m->row_count - m->top : g.rows_height;
@@ -46,7 +46,7 @@ static int fetch_rows(struct picture *p, struct model *m)
     for (int i = 0; i < count && !rc; i++) {
         rows[i].row = m->rows[m->top + i];
         for (int j = 0; keep && j < p->count; j++)
-            if (p->rows[j].value && same(&p->rows[j].row, &rows[i].row)) {
+            if (p->rows[j].value && picture_same(&p->rows[j].row, &rows[i].row)) {
                 rows[i] = p->rows[j];
                 p->rows[j].value = NULL;
                 rows[i].row = m->rows[m->top + i];
@@ -54,10 +54,10 @@ static int fetch_rows(struct picture *p, struct model *m)
             }
         if (rows[i].value)
             continue;
-        rows[i].value = malloc(sizeof(float) * (size_t)g.columns * (size_t)classes_of(rows[i].row.kind));
+        rows[i].value = malloc(sizeof(float) * (size_t)g.columns * (size_t)picture_classes_of(rows[i].row.kind));
         if (!rows[i].value)
             rc = -ENOMEM;
-        else if ((p->failed = read_row(p, m, &rows[i])) != 0)
+        else if ((p->failed = picture_read_row(p, m, &rows[i])) != 0)
             model_say(m, 1, "the file could not be read: %s", strerror(-p->failed));
     }
     for (int j = 0; j < p->count; j++)
@@ -79,7 +79,7 @@ int picture_fetch(struct picture *p, struct model *m)
     }
     if (g.too_small)
         return 0;
-    int rc = fetch_rows(p, m);
+    int rc = picture_fetch_rows(p, m);
     if (rc)
         return rc;
     const struct row *row = model_row(m);

@@ -66,7 +66,7 @@ int screen_utf8(void)
     return !strcmp(nl_langinfo(CODESET), "UTF-8");
 }
 
-static void wake(void)
+static void screen_wake(void)
 {
     int saved = errno;
     if (write(tty.pipe[1], "", 1) < 0) {
@@ -75,7 +75,7 @@ static void wake(void)
     errno = saved;
 }
 
-static void on_signal(int number)
+static void screen_on_signal(int number)
 {
     if (number == SIGWINCH)
         tty.resized = 1;
@@ -83,11 +83,11 @@ static void on_signal(int number)
         tty.suspend = 1;
     else
         tty.ending = number;
-    wake();
+    screen_wake();
 }
 
 /* A crash cannot go through ncurses: the plain bytes that leave every mode it set, and the line settings. */
-static void on_crash(int number)
+static void screen_on_crash(int number)
 {
     static const char leave[] = "\033[?1000l\033[?1006l\033[?1049l\033[0m\033[?25h\r\n";
     if (tty.have_saved) {
@@ -100,24 +100,24 @@ static void on_crash(int number)
     raise(number);
 }
 
-static void catch (int number, void (*handler)(int))
+static void screen_catch (int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, &tty.old[number]);
 }
 
-static void catch_signals(void)
+static void screen_catch_signals(void)
 {
     for (size_t i = 0; i < sizeof end_signals / sizeof *end_signals; i++)
-        catch (end_signals[i], on_signal);
+        screen_catch (end_signals[i], screen_on_signal);
     for (size_t i = 0; i < sizeof crash_signals / sizeof *crash_signals; i++)
-        catch (crash_signals[i], on_crash);
-    catch (SIGWINCH, on_signal);
-    catch (SIGTSTP, on_signal);
+        screen_catch (crash_signals[i], screen_on_crash);
+    screen_catch (SIGWINCH, screen_on_signal);
+    screen_catch (SIGTSTP, screen_on_signal);
 }
 
-static void release_signals(void)
+static void screen_release_signals(void)
 {
     for (size_t i = 0; i < sizeof end_signals / sizeof *end_signals; i++)
         sigaction(end_signals[i], &tty.old[end_signals[i]], NULL);
@@ -127,7 +127,7 @@ static void release_signals(void)
     sigaction(SIGTSTP, &tty.old[SIGTSTP], NULL);
 }
 
-static void start_colours(int wanted)
+static void screen_start_colours(int wanted)
 {
     tty.colours = 0;
     if (!wanted || !has_colors() || start_color() == ERR)
@@ -172,7 +172,7 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
         return -ENODEV;
     }
     tty.open = 1;
-    catch_signals();
+    screen_catch_signals();
     atexit(screen_close);
     cbreak();
     noecho();
@@ -181,7 +181,7 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     nodelay(stdscr, TRUE);
     set_escdelay(25);
     curs_set(0);
-    start_colours(options->colour);
+    screen_start_colours(options->colour);
     if (options->mouse) {
         mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, NULL);
         mouseinterval(0);
@@ -198,7 +198,7 @@ void screen_close(void)
     endwin();
     delscreen(tty.screen);
     tty.screen = NULL;
-    release_signals();
+    screen_release_signals();
     if (tty.have_saved)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &tty.saved);
     tty.have_saved = 0;
@@ -265,7 +265,7 @@ static int resized(struct key *key)
     return 1;
 }
 
-static int translate(int code, struct key *key)
+static int screen_translate(int code, struct key *key)
 {
     static const struct {
         int from, to;
@@ -301,7 +301,7 @@ static int translate(int code, struct key *key)
 
 /* A sequence that the terminal sends and ncurses does not know (an odd key with a modifier, a report) is
  * dropped whole: its letters are not meant as commands. Returns whether what follows an escape was one. */
-static int drop_sequence(void)
+static int screen_drop_sequence(void)
 {
     int next = getch(), c = next;
     if (next == '[' || next == 'O') {
@@ -327,7 +327,7 @@ int screen_key(struct key *key, int timeout_ms)
             return resized(key);
         int code = getch(); /* what ncurses holds already */
         if (code != ERR) {
-            if ((code != 27 || !drop_sequence()) && translate(code, key))
+            if ((code != 27 || !screen_drop_sequence()) && screen_translate(code, key))
                 return 1;
             continue;
         }

@@ -21,7 +21,7 @@ static const struct {
     {"Ctrl-L", 'L' & 31},
 };
 
-static int add(struct script *s, struct key key)
+static int script_add(struct script *s, struct key key)
 {
     if (s->count >= MAX_KEYS)
         return -E2BIG;
@@ -35,7 +35,7 @@ static int add(struct script *s, struct key key)
     return 0;
 }
 
-static int add_token(struct script *s, char *token)
+static int script_add_token(struct script *s, char *token)
 {
     long times = 1;
     char *star = strlen(token) > 2 ? strrchr(token, '*') : NULL, *end;
@@ -51,11 +51,11 @@ static int add_token(struct script *s, char *token)
             code = names[i].code;
     int rc = code ? 0 : -EINVAL;
     while (times-- > 0 && !rc)
-        rc = add(s, (struct key){code, 0, 0});
+        rc = script_add(s, (struct key){code, 0, 0});
     return rc;
 }
 
-static int add_line(struct script *s, char *line)
+static int script_add_line(struct script *s, char *line)
 {
     static const struct {
         const char *word;
@@ -70,18 +70,18 @@ static int add_line(struct script *s, char *line)
         return 0;
     if (!strncmp(line, "type ", 5)) {
         for (const char *c = line + 5; *c && !rc; c++)
-            rc = add(s, (struct key){(unsigned char)*c, 0, 0});
+            rc = script_add(s, (struct key){(unsigned char)*c, 0, 0});
         return rc;
     }
     if (!strcmp(line, "dump"))
-        return add(s, (struct key){SCRIPT_DUMP, 0, 0});
+        return script_add(s, (struct key){SCRIPT_DUMP, 0, 0});
     for (size_t i = 0; i < sizeof placed / sizeof *placed; i++)
         if (sscanf(line, placed[i].word, &x, &y, &more) == 2)
             return x < 0 || y < 0 || x > 10000 || y > 10000 ? -EINVAL
-                                                            : add(s, (struct key){placed[i].code, x, y});
+                                                            : script_add(s, (struct key){placed[i].code, x, y});
     char *rest, *token = strtok_r(line, " \t", &rest);
     for (; token && !rc; token = strtok_r(NULL, " \t", &rest))
-        rc = add_token(s, token);
+        rc = script_add_token(s, token);
     return rc;
 }
 
@@ -99,7 +99,7 @@ int script_read(struct script *s, const char *path, char *error, int error_size)
     while (!rc && fgets(line, sizeof line, f)) {
         number++;
         line[strcspn(line, "\r\n")] = 0;
-        rc = add_line(s, line);
+        rc = script_add_line(s, line);
     }
     if (!rc && ferror(f))
         rc = errno == EISDIR ? -EISDIR : -EIO;

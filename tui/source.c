@@ -15,13 +15,13 @@ sqlite3_stmt *source_prepare(struct source *s, const char *sql)
     return sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK ? q : NULL;
 }
 
-static void copy_text(char *out, int size, const unsigned char *text)
+static void source_copy_text(char *out, int size, const unsigned char *text)
 {
     snprintf(out, (size_t)size, "%s", text ? (const char *)text : "");
     cells_clean(out);
 }
 
-static int64_t one_number(struct source *s, const char *sql)
+static int64_t source_one_number(struct source *s, const char *sql)
 {
     sqlite3_stmt *q = source_prepare(s, sql);
     int64_t value = q && sqlite3_step(q) == SQLITE_ROW ? sqlite3_column_int64(q, 0) : -1;
@@ -29,7 +29,7 @@ static int64_t one_number(struct source *s, const char *sql)
     return value;
 }
 
-static int read_run(struct source *s)
+static int source_read_run(struct source *s)
 {
     struct source_info *i = &s->info;
     sqlite3_stmt *q = source_prepare(s, "SELECT op, shape, source, executor, coalesce(fabric, ''), "
@@ -41,7 +41,7 @@ static int read_run(struct source *s)
     }
     char text[6][48];
     for (int c = 0; c < 6; c++)
-        copy_text(text[c], sizeof text[c], sqlite3_column_text(q, c));
+        source_copy_text(text[c], sizeof text[c], sqlite3_column_text(q, c));
     snprintf(i->title, sizeof i->title, "%s %s", text[0], text[1]);
     snprintf(i->setting, sizeof i->setting, "%d×%d %s%s%s%s%s%s", sqlite3_column_int(q, 6),
              sqlite3_column_int(q, 7), text[3], strcmp(text[2], "measured") ? " " : "",
@@ -56,11 +56,11 @@ static int read_run(struct source *s)
     i->uncertainty = sqlite3_column_type(q, 12) == SQLITE_NULL ? -1 : (double)sqlite3_column_int64(q, 12);
     i->end = i->end < 1 ? 1 : i->end;
     sqlite3_finalize(q);
-    i->ranks = (int)one_number(s, "SELECT max(id) + 1 FROM rank");
+    i->ranks = (int)source_one_number(s, "SELECT max(id) + 1 FROM rank");
     return i->ranks > 0 && i->ranks <= (int)MK_MAX_RANKS ? 0 : -EBADMSG;
 }
 
-static int read_ranks(struct source *s)
+static int source_read_ranks(struct source *s)
 {
     size_t ranks = (size_t)s->info.ranks;
     s->rank_track = calloc(ranks, sizeof *s->rank_track);
@@ -102,7 +102,7 @@ static int read_ranks(struct source *s)
     return 0;
 }
 
-static int compare_tracks(const void *a, const void *b)
+static int source_compare_tracks(const void *a, const void *b)
 {
     const struct source_track *x = a, *y = b;
     return x->rank != y->rank   ? (x->rank > y->rank) - (x->rank < y->rank)
@@ -115,7 +115,7 @@ static int compare_tracks(const void *a, const void *b)
 /* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a CTA only the tracks with
  * events are rows, and where one is left it stands for the CTA. Tracks are sorted; `empty` marks those without events.
  * Returns how many stay. */
-static int drop_empty(struct source_track *t, int count, const unsigned char *empty)
+static int source_drop_empty(struct source_track *t, int count, const unsigned char *empty)
 {
     int kept = 0;
     for (int i = 0, end; i < count; i = end) {
@@ -133,15 +133,15 @@ static int drop_empty(struct source_track *t, int count, const unsigned char *em
 
 /* Leaves are numbered as the file numbers them; files number them in display order, but nothing here relies
  * on it. */
-static int read_tracks(struct source *s)
+static int source_read_tracks(struct source *s)
 {
-    int64_t count = one_number(s, "SELECT count(*) FROM track");
+    int64_t count = source_one_number(s, "SELECT count(*) FROM track");
     if (count < 0)
         return -EBADMSG;
     s->tracks = calloc((size_t)count + 1, sizeof *s->tracks);
     s->longest = calloc((size_t)count + 1, sizeof *s->longest);
     s->rate = calloc((size_t)count + 1, sizeof *s->rate);
-    int64_t ids = one_number(s, "SELECT coalesce(max(id), 0) FROM track");
+    int64_t ids = source_one_number(s, "SELECT coalesce(max(id), 0) FROM track");
     if (ids < 0 || ids > 16 * count + 16) /* they are numbered from 1 */
         return -EBADMSG;
     unsigned char *empty = calloc((size_t)ids + 1, 1);
@@ -175,8 +175,8 @@ static int read_tracks(struct source *s)
         }
     }
     sqlite3_finalize(q);
-    qsort(s->tracks, (size_t)n, sizeof *s->tracks, compare_tracks);
-    s->info.tracks = n = drop_empty(s->tracks, n, empty);
+    qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
+    s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
     free(empty);
     q = source_prepare(s, "SELECT longest_ns, events, coalesce(end - start, 0) FROM track WHERE id = ?");
     for (int i = 0; q && i < n; i++) {
@@ -191,9 +191,9 @@ static int read_tracks(struct source *s)
     return 0;
 }
 
-static int read_launches(struct source *s)
+static int source_read_launches(struct source *s)
 {
-    int64_t count = one_number(s, "SELECT count(*) FROM launch");
+    int64_t count = source_one_number(s, "SELECT count(*) FROM launch");
     s->launches = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launches);
     s->launch_id = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launch_id);
     s->launch_plan = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launch_plan);
@@ -222,7 +222,7 @@ static int read_launches(struct source *s)
     return 0;
 }
 
-static int prepare_all(struct source *s)
+static int source_prepare_all(struct source *s)
 {
     s->level = source_prepare(
         s, "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, wait_backpressure, wait_network "
@@ -256,8 +256,8 @@ int source_open(struct source **out, const char *path, char *error, int error_si
         source_close(s);
         return rc;
     }
-    if ((rc = read_run(s)) || (rc = read_ranks(s)) || (rc = read_tracks(s)) || (rc = read_launches(s)) ||
-        (rc = prepare_all(s))) {
+    if ((rc = source_read_run(s)) || (rc = source_read_ranks(s)) || (rc = source_read_tracks(s)) || (rc = source_read_launches(s)) ||
+        (rc = source_prepare_all(s))) {
         snprintf(error, (size_t)error_size,
                  rc == -ENOMEM ? "no memory for the tracks of trace '%s'"
                                : "trace '%s' is damaged: a table that the viewer reads does not fit",

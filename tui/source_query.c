@@ -12,7 +12,7 @@
     3000 /* per row: up to here a window finer than the levels is counted from single events */
 #define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
 
-static int track_index(const struct source *s, int64_t id)
+static int source_query_track_index(const struct source *s, int64_t id)
 {
     /* Files number tracks in display order, so that ids rise with the index; where they do not, look
      * everywhere. */
@@ -32,7 +32,7 @@ static int track_index(const struct source *s, int64_t id)
     return -1;
 }
 
-static void leaves_of(const struct source *s, struct source_group g, int *first, int *end)
+static void source_query_leaves_of(const struct source *s, struct source_group g, int *first, int *end)
 {
     *first = *end = 0;
     if (g.track >= 0) {
@@ -53,7 +53,7 @@ static void leaves_of(const struct source *s, struct source_group g, int *first,
 void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_event *e)
 {
     *e = (struct source_event){.id = sqlite3_column_int64(q, 0),
-                               .track = track_index(s, sqlite3_column_int64(q, 1)),
+                               .track = source_query_track_index(s, sqlite3_column_int64(q, 1)),
                                .start = (double)sqlite3_column_int64(q, 2),
                                .kind = sqlite3_column_int(q, 4),
                                .cause = sqlite3_column_int(q, 5),
@@ -76,7 +76,7 @@ void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_ev
 }
 
 /* Adds `value` ns of [a, b), spread evenly, to the columns that it touches. */
-static void spread(float *out, int stride, int columns, double t0, double step, double a, double b,
+static void source_query_spread(float *out, int stride, int columns, double t0, double step, double a, double b,
                    double value)
 {
     if (b <= a || value <= 0)
@@ -93,7 +93,7 @@ static void spread(float *out, int stride, int columns, double t0, double step, 
 }
 
 /* The coarsest level that is no coarser than a column: at most a few buckets a column are read. */
-static int level_for(const struct source *s, double step, int finest)
+static int source_query_level_for(const struct source *s, double step, int finest)
 {
     int level = finest;
     while (level + 1 < s->levels && s->level_ns[level + 1] <= step)
@@ -103,7 +103,7 @@ static int level_for(const struct source *s, double step, int finest)
 
 /* Runs one of the level statements over a window. Values are ns (or a mean, made ns by the caller's scale).
  */
-static int add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, double t0, double step,
+static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, double t0, double step,
                      int columns, float *out, int stride, int values, double scale)
 {
     if (level >= s->levels)
@@ -120,7 +120,7 @@ static int add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, d
         if (b > s->info.end && a < s->info.end)
             b = s->info.end; /* the last bucket ends with the run */
         for (int v = 0; v < values; v++)
-            spread(out + v, stride, columns, t0, step, a, b,
+            source_query_spread(out + v, stride, columns, t0, step, a, b,
                    scale > 0 ? (double)sqlite3_column_int64(q, 1 + v) * scale * (b - a)
                              : (double)sqlite3_column_int64(q, 1 + v));
     }
@@ -129,7 +129,7 @@ static int add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, d
 }
 
 /* Occupancy from the events themselves, for windows finer than the finest level. */
-static int add_events(struct source *s, int track, double t0, double step, int columns, float *out)
+static int source_query_add_events(struct source *s, int track, double t0, double step, int columns, float *out)
 {
     sqlite3_stmt *q = s->events;
     sqlite3_reset(q);
@@ -142,14 +142,14 @@ static int add_events(struct source *s, int track, double t0, double step, int c
         double a = (double)sqlite3_column_int64(q, 0), ns = (double)sqlite3_column_int64(q, 1);
         int state = span_class_of(sqlite3_column_int(q, 2), sqlite3_column_int(q, 3));
         if (state != SPAN_IDLE)
-            spread(out + state, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
+            source_query_spread(out + state, SPAN_CLASSES, columns, t0, step, a, a + ns, ns);
     }
     sqlite3_reset(q);
     return rc == SQLITE_DONE ? 0 : -EIO;
 }
 
 /* CTAs of a group; a single track counts for one. */
-static int group_ctas(const struct source *s, int first, int end)
+static int source_query_group_ctas(const struct source *s, int first, int end)
 {
     int ctas = 0;
     for (int i = first; i < end; i++) {
@@ -161,7 +161,7 @@ static int group_ctas(const struct source *s, int first, int end)
 
 /* ns of each class become shares. Warps of one CTA run side by side: what one of them does hides another's wait, so waits
  * get what work leaves. */
-static void make_shares(float *share, double whole)
+static void source_query_make_shares(float *share, double whole)
 {
     static const int waits[] = {SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_NETWORK};
     double busy = 0, waiting = 0;
@@ -181,32 +181,32 @@ static void make_shares(float *share, double whole)
 
 int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns, float *out)
 {
-    int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = level_for(s, step, finest);
+    int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = source_query_level_for(s, step, finest);
     memset(out, 0, sizeof *out * (size_t)columns * SPAN_CLASSES);
-    leaves_of(s, g, &first, &end);
+    source_query_leaves_of(s, g, &first, &end);
     double expected = 0;
     int exact = finest >= s->levels || s->level_ns[finest] > step;
     for (int i = first; exact && i < end; i++)
         expected += 4 + s->rate[i] * step * columns;
     if (finest >= s->levels || (exact && expected < EXACT_EVENTS)) {
         for (int i = first; i < end && !rc; i++)
-            rc = add_events(s, i, t0, step, columns, out);
+            rc = source_query_add_events(s, i, t0, step, columns, out);
     } else {
         int64_t id = g.track >= 0  ? s->tracks[g.track].id
                      : g.role >= 0 ? s->role_track[g.rank * ROLES + g.role]
                                    : s->rank_track[g.rank];
-        rc = add_level(s, s->level, level, id, t0, step, columns, out + 1, SPAN_CLASSES, SPAN_CLASSES - 1, 0);
+        rc = source_query_add_level(s, s->level, level, id, t0, step, columns, out + 1, SPAN_CLASSES, SPAN_CLASSES - 1, 0);
     }
-    double whole = step * group_ctas(s, first, end);
+    double whole = step * source_query_group_ctas(s, first, end);
     for (int c = 0; c < columns; c++)
-        make_shares(&out[c * SPAN_CLASSES], whole);
+        source_query_make_shares(&out[c * SPAN_CLASSES], whole);
     return rc;
 }
 
 int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out)
 {
     memset(out, 0, sizeof *out * (size_t)columns * OVERLAP_CLASSES);
-    int rc = add_level(s, s->overlap, level_for(s, step, 0), rank, t0, step, columns, out + 1,
+    int rc = source_query_add_level(s, s->overlap, source_query_level_for(s, step, 0), rank, t0, step, columns, out + 1,
                        OVERLAP_CLASSES, OVERLAP_CLASSES - 1, 0);
     for (int c = 0; c < columns; c++) {
         float *share = &out[c * OVERLAP_CLASSES], busy = 0;
@@ -227,7 +227,7 @@ int source_bytes(struct source *s, int rank, enum source_link link, double t0, d
     *peak = (float)l->peak;
     if (!l->id)
         return 0;
-    int rc = add_level(s, s->flow, level_for(s, step, 0), l->id, t0, step, columns, out, 1, 1, 1);
+    int rc = source_query_add_level(s, s->flow, source_query_level_for(s, step, 0), l->id, t0, step, columns, out, 1, 1, 1);
     for (int c = 0; c < columns; c++)
         out[c] = (float)(out[c] / step);
     return rc;
@@ -255,7 +255,7 @@ int source_event_at(struct source *s, int track, double time, struct source_even
 }
 
 /* The conditions of a query as SQL over `event`. Numbers only: nothing typed reaches the text. */
-static void conditions(const struct source *s, const struct query *q, char *sql, size_t size)
+static void source_query_conditions(const struct source *s, const struct query *q, char *sql, size_t size)
 {
     static const char *const by_class[SPAN_CLASSES] = {"0",
                                                        "kind = 2",
@@ -299,7 +299,7 @@ static void conditions(const struct source *s, const struct query *q, char *sql,
 #undef ADD
 }
 
-static int64_t now_ns(void)
+static int64_t source_query_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -318,10 +318,10 @@ struct search {
 };
 
 /* The nearest fitting event of a window; of equal starts the first row's in the direction's sense. */
-static int find_in(struct source *s, struct search *w, struct source_event *best)
+static int source_query_find_in(struct source *s, struct search *w, struct source_event *best)
 {
     int first, end, found = 0, forward = w->direction > 0;
-    leaves_of(s, w->group, &first, &end);
+    source_query_leaves_of(s, w->group, &first, &end);
     for (int n = 0; n < end - first; n++) {
         int i = forward ? first + n : end - 1 - n;
         const struct source_track *t = &s->tracks[i];
@@ -329,7 +329,7 @@ static int find_in(struct source *s, struct search *w, struct source_event *best
             (w->group.rank >= 0 && t->rank != w->group.rank) ||
             (w->group.role >= 0 && t->role != w->group.role))
             continue;
-        if (now_ns() > w->deadline)
+        if (source_query_now_ns() > w->deadline)
             return -EAGAIN;
         int64_t near = w->near, low_id = -1, at = INT64_MIN;
         if (w->from && (forward ? i >= w->from->track : i <= w->from->track)) {
@@ -362,7 +362,7 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
 {
     char sql[1280], where[768];
     int forward = direction > 0;
-    conditions(s, want, where, sizeof where);
+    source_query_conditions(s, want, where, sizeof where);
     snprintf(sql, sizeof sql,
              "SELECT " EVENT_COLUMNS " FROM event WHERE track = ?1 AND start BETWEEN ?2 AND ?3 AND NOT "
              "(start = ?4 AND id %s ?5)%s ORDER BY start %s, id %s LIMIT 1",
@@ -371,7 +371,7 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
                        .group = g,
                        .want = want,
                        .direction = direction,
-                       .deadline = now_ns() + SEARCH_NS};
+                       .deadline = source_query_now_ns() + SEARCH_NS};
     if (!w.q)
         return -EIO;
     /* (near, far]: near itself is excluded */
@@ -386,7 +386,7 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
         w.far = forward ? (edge < (double)last ? (int64_t)edge : last)
                         : (edge > (double)last ? (int64_t)edge : last);
         int64_t far = w.far;
-        rc = find_in(s, &w, out);
+        rc = source_query_find_in(s, &w, out);
         if (rc == 0)
             near = far;
         w.from = NULL;
@@ -442,9 +442,9 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
     q = source_prepare(s, "SELECT " EVENT_COLUMNS
                           " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
     int first, end;
-    int64_t deadline = now_ns() + SEARCH_NS;
-    leaves_of(s, g, &first, &end);
-    for (int i = first; q && i < end && now_ns() < deadline; i++) {
+    int64_t deadline = source_query_now_ns() + SEARCH_NS;
+    source_query_leaves_of(s, g, &first, &end);
+    for (int i = first; q && i < end && source_query_now_ns() < deadline; i++) {
         sqlite3_reset(q);
         sqlite3_bind_int64(q, 1, s->tracks[i].id);
         sqlite3_bind_int64(q, 2, (int64_t)t0);

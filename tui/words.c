@@ -54,7 +54,7 @@ static const struct {
 } units[] = {{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"ms", 1e6}, {"s", 1e9}};
 
 /* The unit in which a number of ns is written. */
-static int unit_for(double ns)
+static int words_unit_for(double ns)
 {
     ns = fabs(ns);
     return ns < 1e3 ? 0 : ns < 1e6 ? 2 : ns < 1e9 ? 3 : 4;
@@ -62,7 +62,7 @@ static int unit_for(double ns)
 
 const char *words_length(char out[32], double ns)
 {
-    int unit = unit_for(ns);
+    int unit = words_unit_for(ns);
     double value = ns / units[unit].ns;
     int digits = unit == 0 || fabs(value) >= 999.95 ? 0 : fabs(value) >= 99.995 ? 1 : 2;
     snprintf(out, 32, "%.*f %s", digits, value, units[unit].name);
@@ -71,7 +71,7 @@ const char *words_length(char out[32], double ns)
 
 const char *words_time(char out[32], double ns, double step)
 {
-    int unit = unit_for(ns);
+    int unit = words_unit_for(ns);
     int digits = 0;
     for (double shown = units[unit].ns; shown > step * 1.0001 && shown > 1.5 && digits < 9; shown /= 10)
         digits++;
@@ -92,7 +92,7 @@ const char *words_bytes(char out[32], double bytes)
     return out;
 }
 
-static const char *align_right(char out[32], int width)
+static const char *words_align_right(char out[32], int width)
 {
     int columns = cells_columns(out), bytes = (int)strlen(out), blanks = width - columns;
     if (blanks > 0 && bytes + blanks < 32) {
@@ -105,13 +105,13 @@ static const char *align_right(char out[32], int width)
 const char *words_length_in(char out[32], int width, double ns)
 {
     words_length(out, ns);
-    return align_right(out, width);
+    return words_align_right(out, width);
 }
 
 const char *words_time_in(char out[32], int width, double ns, double step)
 {
     words_time(out, ns, step);
-    return align_right(out, width);
+    return words_align_right(out, width);
 }
 
 int words_parse_time(const char *text, double *ns, int *relative, char error[96])
@@ -165,7 +165,7 @@ static const struct word_bit role_words[] = {
     {NULL, 0},
 };
 
-static uint32_t word_bits(const struct word_bit *list, const char *word)
+static uint32_t words_word_bits(const struct word_bit *list, const char *word)
 {
     for (; list->word; list++)
         if (!strcmp(list->word, word))
@@ -174,7 +174,7 @@ static uint32_t word_bits(const struct word_bit *list, const char *word)
 }
 
 /* The next word of *text, of at most 31 bytes; 0 at the end. */
-static int next_word(const char **text, char word[32])
+static int words_next_word(const char **text, char word[32])
 {
     size_t n = 0;
     while (isspace((unsigned char)**text))
@@ -189,7 +189,7 @@ static int next_word(const char **text, char word[32])
 }
 
 /* "3" or "0-3". */
-static int parse_range(const char *word, int64_t *lo, int64_t *hi)
+static int words_parse_range(const char *word, int64_t *lo, int64_t *hi)
 {
     char *end;
     if (!isdigit((unsigned char)*word))
@@ -201,7 +201,7 @@ static int parse_range(const char *word, int64_t *lo, int64_t *hi)
 }
 
 /* The number or range that follows "rank", "tile" and their like. Returns 1 where `word` is none of these. */
-static int parse_numbered(struct query *q, const char *word, const char **text, char error[96])
+static int words_parse_numbered(struct query *q, const char *word, const char **text, char error[96])
 {
     int64_t lo, hi;
     int64_t *single = !strcmp(word, "tile")    ? &q->tile
@@ -213,7 +213,7 @@ static int parse_numbered(struct query *q, const char *word, const char **text, 
     if (!single && !rank && !cta)
         return 1;
     char number[32];
-    if (!next_word(text, number) || parse_range(number, &lo, &hi) || (single && lo != hi)) {
+    if (!words_next_word(text, number) || words_parse_range(number, &lo, &hi) || (single && lo != hi)) {
         snprintf(error, 96, "after \"%s\" comes %s", word,
                  single ? "a number" : "a number or a range such as 0-3");
         return -EINVAL;
@@ -235,8 +235,8 @@ int words_parse_query(const char *text, struct query *q, char error[96])
     char word[32];
     uint32_t bits;
     int ignored;
-    while (next_word(&text, word)) {
-        int rc = parse_numbered(q, word, &text, error);
+    while (words_next_word(&text, word)) {
+        int rc = words_parse_numbered(q, word, &text, error);
         if (rc < 0)
             return rc;
         if (rc == 0)
@@ -248,17 +248,17 @@ int words_parse_query(const char *text, struct query *q, char error[96])
         } else if (!strcmp(word, "signal")) {
             q->kinds |= 1u << MK_EV_SIGNAL;
         } else if (!strcmp(word, "role")) {
-            if (!next_word(&text, word) || !(bits = word_bits(role_words, word))) {
+            if (!words_next_word(&text, word) || !(bits = words_word_bits(role_words, word))) {
                 snprintf(error, 96, "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
                 return -EINVAL;
             }
             q->roles |= bits;
-        } else if ((bits = word_bits(class_words, word))) {
+        } else if ((bits = words_word_bits(class_words, word))) {
             /* "wait network" narrows what "wait" allowed */
             q->classes = (q->classes & ALL_WAITS) == ALL_WAITS && (bits & ALL_WAITS)
                              ? (q->classes & ~ALL_WAITS) | bits
                              : q->classes | bits;
-        } else if ((bits = word_bits(role_words, word))) {
+        } else if ((bits = words_word_bits(role_words, word))) {
             q->roles |= bits;
         } else {
             snprintf(error, 96,

@@ -43,7 +43,7 @@ static void efa_address(struct fabric *fabric, void *out)
 /* ---- connecting ---- */
 
 /* Checks a peer's address; foreign bytes. NULL where it can be reached, else why not. */
-static const char *complaint(const struct efa *e, const struct efa_address *a, uint32_t rank)
+static const char *efa_complaint(const struct efa *e, const struct efa_address *a, uint32_t rank)
 {
     if (a->magic != EFA_MAGIC)
         return "it does not speak this version of the efa fabric";
@@ -62,14 +62,14 @@ static const char *complaint(const struct efa *e, const struct efa_address *a, u
 }
 
 /* Last values put to the peer's flags, or come from it: pages are touched where flags are used. */
-static uint64_t *values_of_flags(uint64_t flags)
+static uint64_t *efa_values_of_flags(uint64_t flags)
 {
     void *p =
         mmap(NULL, flags * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 
-static int connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a, char *error,
+static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a, char *error,
                          size_t error_size)
 {
     struct efa_peer *peer = &e->peers[index];
@@ -96,7 +96,7 @@ static int connect_lanes(struct efa *e, uint32_t index, const struct efa_address
 }
 
 /* `place`: where this rank stands in the peer's list. */
-static int connect_peer(struct efa *e, uint32_t index, const struct efa_address *a, uint32_t place,
+static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_address *a, uint32_t place,
                         char *error, size_t error_size)
 {
     struct efa_peer *peer = &e->peers[index];
@@ -107,13 +107,13 @@ static int connect_peer(struct efa *e, uint32_t index, const struct efa_address 
     peer->window = a->window;
     if (a->flag_bytes / 8 > EFA_MAX_FLAGS)
         return -ERANGE;
-    peer->sent = values_of_flags(a->flag_bytes / 8);
-    peer->arrivals.values = values_of_flags(e->flags);
+    peer->sent = efa_values_of_flags(a->flag_bytes / 8);
+    peer->arrivals.values = efa_values_of_flags(e->flags);
     peer->arrivals.flags = e->flags;
     peer->arrivals.landing = e->control + (uint64_t)index * EFA_PLACES;
     if (!peer->sent || !peer->arrivals.values)
         return -ENOMEM;
-    return connect_lanes(e, index, a, error, error_size);
+    return efa_connect_lanes(e, index, a, error, error_size);
 }
 
 /* Checks all peers before it connects the first. */
@@ -130,7 +130,7 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
         const char *wrong =
-            e->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : complaint(e, &a, peers[i]);
+            e->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : efa_complaint(e, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
@@ -143,7 +143,7 @@ static int efa_connect(struct fabric *fabric, const void *addresses, const uint3
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
         /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
-        rc = connect_peer(e, i, &a, below - (peers[i] < e->rank), error, error_size);
+        rc = efa_connect_peer(e, i, &a, below - (peers[i] < e->rank), error, error_size);
     }
     for (uint32_t i = 0; i < e->device_count && !rc; i++)
         rc = efa_device_connect(e, &e->devices[i], error, error_size);
@@ -182,7 +182,7 @@ static const struct fabric_ops efa_ops = {.name = "efa",
                                           .poll = efa_poll,
                                           .close = efa_close};
 
-static int allocate(struct efa *e, const struct efa_config *config)
+static int efa_allocate(struct efa *e, const struct efa_config *config)
 {
     if (!e->peer_count || !config->device_count || config->device_count > EFA_MAX_DEVICES)
         return -EINVAL;
@@ -208,7 +208,7 @@ static int allocate(struct efa *e, const struct efa_config *config)
 }
 
 /* Checks that need no open device. */
-static int check_memory(const struct efa *e, char *error, size_t error_size)
+static int efa_check_memory(const struct efa *e, char *error, size_t error_size)
 {
     if (e->flags > EFA_MAX_FLAGS) {
         snprintf(error, error_size, "%" PRIu64 " flags are more than the %u that the efa fabric can name",
@@ -219,7 +219,7 @@ static int check_memory(const struct efa *e, char *error, size_t error_size)
 }
 
 /* The window that every device has receives and completions for, with all peers at once. */
-static int choose_window(struct efa *e, char *error, size_t error_size)
+static int efa_choose_window(struct efa *e, char *error, size_t error_size)
 {
     uint32_t window = (uint32_t)e->options.window;
     e->unsolicited = (int)e->options.unsolicited;
@@ -257,10 +257,10 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         e->world = config->world;
         e->peer_count = config->peer_count;
         e->alarm = EFA_NO_PEER;
-        rc = check_memory(e, error, error_size);
+        rc = efa_check_memory(e, error, error_size);
     }
     if (!rc)
-        rc = allocate(e, config);
+        rc = efa_allocate(e, config);
     if (!rc)
         rc = efa_raise_open(e, error, error_size);
     if (!rc && config->api)
@@ -272,7 +272,7 @@ int efa_open(struct fabric **out, const struct efa_config *config, char *error, 
         rc = efa_device_open(e, &e->devices[i], config->devices[i], error, error_size);
     }
     if (!rc)
-        rc = choose_window(e, error, error_size);
+        rc = efa_choose_window(e, error, error_size);
     for (uint32_t i = 0; !rc && i < e->device_count; i++)
         rc = efa_device_queues(e, &e->devices[i], error, error_size);
     if (!rc) {

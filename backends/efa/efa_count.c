@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int take_head(struct efa_counter *c, struct efa_arriving *put, const struct efa_imm *imm)
+static int efa_count_take_head(struct efa_counter *c, struct efa_arriving *put, const struct efa_imm *imm)
 {
     if (put->head || imm->flag >= c->flags || (imm->kind == EFA_WHOLE && put->parts))
         return -EPROTO;
@@ -15,7 +15,7 @@ static int take_head(struct efa_counter *c, struct efa_arriving *put, const stru
     return 0;
 }
 
-static int take_tail(struct efa_arriving *put, const struct efa_imm *imm)
+static int efa_count_take_tail(struct efa_arriving *put, const struct efa_imm *imm)
 {
     if (imm->parts < 2 || (put->parts && put->parts != imm->parts))
         return -EPROTO;
@@ -28,7 +28,7 @@ int efa_count_take(struct efa_counter *c, const struct efa_imm *imm, struct efa_
     struct efa_arriving *put = &c->puts[imm->number];
     if (put->whole)
         return -EPROTO;
-    int wrong = imm->kind == EFA_TAIL ? take_tail(put, imm) : take_head(c, put, imm);
+    int wrong = imm->kind == EFA_TAIL ? efa_count_take_tail(put, imm) : efa_count_take_head(c, put, imm);
     if (wrong || (put->parts && put->got == put->parts))
         return -EPROTO;
     put->got++;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-static int query(struct efa *e, struct efa_device *d, char *error, size_t error_size)
+static int efa_device_query(struct efa *e, struct efa_device *d, char *error, size_t error_size)
 {
     struct efadv_device_attr attr = {0};
     int rc = e->api.query_device(d->verbs.context, &attr, sizeof attr);
@@ -38,7 +38,7 @@ int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char 
     verbs_options_default(&plain);
     int rc = verbs_device_open(&d->verbs, &e->api.verbs, name, &plain, error, error_size);
     if (!rc)
-        rc = query(e, d, error, error_size);
+        rc = efa_device_query(e, d, error, error_size);
     if (!rc)
         rc = mr_register(&e->api.verbs, d->verbs.pd, &e->heap, (int)e->options.relaxed_ordering, &d->mr,
                          error, error_size);
@@ -51,7 +51,7 @@ int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char 
 /* ---- queues ---- */
 
 /* Brings a QP up; a request names its target itself, so there is nothing to connect. */
-static int ready(struct efa *e, struct efa_device *d, struct ibv_qp *qp)
+static int efa_device_ready(struct efa *e, struct efa_device *d, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = d->verbs.port, .qkey = d->qkey};
     int rc = e->api.verbs.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
@@ -66,7 +66,7 @@ static int ready(struct efa *e, struct efa_device *d, struct ibv_qp *qp)
     return -abs(rc);
 }
 
-static int make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *error, size_t error_size)
+static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *error, size_t error_size)
 {
     struct ibv_qp_init_attr_ex attr = {
         .send_cq = d->send_cq,
@@ -83,7 +83,7 @@ static int make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *e
                               .flags = unsolicited ? EFA_QP_UNSOLICITED_WRITE : 0};
     errno = 0;
     struct ibv_qp *qp = e->api.create_qp_ex(d->verbs.context, &attr, &efa, sizeof efa);
-    int rc = qp ? ready(e, d, qp) : errno ? -errno : -ENOMEM;
+    int rc = qp ? efa_device_ready(e, d, qp) : errno ? -errno : -ENOMEM;
     if (rc)
         snprintf(error, error_size, "%s cannot make an SRD QP of %u entries for writes with immediate: %s",
                  d->verbs.name, d->depth, strerror(-rc));
@@ -114,8 +114,8 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
                  d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
         return rc;
     }
-    int rc = make_qp(e, d, 0, error, error_size);
-    if (!rc && e->unsolicited && make_qp(e, d, 1, error, error_size)) {
+    int rc = efa_device_make_qp(e, d, 0, error, error_size);
+    if (!rc && e->unsolicited && efa_device_make_qp(e, d, 1, error, error_size)) {
         e->unsolicited = 0; /* a library or driver that is older than the device: receives do as well */
         error[0] = '\0';
     }
@@ -124,7 +124,7 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
 
 /* ---- the peers ---- */
 
-static int by_ahn_and_qpn(const void *a, const void *b)
+static int efa_device_by_ahn_and_qpn(const void *a, const void *b)
 {
     const struct efa_source *x = a, *y = b;
     if (x->ahn != y->ahn)
@@ -135,7 +135,7 @@ static int by_ahn_and_qpn(const void *a, const void *b)
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn)
 {
     struct efa_source key = {.ahn = ahn, .qpn = qpn};
-    const struct efa_source *found = bsearch(&key, d->sources, count, sizeof key, by_ahn_and_qpn);
+    const struct efa_source *found = bsearch(&key, d->sources, count, sizeof key, efa_device_by_ahn_and_qpn);
     return found ? found->peer : EFA_NO_PEER;
 }
 
@@ -176,7 +176,7 @@ int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t 
     d->qps[other] = NULL;
     d->qp = d->qps[e->unsolicited];
     d->ex = e->api.qp_to_qp_ex(d->qp);
-    qsort(d->sources, e->peer_count, sizeof *d->sources, by_ahn_and_qpn);
+    qsort(d->sources, e->peer_count, sizeof *d->sources, efa_device_by_ahn_and_qpn);
     if (!d->ex) {
         snprintf(error, error_size, "%s has no extended send calls", d->verbs.name);
         return -EOPNOTSUPP;

@@ -13,7 +13,7 @@ enum { POLL_BATCH = 32 };
 #define ID_CREDIT (1u << 16)
 #define ID_WARM_UP (1u << 17)
 
-static uint64_t write_id(uint32_t peer, uint32_t low)
+static uint64_t efa_put_write_id(uint32_t peer, uint32_t low)
 {
     return (uint64_t)peer << 32 | low;
 }
@@ -21,7 +21,7 @@ static uint64_t write_id(uint32_t peer, uint32_t low)
 /* ---- handing over ---- */
 
 /* `count` writes in one batch. 0, or the provider's error, and then none of them was taken. */
-static int hand_over(struct efa_device *d, uint32_t count)
+static int efa_put_hand_over(struct efa_device *d, uint32_t count)
 {
     ibv_wr_start(d->ex);
     for (uint32_t i = 0; i < count; i++) {
@@ -36,12 +36,12 @@ static int hand_over(struct efa_device *d, uint32_t count)
 }
 
 /* ENOMEM: the device holds fewer than it said. Half as many may fit; a completion makes room. */
-static void flush_device(struct efa *e, struct efa_device *d)
+static void efa_put_flush_device(struct efa *e, struct efa_device *d)
 {
     while (d->posted != d->queued && !d->held && !e->useless) {
         uint64_t waiting = d->queued - d->posted;
         uint32_t count = waiting < d->batch ? (uint32_t)waiting : d->batch;
-        int rc = hand_over(d, count);
+        int rc = efa_put_hand_over(d, count);
         if (!rc) {
             d->posted += count;
             d->batch = d->batch * 2 < d->depth ? d->batch * 2 : d->depth;
@@ -63,16 +63,16 @@ int efa_flush(struct fabric *fabric)
 {
     struct efa *e = efa_of(fabric);
     for (uint32_t i = 0; i < e->device_count; i++)
-        flush_device(e, &e->devices[i]);
+        efa_put_flush_device(e, &e->devices[i]);
     return 0; /* completions report errors */
 }
 
-static uint64_t room(const struct efa_device *d)
+static uint64_t efa_put_room(const struct efa_device *d)
 {
     return d->depth - (d->queued - d->completed);
 }
 
-static struct efa_write *queue_write(struct efa_device *d, const struct efa_lane *lane, uint64_t id)
+static struct efa_write *efa_put_queue_write(struct efa_device *d, const struct efa_lane *lane, uint64_t id)
 {
     struct efa_write *w = &d->writes[d->queued++ % d->depth];
     *w = (struct efa_write){.id = id, .ah = lane->ah, .qpn = lane->qpn, .qkey = lane->qkey};
@@ -80,13 +80,13 @@ static struct efa_write *queue_write(struct efa_device *d, const struct efa_lane
 }
 
 /* Eight bytes into one of the peer's places: a message that is no data. */
-static struct efa_write *queue_word(struct efa *e, uint32_t index, uint32_t lane, uint32_t place,
+static struct efa_write *efa_put_queue_word(struct efa *e, uint32_t index, uint32_t lane, uint32_t place,
                                     uint64_t value, uint64_t id)
 {
     struct efa_device *d = &e->devices[lane];
     struct efa_peer *peer = &e->peers[index];
     uint64_t *word = efa_outgoing(e, index, place);
-    struct efa_write *w = queue_write(d, &peer->lanes[lane], id);
+    struct efa_write *w = efa_put_queue_write(d, &peer->lanes[lane], id);
     *word = value;
     w->from = (uintptr_t)word;
     w->lkey = d->control->lkey;
@@ -107,13 +107,13 @@ struct cut {
     int word; /* one of them says the growth */
 };
 
-static uint64_t piece_bytes(const struct cut *cut, const struct fabric_put *put, uint32_t piece)
+static uint64_t efa_put_piece_bytes(const struct cut *cut, const struct fabric_put *put, uint32_t piece)
 {
     uint64_t left = put->bytes - piece * cut->piece;
     return left < cut->piece ? left : cut->piece;
 }
 
-static void make_cut(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put,
+static void efa_put_make_cut(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put,
                      uint64_t growth, struct cut *cut)
 {
     uint64_t wanted = mk_ceil_div(put->bytes, (uint64_t)e->options.stripe);
@@ -129,24 +129,24 @@ static void make_cut(const struct efa *e, const struct efa_peer *peer, const str
     cut->parts = (uint32_t)cut->word;
     for (uint32_t i = 0; i < cut->pieces; i++) {
         uint32_t lane = (cut->first + i) % peer->lane_count;
-        uint64_t writes = mk_ceil_div(piece_bytes(cut, put, i), peer->lanes[lane].max_rdma);
+        uint64_t writes = mk_ceil_div(efa_put_piece_bytes(cut, put, i), peer->lanes[lane].max_rdma);
         uint32_t some = writes > EFA_MAX_PARTS ? EFA_MAX_PARTS : (uint32_t)writes; /* refused all the same */
         cut->on_lane[lane] += some;
         cut->parts += some;
     }
 }
 
-static void queue_piece(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
+static void efa_put_queue_piece(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
                         uint32_t piece, uint32_t *imm, uint32_t tail)
 {
     struct efa_peer *peer = &e->peers[index];
     uint32_t lane = (cut->first + piece) % peer->lane_count;
     struct efa_device *d = &e->devices[lane];
-    uint64_t from = piece * cut->piece, end = from + piece_bytes(cut, put, piece),
+    uint64_t from = piece * cut->piece, end = from + efa_put_piece_bytes(cut, put, piece),
              most = peer->lanes[lane].max_rdma;
     for (; from < end; from += most) {
         struct efa_write *w =
-            queue_write(d, &peer->lanes[lane], write_id(index, (uint32_t)(peer->started % EFA_WINDOW)));
+            efa_put_queue_write(d, &peer->lanes[lane], efa_put_write_id(index, (uint32_t)(peer->started % EFA_WINDOW)));
         w->from = (uintptr_t)e->heap.base + put->source + from;
         w->lkey = d->mr.data->lkey;
         w->to = peer->heap_base + put->destination + from;
@@ -158,18 +158,18 @@ static void queue_piece(struct efa *e, uint32_t index, const struct fabric_put *
 }
 
 /* Whether the put fits the peer's grant and the devices' queues. */
-static int fits(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
+static int efa_put_fits(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
     if (peer->outstanding + cut->parts > peer->window || peer->started - peer->reported >= EFA_WINDOW)
         return 0;
     for (uint32_t i = 0; i < peer->lane_count; i++)
-        if (cut->on_lane[i] > room(&e->devices[i]))
+        if (cut->on_lane[i] > efa_put_room(&e->devices[i]))
             return 0;
     return 1;
 }
 
 /* Whether it can never fit. A credit comes for each quarter of the window, so three quarters always come back. */
-static int too_long(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
+static int efa_put_too_long(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
     if (cut->parts > EFA_MAX_PARTS || cut->parts > peer->window - peer->window / 4)
         return 1;
@@ -179,7 +179,7 @@ static int too_long(const struct efa *e, const struct efa_peer *peer, const stru
     return 0;
 }
 
-static int check(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put)
+static int efa_put_check(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put)
 {
     uint64_t data_end = put->destination + put->bytes;
     if (put->source + put->bytes > e->heap.bytes || data_end > peer->heap_bytes ||
@@ -191,7 +191,7 @@ static int check(const struct efa *e, const struct efa_peer *peer, const struct 
                                                                        : 0; /* flags never go back */
 }
 
-static void start(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
+static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
                   uint64_t growth)
 {
     struct efa_peer *peer = &e->peers[index];
@@ -201,9 +201,9 @@ static void start(struct efa *e, uint32_t index, const struct fabric_put *put, c
     peer->flights[number] = (struct efa_flight){
         .cookie = put->cookie, .flag = put->flag, .parts = cut->parts, .left = cut->parts};
     for (uint32_t i = 0; i < cut->pieces; i++)
-        queue_piece(e, index, put, cut, i, &imm, tail);
+        efa_put_queue_piece(e, index, put, cut, i, &imm, tail);
     if (cut->word)
-        queue_word(e, index, cut->first, number, growth, write_id(index, number))->imm = imm;
+        efa_put_queue_word(e, index, cut->first, number, growth, efa_put_write_id(index, number))->imm = imm;
     peer->sent[put->flag] = put->value << 1 | 1;
     peer->outstanding += cut->parts;
     peer->started++;
@@ -219,19 +219,19 @@ int efa_put(struct fabric *fabric, const struct fabric_put *put)
     struct efa_peer *peer = &e->peers[index];
     if (peer->broken) /* the completion that says why comes first */
         return peer->reported != peer->started ? -EAGAIN : -EPIPE;
-    int rc = check(e, peer, put);
+    int rc = efa_put_check(e, peer, put);
     if (rc)
         return rc;
     struct cut cut;
     uint64_t growth = put->value - (peer->sent[put->flag] >> 1);
-    make_cut(e, peer, put, growth, &cut);
-    if (too_long(e, peer, &cut))
+    efa_put_make_cut(e, peer, put, growth, &cut);
+    if (efa_put_too_long(e, peer, &cut))
         return -EMSGSIZE;
-    if (peer->sent[put->flag] & 1 || !fits(e, peer, &cut)) {
+    if (peer->sent[put->flag] & 1 || !efa_put_fits(e, peer, &cut)) {
         efa_flush(fabric); /* handing over what is collected makes room later */
         return -EAGAIN;
     }
-    start(e, index, put, &cut, growth);
+    efa_put_start(e, index, put, &cut, growth);
     return 0;
 }
 
@@ -244,9 +244,9 @@ void efa_send_credits(struct efa *e)
         if (peer->arrivals.untold < e->window / 4 || peer->credit_flying || peer->broken)
             continue;
         for (uint32_t lane = 0; lane < peer->lane_count && !peer->credit_flying; lane++) {
-            if (!room(&e->devices[lane]))
+            if (!efa_put_room(&e->devices[lane]))
                 continue;
-            queue_word(e, i, lane, EFA_CREDIT_PLACE, peer->arrivals.counted, write_id(i, ID_CREDIT))->imm =
+            efa_put_queue_word(e, i, lane, EFA_CREDIT_PLACE, peer->arrivals.counted, efa_put_write_id(i, ID_CREDIT))->imm =
                 efa_imm_credit(peer->arrivals.counted);
             peer->arrivals.untold = 0;
             peer->credit_flying = 1;
@@ -263,9 +263,9 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
         uint32_t index = e->warm_up_sent / EFA_MAX_DEVICES, lane = e->warm_up_sent % EFA_MAX_DEVICES;
         if (lane >= e->peers[index].lane_count)
             continue;
-        if (!room(&e->devices[lane]))
+        if (!efa_put_room(&e->devices[lane]))
             break;
-        queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, write_id(index, ID_WARM_UP))->imm = efa_imm_credit(0);
+        efa_put_queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, efa_put_write_id(index, ID_WARM_UP))->imm = efa_imm_credit(0);
         e->warm_up_left++;
     }
     while (efa_poll(fabric, &c, 1) == 1)
@@ -278,7 +278,7 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
 
 /* ---- completions ---- */
 
-static void break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
+static void efa_put_break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
 {
     if (peer->broken)
         return;
@@ -291,7 +291,7 @@ void efa_alarm(struct efa *e, struct efa_peer *peer, int32_t status, const char 
 {
     if (peer->broken)
         return;
-    break_peer(e, peer, status, detail);
+    efa_put_break_peer(e, peer, status, detail);
     if (e->alarm != EFA_NO_PEER)
         return; /* one is enough to end a job */
     e->alarm = peer->rank;
@@ -315,7 +315,7 @@ void efa_break_all(struct efa *e, const char *detail)
     }
 }
 
-static void completed(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
+static void efa_put_completed(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
 {
     uint32_t index = (uint32_t)(wc->wr_id >> 32), low = (uint32_t)wc->wr_id;
     d->completed++;
@@ -340,7 +340,7 @@ static void completed(struct efa *e, struct efa_device *d, const struct ibv_wc *
     if (wc->status != IBV_WC_SUCCESS) {
         if (!f->status)
             f->status = wc->status;
-        break_peer(e, peer, wc->status, detail);
+        efa_put_break_peer(e, peer, wc->status, detail);
     }
     if (f->left && !--f->left)
         peer->sent[f->flag] &= ~1ull; /* the next put to that flag may go */
@@ -353,7 +353,7 @@ void efa_collect(struct efa *e, struct efa_device *d)
     do {
         n = ibv_poll_cq(d->send_cq, POLL_BATCH, wc);
         for (int i = 0; i < n; i++)
-            completed(e, d, &wc[i]);
+            efa_put_completed(e, d, &wc[i]);
     } while (n == POLL_BATCH);
     if (n < 0)
         efa_break_all(e, "a completion queue cannot be polled");

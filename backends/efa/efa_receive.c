@@ -34,7 +34,7 @@ void efa_post_receives(struct efa *e, struct efa_device *d)
     }
 }
 
-static void take_credit(struct efa_peer *peer, uint32_t count)
+static void efa_receive_take_credit(struct efa_peer *peer, uint32_t count)
 {
     uint64_t told = peer->counted + ((count - (uint32_t)peer->counted) & EFA_COUNT_MASK);
     if (told > peer->started) /* more than was ever sent cannot have been counted */
@@ -43,7 +43,7 @@ static void take_credit(struct efa_peer *peer, uint32_t count)
         peer->outstanding -= peer->flights[peer->counted++ % EFA_WINDOW].parts;
 }
 
-static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
+static void efa_receive_arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc)
 {
     uint32_t index = efa_device_source(d, e->peer_count, wc->slid, wc->src_qp);
     if (index == EFA_NO_PEER)
@@ -52,7 +52,7 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
     struct efa_imm imm = efa_imm_decode(be32toh(wc->imm_data));
     struct efa_raise raise;
     if (imm.kind == EFA_CREDIT) {
-        take_credit(peer, imm.count);
+        efa_receive_take_credit(peer, imm.count);
         return;
     }
     int rc = efa_count_take(&peer->arrivals, &imm, &raise);
@@ -62,7 +62,7 @@ static void arrived(struct efa *e, struct efa_device *d, const struct ibv_wc *wc
         efa_alarm(e, peer, IBV_WC_GENERAL_ERR, "a message arrived that belongs to no put");
 }
 
-static int receive(struct efa *e, struct efa_device *d)
+static int efa_receive_all(struct efa *e, struct efa_device *d)
 {
     struct ibv_wc wc[POLL_BATCH];
     int n, batch, all = 0;
@@ -73,7 +73,7 @@ static int receive(struct efa *e, struct efa_device *d)
         for (int i = 0; i < n; i++) {
             d->receives += !e->unsolicited;
             if (wc[i].status == IBV_WC_SUCCESS)
-                arrived(e, d, &wc[i]);
+                efa_receive_arrived(e, d, &wc[i]);
             else if (!e->useless)
                 efa_break_all(e, e->api.verbs.wc_status_str(wc[i].status));
         }
@@ -87,7 +87,7 @@ static int receive(struct efa *e, struct efa_device *d)
 
 /* ---- completions for the proxy ---- */
 
-static int report_peer(struct efa *e, struct efa_peer *peer, struct fabric_completion *out, int max)
+static int efa_receive_report_peer(struct efa *e, struct efa_peer *peer, struct fabric_completion *out, int max)
 {
     int n = 0;
     while (n < max && peer->reported != peer->started && !peer->flights[peer->reported % EFA_WINDOW].left) {
@@ -102,7 +102,7 @@ static int report_peer(struct efa *e, struct efa_peer *peer, struct fabric_compl
     return n;
 }
 
-static void look_at_events(struct efa *e)
+static void efa_receive_look_at_events(struct efa *e)
 {
     for (uint32_t i = 0; i < e->device_count; i++)
         if (verbs_device_events(&e->devices[i].verbs))
@@ -116,7 +116,7 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     if (!e->connected)
         return 0;
     for (uint32_t i = 0; i < e->device_count && !e->useless; i++) {
-        came += receive(e, &e->devices[i]);
+        came += efa_receive_all(e, &e->devices[i]);
         efa_collect(e, &e->devices[i]);
     }
     came += efa_raise_advance(e);
@@ -125,7 +125,7 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     if (came && n < max)
         out[n++] = (struct fabric_completion){.cookie = FABRIC_NO_PUT};
     for (uint32_t i = 0; i < e->peer_count && n < max; i++)
-        n += report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
+        n += efa_receive_report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
     e->next = (e->next + 1) % e->peer_count;
     if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, whose records say more */
         out[n] =
@@ -135,6 +135,6 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
         n++;
     }
     if (!n && ++e->idle_polls % EVENTS_EVERY == 0)
-        look_at_events(e);
+        efa_receive_look_at_events(e);
     return n;
 }

@@ -22,7 +22,7 @@ double softnic_random_unit(struct softnic_context *ctx)
     return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
 }
 
-static uint64_t occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, double bytes_per_ns)
+static uint64_t clock_occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, double bytes_per_ns)
 {
     uint64_t start = *free_at > from ? *free_at : from;
     *free_at = start + (bytes_per_ns > 0 ? (uint64_t)((double)bytes / bytes_per_ns) : 0);
@@ -48,9 +48,9 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
     uint64_t now = softnic_now(), extra = latency + (delayed ? o->delay_ns : 0);
     if (wqe->opcode == IBV_WR_RDMA_READ) {
         wqe->release_ns = now + extra;
-        wqe->due_ns = occupy(&ctx->in_free_ns, wqe->release_ns, wqe->length, rate) + latency;
+        wqe->due_ns = clock_occupy(&ctx->in_free_ns, wqe->release_ns, wqe->length, rate) + latency;
     } else {
-        wqe->release_ns = occupy(&ctx->link_free_ns, now, wqe->length, rate) + extra;
+        wqe->release_ns = clock_occupy(&ctx->link_free_ns, now, wqe->length, rate) + extra;
         wqe->due_ns = wqe->release_ns + latency;
     }
 }

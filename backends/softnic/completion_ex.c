@@ -4,14 +4,14 @@
 #include <errno.h>
 #include <sched.h>
 
-static struct softnic_cq *of(struct ibv_cq_ex *cq)
+static struct softnic_cq *completion_ex_of(struct ibv_cq_ex *cq)
 {
     return (struct softnic_cq *)cq;
 }
 
-static int next_poll(struct ibv_cq_ex *ex)
+static int completion_ex_next_poll(struct ibv_cq_ex *ex)
 {
-    struct softnic_cq *cq = of(ex);
+    struct softnic_cq *cq = completion_ex_of(ex);
     if (!softnic_cq_poll_one(cq, &cq->current))
         return ENOENT;
     ex->wr_id = cq->current.wc.wr_id;
@@ -20,13 +20,13 @@ static int next_poll(struct ibv_cq_ex *ex)
 }
 
 /* Holds the CQ's lock from a start that finds something to end_poll, as the call's contract allows. */
-static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+static int completion_ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-    struct softnic_cq *cq = of(ex);
+    struct softnic_cq *cq = completion_ex_of(ex);
     if (attr->comp_mask)
         return EINVAL;
     pthread_mutex_lock(&cq->lock);
-    int error = next_poll(ex);
+    int error = completion_ex_next_poll(ex);
     if (error) {
         bool yield = softnic_cq_should_yield(cq, NULL);
         pthread_mutex_unlock(&cq->lock);
@@ -36,63 +36,63 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
     return error;
 }
 
-static void end_poll(struct ibv_cq_ex *ex)
+static void completion_ex_end_poll(struct ibv_cq_ex *ex)
 {
-    struct softnic_cq *cq = of(ex);
+    struct softnic_cq *cq = completion_ex_of(ex);
     bool yield = softnic_cq_should_yield(cq, &cq->current);
     pthread_mutex_unlock(&cq->lock);
     if (yield)
         sched_yield();
 }
 
-static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
+static enum ibv_wc_opcode completion_ex_read_opcode(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.opcode;
+    return completion_ex_of(ex)->current.wc.opcode;
 }
 
-static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
+static uint32_t completion_ex_read_vendor_err(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.vendor_err;
+    return completion_ex_of(ex)->current.wc.vendor_err;
 }
 
-static uint32_t read_byte_len(struct ibv_cq_ex *ex)
+static uint32_t completion_ex_read_byte_len(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.byte_len;
+    return completion_ex_of(ex)->current.wc.byte_len;
 }
 
-static __be32 read_imm_data(struct ibv_cq_ex *ex)
+static __be32 completion_ex_read_imm_data(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.imm_data;
+    return completion_ex_of(ex)->current.wc.imm_data;
 }
 
-static uint32_t read_qp_num(struct ibv_cq_ex *ex)
+static uint32_t completion_ex_read_qp_num(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.qp_num;
+    return completion_ex_of(ex)->current.wc.qp_num;
 }
 
-static uint32_t read_src_qp(struct ibv_cq_ex *ex)
+static uint32_t completion_ex_read_src_qp(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.src_qp;
+    return completion_ex_of(ex)->current.wc.src_qp;
 }
 
-static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
+static unsigned int completion_ex_read_wc_flags(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.wc_flags;
+    return completion_ex_of(ex)->current.wc.wc_flags;
 }
 
-static uint32_t read_slid(struct ibv_cq_ex *ex)
+static uint32_t completion_ex_read_slid(struct ibv_cq_ex *ex)
 {
-    return of(ex)->current.wc.slid;
+    return completion_ex_of(ex)->current.wc.slid;
 }
 
-static uint8_t read_zero(struct ibv_cq_ex *ex) /* service level and path bits are always 0 here */
+static uint8_t completion_ex_read_zero(struct ibv_cq_ex *ex) /* service level and path bits are always 0 here */
 {
     return 0;
 }
 
-static uint64_t read_time(struct ibv_cq_ex *ex) /* the device's clock is the wall clock */
+static uint64_t completion_ex_read_time(struct ibv_cq_ex *ex) /* the device's clock is the wall clock */
 {
-    return of(ex)->current.time_ns;
+    return completion_ex_of(ex)->current.time_ns;
 }
 
 struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
@@ -107,18 +107,18 @@ struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_c
         softnic_cq_create(context, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
     if (!cq)
         return NULL;
-    cq->ex.start_poll = start_poll;
-    cq->ex.next_poll = next_poll;
-    cq->ex.end_poll = end_poll;
-    cq->ex.read_opcode = read_opcode;
-    cq->ex.read_vendor_err = read_vendor_err;
-    cq->ex.read_byte_len = read_byte_len;
-    cq->ex.read_imm_data = read_imm_data;
-    cq->ex.read_qp_num = read_qp_num;
-    cq->ex.read_src_qp = read_src_qp;
-    cq->ex.read_wc_flags = read_wc_flags;
-    cq->ex.read_slid = read_slid;
-    cq->ex.read_sl = cq->ex.read_dlid_path_bits = read_zero;
-    cq->ex.read_completion_ts = cq->ex.read_completion_wallclock_ns = read_time;
+    cq->ex.start_poll = completion_ex_start_poll;
+    cq->ex.next_poll = completion_ex_next_poll;
+    cq->ex.end_poll = completion_ex_end_poll;
+    cq->ex.read_opcode = completion_ex_read_opcode;
+    cq->ex.read_vendor_err = completion_ex_read_vendor_err;
+    cq->ex.read_byte_len = completion_ex_read_byte_len;
+    cq->ex.read_imm_data = completion_ex_read_imm_data;
+    cq->ex.read_qp_num = completion_ex_read_qp_num;
+    cq->ex.read_src_qp = completion_ex_read_src_qp;
+    cq->ex.read_wc_flags = completion_ex_read_wc_flags;
+    cq->ex.read_slid = completion_ex_read_slid;
+    cq->ex.read_sl = cq->ex.read_dlid_path_bits = completion_ex_read_zero;
+    cq->ex.read_completion_ts = cq->ex.read_completion_wallclock_ns = completion_ex_read_time;
     return &cq->ex;
 }

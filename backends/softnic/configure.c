@@ -13,7 +13,7 @@ static struct softnic_context *process_contexts;
 static _Thread_local char sentence[320];
 static bool silent; /* or it has been said */
 
-static int load_environment(void)
+static int configure_load_environment(void)
 {
     struct softnic_options options;
     const char *text = getenv("SOFTNIC");
@@ -35,7 +35,7 @@ static int load_environment(void)
 int softnic_options_current(struct softnic_options *options)
 {
     pthread_mutex_lock(&process_lock);
-    int error = load_environment();
+    int error = configure_load_environment();
     *options = process_options;
     pthread_mutex_unlock(&process_lock);
     return error;
@@ -55,37 +55,37 @@ const char *softnic_error(void)
 
 /* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts are dead.
  */
-static void fork_prepare(void)
+static void configure_fork_prepare(void)
 {
     pthread_mutex_lock(&process_lock);
     for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
         pthread_mutex_lock(&ctx->lock);
 }
 
-static void fork_done(void)
+static void configure_fork_done(void)
 {
     for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
         pthread_mutex_unlock(&ctx->lock);
     pthread_mutex_unlock(&process_lock);
 }
 
-static void fork_child(void)
+static void configure_fork_child(void)
 {
     for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
         softnic_progress_forked(ctx);
-    fork_done();
+    configure_fork_done();
     process_contexts = NULL;
 }
 
-static void watch_forks(void)
+static void configure_watch_forks(void)
 {
-    pthread_atfork(fork_prepare, fork_done, fork_child);
+    pthread_atfork(configure_fork_prepare, configure_fork_done, configure_fork_child);
 }
 
 void softnic_context_register(struct softnic_context *ctx)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, configure_watch_forks);
     pthread_mutex_lock(&process_lock);
     ctx->next = process_contexts;
     process_contexts = ctx;
@@ -104,7 +104,7 @@ void softnic_context_unregister(struct softnic_context *ctx)
 
 /* A context takes new options at once: the faults count from here, and links to a dropped device go silent.
  */
-static void apply(struct softnic_context *ctx, const struct softnic_options *old,
+static void configure_apply(struct softnic_context *ctx, const struct softnic_options *old,
                   const struct softnic_options *new)
 {
     pthread_mutex_lock(&ctx->lock);
@@ -126,13 +126,13 @@ static void apply(struct softnic_context *ctx, const struct softnic_options *old
 int softnic_configure(const char *text)
 {
     pthread_mutex_lock(&process_lock);
-    int error = load_environment();
+    int error = configure_load_environment();
     if (!error) {
         struct softnic_options options = process_options;
         error = softnic_options_parse(text, &options, sentence, sizeof(sentence));
         if (!error) {
             for (struct softnic_context *ctx = process_contexts; ctx; ctx = ctx->next)
-                apply(ctx, &process_options, &options);
+                configure_apply(ctx, &process_options, &options);
             process_options = options;
             sentence[0] = 0;
         }

@@ -31,7 +31,7 @@ void softnic_copy_in(void *to, const void *from, size_t length)
     }
 }
 
-static size_t advance(struct iovec **vector, size_t *count, size_t bytes)
+static size_t copy_advance(struct iovec **vector, size_t *count, size_t bytes)
 {
     while (*count && bytes >= (*vector)->iov_len) {
         bytes -= (*vector)->iov_len;
@@ -63,8 +63,8 @@ int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count
         if (!n)
             return -EFAULT;
         length -= (uint64_t)n;
-        advance(&l, &l_count, (size_t)n);
-        advance(&r, &r_count, (size_t)n);
+        copy_advance(&l, &l_count, (size_t)n);
+        copy_advance(&r, &r_count, (size_t)n);
     }
     return 0;
 }

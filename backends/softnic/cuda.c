@@ -14,7 +14,7 @@ static struct softnic_cuda driver;
 static const struct softnic_cuda *provided;
 static bool found;
 
-static bool find(void)
+static bool cuda_find(void)
 {
     /* RTLD_NOLOAD: a process without libcuda has no GPU memory, and starting the driver takes a second. */
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -45,7 +45,7 @@ const struct softnic_cuda *softnic_cuda(void)
 {
     pthread_mutex_lock(&lock);
     if (!provided && !found)
-        found = find();
+        found = cuda_find();
     const struct softnic_cuda *table = provided ? provided : found ? &driver : NULL;
     pthread_mutex_unlock(&lock);
     return table;

@@ -10,7 +10,7 @@
 static struct softnic_device devices[SOFTNIC_ALL_DEVICES];
 static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 
-static void make_devices(void)
+static void device_make_devices(void)
 {
     for (int i = 0; i < SOFTNIC_ALL_DEVICES; i++) {
         struct ibv_device *ibv = &devices[i].ibv;
@@ -38,7 +38,7 @@ struct ibv_device **ibv_get_device_list(int *count)
             *count = 0;
         return NULL;
     }
-    pthread_once(&devices_once, make_devices);
+    pthread_once(&devices_once, device_make_devices);
     for (unsigned i = 0; i < options.devices; i++)
         list[i] = &devices[i].ibv;
     for (unsigned i = 0; i < options.efa; i++)
@@ -63,7 +63,7 @@ int ibv_get_device_index(struct ibv_device *device)
     return ((struct softnic_device *)device)->index;
 }
 
-static int set_up(struct softnic_context *ctx, struct softnic_device *device)
+static int device_set_up(struct softnic_context *ctx, struct softnic_device *device)
 {
     struct ibv_context *ibv = &ctx->verbs.context;
     int events[2], error = softnic_options_current(&ctx->options);
@@ -104,7 +104,7 @@ static int set_up(struct softnic_context *ctx, struct softnic_device *device)
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
     struct softnic_context *ctx = calloc(1, sizeof(*ctx));
-    int error = ctx ? set_up(ctx, (struct softnic_device *)device) : -ENOMEM;
+    int error = ctx ? device_set_up(ctx, (struct softnic_device *)device) : -ENOMEM;
     if (error) {
         free(ctx);
         errno = -error;

@@ -37,13 +37,13 @@ struct cq_view { /* struct efadv_cq as it is now */
 _Static_assert(sizeof(struct cq_view) <= sizeof(((struct softnic_cq *)0)->efadv),
                "an efadv view fits its CQ");
 
-static bool is_efa(const struct ibv_context *context)
+static bool efadv_is_efa(const struct ibv_context *context)
 {
     return softnic_context_of((struct ibv_context *)context)->device->efa;
 }
 
 /* EFA generations: with RDMA read alone, with write, with writes that take no receive. */
-static uint32_t caps_of(const struct softnic_context *ctx)
+static uint32_t efadv_caps_of(const struct softnic_context *ctx)
 {
     enum softnic_efa_caps caps = ctx->options.efa_caps;
     return CAPS_RDMA_READ | CAPS_RNR_RETRY | CAPS_CQ_WITH_SGID |
@@ -51,7 +51,7 @@ static uint32_t caps_of(const struct softnic_context *ctx)
            (caps >= SOFTNIC_EFA_UNSOLICITED ? CAPS_UNSOLICITED_WRITE_RECV : 0);
 }
 
-static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
+static struct ibv_qp *efadv_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
                              const struct qp_attr *efa)
 {
     bool unsolicited = efa->flags & QP_UNSOLICITED_WRITE_RECV;
@@ -72,8 +72,8 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
     struct qp_attr efa = {0};
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-    if (!is_efa(context) || attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops) ||
-        (extended && attr->send_ops_flags & writes && !(caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
+    if (!efadv_is_efa(context) || attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops) ||
+        (extended && attr->send_ops_flags & writes && !(efadv_caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
         errno = EOPNOTSUPP; /* SRD has no atomics */
         return NULL;
     }
@@ -83,27 +83,27 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
     }
     memcpy(&efa, efa_attr, inlen < sizeof(efa) ? inlen : sizeof(efa));
     if (efa.flags & QP_UNSOLICITED_WRITE_RECV &&
-        !(caps_of(softnic_context_of(context)) & CAPS_UNSOLICITED_WRITE_RECV)) {
+        !(efadv_caps_of(softnic_context_of(context)) & CAPS_UNSOLICITED_WRITE_RECV)) {
         errno = EOPNOTSUPP;
         return NULL;
     }
-    return create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, &efa);
+    return efadv_create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, &efa);
 }
 
 struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, uint32_t type)
 {
     struct qp_attr efa = {.driver_qp_type = type};
-    if (!is_efa(pd->context)) {
+    if (!efadv_is_efa(pd->context)) {
         errno = EOPNOTSUPP;
         return NULL;
     }
-    return create(pd, attr, NULL, &efa);
+    return efadv_create(pd, attr, NULL, &efa);
 }
 
 int efadv_query_device(struct ibv_context *context, struct efadv_device_attr *attr, uint32_t inlen)
 {
     const struct softnic_context *ctx = softnic_context_of(context);
-    if (!is_efa(context))
+    if (!efadv_is_efa(context))
         return EOPNOTSUPP;
     if (inlen < offsetof(struct efadv_device_attr, reserved))
         return EINVAL;
@@ -112,7 +112,7 @@ int efadv_query_device(struct ibv_context *context, struct efadv_device_attr *at
                                       .max_sq_sge = SRD_MAX_SGE,
                                       .max_rq_sge = SRD_MAX_SGE,
                                       .inline_buf_size = SRD_INLINE,
-                                      .device_caps = caps_of(ctx),
+                                      .device_caps = efadv_caps_of(ctx),
                                       .max_rdma_size = softnic_srd_max_rdma(ctx)};
     memset(attr, 0, inlen);
     memcpy(attr, &whole, inlen < sizeof(whole) ? inlen : sizeof(whole));
@@ -122,7 +122,7 @@ int efadv_query_device(struct ibv_context *context, struct efadv_device_attr *at
 int efadv_query_ah(struct ibv_ah *ah, struct efadv_ah_attr *attr, uint32_t inlen)
 {
     struct efadv_ah_attr whole = {.ahn = ((struct softnic_ah *)ah)->number};
-    if (!is_efa(ah->context))
+    if (!efadv_is_efa(ah->context))
         return EOPNOTSUPP;
     if (inlen < offsetof(struct efadv_ah_attr, reserved))
         return EINVAL;
@@ -131,38 +131,38 @@ int efadv_query_ah(struct ibv_ah *ah, struct efadv_ah_attr *attr, uint32_t inlen
     return 0;
 }
 
-static struct softnic_cq *cq_of(struct efadv_cq *view)
+static struct softnic_cq *efadv_cq_of(struct efadv_cq *view)
 {
     return (struct softnic_cq *)(void *)((char *)view - offsetof(struct softnic_cq, efadv));
 }
 
 /* Asked when the sender has no address handle here; answers for every receive. */
-static int read_sgid(struct efadv_cq *view, union ibv_gid *sgid)
+static int efadv_read_sgid(struct efadv_cq *view, union ibv_gid *sgid)
 {
-    struct softnic_cq *cq = cq_of(view);
+    struct softnic_cq *cq = efadv_cq_of(view);
     if (!(cq->current.wc.opcode & IBV_WC_RECV) || cq->current.wc.status != IBV_WC_SUCCESS)
         return ENOENT;
     softnic_device_gid(cq->current.source, sgid);
     return 0;
 }
 
-static bool is_unsolicited(struct efadv_cq *view)
+static bool efadv_is_unsolicited(struct efadv_cq *view)
 {
-    return cq_of(view)->current.unsolicited;
+    return efadv_cq_of(view)->current.unsolicited;
 }
 
 struct ibv_cq_ex *efadv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
                                   struct efadv_cq_init_attr *efa, uint32_t inlen)
 {
-    if (!is_efa(context) || inlen < sizeof(*efa) || efa->comp_mask ||
+    if (!efadv_is_efa(context) || inlen < sizeof(*efa) || efa->comp_mask ||
         efa->wc_flags & ~(uint64_t)(WC_WITH_SGID | WC_IS_UNSOLICITED)) {
         errno = EOPNOTSUPP;
         return NULL;
     }
     struct ibv_cq_ex *cq = softnic_create_cq_ex(context, attr);
     if (cq) {
-        struct cq_view view = {.read_sgid = efa->wc_flags & WC_WITH_SGID ? read_sgid : NULL,
-                               .is_unsolicited = efa->wc_flags & WC_IS_UNSOLICITED ? is_unsolicited : NULL};
+        struct cq_view view = {.read_sgid = efa->wc_flags & WC_WITH_SGID ? efadv_read_sgid : NULL,
+                               .is_unsolicited = efa->wc_flags & WC_IS_UNSOLICITED ? efadv_is_unsolicited : NULL};
         memcpy(((struct softnic_cq *)cq)->efadv, &view, sizeof(view));
     }
     return cq;

@@ -15,7 +15,7 @@ int softnic_event_pipe(int fds[2])
     return 0;
 }
 
-static void raise_event(struct softnic_context *ctx, uint64_t serial, enum ibv_event_type type, bool qp)
+static void event_raise_event(struct softnic_context *ctx, uint64_t serial, enum ibv_event_type type, bool qp)
 {
     struct softnic_event event = {.serial = serial, .type = type, .qp = qp};
     if (write(ctx->event_write_fd, &event, sizeof(event)) != sizeof(event))
@@ -24,20 +24,20 @@ static void raise_event(struct softnic_context *ctx, uint64_t serial, enum ibv_e
 
 void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type)
 {
-    raise_event(softnic_context_of(qp->ibv.context), qp->serial, type, true);
+    event_raise_event(softnic_context_of(qp->ibv.context), qp->serial, type, true);
 }
 
 void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type)
 {
-    raise_event(softnic_context_of(cq->ibv.context), cq->serial, type, false);
+    event_raise_event(softnic_context_of(cq->ibv.context), cq->serial, type, false);
 }
 
 void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type)
 {
-    raise_event(ctx, 0, type, false);
+    event_raise_event(ctx, 0, type, false);
 }
 
-static bool resolve(struct softnic_context *ctx, const struct softnic_event *raw,
+static bool event_resolve(struct softnic_context *ctx, const struct softnic_event *raw,
                     struct ibv_async_event *event)
 {
     bool found = !raw->serial; /* the device's own: there is nothing to find */
@@ -70,11 +70,11 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     do {
         if (read(context->async_fd, &raw, sizeof(raw)) != sizeof(raw))
             return -1;
-    } while (!resolve(softnic_context_of(context), &raw, event)); /* its QP or CQ is gone */
+    } while (!event_resolve(softnic_context_of(context), &raw, event)); /* its QP or CQ is gone */
     return 0;
 }
 
-static bool is_cq_event(enum ibv_event_type type)
+static bool event_is_cq_event(enum ibv_event_type type)
 {
     return type == IBV_EVENT_CQ_ERR;
 }
@@ -84,11 +84,11 @@ void ibv_ack_async_event(struct ibv_async_event *event)
     if (event->event_type == IBV_EVENT_DEVICE_FATAL)
         return; /* no thread waits for it */
     pthread_mutex_t *mutex =
-        is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
+        event_is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
     pthread_cond_t *cond =
-        is_cq_event(event->event_type) ? &event->element.cq->cond : &event->element.qp->cond;
+        event_is_cq_event(event->event_type) ? &event->element.cq->cond : &event->element.qp->cond;
     pthread_mutex_lock(mutex);
-    if (is_cq_event(event->event_type))
+    if (event_is_cq_event(event->event_type))
         event->element.cq->async_events_completed++;
     else
         event->element.qp->events_completed++;

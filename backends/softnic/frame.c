@@ -19,7 +19,7 @@ static const struct {
     [SOFTNIC_READ_DATA] = {SOFTNIC_FLAG_PULL, true},
 };
 
-static bool head_valid(const struct softnic_frame *head)
+static bool frame_head_valid(const struct softnic_frame *head)
 {
     if (head->magic != SOFTNIC_FRAME_MAGIC || head->kind < SOFTNIC_HELLO || head->kind >= SOFTNIC_KINDS)
         return false;
@@ -61,7 +61,7 @@ ssize_t softnic_frame_parse(const uint8_t *bytes, size_t have, struct softnic_me
         return 0;
     memcpy(&out->head, bytes, sizeof(out->head));
     const struct softnic_frame *head = &out->head;
-    if (!head_valid(head))
+    if (!frame_head_valid(head))
         return -EPROTO;
 
     size_t segment_bytes = head->segments * sizeof(struct softnic_segment);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdbool.h>
 
-static bool overlaps(const struct softnic_gather_list *list, uint64_t to, uint64_t bytes)
+static bool gather_overlaps(const struct softnic_gather_list *list, uint64_t to, uint64_t bytes)
 {
     for (int i = 0; i < list->count; i++)
         if (to < list->to[i] + list->bytes[i] && list->to[i] < to + bytes)
@@ -11,14 +11,14 @@ static bool overlaps(const struct softnic_gather_list *list, uint64_t to, uint64
     return false;
 }
 
-static void add(struct softnic_gather_list *list, uint64_t to, uint64_t from, uint64_t bytes)
+static void gather_add(struct softnic_gather_list *list, uint64_t to, uint64_t from, uint64_t bytes)
 {
     list->to[list->count] = to;
     list->from[list->count] = from;
     list->bytes[list->count++] = bytes;
 }
 
-static int start(struct softnic_gather *g, struct softnic_gather_list *list, bool from_host)
+static int gather_start(struct softnic_gather *g, struct softnic_gather_list *list, bool from_host)
 {
     struct softnic_cuda_attributes attributes = {.order = SOFTNIC_CUDA_STREAM_ORDER,
                                                  .flags = SOFTNIC_CUDA_BESIDE_KERNELS};
@@ -39,26 +39,26 @@ static int start(struct softnic_gather *g, struct softnic_gather_list *list, boo
 
 int softnic_gather_start(struct softnic_gather *g)
 {
-    int error = start(g, &g->runs, false);
-    return error ? error : start(g, &g->words, true);
+    int error = gather_start(g, &g->runs, false);
+    return error ? error : gather_start(g, &g->words, true);
 }
 
 int softnic_gather_run(struct softnic_gather *g, uint64_t to, uint64_t from, uint64_t bytes)
 {
     int error = 0;
-    if (g->runs.count == GATHER_MOST || overlaps(&g->runs, to, bytes) || overlaps(&g->words, to, bytes))
+    if (g->runs.count == GATHER_MOST || gather_overlaps(&g->runs, to, bytes) || gather_overlaps(&g->words, to, bytes))
         error = softnic_gather_start(g);
     if (!error)
-        add(&g->runs, to, from, bytes);
+        gather_add(&g->runs, to, from, bytes);
     return error;
 }
 
 int softnic_gather_word(struct softnic_gather *g, uint64_t to, const void *staged)
 {
     int error = 0;
-    if (g->words.count == GATHER_MOST || overlaps(&g->words, to, 8))
+    if (g->words.count == GATHER_MOST || gather_overlaps(&g->words, to, 8))
         error = softnic_gather_start(g);
     if (!error)
-        add(&g->words, to, (uintptr_t)staged, 8);
+        gather_add(&g->words, to, (uintptr_t)staged, 8);
     return error;
 }

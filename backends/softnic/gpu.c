@@ -52,7 +52,7 @@ struct softnic_gpu {
 
 /* ---- life ---- */
 
-static void release(struct softnic_gpu *gpu)
+static void gpu_release(struct softnic_gpu *gpu)
 {
     const struct softnic_cuda *cuda = gpu->cuda;
     void *ignored;
@@ -71,7 +71,7 @@ static void release(struct softnic_gpu *gpu)
     free(gpu);
 }
 
-static struct softnic_gpu *make(const struct softnic_cuda *cuda, int ordinal)
+static struct softnic_gpu *gpu_make(const struct softnic_cuda *cuda, int ordinal)
 {
     struct softnic_gpu *gpu = calloc(1, sizeof(*gpu));
     void *ignored;
@@ -97,7 +97,7 @@ static struct softnic_gpu *make(const struct softnic_cuda *cuda, int ordinal)
     gpu->gather.stream = gpu->stream;
     if (!error)
         return gpu;
-    release(gpu);
+    gpu_release(gpu);
     return NULL;
 }
 
@@ -109,7 +109,7 @@ int softnic_gpu_open(struct softnic_context *ctx, int ordinal)
     if (!cuda || ctx->options.gpu_refuse)
         return -EOPNOTSUPP;
     pthread_mutex_lock(&opening);
-    struct softnic_gpu *gpu = ctx->gpu ? NULL : make(cuda, ordinal);
+    struct softnic_gpu *gpu = ctx->gpu ? NULL : gpu_make(cuda, ordinal);
     pthread_mutex_lock(&ctx->lock);
     if (!ctx->gpu)
         ctx->gpu = gpu;
@@ -150,7 +150,7 @@ void softnic_gpu_close(struct softnic_context *ctx)
         softnic_share_unmap_all(link);
     if (ctx->gpu->current)
         ctx->gpu->cuda->context_pop(&ignored);
-    release(ctx->gpu);
+    gpu_release(ctx->gpu);
     ctx->gpu = NULL;
 }
 
@@ -164,17 +164,17 @@ const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx)
 
 /* ---- answers that wait for copies ---- */
 
-static void begin_gathered(struct softnic_gpu *gpu)
+static void gpu_begin_gathered(struct softnic_gpu *gpu)
 {
     if (softnic_gather_start(&gpu->gather))
         gpu->broken = true;
 }
 
-static void close_batch(struct softnic_gpu *gpu)
+static void gpu_close_batch(struct softnic_gpu *gpu)
 {
     if (gpu->batch_head - gpu->batch_tail >= IN_FLIGHT)
         return;
-    begin_gathered(gpu);
+    gpu_begin_gathered(gpu);
     uint64_t last = gpu->batch_head == gpu->batch_tail
                         ? gpu->entry_tail
                         : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
@@ -187,7 +187,7 @@ static void close_batch(struct softnic_gpu *gpu)
     gpu->batch_head++;
 }
 
-static void retire(struct softnic_context *ctx, struct entry *e, bool broken)
+static void gpu_retire(struct softnic_context *ctx, struct entry *e, bool broken)
 {
     if (e->mr)
         e->mr->busy--;
@@ -208,7 +208,7 @@ void softnic_gpu_start(struct softnic_context *ctx)
     if (!gpu || gpu->batch_head - gpu->batch_tail >= IN_FLIGHT || !softnic_gpu_calls(ctx))
         return;
     pthread_mutex_unlock(&ctx->lock);
-    begin_gathered(gpu);
+    gpu_begin_gathered(gpu);
     pthread_mutex_lock(&ctx->lock);
 }
 
@@ -217,7 +217,7 @@ bool softnic_gpu_poll(struct softnic_context *ctx)
     struct softnic_gpu *gpu = ctx->gpu;
     if (!gpu || !softnic_gpu_calls(ctx))
         return false;
-    close_batch(gpu);
+    gpu_close_batch(gpu);
     uint64_t before = gpu->batch_tail;
     while (gpu->batch_tail != gpu->batch_head) {
         int state = gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
@@ -226,7 +226,7 @@ bool softnic_gpu_poll(struct softnic_context *ctx)
         if (state != SOFTNIC_CUDA_SUCCESS)
             gpu->broken = true;
         while (gpu->entry_tail != gpu->batches[gpu->batch_tail % BATCHES].entries)
-            retire(ctx, &gpu->entries[gpu->entry_tail++ % ENTRIES], gpu->broken);
+            gpu_retire(ctx, &gpu->entries[gpu->entry_tail++ % ENTRIES], gpu->broken);
         gpu->staging_tail = gpu->batches[gpu->batch_tail % BATCHES].staging;
         gpu->batch_tail++;
     }
@@ -262,7 +262,7 @@ void softnic_gpu_forget_link(struct softnic_context *ctx, const struct softnic_l
             gpu->entries[i % ENTRIES].link = NULL;
 }
 
-static struct entry *add_entry(struct softnic_context *ctx, struct softnic_qp *qp)
+static struct entry *gpu_add_entry(struct softnic_context *ctx, struct softnic_qp *qp)
 {
     struct softnic_gpu *gpu = ctx->gpu;
     if (gpu->entry_head - gpu->entry_tail == ENTRIES)
@@ -276,7 +276,7 @@ static struct entry *add_entry(struct softnic_context *ctx, struct softnic_qp *q
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
                               const struct softnic_frame *request)
 {
-    struct entry *e = add_entry(link->context, qp);
+    struct entry *e = gpu_add_entry(link->context, qp);
     e->link = link;
     e->request = *request;
 }
@@ -284,7 +284,7 @@ void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
 /* ---- copies: context->lock is not held ---- */
 
 /* `bytes` of the staging ring, in one piece. Waits for copies that use it where it is full. */
-static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
+static uint8_t *gpu_stage(struct softnic_context *ctx, uint64_t bytes)
 {
     struct softnic_gpu *gpu = ctx->gpu;
     uint64_t at = gpu->staging_head % STAGING, size = (bytes + 63) & ~(uint64_t)63;
@@ -300,7 +300,7 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
         pthread_mutex_lock(&ctx->lock);
         softnic_gpu_settle(ctx);
         pthread_mutex_unlock(&ctx->lock);
-        begin_gathered(gpu);
+        gpu_begin_gathered(gpu);
         if (gpu->cuda->event_record(event, gpu->stream))
             gpu->broken = true;
         for (int state; !gpu->broken && (state = gpu->cuda->event_query(event)); sched_yield())
@@ -312,9 +312,9 @@ static uint8_t *stage(struct softnic_context *ctx, uint64_t bytes)
 }
 
 /* Until everything on the stream has ended. */
-static int drain(struct softnic_gpu *gpu, void *event)
+static int gpu_drain(struct softnic_gpu *gpu, void *event)
 {
-    begin_gathered(gpu);
+    gpu_begin_gathered(gpu);
     int state = gpu->cuda->event_record(event, gpu->stream);
     uint64_t begun = softnic_now();
     while (!state && (state = gpu->cuda->event_query(event)) == SOFTNIC_CUDA_NOT_READY &&
@@ -326,19 +326,19 @@ static int drain(struct softnic_gpu *gpu, void *event)
 int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address)
 {
     struct softnic_gpu *gpu = ctx->gpu;
-    uint8_t *staged = stage(ctx, 8);
+    uint8_t *staged = gpu_stage(ctx, 8);
     if (gpu->cuda->copy_to_host(staged, address, 8, gpu->stream))
         return -EIO;
-    return drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
+    return gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
 }
 
-static int host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from,
+static int gpu_host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from,
                        uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        uint8_t *staged = stage(link->context, n);
+        uint8_t *staged = gpu_stage(link->context, n);
         struct iovec local = {staged, n};
         struct softnic_segment remote = {from + at, n};
         int error = 0;
@@ -359,9 +359,9 @@ static int gpu_to_host(struct softnic_context *ctx, void *to, uint64_t from, uin
     struct softnic_gpu *gpu = ctx->gpu;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        uint8_t *staged = stage(ctx, n);
+        uint8_t *staged = gpu_stage(ctx, n);
         if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
-            drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event))
+            gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event))
             return -EIO;
         softnic_copy_in((char *)to + at, staged, n);
     }
@@ -376,7 +376,7 @@ static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from
     struct softnic_gpu *gpu = ctx->gpu;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         uint64_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        uint8_t *staged = stage(ctx, n);
+        uint8_t *staged = gpu_stage(ctx, n);
         if (gpu->cuda->copy_to_host(staged, from + at, n, gpu->stream) ||
             gpu->cuda->copy_to_device(to + at, staged, n, gpu->stream))
             return -EIO;
@@ -386,7 +386,7 @@ static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from
 
 /* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. What is not gathered goes onto the
  * stream at once, after what has been. */
-static int copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr, const uint8_t *payload,
+static int gpu_copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr, const uint8_t *payload,
                     uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
@@ -396,12 +396,12 @@ static int copy_run(struct softnic_link *link, void *to, const struct softnic_mr
     if (mr->gpu && mapped && !inside)
         return softnic_gather_run(&gpu->gather, (uintptr_t)to, mapped, bytes);
     if (mr->gpu && payload && bytes == 8 && !((uintptr_t)to & 7))
-        return softnic_gather_word(&gpu->gather, (uintptr_t)to, memcpy(stage(link->context, 8), payload, 8));
-    begin_gathered(gpu);
+        return softnic_gather_word(&gpu->gather, (uintptr_t)to, memcpy(gpu_stage(link->context, 8), payload, 8));
+    gpu_begin_gathered(gpu);
     if (inside)
         return gpu_to_itself(link->context, (uintptr_t)to, mapped, bytes);
     if (mr->gpu)
-        return host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
+        return gpu_host_to_gpu(link, (uintptr_t)to, payload, from, bytes);
     if (mapped)
         return gpu_to_host(link->context, to, mapped, bytes);
     struct iovec local = {to, bytes};
@@ -412,7 +412,7 @@ static int copy_run(struct softnic_link *link, void *to, const struct softnic_mr
     return 0;
 }
 
-static int copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr,
+static int gpu_copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr,
                     int count, const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
@@ -428,7 +428,7 @@ static int copy_all(struct softnic_link *link, const struct iovec *to, struct so
                 uint64_t left = message->segment[segment].length - used;
                 n = n < left ? n : left;
             }
-            error = copy_run(link, (char *)to[i].iov_base + at, mr[i], payload ? payload + used : NULL,
+            error = gpu_copy_run(link, (char *)to[i].iov_base + at, mr[i], payload ? payload + used : NULL,
                              head->segments ? message->segment[segment].address + used : 0, n);
             used += n;
             if (head->segments && used == message->segment[segment].length) {
@@ -451,10 +451,10 @@ int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const st
     for (int i = 0; i < count; i++)
         mr[i]->busy++;
     pthread_mutex_unlock(&ctx->lock);
-    int error = copy_all(link, to, mr, count, message);
+    int error = gpu_copy_all(link, to, mr, count, message);
     pthread_mutex_lock(&ctx->lock);
     for (int i = 0; i < count; i++)
-        add_entry(ctx, qp)->mr = mr[i]; /* its `busy` stays until the copies have ended */
+        gpu_add_entry(ctx, qp)->mr = mr[i]; /* its `busy` stays until the copies have ended */
     qp->busy--;
     pthread_cond_broadcast(&ctx->idle);
     if (qp->generation != generation)

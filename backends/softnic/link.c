@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static socklen_t address_of(int device, uint32_t context, struct sockaddr_un *address)
+static socklen_t link_address_of(int device, uint32_t context, struct sockaddr_un *address)
 {
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
@@ -36,7 +36,7 @@ int softnic_link_listen(struct softnic_context *ctx)
     uint32_t start = (uint32_t)getpid() * 37u;
     for (uint32_t tried = 0; tried < SOFTNIC_MAX_CONTEXT - 2; tried++) {
         uint32_t id = 1 + (start + tried) % (SOFTNIC_MAX_CONTEXT - 2);
-        socklen_t length = address_of(ctx->device->index, id, &address);
+        socklen_t length = link_address_of(ctx->device->index, id, &address);
         if (!bind(fd, (struct sockaddr *)&address, length)) {
             if (listen(fd, 1024)) {
                 int error = errno;
@@ -56,7 +56,7 @@ int softnic_link_listen(struct softnic_context *ctx)
 }
 
 /* Only this user's processes belong to the fabric. */
-static bool peer_trusted(int fd, pid_t *pid)
+static bool link_peer_trusted(int fd, pid_t *pid)
 {
     struct ucred peer;
     socklen_t length = sizeof(peer);
@@ -78,7 +78,7 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     link->requester = requester;
     link->peer_device = link->peer_context = -1;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
-    if (!peer_trusted(fd, &link->peer_pid) || epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+    if (!link_peer_trusted(fd, &link->peer_pid) || epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
         free(link);
         return NULL;
     }
@@ -88,13 +88,13 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
 }
 
 /* A value that a stranger's memory would hardly hold at that address. */
-static uint64_t make_word(const struct softnic_link *link)
+static uint64_t link_make_word(const struct softnic_link *link)
 {
     return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
 }
 
 /* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout. Said once. */
-static void tell_shortage(struct softnic_context *ctx, int error)
+static void link_tell_shortage(struct softnic_context *ctx, int error)
 {
     if ((error == EMFILE || error == ENFILE) && !ctx->short_of_files) {
         ctx->short_of_files = true;
@@ -114,10 +114,10 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        tell_shortage(ctx, errno);
+        link_tell_shortage(ctx, errno);
         return NULL;
     }
-    socklen_t length = address_of(device, (uint32_t)context, &address);
+    socklen_t length = link_address_of(device, (uint32_t)context, &address);
     link = connect(fd, (struct sockaddr *)&address, length) ? NULL : link_new(ctx, fd, true);
     if (!link) {
         close(fd);
@@ -125,7 +125,7 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
     }
     link->peer_device = device;
     link->peer_context = context;
-    link->hello_word = make_word(link);
+    link->hello_word = link_make_word(link);
     struct softnic_frame hello = {.kind = SOFTNIC_HELLO,
                                   .qpn_from = (uint32_t)ctx->device->index << SOFTNIC_QP_BITS | ctx->id,
                                   .address = (uintptr_t)&link->hello_word,
@@ -144,7 +144,7 @@ void softnic_link_accept(struct softnic_context *ctx)
             close(fd);
     if (errno != EMFILE && errno != ENFILE)
         return;
-    tell_shortage(ctx, errno);
+    link_tell_shortage(ctx, errno);
     epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL); /* a pending connection would wake this thread for ever */
 }
 
@@ -188,7 +188,7 @@ int softnic_link_append(struct softnic_link *link, const struct softnic_frame *h
     return at ? 0 : -ENOMEM;
 }
 
-static void watch(struct softnic_link *link, bool write)
+static void link_watch(struct softnic_link *link, bool write)
 {
     struct epoll_event event = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = link};
     if (link->watch_write != write && !epoll_ctl(link->context->epoll_fd, EPOLL_CTL_MOD, link->fd, &event))
@@ -203,7 +203,7 @@ void softnic_link_flush(struct softnic_link *link)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            watch(link, true);
+            link_watch(link, true);
             return;
         }
         if (n < 0) {
@@ -223,7 +223,7 @@ void softnic_link_writable(struct softnic_link *link)
     softnic_link_flush(link);
     if (link->dead || softnic_link_pending(link))
         return;
-    watch(link, false);
+    link_watch(link, false);
     if (link->requester)
         softnic_requester_link_ready(link->context, link);
 }
@@ -271,7 +271,7 @@ void softnic_link_free(struct softnic_link *link)
     free(link);
 }
 
-static bool can_read(struct softnic_link *link, uint64_t address, uint64_t expected)
+static bool link_can_read(struct softnic_link *link, uint64_t address, uint64_t expected)
 {
     uint64_t seen = 0;
     struct iovec to = {&seen, sizeof(seen)};
@@ -282,7 +282,7 @@ static bool can_read(struct softnic_link *link, uint64_t address, uint64_t expec
 
 /* The two ends introduce themselves, and each finds out whether it can copy out of the other's
  * memory. */
-static void introduce(struct softnic_link *link, const struct softnic_message *message)
+static void link_introduce(struct softnic_link *link, const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
     if (link->requester) {
@@ -291,7 +291,7 @@ static void introduce(struct softnic_link *link, const struct softnic_message *m
             return;
         }
         link->peer_pulls = head->flags & SOFTNIC_FLAG_PULL;
-        link->pulls = can_read(link, head->address, head->operand[0]);
+        link->pulls = link_can_read(link, head->address, head->operand[0]);
         link->ready = true;
         softnic_share_announce(link);
         softnic_requester_link_ready(link->context, link);
@@ -305,20 +305,20 @@ static void introduce(struct softnic_link *link, const struct softnic_message *m
     link->peer_device = device;
     link->peer_context = (int)(head->qpn_from & (SOFTNIC_MAX_CONTEXT - 1));
     link->ready = true;
-    link->hello_word = make_word(link);
+    link->hello_word = link_make_word(link);
     struct softnic_frame welcome = {
         .kind = SOFTNIC_WELCOME, .address = (uintptr_t)&link->hello_word, .operand = {link->hello_word}};
-    if (can_read(link, head->address, head->operand[0]))
+    if (link_can_read(link, head->address, head->operand[0]))
         welcome.flags = SOFTNIC_FLAG_PULL;
     if (softnic_link_append(link, &welcome, NULL, 0))
         softnic_link_kill(link);
 }
 
-static void dispatch(struct softnic_link *link, const struct softnic_message *message)
+static void link_dispatch(struct softnic_link *link, const struct softnic_message *message)
 {
     unsigned kind = message->head.kind;
     if (kind <= SOFTNIC_WELCOME)
-        introduce(link, message);
+        link_introduce(link, message);
     else if (!link->ready || link->requester != (kind >= SOFTNIC_ACK))
         softnic_link_kill(link); /* a response on a request link, or the other way round */
     else if (kind == SOFTNIC_SHARE)
@@ -352,7 +352,7 @@ void softnic_link_readable(struct softnic_link *link)
         if (used <= 0)
             break;
         at += (size_t)used;
-        dispatch(link, &message);
+        link_dispatch(link, &message);
     }
     link->in_have -= at;
     memmove(link->in, link->in + at, link->in_have);

@@ -36,7 +36,7 @@ int ibv_dealloc_pd(struct ibv_pd *ibv)
 }
 
 /* A device pins pages when it registers them, and so refuses an address that is not mapped. */
-static bool mapped(void *address, size_t length)
+static bool memory_mapped(void *address, size_t length)
 {
     enum { PAGES = 4096 };
     unsigned char residency[PAGES];
@@ -51,7 +51,7 @@ static bool mapped(void *address, size_t length)
     return true;
 }
 
-static int access_error(unsigned access)
+static int memory_access_error(unsigned access)
 {
     const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                            IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
@@ -64,7 +64,7 @@ static int access_error(unsigned access)
 }
 
 /* Finds a free slot, growing the table; -1 when there is none. */
-static int64_t free_slot(struct softnic_context *ctx)
+static int64_t memory_free_slot(struct softnic_context *ctx)
 {
     for (uint32_t tried = 0; tried < ctx->mr_size; tried++) {
         uint32_t index = (ctx->mr_next + tried) % ctx->mr_size;
@@ -82,7 +82,7 @@ static int64_t free_slot(struct softnic_context *ctx)
     return index;
 }
 
-static void give_back(struct softnic_context *ctx, struct softnic_share *share)
+static void memory_give_back(struct softnic_context *ctx, struct softnic_share *share)
 {
     pthread_mutex_lock(&ctx->lock);
     softnic_share_drop(ctx, share);
@@ -93,18 +93,18 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
                                 unsigned access)
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
-    int error = access_error(access);
+    int error = memory_access_error(access);
     if (!error && (!length || (uintptr_t)address + length < (uintptr_t)address || iova + length < iova))
         error = EINVAL;
     struct softnic_share *share = NULL;
     int gpu = error ? 0 : softnic_share_make(ctx, address, length, access, &share);
     if (gpu < 0)
         error = -gpu;
-    if (!error && !gpu && !mapped(address, length))
+    if (!error && !gpu && !memory_mapped(address, length))
         error = EFAULT;
     struct softnic_mr *mr = error ? NULL : calloc(1, sizeof(*mr));
     if (!mr) {
-        give_back(ctx, share);
+        memory_give_back(ctx, share);
         errno = error ? error : ENOMEM;
         return NULL;
     }
@@ -118,7 +118,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     mr->access = access;
 
     pthread_mutex_lock(&ctx->lock);
-    int64_t slot = free_slot(ctx);
+    int64_t slot = memory_free_slot(ctx);
     if (slot >= 0) {
         /* The search goes on behind the slot, so a slot rests as long as possible before its keys come again.
          */
@@ -132,7 +132,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     }
     pthread_mutex_unlock(&ctx->lock);
     if (slot < 0) {
-        give_back(ctx, share);
+        memory_give_back(ctx, share);
         free(mr);
         errno = ENOMEM;
         return NULL;

@@ -56,7 +56,7 @@ void softnic_options_default(struct softnic_options *options)
 }
 
 /* A number without sign, exponent tricks or blanks; *rest points behind it. */
-static bool read_number(const char *text, double *value, const char **rest)
+static bool options_read_number(const char *text, double *value, const char **rest)
 {
     char *end;
     if (!isdigit((unsigned char)text[0]))
@@ -66,7 +66,7 @@ static bool read_number(const char *text, double *value, const char **rest)
     return *value < 1e18;
 }
 
-static bool read_count(const char *text, uint64_t *value, const char **rest)
+static bool options_read_count(const char *text, uint64_t *value, const char **rest)
 {
     char *end;
     if (!isdigit((unsigned char)text[0]))
@@ -77,9 +77,9 @@ static bool read_count(const char *text, uint64_t *value, const char **rest)
     return errno == 0;
 }
 
-static bool read_quantity(const char *text, const struct unit *units, double *value, const char **rest)
+static bool options_read_quantity(const char *text, const struct unit *units, double *value, const char **rest)
 {
-    if (!read_number(text, value, rest))
+    if (!options_read_number(text, value, rest))
         return false;
     for (; units->name; units++) {
         size_t length = strlen(units->name);
@@ -92,43 +92,43 @@ static bool read_quantity(const char *text, const struct unit *units, double *va
     return false;
 }
 
-static const char *set_devices(struct softnic_options *o, const char *v)
+static const char *options_set_devices(struct softnic_options *o, const char *v)
 {
     uint64_t n;
-    if (!read_count(v, &n, &v) || *v || n < 1 || n > SOFTNIC_MAX_DEVICES)
+    if (!options_read_count(v, &n, &v) || *v || n < 1 || n > SOFTNIC_MAX_DEVICES)
         return "a number from 1 to 64";
     o->devices = (unsigned)n;
     return NULL;
 }
 
-static const char *set_efa(struct softnic_options *o, const char *v)
+static const char *options_set_efa(struct softnic_options *o, const char *v)
 {
     uint64_t n;
-    if (!read_count(v, &n, &v) || *v || n > SOFTNIC_MAX_DEVICES)
+    if (!options_read_count(v, &n, &v) || *v || n > SOFTNIC_MAX_DEVICES)
         return "a number from 0 to 64";
     o->efa = (unsigned)n;
     return NULL;
 }
 
-static const char *set_efa_depth(struct softnic_options *o, const char *v)
+static const char *options_set_efa_depth(struct softnic_options *o, const char *v)
 {
     uint64_t n;
-    if (!read_count(v, &n, &v) || *v || n < 1 || n > 16384)
+    if (!options_read_count(v, &n, &v) || *v || n < 1 || n > 16384)
         return "a number of requests from 1 to 16384";
     o->efa_depth = (uint32_t)n;
     return NULL;
 }
 
-static const char *set_efa_rdma(struct softnic_options *o, const char *v)
+static const char *options_set_efa_rdma(struct softnic_options *o, const char *v)
 {
     uint64_t n;
-    if (!read_count(v, &n, &v) || *v || n < 4096 || n > 1u << 30)
+    if (!options_read_count(v, &n, &v) || *v || n < 4096 || n > 1u << 30)
         return "a number of bytes from 4096 to 1073741824";
     o->efa_rdma_bytes = (uint32_t)n;
     return NULL;
 }
 
-static const char *set_efa_caps(struct softnic_options *o, const char *v)
+static const char *options_set_efa_caps(struct softnic_options *o, const char *v)
 {
     static const char *const names[] = {"read", "write", "unsolicited"};
     for (int i = 0; i < 3; i++)
@@ -139,7 +139,7 @@ static const char *set_efa_caps(struct softnic_options *o, const char *v)
     return "read, write or unsolicited";
 }
 
-static const char *set_link(struct softnic_options *o, const char *v)
+static const char *options_set_link(struct softnic_options *o, const char *v)
 {
     if (strcmp(v, "ib") && strcmp(v, "roce"))
         return "ib or roce";
@@ -147,7 +147,7 @@ static const char *set_link(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const char *set_copy(struct softnic_options *o, const char *v)
+static const char *options_set_copy(struct softnic_options *o, const char *v)
 {
     static const char *const names[] = {"auto", "direct", "stream"};
     for (int i = 0; i < 3; i++)
@@ -158,19 +158,19 @@ static const char *set_copy(struct softnic_options *o, const char *v)
     return "auto, direct or stream";
 }
 
-static const char *set_bw(struct softnic_options *o, const char *v)
+static const char *options_set_bw(struct softnic_options *o, const char *v)
 {
     o->bw_given = true;
     if (!strcmp(v, "unlimited")) {
         o->bytes_per_ns = 0;
         return NULL;
     }
-    if (!read_quantity(v, rate_units, &o->bytes_per_ns, &v) || *v || o->bytes_per_ns <= 0)
+    if (!options_read_quantity(v, rate_units, &o->bytes_per_ns, &v) || *v || o->bytes_per_ns <= 0)
         return "unlimited, or a number with a unit: GB/s, MB/s, KB/s, Gb/s or Mb/s";
     return NULL;
 }
 
-static const char *set_gpu(struct softnic_options *o, const char *v)
+static const char *options_set_gpu(struct softnic_options *o, const char *v)
 {
     if (strcmp(v, "copy") && strcmp(v, "refuse"))
         return "copy or refuse";
@@ -178,43 +178,43 @@ static const char *set_gpu(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const char *set_latency(struct softnic_options *o, const char *v)
+static const char *options_set_latency(struct softnic_options *o, const char *v)
 {
     double ns;
-    if (!read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
+    if (!options_read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
         return "a time up to 60s with a unit: ns, us, ms or s";
     o->latency_ns = (uint64_t)ns;
     o->latency_given = true;
     return NULL;
 }
 
-static const char *set_reorder(struct softnic_options *o, const char *v)
+static const char *options_set_reorder(struct softnic_options *o, const char *v)
 {
     double ns;
-    if (!read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
+    if (!options_read_quantity(v, time_units, &ns, &v) || *v || ns > 60e9)
         return "a time up to 60s with a unit: ns, us, ms or s";
     o->reorder_ns = (uint64_t)ns;
     return NULL;
 }
 
 /* softK or softefaK, whose number is in *device; *rest points behind it. */
-static bool read_device(const char *text, int *device, const char **rest)
+static bool options_read_device(const char *text, int *device, const char **rest)
 {
     uint64_t number;
     bool efa = !strncmp(text, "softefa", 7);
-    if (strncmp(text, "soft", 4) || !read_count(text + (efa ? 7 : 4), &number, rest) || number >= SOFTNIC_MAX_DEVICES)
+    if (strncmp(text, "soft", 4) || !options_read_count(text + (efa ? 7 : 4), &number, rest) || number >= SOFTNIC_MAX_DEVICES)
         return false;
     *device = (int)number + (efa ? SOFTNIC_EFA_FIRST : 0);
     return true;
 }
 
-static const char *set_drop(struct softnic_options *o, const char *v)
+static const char *options_set_drop(struct softnic_options *o, const char *v)
 {
     static const char want[] = "none, softK or softefaK, or one of them with @N (after N messages)";
     uint64_t after = 0;
     int device = -1;
     if (strcmp(v, "none")) {
-        if (!read_device(v, &device, &v) || (*v == '@' && !read_count(v + 1, &after, &v)) || *v)
+        if (!options_read_device(v, &device, &v) || (*v == '@' && !options_read_count(v + 1, &after, &v)) || *v)
             return want;
         o->drop_after = after;
     }
@@ -222,10 +222,10 @@ static const char *set_drop(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const char *set_only(struct softnic_options *o, const char *v)
+static const char *options_set_only(struct softnic_options *o, const char *v)
 {
     int device = -1;
-    if (strcmp(v, "all") && (!read_device(v, &device, &v) || *v))
+    if (strcmp(v, "all") && (!options_read_device(v, &device, &v) || *v))
         return "all, softK or softefaK";
     o->only_device = device;
     return NULL;
@@ -244,19 +244,19 @@ void softnic_options_narrow(struct softnic_options *options, int device)
     options->fail_nth = standard.fail_nth;
 }
 
-static const char *set_delay(struct softnic_options *o, const char *v)
+static const char *options_set_delay(struct softnic_options *o, const char *v)
 {
     static const char want[] =
         "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or TIME~P (with probability P)";
     double ns, chance = 1;
     uint64_t nth = 0;
-    if (!read_quantity(v, time_units, &ns, &v) || ns > 60e9)
+    if (!options_read_quantity(v, time_units, &ns, &v) || ns > 60e9)
         return want;
     if (*v == '@') {
-        if (!read_count(v + 1, &nth, &v) || !nth)
+        if (!options_read_count(v + 1, &nth, &v) || !nth)
             return want;
     } else if (*v == '~') {
-        if (!read_number(v + 1, &chance, &v) || chance > 1)
+        if (!options_read_number(v + 1, &chance, &v) || chance > 1)
             return want;
     }
     if (*v)
@@ -267,14 +267,14 @@ static const char *set_delay(struct softnic_options *o, const char *v)
     return NULL;
 }
 
-static const char *set_fail(struct softnic_options *o, const char *v)
+static const char *options_set_fail(struct softnic_options *o, const char *v)
 {
     uint64_t nth;
     if (!strcmp(v, "none")) {
         o->fail_nth = 0;
         return NULL;
     }
-    if (read_count(v, &nth, &v) && nth && *v == ':')
+    if (options_read_count(v, &nth, &v) && nth && *v == ':')
         for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
             if (!strcmp(v + 1, statuses[i].name)) {
                 o->fail_nth = nth;
@@ -284,12 +284,12 @@ static const char *set_fail(struct softnic_options *o, const char *v)
     return "none or N:STATUS, such as 10:REM_ACCESS_ERR (a name of enum ibv_wc_status without IBV_WC_)";
 }
 
-static const char *set_seed(struct softnic_options *o, const char *v)
+static const char *options_set_seed(struct softnic_options *o, const char *v)
 {
-    return read_count(v, &o->seed, &v) && !*v ? NULL : "a number";
+    return options_read_count(v, &o->seed, &v) && !*v ? NULL : "a number";
 }
 
-static const char *set_count(struct softnic_options *o, const char *v)
+static const char *options_set_count(struct softnic_options *o, const char *v)
 {
     if (v[0] != '/' || strlen(v) >= sizeof(o->count))
         return "an absolute path of at most 111 bytes";
@@ -302,15 +302,15 @@ static const struct {
     const char *(*set)(struct softnic_options *options,
                        const char *value); /* NULL, or what the value must be */
 } keys[] = {
-    {"devices", set_devices},   {"efa", set_efa},         {"efa-depth", set_efa_depth},
-    {"efa-rdma", set_efa_rdma}, {"reorder", set_reorder}, {"link", set_link},
-    {"copy", set_copy},         {"bw", set_bw},           {"latency", set_latency},
-    {"drop-peer", set_drop},    {"delay", set_delay},     {"fail-wr", set_fail},
-    {"seed", set_seed},         {"gpu", set_gpu},         {"only", set_only},
-    {"count", set_count},       {"efa-caps", set_efa_caps},
+    {"devices", options_set_devices},   {"efa", options_set_efa},         {"efa-depth", options_set_efa_depth},
+    {"efa-rdma", options_set_efa_rdma}, {"reorder", options_set_reorder}, {"link", options_set_link},
+    {"copy", options_set_copy},         {"bw", options_set_bw},           {"latency", options_set_latency},
+    {"drop-peer", options_set_drop},    {"delay", options_set_delay},     {"fail-wr", options_set_fail},
+    {"seed", options_set_seed},         {"gpu", options_set_gpu},         {"only", options_set_only},
+    {"count", options_set_count},       {"efa-caps", options_set_efa_caps},
 };
 
-static bool has_device(const struct softnic_options *o, int device)
+static bool options_has_device(const struct softnic_options *o, int device)
 {
     return device < 0 || (device < SOFTNIC_EFA_FIRST ? device < (int)o->devices : device - SOFTNIC_EFA_FIRST < (int)o->efa);
 }
@@ -363,9 +363,9 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
             return -EINVAL;
         }
     }
-    if (!has_device(&result, result.only_device) || !has_device(&result, result.drop_device)) {
+    if (!options_has_device(&result, result.only_device) || !options_has_device(&result, result.drop_device)) {
         snprintf(error, error_size, "SOFTNIC: %s names a device that is not there: soft0 to soft%u and %u EFA devices are",
-                 has_device(&result, result.only_device) ? "drop-peer" : "only", result.devices - 1, result.efa);
+                 options_has_device(&result, result.only_device) ? "drop-peer" : "only", result.devices - 1, result.efa);
         return -EINVAL;
     }
     *options = result;

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-static struct softnic_context *context_of(struct softnic_qp *qp)
+static struct softnic_context *post_context_of(struct softnic_qp *qp)
 {
     return softnic_context_of(qp->ibv.context);
 }
@@ -30,7 +30,7 @@ int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe)
 
 void softnic_sq_commit(struct softnic_qp *qp)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = post_context_of(qp);
     struct softnic_wqe *wqe = softnic_wqe_at(qp, qp->sq_posted++);
     wqe->status = IBV_WC_SUCCESS;
     wqe->sent_before = false;
@@ -46,10 +46,10 @@ void softnic_sq_ring(struct softnic_qp *qp)
         return;
     }
     softnic_requester_pump(qp);
-    softnic_links_flush(context_of(qp));
+    softnic_links_flush(post_context_of(qp));
 }
 
-static int copy_inline(struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
+static int post_copy_inline(struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
 {
     uint32_t length = 0;
     for (int i = 0; i < wr->num_sge; i++) {
@@ -62,7 +62,7 @@ static int copy_inline(struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
     return 0;
 }
 
-static int fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
+static int post_fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struct ibv_send_wr *wr)
 {
     if ((unsigned)wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
         return EOPNOTSUPP; /* memory windows, invalidation, segmentation offload */
@@ -87,7 +87,7 @@ static int fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struct ibv
         wqe->remote = wqe->rkey = 0; /* the union holds nothing for them */
     }
     if (wqe->is_inline) {
-        int error = copy_inline(wqe, wr);
+        int error = post_copy_inline(wqe, wr);
         return error ? error : softnic_sq_check(qp, wqe);
     }
     uint64_t length = 0;
@@ -100,7 +100,7 @@ static int fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struct ibv
 int softnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct softnic_qp *qp = softnic_qp_of(ibv);
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = post_context_of(qp);
     int error = 0;
     if (qp->srd) { /* SRD takes work by ibv_wr_* only */
         if (bad)
@@ -114,7 +114,7 @@ int softnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_sen
         error = EINVAL;
     for (; wr && !error; wr = error ? wr : wr->next) {
         struct softnic_wqe *wqe = softnic_sq_slot(qp, 0);
-        error = wqe ? fill(qp, wqe, wr) : ENOMEM;
+        error = wqe ? post_fill(qp, wqe, wr) : ENOMEM;
         if (!error)
             softnic_sq_commit(qp);
     }
@@ -147,7 +147,7 @@ static int post_one_receive(struct softnic_qp *qp, const struct ibv_recv_wr *wr)
 int softnic_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
     struct softnic_qp *qp = softnic_qp_of(ibv);
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = post_context_of(qp);
     pthread_mutex_lock(&ctx->lock);
     int error = ibv->state == IBV_QPS_RESET ? EINVAL : 0;
     for (; wr && !error; wr = error ? wr : wr->next)

@@ -5,14 +5,14 @@
 #include <errno.h>
 #include <string.h>
 
-static struct softnic_qp *of(struct ibv_qp_ex *ex)
+static struct softnic_qp *post_ex_of(struct ibv_qp_ex *ex)
 {
     return (struct softnic_qp *)ex;
 }
 
-static struct softnic_wqe *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+static struct softnic_wqe *post_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = post_ex_of(ex);
     struct softnic_wqe *wqe = softnic_sq_slot(qp, qp->batch_count);
     qp->batch_wqe = wqe;
     if (!wqe) {
@@ -32,10 +32,10 @@ static struct softnic_wqe *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
     return wqe;
 }
 
-static struct softnic_wqe *begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
+static struct softnic_wqe *post_ex_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
                                         uint64_t remote)
 {
-    struct softnic_wqe *wqe = begin(ex, opcode);
+    struct softnic_wqe *wqe = post_ex_begin(ex, opcode);
     if (wqe) {
         wqe->rkey = rkey;
         wqe->remote = remote;
@@ -43,55 +43,55 @@ static struct softnic_wqe *begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode
     return wqe;
 }
 
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+static void post_ex_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote);
+    post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote);
 }
 
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
+static void post_ex_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
 {
-    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote);
+    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote);
     if (wqe)
         wqe->imm = imm;
 }
 
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+static void post_ex_wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote);
+    post_ex_begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote);
 }
 
-static void wr_send(struct ibv_qp_ex *ex)
+static void post_ex_wr_send(struct ibv_qp_ex *ex)
 {
-    begin(ex, IBV_WR_SEND);
+    post_ex_begin(ex, IBV_WR_SEND);
 }
 
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+static void post_ex_wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 {
-    struct softnic_wqe *wqe = begin(ex, IBV_WR_SEND_WITH_IMM);
+    struct softnic_wqe *wqe = post_ex_begin(ex, IBV_WR_SEND_WITH_IMM);
     if (wqe)
         wqe->imm = imm;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare,
+static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare,
                               uint64_t swap)
 {
-    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
+    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
     if (wqe) {
         wqe->operand[0] = compare;
         wqe->operand[1] = swap;
     }
 }
 
-static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t add)
+static void post_ex_wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t add)
 {
-    struct softnic_wqe *wqe = begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote);
+    struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote);
     if (wqe)
         wqe->operand[0] = add;
 }
 
-static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
+static void post_ex_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = post_ex_of(ex);
     struct softnic_wqe *wqe = qp->batch_wqe;
     uint64_t length = 0;
     if (!wqe)
@@ -106,15 +106,15 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv
     wqe->length = length > SOFTNIC_MAX_MESSAGE ? SOFTNIC_MAX_MESSAGE + 1u : (uint32_t)length;
 }
 
-static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+static void post_ex_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
 {
     struct ibv_sge sge = {address, length, lkey};
-    wr_set_sge_list(ex, 1, &sge);
+    post_ex_wr_set_sge_list(ex, 1, &sge);
 }
 
-static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = post_ex_of(ex);
     struct softnic_wqe *wqe = qp->batch_wqe;
     uint32_t length = 0;
     if (!wqe)
@@ -131,30 +131,30 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const st
     wqe->length = length;
 }
 
-static void wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
+static void post_ex_wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
 {
     struct ibv_data_buf one = {address, length};
-    wr_set_inline_data_list(ex, 1, &one);
+    post_ex_wr_set_inline_data_list(ex, 1, &one);
 }
 
-static void wr_start(struct ibv_qp_ex *ex)
+static void post_ex_wr_start(struct ibv_qp_ex *ex)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = post_ex_of(ex);
     pthread_mutex_lock(&qp->batch_lock);
     qp->batch_count = 0;
     qp->batch_error = 0;
     qp->batch_wqe = NULL;
 }
 
-static void wr_abort(struct ibv_qp_ex *ex)
+static void post_ex_wr_abort(struct ibv_qp_ex *ex)
 {
-    pthread_mutex_unlock(&of(ex)->batch_lock);
+    pthread_mutex_unlock(&post_ex_of(ex)->batch_lock);
 }
 
 /* All or nothing, as the call promises. */
-static int wr_complete(struct ibv_qp_ex *ex)
+static int post_ex_wr_complete(struct ibv_qp_ex *ex)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = post_ex_of(ex);
     struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
     pthread_mutex_lock(&ctx->lock);
     enum ibv_qp_state state = qp->ibv.state;
@@ -177,18 +177,18 @@ void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t ops)
 {
     struct ibv_qp_ex *ex = &qp->ex;
     qp->extended = true;
-    ex->wr_start = wr_start;
-    ex->wr_complete = wr_complete;
-    ex->wr_abort = wr_abort;
-    ex->wr_set_sge = wr_set_sge;
-    ex->wr_set_sge_list = wr_set_sge_list;
-    ex->wr_set_inline_data = wr_set_inline_data;
-    ex->wr_set_inline_data_list = wr_set_inline_data_list;
-    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? wr_rdma_write : NULL;
-    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? wr_rdma_write_imm : NULL;
-    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? wr_rdma_read : NULL;
-    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? wr_send : NULL;
-    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? wr_send_imm : NULL;
-    ex->wr_atomic_cmp_swp = ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? wr_atomic_cmp_swp : NULL;
-    ex->wr_atomic_fetch_add = ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? wr_atomic_fetch_add : NULL;
+    ex->wr_start = post_ex_wr_start;
+    ex->wr_complete = post_ex_wr_complete;
+    ex->wr_abort = post_ex_wr_abort;
+    ex->wr_set_sge = post_ex_wr_set_sge;
+    ex->wr_set_sge_list = post_ex_wr_set_sge_list;
+    ex->wr_set_inline_data = post_ex_wr_set_inline_data;
+    ex->wr_set_inline_data_list = post_ex_wr_set_inline_data_list;
+    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? post_ex_wr_rdma_write : NULL;
+    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? post_ex_wr_rdma_write_imm : NULL;
+    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? post_ex_wr_rdma_read : NULL;
+    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? post_ex_wr_send : NULL;
+    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? post_ex_wr_send_imm : NULL;
+    ex->wr_atomic_cmp_swp = ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? post_ex_wr_atomic_cmp_swp : NULL;
+    ex->wr_atomic_fetch_add = ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? post_ex_wr_atomic_fetch_add : NULL;
 }

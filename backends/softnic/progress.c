@@ -21,7 +21,7 @@ void softnic_qp_wake_at(struct softnic_qp *qp, uint64_t when)
     softnic_timer_at(softnic_context_of(qp->ibv.context), when);
 }
 
-static void run_timers(struct softnic_context *ctx)
+static void progress_run_timers(struct softnic_context *ctx)
 {
     uint64_t expirations;
     if (read(ctx->timer_fd, &expirations, sizeof(expirations)) < 0 && errno != EAGAIN)
@@ -41,7 +41,7 @@ static void run_timers(struct softnic_context *ctx)
     }
 }
 
-static void reap(struct softnic_context *ctx)
+static void progress_reap(struct softnic_context *ctx)
 {
     for (struct softnic_link **at = &ctx->links; *at;) {
         struct softnic_link *link = *at;
@@ -57,7 +57,7 @@ static void reap(struct softnic_context *ctx)
 
 /* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave within what
  * waking up takes, the thread looks again at once: a put of a chunk lasts no longer than that. */
-static int patience(struct softnic_context *ctx)
+static int progress_patience(struct softnic_context *ctx)
 {
     if (softnic_gpu_busy(ctx))
         return 0;
@@ -70,7 +70,7 @@ static void *progress(void *argument)
     struct epoll_event events[32];
     pthread_mutex_lock(&ctx->lock);
     while (!ctx->stop) {
-        int timeout = patience(ctx);
+        int timeout = progress_patience(ctx);
         pthread_mutex_unlock(&ctx->lock);
         int count = epoll_wait(ctx->epoll_fd, events, 32, timeout);
         if (!count)
@@ -81,7 +81,7 @@ static void *progress(void *argument)
             if (source == &ctx->listen_fd) {
                 softnic_link_accept(ctx);
             } else if (source == &ctx->timer_fd) {
-                run_timers(ctx);
+                progress_run_timers(ctx);
             } else if (source != &ctx->wake_fd) {
                 struct softnic_link *link = source;
                 if (!link->dead && (events[i].events & EPOLLOUT))
@@ -91,22 +91,22 @@ static void *progress(void *argument)
             }
         }
         if (ctx->gpu && ctx->timer_set_ns && ctx->timer_set_ns <= softnic_now())
-            run_timers(ctx);
+            progress_run_timers(ctx);
         softnic_gpu_poll(ctx);
         softnic_links_flush(ctx);
-        reap(ctx);
+        progress_reap(ctx);
     }
     pthread_mutex_unlock(&ctx->lock);
     return NULL;
 }
 
-static int watch(struct softnic_context *ctx, int *fd)
+static int progress_watch(struct softnic_context *ctx, int *fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = fd};
     return *fd < 0 || epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, *fd, &event) ? -errno : 0;
 }
 
-static void close_all(struct softnic_context *ctx)
+static void progress_close_all(struct softnic_context *ctx)
 {
     int fds[] = {ctx->listen_fd, ctx->epoll_fd, ctx->wake_fd, ctx->timer_fd};
     for (int i = 0; i < 4; i++)
@@ -120,7 +120,7 @@ void softnic_progress_forked(struct softnic_context *ctx)
 {
     for (struct softnic_link *link = ctx->links; link; link = link->next)
         close(link->fd);
-    close_all(ctx);
+    progress_close_all(ctx);
 }
 
 int softnic_progress_start(struct softnic_context *ctx)
@@ -132,11 +132,11 @@ int softnic_progress_start(struct softnic_context *ctx)
     ctx->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     int error = softnic_link_listen(ctx);
     if (!error)
-        error = watch(ctx, &ctx->listen_fd);
+        error = progress_watch(ctx, &ctx->listen_fd);
     if (!error)
-        error = watch(ctx, &ctx->wake_fd);
+        error = progress_watch(ctx, &ctx->wake_fd);
     if (!error)
-        error = watch(ctx, &ctx->timer_fd);
+        error = progress_watch(ctx, &ctx->timer_fd);
     if (!error && ctx->options.copy == SOFTNIC_COPY_DIRECT)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0,
               0); /* fails where there is no Yama, which needs none */
@@ -148,7 +148,7 @@ int softnic_progress_start(struct softnic_context *ctx)
         pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     if (error)
-        close_all(ctx);
+        progress_close_all(ctx);
     return error;
 }
 
@@ -167,5 +167,5 @@ void softnic_progress_stop(struct softnic_context *ctx)
         ctx->links = link->next;
         softnic_link_free(link);
     }
-    close_all(ctx);
+    progress_close_all(ctx);
 }

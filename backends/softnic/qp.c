@@ -11,7 +11,7 @@ struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn)
     return qpn >> SOFTNIC_QP_BITS == ctx->id ? ctx->qp[qpn & (SOFTNIC_MAX_QP - 1)] : NULL;
 }
 
-static int init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init, bool srd)
+static int qp_init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init, bool srd)
 {
     const struct ibv_qp_cap *cap = &init->cap;
     if (init->qp_type != (srd ? IBV_QPT_DRIVER : IBV_QPT_RC) || init->srq || srd != ctx->device->efa)
@@ -26,7 +26,7 @@ static int init_error(const struct softnic_context *ctx, const struct ibv_qp_ini
     return 0;
 }
 
-static void clear(struct softnic_qp *qp)
+static void qp_clear(struct softnic_qp *qp)
 {
     memset(&qp->attr, 0, sizeof(qp->attr));
     qp->attr.port_num = 1;
@@ -49,7 +49,7 @@ static void clear(struct softnic_qp *qp)
 }
 
 /* Numbers go round, so that a late frame for a QP that is gone does not find its successor. */
-static int take_number(struct softnic_context *ctx, struct softnic_qp *qp)
+static int qp_take_number(struct softnic_context *ctx, struct softnic_qp *qp)
 {
     for (uint32_t tried = 0; tried < SOFTNIC_MAX_QP; tried++) {
         uint32_t index = (ctx->qp_next + tried) % SOFTNIC_MAX_QP;
@@ -72,7 +72,7 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
     bool srd = srd_unsolicited != NULL;
-    int error = init_error(ctx, init, srd);
+    int error = qp_init_error(ctx, init, srd);
     struct softnic_qp *qp = error ? NULL : calloc(1, sizeof(*qp));
     if (!qp) {
         errno = error ? error : ENOMEM;
@@ -94,7 +94,7 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     qp->ibv.qp_type = init->qp_type;
     cap->max_inline_data = srd ? SRD_INLINE : SOFTNIC_MAX_INLINE; /* what it can do, as drivers report */
     qp->init = *init;
-    clear(qp);
+    qp_clear(qp);
     if (send_ops && srd)
         softnic_srd_post_setup(qp, *send_ops);
     else if (send_ops)
@@ -102,7 +102,7 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     bool whole = qp->sq && qp->rq && (!srd || !softnic_srd_create(qp, *srd_unsolicited));
 
     pthread_mutex_lock(&ctx->lock);
-    error = whole ? take_number(ctx, qp) : ENOMEM;
+    error = whole ? qp_take_number(ctx, qp) : ENOMEM;
     if (!error) {
         ((struct softnic_pd *)pd)->users++;
         softnic_cq_of(init->send_cq)->users++;
@@ -149,14 +149,14 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
     return softnic_qp_of(qp)->extended ? &softnic_qp_of(qp)->ex : NULL;
 }
 
-static void wait_idle(struct softnic_qp *qp)
+static void qp_wait_idle(struct softnic_qp *qp)
 {
     while (qp->busy || qp->copies) /* bounded by the copies that the progress thread has started */
         pthread_cond_wait(&softnic_context_of(qp->ibv.context)->idle,
                           &softnic_context_of(qp->ibv.context)->lock);
 }
 
-static void add_counters(struct softnic_counters *to, const struct softnic_counters *from)
+static void qp_add_counters(struct softnic_counters *to, const struct softnic_counters *from)
 {
     to->sent_bytes += from->sent_bytes;
     to->sent_messages += from->sent_messages;
@@ -172,10 +172,10 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
     pthread_mutex_lock(&ctx->lock);
     qp->generation++;
     ctx->qp[ibv->handle] = NULL; /* from here on its number is unknown */
-    wait_idle(qp);
+    qp_wait_idle(qp);
     softnic_cq_forget(softnic_cq_of(ibv->send_cq), qp);
     softnic_cq_forget(softnic_cq_of(ibv->recv_cq), qp);
-    add_counters(&ctx->past, &qp->counters);
+    qp_add_counters(&ctx->past, &qp->counters);
     softnic_tally_end(qp);
     softnic_cq_of(ibv->send_cq)->users--;
     softnic_cq_of(ibv->recv_cq)->users--;
@@ -217,7 +217,7 @@ void softnic_qp_to_error(struct softnic_qp *qp)
 }
 
 /* Copies the fields that the mask names. */
-static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, int mask)
+static void qp_take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, int mask)
 {
     struct ibv_qp_attr *to = &qp->attr;
 #define TAKE(bit, field)                                                                                     \
@@ -244,7 +244,7 @@ static void take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, i
     to->sq_psn &= SOFTNIC_MESSAGE_MASK;
 }
 
-static void enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_qp_state from,
+static void qp_enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_qp_state from,
                   enum ibv_qp_state to)
 {
     qp->ibv.state = qp->attr.qp_state = to;
@@ -283,16 +283,16 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
         return EINVAL;
     }
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
-        wait_idle(qp); /* no buffer is touched after its flush */
+        qp_wait_idle(qp); /* no buffer is touched after its flush */
     if (to == IBV_QPS_RESET) {
         softnic_cq_forget(softnic_cq_of(ibv->send_cq), qp);
         softnic_cq_forget(softnic_cq_of(ibv->recv_cq), qp);
-        clear(qp);
+        qp_clear(qp);
     } else if (to == IBV_QPS_ERR) {
         softnic_qp_to_error(qp);
     } else {
-        take_values(qp, attr, mask);
-        enter(ctx, qp, from, to);
+        qp_take_values(qp, attr, mask);
+        qp_enter(ctx, qp, from, to);
     }
     pthread_mutex_unlock(&ctx->lock);
     return 0;
@@ -322,7 +322,7 @@ int softnic_counters(struct ibv_context *context, uint32_t qp_num, struct softni
         *out = ctx->past;
         for (uint32_t i = 0; i < ctx->qp_top; i++)
             if (ctx->qp[i])
-                add_counters(out, &ctx->qp[i]->counters);
+                qp_add_counters(out, &ctx->qp[i]->counters);
     } else if (qp) {
         *out = qp->counters;
     }

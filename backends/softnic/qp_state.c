@@ -50,7 +50,7 @@ bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, i
     return (mask & required) == required && !(mask & ~(required | optional | IBV_QP_STATE));
 }
 
-static bool path_valid(struct softnic_context *ctx, const struct ibv_ah_attr *path)
+static bool qp_state_path_valid(struct softnic_context *ctx, const struct ibv_ah_attr *path)
 {
     if (path->port_num != 1)
         return false;
@@ -69,7 +69,7 @@ bool softnic_qp_values_valid(struct softnic_context *ctx, const struct ibv_qp_at
            (!(mask & ACCESS) ||
             !(attr->qp_access_flags & ~(remote | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING))) &&
            (!(mask & IBV_QP_PATH_MTU) || (attr->path_mtu >= IBV_MTU_256 && attr->path_mtu <= IBV_MTU_4096)) &&
-           (!(mask & IBV_QP_AV) || path_valid(ctx, &attr->ah_attr)) &&
+           (!(mask & IBV_QP_AV) || qp_state_path_valid(ctx, &attr->ah_attr)) &&
            (!(mask & IBV_QP_DEST_QPN) || !(attr->dest_qp_num >> 24)) &&
            (!(mask & IBV_QP_MAX_DEST_RD_ATOMIC) || attr->max_dest_rd_atomic <= SOFTNIC_MAX_RD_ATOMIC) &&
            (!(mask & IBV_QP_MAX_QP_RD_ATOMIC) || attr->max_rd_atomic <= SOFTNIC_MAX_RD_ATOMIC) &&

@@ -13,24 +13,24 @@
 
 enum { GUID_PREFIX = 0x02505a, GID_IPV4 = 10 << 8 | 83 };
 
-static uint64_t device_guid(int index)
+static uint64_t query_device_guid(int index)
 {
     return (uint64_t)GUID_PREFIX << 40 | (uint64_t)0xfffe << 24 | (uint64_t)(index + 1);
 }
 
 __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-    return htobe64(device_guid(((struct softnic_device *)device)->index));
+    return htobe64(query_device_guid(((struct softnic_device *)device)->index));
 }
 
 void softnic_device_gid(int device, union ibv_gid *gid)
 {
     memset(gid, 0, sizeof(*gid));
     gid->global.subnet_prefix = htobe64(0xfe80000000000000u);
-    gid->global.interface_id = htobe64(device_guid(device));
+    gid->global.interface_id = htobe64(query_device_guid(device));
 }
 
-static void gid_of(const struct softnic_context *ctx, int index, union ibv_gid *gid)
+static void query_gid_of(const struct softnic_context *ctx, int index, union ibv_gid *gid)
 {
     int device = ctx->device->index;
     memset(gid, 0, sizeof(*gid));
@@ -46,7 +46,7 @@ int softnic_gid_device(const union ibv_gid *gid)
 {
     uint64_t prefix = be64toh(gid->global.subnet_prefix), id = be64toh(gid->global.interface_id), number;
     if (prefix == 0xfe80000000000000u)
-        number = id - device_guid(-1);
+        number = id - query_device_guid(-1);
     else if (!prefix)
         number = id - ((uint64_t)0xffff << 32 | (uint64_t)GID_IPV4 << 16);
     else
@@ -60,8 +60,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     int index = ctx->device->index;
     *attr = (struct ibv_device_attr){
         .fw_ver = "softnic 1",
-        .node_guid = htobe64(device_guid(index)),
-        .sys_image_guid = htobe64(device_guid(index)),
+        .node_guid = htobe64(query_device_guid(index)),
+        .sys_image_guid = htobe64(query_device_guid(index)),
         .max_mr_size = UINT64_MAX,
         .page_size_cap = 4096,
         .max_qp = SOFTNIC_MAX_QP,
@@ -152,14 +152,14 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
         errno = EINVAL;
         return -1;
     }
-    gid_of(softnic_context_of(context), index, gid);
+    query_gid_of(softnic_context_of(context), index, gid);
     return 0;
 }
 
-static void gid_entry(struct softnic_context *ctx, unsigned index, struct ibv_gid_entry *entry)
+static void query_gid_entry(struct softnic_context *ctx, unsigned index, struct ibv_gid_entry *entry)
 {
     memset(entry, 0, sizeof(*entry));
-    gid_of(ctx, (int)index, &entry->gid);
+    query_gid_of(ctx, (int)index, &entry->gid);
     entry->gid_index = index;
     entry->port_num = 1;
     entry->gid_type = ctx->options.roce && !ctx->device->efa ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
@@ -173,7 +173,7 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
         return EINVAL;
     if (index >= SOFTNIC_GIDS)
         return ENODATA;
-    gid_entry(softnic_context_of(context), index, &whole);
+    query_gid_entry(softnic_context_of(context), index, &whole);
     memcpy(entry, &whole, size < sizeof(whole) ? size : sizeof(whole));
     return 0;
 }
@@ -184,7 +184,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     if (flags || size != sizeof(*entries) || max < SOFTNIC_GIDS)
         return -EINVAL;
     for (unsigned i = 0; i < SOFTNIC_GIDS; i++)
-        gid_entry(softnic_context_of(context), i, &entries[i]);
+        query_gid_entry(softnic_context_of(context), i, &entries[i]);
     return SOFTNIC_GIDS;
 }
 

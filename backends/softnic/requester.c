@@ -7,12 +7,12 @@
 #include "requester.h"
 #include "srd.h"
 
-static struct softnic_context *context_of(struct softnic_qp *qp)
+static struct softnic_context *requester_context_of(struct softnic_qp *qp)
 {
     return softnic_context_of(qp->ibv.context);
 }
 
-static void go_back(struct softnic_qp *qp)
+static void requester_go_back(struct softnic_qp *qp)
 {
     qp->sq_cursor = qp->sq_acked;
     qp->tx_offset = qp->read_offset = 0;
@@ -21,7 +21,7 @@ static void go_back(struct softnic_qp *qp)
 
 void softnic_requester_resend(struct softnic_qp *qp, uint64_t delay_ns, bool timeout)
 {
-    go_back(qp);
+    requester_go_back(qp);
     qp->waiting = true;
     qp->timed_out = timeout;
     qp->retry_at = softnic_now() + delay_ns;
@@ -36,13 +36,13 @@ void softnic_requester_unreachable(struct softnic_qp *qp)
     if (qp->attr.timeout) {
         softnic_requester_resend(qp, (uint64_t)4096 << qp->attr.timeout, true);
     } else { /* no timer, as the specification has it: waits until the QP is moved to another state */
-        go_back(qp);
+        requester_go_back(qp);
         qp->waiting = true;
         qp->retry_at = UINT64_MAX;
     }
 }
 
-static void complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum ibv_wc_status status)
+static void requester_complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum ibv_wc_status status)
 {
     static const uint8_t opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                       [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
@@ -72,13 +72,13 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
         return;
     }
     while (qp->sq_completed < qp->sq_acked)
-        complete(qp, softnic_wqe_at(qp, qp->sq_completed), IBV_WC_SUCCESS);
+        requester_complete(qp, softnic_wqe_at(qp, qp->sq_completed), IBV_WC_SUCCESS);
     qp->ibv.state = qp->attr.qp_state = IBV_QPS_ERR;
     qp->generation++;
     qp->waiting = false;
     qp->timer_ns = 0;
     while (qp->sq_completed < qp->sq_posted) {
-        complete(qp, softnic_wqe_at(qp, qp->sq_completed), first);
+        requester_complete(qp, softnic_wqe_at(qp, qp->sq_completed), first);
         first = IBV_WC_WR_FLUSH_ERR;
     }
     qp->sq_acked = qp->sq_cursor = qp->sq_posted;
@@ -87,7 +87,7 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
 }
 
 /* Completes the requests that are answered and due; then, if its turn has come, the one that cannot be sent. */
-static void retire(struct softnic_qp *qp)
+static void requester_retire(struct softnic_qp *qp)
 {
     uint64_t now = 0;
     while (qp->sq_completed < qp->sq_acked) {
@@ -96,7 +96,7 @@ static void retire(struct softnic_qp *qp)
             softnic_qp_wake_at(qp, wqe->due_ns);
             return;
         }
-        complete(qp, wqe, IBV_WC_SUCCESS);
+        requester_complete(qp, wqe, IBV_WC_SUCCESS);
     }
     if (qp->ibv.state == IBV_QPS_RTS && qp->sq_completed == qp->sq_cursor && qp->sq_cursor < qp->sq_posted) {
         enum ibv_wc_status status = softnic_wqe_at(qp, qp->sq_cursor)->status;
@@ -115,9 +115,9 @@ static void retire(struct softnic_qp *qp)
 }
 
 /* The link to send on, or NULL when nothing can be sent now. */
-static struct softnic_link *link_for(struct softnic_qp *qp)
+static struct softnic_link *requester_link_for(struct softnic_qp *qp)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = requester_context_of(qp);
     if (softnic_drops(ctx, qp->peer_device))
         softnic_links_drop(ctx);
     if (!qp->link)
@@ -147,7 +147,7 @@ void softnic_requester_pump(struct softnic_qp *qp)
             softnic_qp_wake_at(qp, wqe->release_ns);
             break;
         }
-        struct softnic_link *link = link_for(qp);
+        struct softnic_link *link = requester_link_for(qp);
         if (!link)
             break;
         enum softnic_sent sent = softnic_requester_send(qp, wqe, link);
@@ -165,7 +165,7 @@ void softnic_requester_pump(struct softnic_qp *qp)
         qp->sq_cursor++;
         qp->tx_offset = 0;
     }
-    retire(qp);
+    requester_retire(qp);
 }
 
 void softnic_requester_timer(struct softnic_qp *qp, uint64_t now)

@@ -10,7 +10,7 @@ static const uint32_t rnr_timer_10us[32] = {
     256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /* Everything before `index` is done. */
-static bool acknowledge(struct softnic_qp *qp, uint64_t index)
+static bool requester_response_acknowledge(struct softnic_qp *qp, uint64_t index)
 {
     if (index == qp->sq_acked)
         return true; /* no progress: the retries go on counting */
@@ -22,7 +22,7 @@ static bool acknowledge(struct softnic_qp *qp, uint64_t index)
     return true;
 }
 
-static void finish_response(struct softnic_qp *qp)
+static void requester_response_finish_response(struct softnic_qp *qp)
 {
     qp->read_offset = 0;
     qp->reads_open--;
@@ -31,7 +31,7 @@ static void finish_response(struct softnic_qp *qp)
     qp->rnr_left = qp->attr.rnr_retry;
 }
 
-static void refused(struct softnic_qp *qp, const struct softnic_frame *head)
+static void requester_response_refused(struct softnic_qp *qp, const struct softnic_frame *head)
 {
     static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {[SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR,
                                                               [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
@@ -51,7 +51,7 @@ static void refused(struct softnic_qp *qp, const struct softnic_frame *head)
 }
 
 /* READ data into the entry's buffers. False: the QP has failed or is another one by now. */
-static bool place_read(struct softnic_link *link, struct softnic_qp *qp, struct softnic_wqe *wqe,
+static bool requester_response_place_read(struct softnic_link *link, struct softnic_qp *qp, struct softnic_wqe *wqe,
                        const struct softnic_message *message)
 {
     int64_t bytes = softnic_payload_place(link, qp, wqe, message);
@@ -85,27 +85,27 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
     bool fits = true;
     struct softnic_wqe *wqe = softnic_wqe_at(qp, index);
     if (head->kind == SOFTNIC_ACK) {
-        fits = index < qp->sq_cursor && acknowledge(qp, index + 1);
+        fits = index < qp->sq_cursor && requester_response_acknowledge(qp, index + 1);
     } else if (head->kind == SOFTNIC_NAK) {
-        fits = acknowledge(qp, index);
+        fits = requester_response_acknowledge(qp, index);
         if (fits)
-            refused(qp, head);
+            requester_response_refused(qp, head);
     } else if (head->kind == SOFTNIC_READ_DATA) {
-        fits = acknowledge(qp, index) && wqe->opcode == IBV_WR_RDMA_READ && head->length == wqe->length &&
+        fits = requester_response_acknowledge(qp, index) && wqe->opcode == IBV_WR_RDMA_READ && head->length == wqe->length &&
                head->offset == qp->read_offset;
-        if (fits && !place_read(link, qp, wqe, message))
+        if (fits && !requester_response_place_read(link, qp, wqe, message))
             return;
         if (fits && qp->read_offset == wqe->length && index < qp->sq_cursor)
-            finish_response(qp);
+            requester_response_finish_response(qp);
     } else {
         struct iovec to[SOFTNIC_MAX_SGE];
-        fits = acknowledge(qp, index) && softnic_needs_response(wqe) && wqe->opcode != IBV_WR_RDMA_READ &&
+        fits = requester_response_acknowledge(qp, index) && softnic_needs_response(wqe) && wqe->opcode != IBV_WR_RDMA_READ &&
                index < qp->sq_cursor;
         if (fits && softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
                                       IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
             softnic_copy_in(to[0].iov_base, &head->operand[0], 8);
             qp->counters.received_bytes += 8;
-            finish_response(qp);
+            requester_response_finish_response(qp);
         } else if (fits) {
             softnic_qp_fail(qp, IBV_WC_LOC_PROT_ERR);
         }

@@ -4,12 +4,12 @@
 
 #define READ_PIECE (1u << 20) /* a READ through the socket asks for this much at a time */
 
-static struct softnic_context *context_of(struct softnic_qp *qp)
+static struct softnic_context *requester_send_context_of(struct softnic_qp *qp)
 {
     return softnic_context_of(qp->ibv.context);
 }
 
-static struct softnic_frame frame_for(struct softnic_qp *qp, const struct softnic_wqe *wqe)
+static struct softnic_frame requester_send_frame_for(struct softnic_qp *qp, const struct softnic_wqe *wqe)
 {
     static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
                                     [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
@@ -34,10 +34,10 @@ static struct softnic_frame frame_for(struct softnic_qp *qp, const struct softni
 }
 
 /* Data in frames, as much as the link has room for. */
-static enum softnic_sent send_payload(struct softnic_qp *qp, struct softnic_wqe *wqe,
+static enum softnic_sent requester_send_payload(struct softnic_qp *qp, struct softnic_wqe *wqe,
                                       struct softnic_link *link)
 {
-    struct softnic_frame head = frame_for(qp, wqe);
+    struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec from[SOFTNIC_MAX_SGE];
     do {
         if (softnic_link_pending(link) > SOFTNIC_LINK_LIMIT)
@@ -48,7 +48,7 @@ static enum softnic_sent send_payload(struct softnic_qp *qp, struct softnic_wqe 
         head.payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
         head.offset = qp->tx_offset;
         int count = wqe->is_inline ? 0
-                                   : softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0,
+                                   : softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0,
                                                        head.offset, head.payload, from, NULL);
         if (count < 0)
             return SOFTNIC_REFUSED;
@@ -60,23 +60,23 @@ static enum softnic_sent send_payload(struct softnic_qp *qp, struct softnic_wqe 
 }
 
 /* The addresses of the data; the peer fetches it. */
-static enum softnic_sent send_segments(struct softnic_qp *qp, struct softnic_wqe *wqe,
+static enum softnic_sent requester_send_segments(struct softnic_qp *qp, struct softnic_wqe *wqe,
                                        struct softnic_link *link)
 {
-    struct softnic_frame head = frame_for(qp, wqe);
+    struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec from[SOFTNIC_MAX_SGE];
     int count =
-        softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, 0, wqe->length, from, NULL);
+        softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, 0, wqe->length, from, NULL);
     if (count < 0)
         return SOFTNIC_REFUSED;
     return softnic_payload_refer(link, &head, from, count) ? SOFTNIC_SENT : SOFTNIC_BLOCKED;
 }
 
-static enum softnic_sent send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struct softnic_link *link)
+static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struct softnic_link *link)
 {
-    struct softnic_frame head = frame_for(qp, wqe);
+    struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
+    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
                           wqe->length, to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
@@ -93,12 +93,12 @@ static enum softnic_sent send_read(struct softnic_qp *qp, struct softnic_wqe *wq
                                        : SOFTNIC_SENT; /* the next piece goes when this one has come */
 }
 
-static enum softnic_sent send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe,
+static enum softnic_sent requester_send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe,
                                      struct softnic_link *link)
 {
-    struct softnic_frame head = frame_for(qp, wqe);
+    struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
+    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
                           to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
@@ -112,14 +112,14 @@ enum softnic_sent softnic_requester_send(struct softnic_qp *qp, struct softnic_w
                                          struct softnic_link *link)
 {
     if (wqe->opcode == IBV_WR_RDMA_READ)
-        return send_read(qp, wqe, link);
+        return requester_send_read(qp, wqe, link);
     if (softnic_needs_response(wqe))
-        return send_atomic(qp, wqe, link);
-    if (context_of(qp)->shares && softnic_payload_in_gpu(qp, wqe, 0)) {
+        return requester_send_atomic(qp, wqe, link);
+    if (requester_send_context_of(qp)->shares && softnic_payload_in_gpu(qp, wqe, 0)) {
         softnic_share_announce(link);
-        return send_segments(qp, wqe, link);
+        return requester_send_segments(qp, wqe, link);
     }
     if (wqe->is_inline || wqe->length <= SOFTNIC_COPY_LIMIT || !link->peer_pulls)
-        return send_payload(qp, wqe, link);
-    return send_segments(qp, wqe, link);
+        return requester_send_payload(qp, wqe, link);
+    return requester_send_segments(qp, wqe, link);
 }

@@ -11,7 +11,7 @@ enum {
     ACK_BYTES = 64 << 10
 }; /* acknowledged at once after this much, so that a shallow send queue keeps moving */
 
-static void reply(struct softnic_link *link, const struct softnic_frame *frame)
+static void responder_reply(struct softnic_link *link, const struct softnic_frame *frame)
 {
     if (softnic_link_append(link, frame, NULL, 0))
         softnic_link_kill(link);
@@ -27,10 +27,10 @@ void softnic_responder_flush_acks(struct softnic_link *link)
                                 .psn = link->ack.psn};
     link->ack.owed = false;
     link->ack.bytes = 0;
-    reply(link, &ack);
+    responder_reply(link, &ack);
 }
 
-static struct softnic_frame answer(enum softnic_kind kind, const struct softnic_frame *request)
+static struct softnic_frame responder_answer(enum softnic_kind kind, const struct softnic_frame *request)
 {
     return (struct softnic_frame){
         .kind = (uint8_t)kind, .qpn_to = request->qpn_from, .qpn_from = request->qpn_to, .psn = request->psn};
@@ -51,14 +51,14 @@ void softnic_responder_acknowledge(struct softnic_link *link, const struct softn
     }
 }
 
-static void say_no(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+static void responder_say_no(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
                    enum softnic_nak why)
 {
     softnic_responder_flush_acks(link);
-    struct softnic_frame nak = answer(SOFTNIC_NAK, request);
+    struct softnic_frame nak = responder_answer(SOFTNIC_NAK, request);
     nak.operand[0] = why;
     nak.operand[1] = qp ? qp->attr.min_rnr_timer : 0;
-    reply(link, &nak);
+    responder_reply(link, &nak);
     if (qp) {
         qp->rx_nak_sent = true;
         qp->rx_nak_psn = request->psn;
@@ -67,31 +67,31 @@ static void say_no(struct softnic_link *link, struct softnic_qp *qp, const struc
 
 /* A refusal also says that everything before it is done, as every response but an acknowledgement of its own
  * does: so GPU copies end first. */
-static void settle(struct softnic_link *link, const struct softnic_qp *qp)
+static void responder_settle(struct softnic_link *link, const struct softnic_qp *qp)
 {
     if (qp && qp->copies)
         softnic_gpu_settle(link->context);
 }
 
-static void refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+static void responder_refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
                    enum softnic_nak why)
 {
-    settle(link, qp);
-    say_no(link, qp, request, why);
+    responder_settle(link, qp);
+    responder_say_no(link, qp, request, why);
 }
 
 void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp *qp,
                                    const struct softnic_frame *request)
 {
-    say_no(link, qp, request, SOFTNIC_NAK_OPERATION);
+    responder_say_no(link, qp, request, SOFTNIC_NAK_OPERATION);
     softnic_qp_to_error(qp);
 }
 
 /* Errors of the requester's making that put the responder's QP into error too. */
-static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp,
+static void responder_refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp,
                             const struct softnic_frame *request, enum softnic_nak why)
 {
-    refuse(link, qp, request, why);
+    responder_refuse(link, qp, request, why);
     softnic_qp_to_error(qp);
     if (why == SOFTNIC_NAK_ACCESS)
         softnic_event_qp(qp, IBV_EVENT_QP_ACCESS_ERR);
@@ -99,7 +99,7 @@ static void refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp,
         softnic_event_qp(qp, IBV_EVENT_QP_REQ_ERR);
 }
 
-static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *request,
+static void responder_complete_receive(struct softnic_qp *qp, const struct softnic_frame *request,
                              enum ibv_wc_status status)
 {
     struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
@@ -119,15 +119,15 @@ static void complete_receive(struct softnic_qp *qp, const struct softnic_frame *
                     request->flags & SOFTNIC_FLAG_SOLICITED || status != IBV_WC_SUCCESS);
 }
 
-static void fail_receive(struct softnic_link *link, struct softnic_qp *qp,
+static void responder_fail_receive(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_frame *request, enum ibv_wc_status status, enum softnic_nak why)
 {
-    refuse(link, qp, request, why);
-    complete_receive(qp, request, status);
+    responder_refuse(link, qp, request, why);
+    responder_complete_receive(qp, request, status);
     softnic_qp_to_error(qp);
 }
 
-static struct softnic_mr *target(struct softnic_link *link, struct softnic_qp *qp,
+static struct softnic_mr *responder_target(struct softnic_link *link, struct softnic_qp *qp,
                                  const struct softnic_frame *request, unsigned access)
 {
     return qp->attr.qp_access_flags & access ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true,
@@ -136,7 +136,7 @@ static struct softnic_mr *target(struct softnic_link *link, struct softnic_qp *q
 }
 
 /* WRITE and SEND: this frame's bytes to where they belong. Returns false when the request was refused. */
-static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static bool responder_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
@@ -144,9 +144,9 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
     struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
     int count = 0;
     if (request->kind == SOFTNIC_WRITE && request->length) {
-        mr[0] = target(link, qp, request, IBV_ACCESS_REMOTE_WRITE);
+        mr[0] = responder_target(link, qp, request, IBV_ACCESS_REMOTE_WRITE);
         if (!mr[0]) {
-            refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+            responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
             return false;
         }
         to[0] = (struct iovec){softnic_mr_address(mr[0], request->address + request->offset), bytes};
@@ -154,25 +154,25 @@ static bool place(struct softnic_link *link, struct softnic_qp *qp, const struct
     } else if (request->kind == SOFTNIC_SEND) {
         struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
         if (request->length > rqe->length) {
-            fail_receive(link, qp, request, IBV_WC_LOC_LEN_ERR, SOFTNIC_NAK_INVALID);
+            responder_fail_receive(link, qp, request, IBV_WC_LOC_LEN_ERR, SOFTNIC_NAK_INVALID);
             return false;
         }
         count = softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge,
                                   IBV_ACCESS_LOCAL_WRITE, request->offset, bytes, to, mr);
         if (count < 0) {
-            fail_receive(link, qp, request, IBV_WC_LOC_PROT_ERR, SOFTNIC_NAK_OPERATION);
+            responder_fail_receive(link, qp, request, IBV_WC_LOC_PROT_ERR, SOFTNIC_NAK_OPERATION);
             return false;
         }
     }
     if (!softnic_regions_in_gpu(mr, count))
-        settle(link, qp); /* these bytes come after those on their way to the GPU */
+        responder_settle(link, qp); /* these bytes come after those on their way to the GPU */
     int error = softnic_payload_land(link, qp, to, mr, count, message);
     if (error == -EFAULT) /* either side has unmapped registered memory */
-        refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
+        responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_OPERATION);
     return !error;
 }
 
-static void next_message(struct softnic_qp *qp, uint32_t bytes)
+static void responder_next_message(struct softnic_qp *qp, uint32_t bytes)
 {
     uint32_t mtu = 128u << qp->attr.path_mtu;
     qp->rx_packets += bytes ? (bytes - 1) / mtu + 1 : 1;
@@ -181,16 +181,16 @@ static void next_message(struct softnic_qp *qp, uint32_t bytes)
         qp->rx_done++;
 }
 
-static void take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static void responder_take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
     bool receives = request->kind == SOFTNIC_SEND || request->flags & SOFTNIC_FLAG_IMM;
     if (receives && qp->rq_head == qp->rq_tail) {
-        refuse(link, qp, request, SOFTNIC_NAK_RNR);
+        responder_refuse(link, qp, request, SOFTNIC_NAK_RNR);
         return;
     }
-    if (!place(link, qp, message))
+    if (!responder_place(link, qp, message))
         return;
     qp->counters.received_bytes += bytes;
     qp->rx_offset = request->offset + bytes;
@@ -198,28 +198,28 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         return;
     qp->counters.received_messages++;
     qp->rx_offset = 0;
-    next_message(qp, request->length);
+    responder_next_message(qp, request->length);
     if (receives)
-        settle(link, qp);
+        responder_settle(link, qp);
     if (qp->copies)
         softnic_gpu_answer_later(link, qp, request);
     else
         softnic_responder_acknowledge(link, request);
     if (receives)
-        complete_receive(qp, request, IBV_WC_SUCCESS);
+        responder_complete_receive(qp, request, IBV_WC_SUCCESS);
 }
 
-static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
                       bool again)
 {
     uint32_t bytes = (uint32_t)request->operand[0], end = request->offset + bytes;
-    struct softnic_mr *mr = request->length ? target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
+    struct softnic_mr *mr = request->length ? responder_target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
     if (request->length && (!mr || !bytes)) {
-        refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+        responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
         return;
     }
     softnic_responder_flush_acks(link);
-    struct softnic_frame data = answer(SOFTNIC_READ_DATA, request);
+    struct softnic_frame data = responder_answer(SOFTNIC_READ_DATA, request);
     data.length = request->length;
     data.offset = request->offset;
     const char *from = mr ? softnic_mr_address(mr, request->address) : NULL;
@@ -243,30 +243,30 @@ static void take_read(struct softnic_link *link, struct softnic_qp *qp, const st
     qp->rx_offset = end;
     if (end == request->length) {
         qp->rx_offset = 0;
-        next_message(qp, request->length);
+        responder_next_message(qp, request->length);
     }
 }
 
-static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
+static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
                         bool again)
 {
-    struct softnic_frame result = answer(SOFTNIC_ATOMIC_RESULT, request);
+    struct softnic_frame result = responder_answer(SOFTNIC_ATOMIC_RESULT, request);
     if (again) {
         for (int i = 0; i < SOFTNIC_MAX_RD_ATOMIC; i++)
             if (qp->atomics[i].valid && qp->atomics[i].psn == request->psn) {
                 result.operand[0] = qp->atomics[i].value;
-                reply(link, &result);
+                responder_reply(link, &result);
             }
         return;
     }
-    struct softnic_mr *mr = target(link, qp, request, IBV_ACCESS_REMOTE_ATOMIC);
+    struct softnic_mr *mr = responder_target(link, qp, request, IBV_ACCESS_REMOTE_ATOMIC);
     uint64_t *word = mr ? softnic_mr_address(mr, request->address) : NULL;
     if (request->address & 7 || (uintptr_t)word & 7) {
-        refuse_and_fail(link, qp, request, SOFTNIC_NAK_INVALID);
+        responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_INVALID);
         return;
     }
     if (!word) {
-        refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
+        responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
         return;
     }
     softnic_responder_flush_acks(link);
@@ -281,14 +281,14 @@ static void take_atomic(struct softnic_link *link, struct softnic_qp *qp, const 
     qp->atomics[slot].psn = request->psn;
     qp->atomics[slot].valid = true;
     qp->atomics[slot].value = result.operand[0];
-    next_message(qp, 0);
+    responder_next_message(qp, 0);
     qp->counters.received_messages++;
     qp->counters.received_bytes += 8;
-    reply(link, &result);
+    responder_reply(link, &result);
 }
 
 /* The QP that this request is for, if it takes requests from that side. */
-static struct softnic_qp *addressed(struct softnic_link *link, const struct softnic_frame *request)
+static struct softnic_qp *responder_addressed(struct softnic_link *link, const struct softnic_frame *request)
 {
     struct softnic_qp *qp = softnic_qp_find(link->context, request->qpn_to);
     if (!qp || qp->attr.dest_qp_num != request->qpn_from || qp->peer_device != link->peer_device ||
@@ -307,9 +307,9 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         softnic_srd_request(link, qp, message);
         return;
     }
-    qp = addressed(link, request);
+    qp = responder_addressed(link, request);
     if (!qp) {
-        refuse(link, NULL, request, SOFTNIC_NAK_UNREACHABLE);
+        responder_refuse(link, NULL, request, SOFTNIC_NAK_UNREACHABLE);
         return;
     }
     uint32_t ahead = (request->psn - qp->rx_psn) & SOFTNIC_MESSAGE_MASK;
@@ -323,7 +323,7 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         /* One answer for each attempt: what follows a refused message was on its way before the requester
          * knew. */
         if (!qp->rx_nak_sent || request->psn == qp->rx_nak_psn)
-            refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
+            responder_refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
         return;
     }
     if (!again)
@@ -333,11 +333,11 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         softnic_event_qp(qp, IBV_EVENT_COMM_EST);
     }
     if (request->kind != SOFTNIC_WRITE && request->kind != SOFTNIC_SEND)
-        settle(link, qp);
+        responder_settle(link, qp);
     if (request->kind == SOFTNIC_READ)
-        take_read(link, qp, request, again);
+        responder_take_read(link, qp, request, again);
     else if (request->kind == SOFTNIC_COMPARE_SWAP || request->kind == SOFTNIC_FETCH_ADD)
-        take_atomic(link, qp, request, again);
+        responder_take_atomic(link, qp, request, again);
     else
-        take_data(link, qp, message);
+        responder_take_data(link, qp, message);
 }

@@ -21,7 +21,7 @@ struct shared {
 };
 _Static_assert(sizeof(struct shared) == SOFTNIC_HANDLE_BYTES, "as parsed");
 
-static int make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size,
+static int share_make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size,
                        const struct softnic_cuda_uuid *gpu, const struct softnic_cuda_handle *handle,
                        struct softnic_share **out)
 {
@@ -77,7 +77,7 @@ int softnic_share_make(struct softnic_context *ctx, void *address, size_t length
     if (result)
         return result;
     pthread_mutex_lock(&ctx->lock);
-    result = make_locked(ctx, base, size, &gpu, &handle, share);
+    result = share_make_locked(ctx, base, size, &gpu, &handle, share);
     pthread_mutex_unlock(&ctx->lock);
     return result;
 }
@@ -132,7 +132,7 @@ void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
             break;
 }
 
-static struct softnic_mapping *overlapping(struct softnic_link *link, uint64_t base, uint64_t size)
+static struct softnic_mapping *share_overlapping(struct softnic_link *link, uint64_t base, uint64_t size)
 {
     for (struct softnic_mapping *m = link->mappings; m; m = m->next)
         if (base < m->base + m->size && m->base < base + size)
@@ -140,7 +140,7 @@ static struct softnic_mapping *overlapping(struct softnic_link *link, uint64_t b
     return NULL;
 }
 
-static void unmap(struct softnic_link *link, struct softnic_mapping *mapping)
+static void share_unmap(struct softnic_link *link, struct softnic_mapping *mapping)
 {
     struct softnic_mapping **at = &link->mappings;
     const struct softnic_cuda *cuda = mapping->opened ? softnic_gpu_calls(link->context) : NULL;
@@ -153,7 +153,7 @@ static void unmap(struct softnic_link *link, struct softnic_mapping *mapping)
 }
 
 /* Opens the handle, and copies one word out of it: a mapping that cannot be read is found out here. */
-static bool open_mapping(struct softnic_link *link, struct softnic_mapping *m,
+static bool share_open_mapping(struct softnic_link *link, struct softnic_mapping *m,
                          const struct softnic_cuda_handle *handle)
 {
     const struct softnic_cuda *cuda = softnic_gpu_calls(link->context);
@@ -179,20 +179,20 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
         return;
     }
     memcpy(&shared, message->payload, sizeof(shared));
-    for (struct softnic_mapping *old; (old = overlapping(link, base, size));) {
+    for (struct softnic_mapping *old; (old = share_overlapping(link, base, size));) {
         softnic_gpu_settle(ctx); /* nothing copies out of it any more */
-        unmap(link, old);
+        share_unmap(link, old);
     }
     m->base = base;
     m->size = size;
     m->gpu = shared.gpu;
     pthread_mutex_unlock(&ctx->lock);
-    bool mapped = !softnic_gpu_open(ctx, 0) && open_mapping(link, m, &shared.handle);
+    bool mapped = !softnic_gpu_open(ctx, 0) && share_open_mapping(link, m, &shared.handle);
     pthread_mutex_lock(&ctx->lock);
     m->next = link->mappings;
     link->mappings = m;
     if (!mapped)
-        unmap(link, m); /* writes from there end in REM_OP_ERR */
+        share_unmap(link, m); /* writes from there end in REM_OP_ERR */
     if (softnic_link_append(link, &answer, NULL, 0))
         softnic_link_kill(link);
     softnic_link_flush(link);
@@ -201,7 +201,7 @@ void softnic_share_take(struct softnic_link *link, const struct softnic_message 
 uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
                                struct softnic_cuda_uuid *gpu)
 {
-    struct softnic_mapping *m = overlapping(link, address, 1);
+    struct softnic_mapping *m = share_overlapping(link, address, 1);
     if (!m || length > m->size || address - m->base > m->size - length)
         return 0;
     if (gpu)
@@ -212,5 +212,5 @@ uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint
 void softnic_share_unmap_all(struct softnic_link *link)
 {
     while (link->mappings)
-        unmap(link, link->mappings);
+        share_unmap(link, link->mappings);
 }

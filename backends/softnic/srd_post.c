@@ -6,33 +6,33 @@
 #include <errno.h>
 #include <string.h>
 
-static struct softnic_qp *of(struct ibv_qp_ex *ex)
+static struct softnic_qp *srd_post_of(struct ibv_qp_ex *ex)
 {
     return (struct softnic_qp *)ex;
 }
 
-static void wr_start(struct ibv_qp_ex *ex)
+static void srd_post_wr_start(struct ibv_qp_ex *ex)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
     pthread_mutex_lock(&qp->batch_lock);
     qp->batch_count = 0;
     qp->batch_error = 0;
 }
 
-static void wr_abort(struct ibv_qp_ex *ex)
+static void srd_post_wr_abort(struct ibv_qp_ex *ex)
 {
-    pthread_mutex_unlock(&of(ex)->batch_lock);
+    pthread_mutex_unlock(&srd_post_of(ex)->batch_lock);
 }
 
-static struct srd_request *current(struct ibv_qp_ex *ex)
+static struct srd_request *srd_post_current(struct ibv_qp_ex *ex)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
     return qp->batch_error || !qp->batch_count ? NULL : &qp->srd->batch[qp->batch_count - 1];
 }
 
-static struct srd_request *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
+static struct srd_request *srd_post_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
     uint64_t used = qp->sq_posted + qp->batch_count - __atomic_load_n(&qp->sq_polled, __ATOMIC_ACQUIRE);
     if (used >= qp->sq_size)
         qp->batch_error = ENOMEM;
@@ -47,10 +47,10 @@ static struct srd_request *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
     return r;
 }
 
-static void begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote,
+static void srd_post_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote,
                          __be32 imm)
 {
-    struct srd_request *r = begin(ex, opcode);
+    struct srd_request *r = srd_post_begin(ex, opcode);
     if (r) {
         r->wqe.rkey = rkey;
         r->wqe.remote = remote;
@@ -58,44 +58,44 @@ static void begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32
     }
 }
 
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+static void srd_post_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote, 0);
+    srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote, 0);
 }
 
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
+static void srd_post_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
 {
-    begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
+    srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
 }
 
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
+static void srd_post_wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote)
 {
-    begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote, 0);
+    srd_post_begin_remote(ex, IBV_WR_RDMA_READ, rkey, remote, 0);
 }
 
-static void wr_send(struct ibv_qp_ex *ex)
+static void srd_post_wr_send(struct ibv_qp_ex *ex)
 {
-    begin_remote(ex, IBV_WR_SEND, 0, 0, 0);
+    srd_post_begin_remote(ex, IBV_WR_SEND, 0, 0, 0);
 }
 
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+static void srd_post_wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
 {
-    begin_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, imm);
+    srd_post_begin_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, imm);
 }
 
-static bool is_send(const struct srd_request *r)
+static bool srd_post_is_send(const struct srd_request *r)
 {
     return r->wqe.opcode == IBV_WR_SEND || r->wqe.opcode == IBV_WR_SEND_WITH_IMM;
 }
 
-static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
+static void srd_post_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_sge *sge)
 {
-    struct softnic_qp *qp = of(ex);
-    struct srd_request *r = current(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
+    struct srd_request *r = srd_post_current(ex);
     uint64_t length = 0;
     if (!r)
         return;
-    if (count > (is_send(r) ? qp->init.cap.max_send_sge : 1u)) {
+    if (count > (srd_post_is_send(r) ? qp->init.cap.max_send_sge : 1u)) {
         qp->batch_error = EINVAL;
         return;
     }
@@ -105,19 +105,19 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const struct ibv
     r->wqe.length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
 }
 
-static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+static void srd_post_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
 {
     struct ibv_sge sge = {address, length, lkey};
-    wr_set_sge_list(ex, 1, &sge);
+    srd_post_wr_set_sge_list(ex, 1, &sge);
 }
 
-static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
 {
-    struct softnic_qp *qp = of(ex);
-    struct srd_request *r = current(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
+    struct srd_request *r = srd_post_current(ex);
     uint32_t length = 0;
     for (size_t i = 0; r && i < count; i++) {
-        if (!is_send(r) || list[i].length > SRD_INLINE - length) {
+        if (!srd_post_is_send(r) || list[i].length > SRD_INLINE - length) {
             qp->batch_error = EINVAL;
             return;
         }
@@ -130,16 +130,16 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const st
     }
 }
 
-static void wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
+static void srd_post_wr_set_inline_data(struct ibv_qp_ex *ex, void *address, size_t length)
 {
     struct ibv_data_buf one = {address, length};
-    wr_set_inline_data_list(ex, 1, &one);
+    srd_post_wr_set_inline_data_list(ex, 1, &one);
 }
 
-static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-    struct softnic_qp *qp = of(ex);
-    struct srd_request *r = current(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
+    struct srd_request *r = srd_post_current(ex);
     if (!r)
         return;
     if (!ah || ah->pd != qp->ibv.pd) {
@@ -151,24 +151,24 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
     r->qkey = qkey;
 }
 
-static int check(struct softnic_context *ctx, const struct srd_request *r)
+static int srd_post_check(struct softnic_context *ctx, const struct srd_request *r)
 {
-    if (r->device < 0 || (!is_send(r) && r->wqe.num_sge != 1))
+    if (r->device < 0 || (!srd_post_is_send(r) && r->wqe.num_sge != 1))
         return EINVAL;
-    return r->wqe.length > (is_send(r) ? SRD_MAX_SEND : softnic_srd_max_rdma(ctx)) ? EINVAL : 0;
+    return r->wqe.length > (srd_post_is_send(r) ? SRD_MAX_SEND : softnic_srd_max_rdma(ctx)) ? EINVAL : 0;
 }
 
 /* All or nothing, as the call promises. */
-static int wr_complete(struct ibv_qp_ex *ex)
+static int srd_post_wr_complete(struct ibv_qp_ex *ex)
 {
-    struct softnic_qp *qp = of(ex);
+    struct softnic_qp *qp = srd_post_of(ex);
     struct softnic_context *ctx = softnic_context_of(qp->ibv.context);
     pthread_mutex_lock(&ctx->lock);
     int error = qp->batch_error;
     if (!error && qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_ERR)
         error = EINVAL;
     for (unsigned i = 0; i < qp->batch_count && !error; i++)
-        error = check(ctx, &qp->srd->batch[i]);
+        error = srd_post_check(ctx, &qp->srd->batch[i]);
     for (unsigned i = 0; i < qp->batch_count && !error; i++)
         softnic_srd_commit(qp, &qp->srd->batch[i]);
     if (!error && qp->ibv.state == IBV_QPS_ERR)
@@ -185,17 +185,17 @@ void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t ops)
 {
     struct ibv_qp_ex *ex = &qp->ex;
     qp->extended = true;
-    ex->wr_start = wr_start;
-    ex->wr_complete = wr_complete;
-    ex->wr_abort = wr_abort;
-    ex->wr_set_sge = wr_set_sge;
-    ex->wr_set_sge_list = wr_set_sge_list;
-    ex->wr_set_inline_data = wr_set_inline_data;
-    ex->wr_set_inline_data_list = wr_set_inline_data_list;
-    ex->wr_set_ud_addr = wr_set_ud_addr;
-    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? wr_rdma_write : NULL;
-    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? wr_rdma_write_imm : NULL;
-    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? wr_rdma_read : NULL;
-    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? wr_send : NULL;
-    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? wr_send_imm : NULL;
+    ex->wr_start = srd_post_wr_start;
+    ex->wr_complete = srd_post_wr_complete;
+    ex->wr_abort = srd_post_wr_abort;
+    ex->wr_set_sge = srd_post_wr_set_sge;
+    ex->wr_set_sge_list = srd_post_wr_set_sge_list;
+    ex->wr_set_inline_data = srd_post_wr_set_inline_data;
+    ex->wr_set_inline_data_list = srd_post_wr_set_inline_data_list;
+    ex->wr_set_ud_addr = srd_post_wr_set_ud_addr;
+    ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? srd_post_wr_rdma_write : NULL;
+    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? srd_post_wr_rdma_write_imm : NULL;
+    ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? srd_post_wr_rdma_read : NULL;
+    ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? srd_post_wr_send : NULL;
+    ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? srd_post_wr_send_imm : NULL;
 }

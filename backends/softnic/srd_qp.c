@@ -83,7 +83,7 @@ bool softnic_srd_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, 
 
 /* ---- address handles ---- */
 
-static const struct softnic_ah *ah_to(const struct softnic_context *ctx, int device)
+static const struct softnic_ah *srd_qp_ah_to(const struct softnic_context *ctx, int device)
 {
     const struct softnic_ah *ah = ctx->ahs;
     while (ah && ah->device != device)
@@ -93,12 +93,12 @@ static const struct softnic_ah *ah_to(const struct softnic_context *ctx, int dev
 
 bool softnic_srd_knows(const struct softnic_context *ctx, int device)
 {
-    return ah_to(ctx, device) != NULL;
+    return srd_qp_ah_to(ctx, device) != NULL;
 }
 
 uint16_t softnic_srd_ahn(const struct softnic_context *ctx, int device)
 {
-    const struct softnic_ah *ah = ah_to(ctx, device);
+    const struct softnic_ah *ah = srd_qp_ah_to(ctx, device);
     return ah ? ah->number : SRD_NO_AHN;
 }
 

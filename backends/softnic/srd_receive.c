@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void answer(struct softnic_link *link, const struct softnic_frame *request, enum softnic_nak why)
+static void srd_receive_answer(struct softnic_link *link, const struct softnic_frame *request, enum softnic_nak why)
 {
     struct softnic_frame frame = {.kind = why ? SOFTNIC_NAK : SOFTNIC_ACK,
                                   .qpn_to = request->qpn_from,
@@ -18,7 +18,7 @@ static void answer(struct softnic_link *link, const struct softnic_frame *reques
         softnic_link_kill(link);
 }
 
-static struct srd_partial **find(struct softnic_qp *qp, const struct softnic_link *link,
+static struct srd_partial **srd_receive_find(struct softnic_qp *qp, const struct softnic_link *link,
                                  const struct softnic_frame *request)
 {
     uint32_t bucket = (request->psn * 2654435761u ^ request->qpn_from) % SRD_BUCKETS;
@@ -49,7 +49,7 @@ void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_lin
             softnic_srd_forget_partials(ctx->qp[i], link);
 }
 
-static void complete_receive(struct softnic_link *link, struct softnic_qp *qp,
+static void srd_receive_complete_receive(struct softnic_link *link, struct softnic_qp *qp,
                              const struct softnic_frame *request, uint64_t total, enum ibv_wc_status status)
 {
     bool write = request->kind == SOFTNIC_WRITE, takes = !write || !qp->srd->unsolicited;
@@ -70,7 +70,7 @@ static void complete_receive(struct softnic_link *link, struct softnic_qp *qp,
 }
 
 /* What stands against the request itself, whichever of its fragments this is. */
-static enum softnic_nak objection(struct softnic_link *link, struct softnic_qp *qp,
+static enum softnic_nak srd_receive_objection(struct softnic_link *link, struct softnic_qp *qp,
                                   const struct softnic_frame *request)
 {
     bool read = request->kind == SOFTNIC_READ;
@@ -85,7 +85,7 @@ static enum softnic_nak objection(struct softnic_link *link, struct softnic_qp *
 }
 
 /* Puts the bytes of one fragment where they belong. 0, an objection, or -1: the QP or the link has gone on. */
-static int place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     struct iovec to[SOFTNIC_MAX_SGE];
@@ -107,7 +107,7 @@ static int place(struct softnic_link *link, struct softnic_qp *qp, const struct 
                     : softnic_sge_slice(link->context, qp->ibv.pd, rqe->sge, (int)rqe->num_sge,
                                         IBV_ACCESS_LOCAL_WRITE, 0, request->length, to, mr);
         if (count < 0) {
-            complete_receive(link, qp, request, request->length,
+            srd_receive_complete_receive(link, qp, request, request->length,
                              count == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
             return count == -EMSGSIZE ? SOFTNIC_NAK_INVALID : SOFTNIC_NAK_OPERATION;
         }
@@ -117,7 +117,7 @@ static int place(struct softnic_link *link, struct softnic_qp *qp, const struct 
 }
 
 /* All of it is here, and nothing stood against it. */
-static enum softnic_nak deliver(struct softnic_link *link, struct softnic_qp *qp,
+static enum softnic_nak srd_receive_deliver(struct softnic_link *link, struct softnic_qp *qp,
                                 const struct softnic_frame *request, uint64_t total)
 {
     bool write = request->kind == SOFTNIC_WRITE, imm = request->flags & SOFTNIC_FLAG_IMM;
@@ -126,27 +126,27 @@ static enum softnic_nak deliver(struct softnic_link *link, struct softnic_qp *qp
     qp->counters.received_messages++;
     qp->counters.received_bytes += total;
     if (!write || imm)
-        complete_receive(link, qp, request, total, IBV_WC_SUCCESS);
+        srd_receive_complete_receive(link, qp, request, total, IBV_WC_SUCCESS);
     return 0;
 }
 
 void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool failed)
 {
-    answer(link, request, failed ? SOFTNIC_NAK_OPERATION : deliver(link, qp, request, request->operand[1]));
+    srd_receive_answer(link, request, failed ? SOFTNIC_NAK_OPERATION : srd_receive_deliver(link, qp, request, request->operand[1]));
 }
 
 /* A SEND's bytes lie in the receive that is first in the queue: no other message may take that meanwhile. */
-static void settle_for(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+static void srd_receive_settle_for(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
 {
     if (request->kind == SOFTNIC_SEND && qp->copies)
         softnic_gpu_settle(link->context);
 }
 
-static void take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static void srd_receive_take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint64_t total = request->operand[1];
-    struct srd_partial **at = find(qp, link, request), *p = *at;
+    struct srd_partial **at = srd_receive_find(qp, link, request), *p = *at;
     bool broken = request->offset || (!request->segments && request->payload != request->length) ||
                   total > SOFTNIC_MAX_MESSAGE || request->length > total || (total && !request->length) ||
                   (request->kind == SOFTNIC_SEND && request->length != total) ||
@@ -162,10 +162,10 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         softnic_link_kill(link);
         return;
     }
-    settle_for(link, qp, request);
-    int why = p && p->refused ? (int)p->refused : (int)objection(link, qp, request);
+    srd_receive_settle_for(link, qp, request);
+    int why = p && p->refused ? (int)p->refused : (int)srd_receive_objection(link, qp, request);
     if (!why)
-        why = place(link, qp, message);
+        why = srd_receive_place(link, qp, message);
     if (why < 0)
         return; /* with the QP or the link, what had come of the message is forgotten too */
     if (p) {
@@ -173,22 +173,22 @@ static void take_data(struct softnic_link *link, struct softnic_qp *qp, const st
         p->arrived += request->length;
         if (p->arrived < total)
             return;
-        at = find(qp, link, request);
+        at = srd_receive_find(qp, link, request);
         *at = p->next;
         free(p);
     }
-    settle_for(link, qp, request);
+    srd_receive_settle_for(link, qp, request);
     if (why)
-        answer(link, request, (enum softnic_nak)why);
+        srd_receive_answer(link, request, (enum softnic_nak)why);
     else if (qp->copies)
         softnic_gpu_answer_later(link, qp, request);
     else
         softnic_srd_copied(link, qp, request, false);
 }
 
-static void take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
 {
-    enum softnic_nak why = objection(link, qp, request);
+    enum softnic_nak why = srd_receive_objection(link, qp, request);
     struct softnic_mr *mr = NULL;
     if (!why && request->length) {
         mr = softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, IBV_ACCESS_REMOTE_READ,
@@ -196,7 +196,7 @@ static void take_read(struct softnic_link *link, struct softnic_qp *qp, const st
         why = mr ? 0 : SOFTNIC_NAK_ACCESS;
     }
     if (why) {
-        answer(link, request, why);
+        srd_receive_answer(link, request, why);
         return;
     }
     struct softnic_frame data = {.kind = SOFTNIC_READ_DATA,
@@ -227,9 +227,9 @@ void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_message *message)
 {
     if (message->head.kind == SOFTNIC_READ)
-        take_read(link, qp, &message->head);
+        srd_receive_take_read(link, qp, &message->head);
     else if (message->head.kind == SOFTNIC_WRITE || message->head.kind == SOFTNIC_SEND)
-        take_data(link, qp, message);
+        srd_receive_take_data(link, qp, message);
     else
         softnic_link_kill(link); /* SRD has no atomics */
 }

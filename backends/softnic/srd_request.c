@@ -1,14 +1,14 @@
 /* The life of a request to an SRD QP: it begins, perhaps over again, and ends. */
 #include "srd.h"
 
-static struct softnic_context *context_of(struct softnic_qp *qp)
+static struct softnic_context *srd_request_context_of(struct softnic_qp *qp)
 {
     return softnic_context_of(qp->ibv.context);
 }
 
 void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64_t when)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = srd_request_context_of(qp);
     bool whole = r->wqe.opcode == IBV_WR_RDMA_READ || r->wqe.opcode == IBV_WR_SEND ||
                  r->wqe.opcode == IBV_WR_SEND_WITH_IMM || r->wqe.length <= SRD_FRAGMENT_BYTES;
     r->fragments = 0; /* cut when the link is known */
@@ -29,7 +29,7 @@ void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64
 
 void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = srd_request_context_of(qp);
     struct softnic_srd *srd = qp->srd;
     uint32_t slot = srd->free[--srd->free_count];
     struct srd_request *r = &srd->slots[slot];

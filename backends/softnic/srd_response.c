@@ -5,7 +5,7 @@
 
 #define RNR_NS 200000ull
 
-static void refused(struct softnic_qp *qp, struct srd_request *r, uint64_t why, uint64_t now)
+static void srd_response_refused(struct softnic_qp *qp, struct srd_request *r, uint64_t why, uint64_t now)
 {
     static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {
         [SOFTNIC_NAK_UNREACHABLE] = IBV_WC_REM_INV_RD_REQ_ERR, [SOFTNIC_NAK_RNR] = IBV_WC_RNR_RETRY_EXC_ERR,
@@ -25,7 +25,7 @@ static void refused(struct softnic_qp *qp, struct srd_request *r, uint64_t why, 
 }
 
 /* READ data into the request's buffer. False: the QP has gone on. */
-static bool place(struct softnic_link *link, struct softnic_qp *qp, struct srd_request *r,
+static bool srd_response_place(struct softnic_link *link, struct softnic_qp *qp, struct srd_request *r,
                   const struct softnic_message *message)
 {
     int64_t bytes = softnic_payload_place(link, qp, &r->wqe, message);
@@ -51,7 +51,7 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
         return; /* an answer to something that is over */
     bool fits = true;
     if (head->kind == SOFTNIC_NAK) {
-        refused(qp, r, head->operand[0], now);
+        srd_response_refused(qp, r, head->operand[0], now);
     } else if (head->kind == SOFTNIC_ACK) {
         fits = r->state == SRD_SENT && r->wqe.opcode != IBV_WR_RDMA_READ;
         r->answered = true;
@@ -61,7 +61,7 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
     } else if (head->kind == SOFTNIC_READ_DATA) {
         fits =
             r->wqe.opcode == IBV_WR_RDMA_READ && head->length == r->wqe.length && head->offset == r->arrived;
-        if (fits && !place(link, qp, r, message))
+        if (fits && !srd_response_place(link, qp, r, message))
             return;
         if (fits && r->arrived == r->wqe.length) {
             r->answered = true;

@@ -7,12 +7,12 @@
 
 #define FRAGMENTS 16u /* of a message that the peer fetches */
 
-static struct softnic_context *context_of(struct softnic_qp *qp)
+static struct softnic_context *srd_send_context_of(struct softnic_qp *qp)
 {
     return softnic_context_of(qp->ibv.context);
 }
 
-static uint32_t gcd(uint32_t a, uint32_t b)
+static uint32_t srd_send_gcd(uint32_t a, uint32_t b)
 {
     while (b) {
         uint32_t rest = a % b;
@@ -23,9 +23,9 @@ static uint32_t gcd(uint32_t a, uint32_t b)
 }
 
 /* Its fragments and, where messages are to be reordered, their order. */
-static void cut(struct softnic_qp *qp, struct srd_request *r)
+static void srd_send_cut(struct softnic_qp *qp, struct srd_request *r)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = srd_send_context_of(qp);
     uint32_t bytes = (r->wqe.length + FRAGMENTS - 1) / FRAGMENTS;
     bytes = (bytes + SRD_FRAGMENT_BYTES - 1) / SRD_FRAGMENT_BYTES * SRD_FRAGMENT_BYTES;
     if (!r->link->peer_pulls && bytes > SOFTNIC_MAX_PAYLOAD)
@@ -38,11 +38,11 @@ static void cut(struct softnic_qp *qp, struct srd_request *r)
         return;
     r->first = softnic_srd_below(ctx, r->fragments);
     r->step = 1 + softnic_srd_below(ctx, r->fragments);
-    while (gcd(r->step, r->fragments) != 1)
+    while (srd_send_gcd(r->step, r->fragments) != 1)
         r->step++;
 }
 
-static struct softnic_frame frame_for(struct softnic_qp *qp, const struct srd_request *r, uint32_t offset,
+static struct softnic_frame srd_send_frame_for(struct softnic_qp *qp, const struct srd_request *r, uint32_t offset,
                                       uint32_t bytes)
 {
     static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
@@ -67,17 +67,17 @@ static struct softnic_frame frame_for(struct softnic_qp *qp, const struct srd_re
 
 enum sent { SENT, BLOCKED, REFUSED };
 
-static enum sent send_data(struct softnic_qp *qp, struct srd_request *r)
+static enum sent srd_send_data(struct softnic_qp *qp, struct srd_request *r)
 {
     struct softnic_link *link = r->link;
     uint32_t index = (uint32_t)((r->first + (uint64_t)r->sent * r->step) % r->fragments);
     uint32_t offset = index * r->fragment_bytes, left = r->wqe.length - offset;
     uint32_t bytes = left < r->fragment_bytes ? left : r->fragment_bytes;
-    struct softnic_frame head = frame_for(qp, r, offset, bytes);
+    struct softnic_frame head = srd_send_frame_for(qp, r, offset, bytes);
     struct iovec from[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
     int count = r->wqe.is_inline ? 0
-                                 : softnic_sge_slice(context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
+                                 : softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
                                                      0, offset, bytes, from, mr);
     if (count < 0)
         return REFUSED;
@@ -90,11 +90,11 @@ static enum sent send_data(struct softnic_qp *qp, struct srd_request *r)
     return softnic_payload_carry(link, &head, &r->wqe, from, count) ? SENT : BLOCKED;
 }
 
-static enum sent send_read(struct softnic_qp *qp, struct srd_request *r)
+static enum sent srd_send_read(struct softnic_qp *qp, struct srd_request *r)
 {
-    struct softnic_frame head = frame_for(qp, r, 0, r->wqe.length);
+    struct softnic_frame head = srd_send_frame_for(qp, r, 0, r->wqe.length);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
+    if (softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
                           r->wqe.length, to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
@@ -103,7 +103,7 @@ static enum sent send_read(struct softnic_qp *qp, struct srd_request *r)
 }
 
 /* The peer is not there: tried again for a while, as a network does that may yet find a path. */
-static void unreachable(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
+static void srd_send_unreachable(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
     if (!r->give_up)
         r->give_up = now + GIVE_UP_NS;
@@ -118,9 +118,9 @@ static void unreachable(struct softnic_qp *qp, struct srd_request *r, uint64_t n
 }
 
 /* Finds the link; false: not now. */
-static bool connect_request(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
+static bool srd_send_connect_request(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
-    struct softnic_context *ctx = context_of(qp);
+    struct softnic_context *ctx = srd_send_context_of(qp);
     if (softnic_drops(ctx, r->device))
         softnic_links_drop(ctx); /* takes r->link with it */
     if (r->state != SRD_QUEUED || r->when > now)
@@ -128,31 +128,31 @@ static bool connect_request(struct softnic_qp *qp, struct srd_request *r, uint64
     if (!r->link)
         r->link = softnic_link_to(ctx, r->device, (int)(r->qpn >> SOFTNIC_QP_BITS));
     if (!r->link) {
-        unreachable(qp, r, now);
+        srd_send_unreachable(qp, r, now);
         return false;
     }
     if (!r->link->ready)
         return false;
     if (!r->fragments)
-        cut(qp, r);
+        srd_send_cut(qp, r);
     return true;
 }
 
 /* One fragment of a request whose time has come. True: it has more. */
-static bool step(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
+static bool srd_send_step(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
     if (r->answered && !r->sent) { /* the fault that was asked for */
         softnic_srd_complete(qp, r, r->status);
         return false;
     }
-    if (!connect_request(qp, r, now))
+    if (!srd_send_connect_request(qp, r, now))
         return false;
     struct softnic_link *link = r->link;
     if (softnic_link_pending(link) > SOFTNIC_LINK_LIMIT)
         softnic_link_flush(link);
     if (link->dead || softnic_link_pending(link) > SOFTNIC_LINK_LIMIT)
         return false; /* goes on when the link has room, or elsewhere when it is lost */
-    enum sent sent = r->wqe.opcode == IBV_WR_RDMA_READ ? send_read(qp, r) : send_data(qp, r);
+    enum sent sent = r->wqe.opcode == IBV_WR_RDMA_READ ? srd_send_read(qp, r) : srd_send_data(qp, r);
     if (sent == REFUSED)
         softnic_srd_complete(qp, r, IBV_WC_LOC_PROT_ERR);
     if (sent != SENT)
@@ -188,11 +188,11 @@ void softnic_srd_pump(struct softnic_qp *qp)
             i--; /* another has taken its place */
         }
     }
-    bool mix = context_of(qp)->options.reorder_ns;
+    bool mix = srd_send_context_of(qp)->options.reorder_ns;
     while (due) {
-        uint32_t i = mix ? softnic_srd_below(context_of(qp), due) : 0;
+        uint32_t i = mix ? softnic_srd_below(srd_send_context_of(qp), due) : 0;
         struct srd_request *r = &srd->slots[srd->due[i]];
-        if (r->state == SRD_QUEUED && r->when <= now && step(qp, r, now))
+        if (r->state == SRD_QUEUED && r->when <= now && srd_send_step(qp, r, now))
             continue;
         if (mix)
             srd->due[i] = srd->due[--due];

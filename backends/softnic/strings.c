@@ -3,7 +3,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-static const char *named(const char *const *names, int count, int value)
+static const char *strings_named(const char *const *names, int count, int value)
 {
     return value >= 0 && value < count && names[value] ? names[value] : "unknown";
 }
@@ -36,7 +36,7 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
         [IBV_WC_TM_ERR] = "TM error",
         [IBV_WC_TM_RNDV_INCOMPLETE] = "TM software rendezvous",
     };
-    return named(names, COUNT(names), (int)status);
+    return strings_named(names, COUNT(names), (int)status);
 }
 
 const char *ibv_node_type_str(enum ibv_node_type type)
@@ -48,7 +48,7 @@ const char *ibv_node_type_str(enum ibv_node_type type)
                                         [IBV_NODE_USNIC] = "usNIC",
                                         [IBV_NODE_USNIC_UDP] = "usNIC UDP",
                                         [IBV_NODE_UNSPECIFIED] = "unspecified"};
-    return named(names, COUNT(names), (int)type);
+    return strings_named(names, COUNT(names), (int)type);
 }
 
 const char *ibv_port_state_str(enum ibv_port_state state)
@@ -59,7 +59,7 @@ const char *ibv_port_state_str(enum ibv_port_state state)
                                         [IBV_PORT_ARMED] = "armed",
                                         [IBV_PORT_ACTIVE] = "active",
                                         [IBV_PORT_ACTIVE_DEFER] = "active defer"};
-    return named(names, COUNT(names), (int)state);
+    return strings_named(names, COUNT(names), (int)state);
 }
 
 const char *ibv_event_type_str(enum ibv_event_type event)
@@ -86,7 +86,7 @@ const char *ibv_event_type_str(enum ibv_event_type event)
         [IBV_EVENT_GID_CHANGE] = "GID table change",
         [IBV_EVENT_WQ_FATAL] = "WQ fatal",
     };
-    return named(names, COUNT(names), (int)event);
+    return strings_named(names, COUNT(names), (int)event);
 }
 
 /* Multiples of 2.5 Gbit/s and Mbit/s, by enum ibv_rate (the specification's static rates). */

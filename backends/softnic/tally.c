@@ -48,7 +48,7 @@ void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const s
     t->word_bytes += wqe->length <= WORD ? wqe->length : 0;
 }
 
-static void name_device(char name[24], int device)
+static void tally_name_device(char name[24], int device)
 {
     if (device < 0)
         snprintf(name, 24, "-");
@@ -59,11 +59,11 @@ static void name_device(char name[24], int device)
 }
 
 /* A line is written whole or not at all. */
-static void write_line(int fd, const struct softnic_qp *qp, const struct softnic_tally *t)
+static void tally_write_line(int fd, const struct softnic_qp *qp, const struct softnic_tally *t)
 {
     char line[192], from[24], to[24];
-    name_device(from, softnic_context_of(qp->ibv.context)->device->index);
-    name_device(to, t->device);
+    tally_name_device(from, softnic_context_of(qp->ibv.context)->device->index);
+    tally_name_device(to, t->device);
     int length = snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
                           t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
                           (unsigned long long)t->words, (unsigned long long)t->word_bytes);
@@ -80,10 +80,10 @@ void softnic_tally_end(struct softnic_qp *qp)
         return;
     int fd = open(ctx->options.count, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (!qp->tallies)
-        write_line(fd, qp, &nothing);
+        tally_write_line(fd, qp, &nothing);
     while (qp->tallies) {
         struct softnic_tally *t = qp->tallies;
-        write_line(fd, qp, t);
+        tally_write_line(fd, qp, t);
         qp->tallies = t->next;
         free(t);
     }

@@ -11,7 +11,7 @@ enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
 /* One region by its address. Relaxed ordering is an optional access: a device or kernel that does not know it
  * ignores it, but an old library has no call to ask with. */
-static struct ibv_mr *by_address(const struct verbs_api *api, struct ibv_pd *pd, void *address,
+static struct ibv_mr *mr_by_address(const struct verbs_api *api, struct ibv_pd *pd, void *address,
                                  uint64_t bytes, int relaxed)
 {
     if (relaxed && api->reg_mr_iova2)
@@ -20,7 +20,7 @@ static struct ibv_mr *by_address(const struct verbs_api *api, struct ibv_pd *pd,
     return api->reg_mr(pd, address, bytes, ACCESS);
 }
 
-static struct ibv_mr *by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd,
+static struct ibv_mr *mr_by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd,
                                 const struct mr_memory_ops *owner, void *address, uint64_t bytes, int relaxed)
 {
     int fd = -1;
@@ -39,23 +39,23 @@ static struct ibv_mr *by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd,
     return mr;
 }
 
-static struct ibv_mr *region(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
+static struct ibv_mr *mr_region(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
                              int dmabuf, uint64_t from, uint64_t to, int relaxed)
 {
     char *address = (char *)heap->base + from;
     if (dmabuf)
-        return by_dmabuf(api, pd, mr_provider(heap->memory), address, to - from, relaxed);
-    return by_address(api, pd, address, to - from, relaxed);
+        return mr_by_dmabuf(api, pd, mr_provider(heap->memory), address, to - from, relaxed);
+    return mr_by_address(api, pd, address, to - from, relaxed);
 }
 
-static int both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf,
+static int mr_both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf,
                 int relaxed, struct mr_set *out)
 {
     errno = 0;
     out->relaxed = relaxed && (dmabuf || api->reg_mr_iova2);
-    out->flags = region(api, pd, heap, dmabuf, 0, heap->flag_bytes, 0);
+    out->flags = mr_region(api, pd, heap, dmabuf, 0, heap->flag_bytes, 0);
     if (out->flags && heap->bytes > heap->flag_bytes)
-        out->data = region(api, pd, heap, dmabuf, heap->flag_bytes, heap->bytes, relaxed);
+        out->data = mr_region(api, pd, heap, dmabuf, heap->flag_bytes, heap->bytes, relaxed);
     if (out->flags && (out->data || heap->bytes == heap->flag_bytes))
         return 0;
     int rc = errno ? -errno : -EIO;
@@ -63,7 +63,7 @@ static int both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     return rc;
 }
 
-static void explain(int rc, const struct mr_heap *heap, const char *device, char *error, size_t error_size)
+static void mr_explain(int rc, const struct mr_heap *heap, const char *device, char *error, size_t error_size)
 {
     struct rlimit limit;
     double mib = (double)heap->bytes / (1 << 20);
@@ -98,21 +98,21 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     }
     if (heap->memory == MK_MEMORY_HOST) {
         out->how = "host";
-        rc = both(api, pd, heap, 0, relaxed, out);
+        rc = mr_both(api, pd, heap, 0, relaxed, out);
     } else if (owner && owner->writes_in_order && !owner->writes_in_order()) {
         snprintf(error, error_size,
                  "this GPU does not see a NIC's writes in order, so %s must not write to it", device);
         return -EOPNOTSUPP;
     } else if (owner) {
         out->how = "DMA-BUF";
-        rc = both(api, pd, heap, 1, relaxed, out);
+        rc = mr_both(api, pd, heap, 1, relaxed, out);
         if (rc) {
             out->how = "peer memory";
-            rc = both(api, pd, heap, 0, relaxed, out);
+            rc = mr_both(api, pd, heap, 0, relaxed, out);
         }
     }
     if (rc)
-        explain(rc, heap, device, error, error_size);
+        mr_explain(rc, heap, device, error, error_size);
     return rc && heap->memory != MK_MEMORY_HOST ? -EOPNOTSUPP : rc;
 }
 

@@ -15,7 +15,7 @@ static struct rc *rc_of(struct fabric *fabric)
 
 /* ---- completions ---- */
 
-static void make_ready(struct rc *rc, struct rc_peer *peer)
+static void rc_put_make_ready(struct rc *rc, struct rc_peer *peer)
 {
     const struct rc_flight *head = &peer->flights[peer->reported & rc->flight_mask];
     if (peer->ready || peer->reported == peer->started || !head->done)
@@ -34,7 +34,7 @@ void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
         flight->done = 1;
         q->wr_retired += put->wrs;
     }
-    make_ready(rc, peer);
+    rc_put_make_ready(rc, peer);
 }
 
 /* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the
@@ -60,7 +60,7 @@ void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const
     q->wr_posted = q->wr_queued; /* the rest is never handed over */
 }
 
-static void break_all(struct rc *rc, const char *detail)
+static void rc_put_break_all(struct rc *rc, const char *detail)
 {
     for (uint32_t i = 0; i < rc->peer_count * rc->qps_per_peer; i++)
         rc_break(rc, &rc->qps[i], rc->qps[i].put_retired, IBV_WC_FATAL_ERR, detail);
@@ -72,12 +72,12 @@ uint64_t rc_wr_id(const struct rc_qp *q, uint64_t number)
 }
 
 /* The low half of a wr_id is the put's number on its QP, which is less than 2^31 behind. */
-static uint64_t put_number(const struct rc_qp *q, uint64_t wr_id)
+static uint64_t rc_put_number(const struct rc_qp *q, uint64_t wr_id)
 {
     return q->put_retired + (uint32_t)((uint32_t)wr_id - (uint32_t)q->put_retired);
 }
 
-static void completed(struct rc *rc, const struct ibv_wc *wc)
+static void rc_put_completed(struct rc *rc, const struct ibv_wc *wc)
 {
     uint64_t index = wc->wr_id >> 32 & RC_CONTROL;
     if (index == RC_CONTROL && (uint32_t)wc->wr_id < rc->peer_count)
@@ -85,7 +85,7 @@ static void completed(struct rc *rc, const struct ibv_wc *wc)
     if (index >= (uint64_t)rc->peer_count * rc->qps_per_peer)
         return;
     struct rc_qp *q = &rc->qps[index];
-    uint64_t number = put_number(q, wc->wr_id);
+    uint64_t number = rc_put_number(q, wc->wr_id);
     if (q->broken || number >= q->put_queued || wc->wr_id >> 56 != (q->generation & 0xff))
         return; /* the flushed rest of a broken QP, or of a recovered one: already reported */
     if (wc->status == IBV_WC_SUCCESS) {
@@ -106,7 +106,7 @@ static void completed(struct rc *rc, const struct ibv_wc *wc)
     rc_break(rc, q, number, wc->status, detail);
 }
 
-static int report(struct rc *rc, struct fabric_completion *out, int max)
+static int rc_put_report(struct rc *rc, struct fabric_completion *out, int max)
 {
     int n = 0;
     while (n < max && rc->ready_head != rc->ready_tail) {
@@ -127,7 +127,7 @@ static int report(struct rc *rc, struct fabric_completion *out, int max)
         }
         rc->ready_head++;
         peer->ready = 0;
-        make_ready(rc, peer); /* more than fitted: again, at the end */
+        rc_put_make_ready(rc, peer); /* more than fitted: again, at the end */
         if (n == max)
             break;
     }
@@ -148,23 +148,23 @@ int rc_poll(struct fabric *fabric, struct fabric_completion *out, int max)
     for (uint32_t rail = 0; rail < rc->rail_count; rail++) {
         int n = rc->rails[rail].cq ? ibv_poll_cq(rc->rails[rail].cq, POLL_BATCH, wc) : 0;
         if (n < 0)
-            break_all(rc, "a completion queue cannot be polled");
+            rc_put_break_all(rc, "a completion queue cannot be polled");
         for (int i = 0; i < n; i++)
-            completed(rc, &wc[i]);
+            rc_put_completed(rc, &wc[i]);
         idle &= n == 0;
     }
     if (idle && ++rc->idle_polls % EVENTS_EVERY == 0)
         for (uint32_t rail = 0; rail < rc->rail_count; rail++)
             if (verbs_device_events(&rc->rails[rail].device))
-                break_all(rc, rc->rails[rail].device.event);
+                rc_put_break_all(rc, rc->rails[rail].device.event);
     if (++rc->polls % RECOVER_EVERY == 0)
         rc_recover_step(rc);
-    return report(rc, out, max);
+    return rc_put_report(rc, out, max);
 }
 
 /* ---- puts ---- */
 
-static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q, uint64_t bytes)
+static struct rc_slot *rc_put_next_slot(struct rc *rc, struct rc_qp *q, uint64_t bytes)
 {
     struct rc_slot *slot = &q->slots[q->wr_queued % rc->depth];
     memset(&slot->wr, 0, sizeof slot->wr);
@@ -179,12 +179,12 @@ static struct rc_slot *next_slot(struct rc *rc, struct rc_qp *q, uint64_t bytes)
     return slot;
 }
 
-static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
+static void rc_put_queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
                        const struct fabric_put *put)
 {
     for (uint64_t at = 0; at < put->bytes; at += rc->max_message) {
         uint64_t bytes = put->bytes - at < rc->max_message ? put->bytes - at : rc->max_message;
-        struct rc_slot *slot = next_slot(rc, q, bytes);
+        struct rc_slot *slot = rc_put_next_slot(rc, q, bytes);
         slot->sge.addr = (uintptr_t)rc->heap.base + put->source + at;
         slot->sge.length = (uint32_t)bytes;
         slot->sge.lkey = q->rail->mr.data->lkey;
@@ -193,10 +193,10 @@ static void queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
     }
 }
 
-static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
+static void rc_put_queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
                        const struct fabric_put *put)
 {
-    struct rc_slot *slot = next_slot(rc, q, sizeof slot->value);
+    struct rc_slot *slot = rc_put_next_slot(rc, q, sizeof slot->value);
     slot->value = put->value;
     slot->sge.addr = (uintptr_t)&slot->value;
     slot->sge.length = sizeof slot->value;
@@ -212,7 +212,7 @@ static void queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *pee
 
 /* A flag's QP, one for good: verbs_rc.h says why. The rank counts in, so that one chunk for each of several
  * peers, which has the same flag at each, does not always take the same device. */
-static struct rc_qp *qp_of_flag(struct rc_peer *peer, uint32_t flag)
+static struct rc_qp *rc_put_qp_of_flag(struct rc_peer *peer, uint32_t flag)
 {
     return &peer->qps[(flag + peer->rank) % peer->qps_in_use];
 }
@@ -268,7 +268,7 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
         return -ERANGE; /* flags are no data: they lie in a region of their own */
     if (wrs > rc->depth)
         return -EMSGSIZE;
-    struct rc_qp *q = qp_of_flag(peer, put->flag);
+    struct rc_qp *q = rc_put_qp_of_flag(peer, put->flag);
     if (q->wr_queued + wrs - q->wr_retired > rc->depth || peer->started - peer->reported > rc->flight_mask) {
         rc_flush(fabric); /* handing over what is collected makes room later */
         return -EAGAIN;
@@ -276,8 +276,8 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
     struct rc_flight *flight = &peer->flights[peer->started & rc->flight_mask];
     *flight = (struct rc_flight){.cookie = put->cookie};
     q->puts[q->put_queued % rc->depth] = (struct rc_put){.flight = peer->started++, .wrs = (uint32_t)wrs};
-    queue_data(rc, q, peer, put);
-    queue_flag(rc, q, peer, put);
+    rc_put_queue_data(rc, q, peer, put);
+    rc_put_queue_flag(rc, q, peer, put);
     q->put_queued++;
     if (!q->dirty) {
         q->dirty = 1;

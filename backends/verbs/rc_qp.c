@@ -6,25 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t qps_of_rail(const struct rc *rc)
+static uint32_t rc_qp_qps_of_rail(const struct rc *rc)
 {
     return rc->peer_count * (rc->qps_per_peer / rc->rail_count);
 }
 
-static uint32_t control_entries(const struct rc *rc, const struct rc_rail *rail)
+static uint32_t rc_qp_control_entries(const struct rc *rc, const struct rc_rail *rail)
 {
     return rail == &rc->rails[0] ? RC_CONTROL_DEPTH * rc->peer_count : 0;
 }
 
 /* How deep the queues can be on one device: each work request may end in a completion (a QP in error flushes
  * them all, signaled or not), and one CQ takes them all. */
-static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t error_size)
+static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t error_size)
 {
     const struct ibv_device_attr *a = &rail->device.attr;
-    uint64_t qps = qps_of_rail(rc), depth = rc->depth;
+    uint64_t qps = rc_qp_qps_of_rail(rc), depth = rc->depth;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
         depth = (uint64_t)a->max_qp_wr;
-    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, control = control_entries(rc, rail);
+    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, control = rc_qp_control_entries(rc, rail);
     if (depth * qps + control > cqes)
         depth = cqes > control ? (cqes - control) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
@@ -37,7 +37,7 @@ static int fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, siz
 }
 
 /* The same for all QPs. */
-static int choose_depth(struct rc *rc, char *error, size_t error_size)
+static int rc_qp_choose_depth(struct rc *rc, char *error, size_t error_size)
 {
     uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->max_message) + 1; /* writes of the longest command */
     int failed = 0;
@@ -45,7 +45,7 @@ static int choose_depth(struct rc *rc, char *error, size_t error_size)
     if (rc->depth < longest && longest <= 1024)
         rc->depth = (uint32_t)longest;
     for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
-        failed = fit_depth(rc, &rc->rails[i], error, error_size);
+        failed = rc_qp_fit_depth(rc, &rc->rails[i], error, error_size);
     return failed;
 }
 
@@ -78,7 +78,7 @@ int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp)
     return d->api->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
+static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
 {
     const struct verbs_device *d = &q->rail->device;
     q->slots = calloc(rc->depth, sizeof *q->slots);
@@ -105,9 +105,9 @@ static int make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_si
     return -abs(failed);
 }
 
-static int make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
+static int rc_qp_make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_t error_size)
 {
-    uint32_t entries = rc->depth * qps_of_rail(rc) + control_entries(rc, rail);
+    uint32_t entries = rc->depth * rc_qp_qps_of_rail(rc) + rc_qp_control_entries(rc, rail);
     errno = 0;
     rail->cq = rc->api->create_cq(rail->device.context, (int)entries, NULL, NULL, 0);
     if (rail->cq)
@@ -120,9 +120,9 @@ static int make_cq(const struct rc *rc, struct rc_rail *rail, char *error, size_
 
 int rc_qps_create(struct rc *rc, char *error, size_t error_size)
 {
-    int failed = choose_depth(rc, error, error_size);
+    int failed = rc_qp_choose_depth(rc, error, error_size);
     for (uint32_t i = 0; i < rc->rail_count && !failed; i++)
-        failed = make_cq(rc, &rc->rails[i], error, error_size);
+        failed = rc_qp_make_cq(rc, &rc->rails[i], error, error_size);
     if (failed)
         return failed;
     uint32_t qps = rc->peer_count * rc->qps_per_peer;
@@ -135,7 +135,7 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
         q->index = i;
         q->peer = i / rc->qps_per_peer;
         q->rail = &rc->rails[i % rc->qps_per_peer % rc->rail_count];
-        failed = make_one(rc, q, error, error_size);
+        failed = rc_qp_make_one(rc, q, error, error_size);
     }
     for (uint32_t i = 0; rc->qps && i < rc->peer_count && !failed; i++) {
         rc->peers[i].qps = &rc->qps[i * rc->qps_per_peer];
@@ -151,7 +151,7 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
     return failed;
 }
 
-static struct ibv_ah_attr route(const struct verbs_options *o, const struct verbs_device *d,
+static struct ibv_ah_attr rc_qp_route(const struct verbs_options *o, const struct verbs_device *d,
                                 const struct rc_port *peer)
 {
     struct ibv_ah_attr a = {.dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
@@ -169,7 +169,7 @@ static struct ibv_ah_attr route(const struct verbs_options *o, const struct verb
 }
 
 /* The path's: the smaller active MTU of both ports, or less where the option asks for it. */
-static uint32_t agree_mtu(const struct rc *rc, const struct verbs_device *d, const struct rc_port *peer)
+static uint32_t rc_qp_agree_mtu(const struct rc *rc, const struct verbs_device *d, const struct rc_port *peer)
 {
     uint32_t mtu = verbs_mtu_bytes(d->port_attr.active_mtu), theirs = verbs_mtu_bytes((enum ibv_mtu)peer->mtu);
     mtu = theirs < mtu ? theirs : mtu;
@@ -200,7 +200,7 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                   .rq_psn = rc_first_psn(q->remote_psn, q->generation),
                                   .max_dest_rd_atomic = reads,
                                   .min_rnr_timer = 12,
-                                  .ah_attr = route(o, d, &q->port)};
+                                  .ah_attr = rc_qp_route(o, d, &q->port)};
     int failed = d->api->modify_qp(q->qp, &receive,
                                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -228,7 +228,7 @@ int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
     q->port = *port;
     q->remote_number = qp_number;
     q->remote_psn = peer->psn;
-    q->mtu = agree_mtu(rc, &q->rail->device, port);
+    q->mtu = rc_qp_agree_mtu(rc, &q->rail->device, port);
     rc->mtu = !rc->mtu || q->mtu < rc->mtu ? q->mtu : rc->mtu;
     return rc_qp_start(rc, q, error, error_size);
 }

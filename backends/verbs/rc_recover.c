@@ -58,13 +58,13 @@ void rc_recover_destroy(struct rc *rc)
 }
 
 /* How long the QP's retries would have gone on, but at least the time for looks and control words. */
-static uint64_t patience(const struct rc *rc, const struct rc_rail *rail)
+static uint64_t rc_recover_patience(const struct rc *rc, const struct rc_rail *rail)
 {
     uint64_t retries = (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
     return retries > LEAST_NS ? retries : LEAST_NS;
 }
 
-static void give_up(struct rc *rc, struct rc_qp *q, const char *why)
+static void rc_recover_give_up(struct rc *rc, struct rc_qp *q, const char *why)
 {
     char detail[160];
     const char *event = q->rail->device.event;
@@ -76,7 +76,7 @@ static void begin(const struct rc *rc, struct rc_qp *q)
 {
     q->recovery = RC_WAITING;
     q->looked = wall_clock(NULL);
-    q->deadline = q->looked + patience(rc, q->rail);
+    q->deadline = q->looked + rc_recover_patience(rc, q->rail);
     q->seen_active = 0;
 }
 
@@ -92,26 +92,26 @@ int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
     return 1;
 }
 
-static int active(const struct rc *rc, const struct rc_rail *rail)
+static int rc_recover_active(const struct rc *rc, const struct rc_rail *rail)
 {
     struct ibv_port_attr port;
     return !verbs_query_port(rc->api, rail->device.context, rail->device.port, &port) && port.state == IBV_PORT_ACTIVE;
 }
 
 /* At two looks, the first a while after the failure: the port goes down after the route and comes up before it. */
-static int steady(const struct rc *rc, struct rc_qp *q)
+static int rc_recover_steady(const struct rc *rc, struct rc_qp *q)
 {
     uint64_t now = wall_clock(NULL);
     if (now - q->looked < LOOK_NS)
         return 0;
     q->looked = now;
-    q->seen_active = active(rc, q->rail) && active(rc, &rc->rails[0]) ? q->seen_active + 1 : 0;
+    q->seen_active = rc_recover_active(rc, q->rail) && rc_recover_active(rc, &rc->rails[0]) ? q->seen_active + 1 : 0;
     return q->seen_active > 1;
 }
 
 /* ---- a control word each way ---- */
 
-static int send_control(struct rc *rc, struct rc_qp *q, int which, uint32_t psn)
+static int rc_recover_send_control(struct rc *rc, struct rc_qp *q, int which, uint32_t psn)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
     size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_CONTROL_WORDS;
@@ -130,7 +130,7 @@ static int send_control(struct rc *rc, struct rc_qp *q, int which, uint32_t psn)
 
 /* ---- the steps of a QP ---- */
 
-static void stop(struct rc *rc, struct rc_qp *q)
+static void rc_recover_stop(struct rc *rc, struct rc_qp *q)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
     struct ibv_qp_init_attr made;
@@ -144,12 +144,12 @@ static void stop(struct rc *rc, struct rc_qp *q)
         failed = rc_qp_to_init(&q->rail->device, q->qp);
     q->generation++;
     q->recovery = RC_STOPPED;
-    if (failed || send_control(rc, q, 0, waits_for))
-        give_up(rc, q, "the QP cannot be restarted");
+    if (failed || rc_recover_send_control(rc, q, 0, waits_for))
+        rc_recover_give_up(rc, q, "the QP cannot be restarted");
 }
 
 /* Packets of this generation before the oldest write that is not over. */
-static uint64_t packets_over(const struct rc *rc, const struct rc_qp *q)
+static uint64_t rc_recover_packets_over(const struct rc *rc, const struct rc_qp *q)
 {
     if (q->wr_retired == q->wr_queued)
         return q->packets;
@@ -158,9 +158,9 @@ static uint64_t packets_over(const struct rc *rc, const struct rc_qp *q)
 }
 
 /* The puts of which the peer has had every packet are over. 0, or -EPROTO where the peer's number is impossible. */
-static int settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
+static int rc_recover_settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
 {
-    uint64_t over = packets_over(rc, q), span = q->packets - over, wr = q->wr_retired, number = q->put_retired;
+    uint64_t over = rc_recover_packets_over(rc, q), span = q->packets - over, wr = q->wr_retired, number = q->put_retired;
     uint32_t came = (peer_waits_for - rc_first_psn(rc->psn, q->generation - 1) - (uint32_t)over) & PSN_MASK;
     if (span > PSN_MASK / 2 || came > span)
         return -EPROTO;
@@ -173,19 +173,19 @@ static int settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
     return 0;
 }
 
-static void start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
+static void rc_recover_start(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
 {
     char error[160];
-    int failed = settle(rc, q, peer_waits_for);
+    int failed = rc_recover_settle(rc, q, peer_waits_for);
     if (!failed)
         failed = rc_qp_start(rc, q, error, sizeof error);
     q->recovery = RC_STARTED;
-    if (failed || send_control(rc, q, 1, 0))
-        give_up(rc, q, "the QP cannot be restarted");
+    if (failed || rc_recover_send_control(rc, q, 1, 0))
+        rc_recover_give_up(rc, q, "the QP cannot be restarted");
 }
 
 /* Sends again all puts that are not over, under the new generation's numbers. */
-static void resume(struct rc *rc, struct rc_qp *q)
+static void rc_recover_resume(struct rc *rc, struct rc_qp *q)
 {
     uint64_t number = q->put_retired, left = 0;
     q->packets = 0;
@@ -212,16 +212,16 @@ static void step(struct rc *rc, struct rc_qp *q)
         return;
     if (q->recovery == RC_RUNNING)
         begin(rc, q);
-    if (q->recovery == RC_WAITING && (told || steady(rc, q)))
-        stop(rc, q);
+    if (q->recovery == RC_WAITING && (told || rc_recover_steady(rc, q)))
+        rc_recover_stop(rc, q);
     if (q->recovery == RC_STOPPED && waits_for >> 32 == q->generation)
-        start(rc, q, (uint32_t)waits_for);
+        rc_recover_start(rc, q, (uint32_t)waits_for);
     if (q->recovery == RC_STARTED && send >> 32 == q->generation)
-        resume(rc, q);
+        rc_recover_resume(rc, q);
     if (q->recovery != RC_RUNNING && rc->peers[q->peer].control_broken)
-        give_up(rc, q, "the peer cannot be reached over the control QP");
+        rc_recover_give_up(rc, q, "the peer cannot be reached over the control QP");
     else if (q->recovery != RC_RUNNING && wall_clock(NULL) > q->deadline)
-        give_up(rc, q, "the QP was not recovered in time");
+        rc_recover_give_up(rc, q, "the QP was not recovered in time");
 }
 
 void rc_recover_step(struct rc *rc)

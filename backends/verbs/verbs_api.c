@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* dlerror names the path already. */
-static void *load(struct verbs_api *api, const char *path)
+static void *verbs_api_load(struct verbs_api *api, const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library)
@@ -18,17 +18,17 @@ static void *load(struct verbs_api *api, const char *path)
 }
 
 /* Tries `folder`/`below`/libsoftnic.so, where folder is that of the file `of`. */
-static void *load_beside(struct verbs_api *api, const char *of, const char *below)
+static void *verbs_api_load_beside(struct verbs_api *api, const char *of, const char *below)
 {
     char path[PATH_MAX + 64];
     const char *slash = strrchr(of, '/');
     if (!slash)
         return NULL;
     snprintf(path, sizeof path, "%.*s/%slibsoftnic.so", (int)(slash - of), of, below);
-    return access(path, R_OK) ? NULL : load(api, path);
+    return access(path, R_OK) ? NULL : verbs_api_load(api, path);
 }
 
-static void *load_soft(struct verbs_api *api)
+static void *verbs_api_load_soft(struct verbs_api *api)
 {
     /* build/mkernel; build/tests/test_x; /usr/local/bin/mkernel */
     static const char *const places[] = {"", "../", "../lib/"};
@@ -37,18 +37,18 @@ static void *load_soft(struct verbs_api *api)
     void *library = NULL;
     self[n > 0 ? n : 0] = '\0';
     for (size_t i = 0; !library && i < sizeof places / sizeof *places; i++)
-        library = load_beside(api, self, places[i]);
+        library = verbs_api_load_beside(api, self, places[i]);
     Dl_info here;
     if (!library && dladdr((void *)(uintptr_t)verbs_api_open, &here) && here.dli_fname)
-        library = load_beside(api, here.dli_fname, "");
-    return library ? library : load(api, "libsoftnic.so");
+        library = verbs_api_load_beside(api, here.dli_fname, "");
+    return library ? library : verbs_api_load(api, "libsoftnic.so");
 }
 
 int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error, size_t error_size)
 {
     memset(api, 0, sizeof *api);
     api->provider = provider;
-    void *library = provider == VERBS_SOFT ? load_soft(api) : load(api, "libibverbs.so.1");
+    void *library = provider == VERBS_SOFT ? verbs_api_load_soft(api) : verbs_api_load(api, "libibverbs.so.1");
     if (!library) {
         snprintf(error, error_size, "cannot load %s: %s", provider == VERBS_SOFT ? "softnic" : "libibverbs",
                  dlerror());
@@ -112,7 +112,7 @@ int verbs_query_port(const struct verbs_api *api, struct ibv_context *context, u
 }
 
 /* Where the library is too old to say: the kernel's own table. */
-static uint32_t gid_type_of_sysfs(struct ibv_context *context, uint8_t port, uint32_t index)
+static uint32_t verbs_api_gid_type_of_sysfs(struct ibv_context *context, uint8_t port, uint32_t index)
 {
     char path[PATH_MAX], text[32] = "";
     snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/types/%u", context->device->ibdev_path, port, index);
@@ -137,7 +137,7 @@ int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, ui
         struct ibv_port_attr attr;
         if (api->query_gid(context, port, (int)index, gid) || verbs_query_port(api, context, port, &attr))
             return -ENODATA;
-        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? gid_type_of_sysfs(context, port, index)
+        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? verbs_api_gid_type_of_sysfs(context, port, index)
                                                            : IBV_GID_TYPE_IB;
     }
     return memcmp(gid, &zero, sizeof zero) ? 0 : -ENODATA;

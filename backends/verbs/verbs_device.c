@@ -35,7 +35,7 @@ uint8_t verbs_device_timeout(const struct verbs_device *d)
     return n < 14 ? 14 : n > 20 ? 20 : n;
 }
 
-static int choose_port(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
+static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
 {
     uint8_t first = wanted ? (uint8_t)wanted : 1, last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;
     for (uint8_t port = first; port && port <= last && port <= d->attr.phys_port_cnt; port++)
@@ -53,7 +53,7 @@ static int choose_port(struct verbs_device *d, int64_t wanted, char *error, size
     return -ENETDOWN;
 }
 
-static int choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
+static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
 {
     if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         d->gid_index = 0;
@@ -83,7 +83,7 @@ static int choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_
     return -EADDRNOTAVAIL;
 }
 
-static int open_by_name(struct verbs_device *d, char *error, size_t error_size)
+static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t error_size)
 {
     int count = 0;
     struct ibv_device **list = d->api->get_device_list(&count);
@@ -112,15 +112,15 @@ int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const
     memset(d, 0, sizeof *d);
     d->api = api;
     snprintf(d->name, sizeof d->name, "%s", name);
-    int rc = open_by_name(d, error, error_size);
+    int rc = verbs_device_open_by_name(d, error, error_size);
     if (rc)
         return rc;
     if ((rc = api->query_device(d->context, &d->attr))) {
         snprintf(error, error_size, "cannot query %s: %s", name, strerror(rc));
         return rc > 0 ? -rc : -EIO;
     }
-    if ((rc = choose_port(d, options->port, error, error_size)) ||
-        (rc = choose_gid(d, options->gid_index, error, error_size)))
+    if ((rc = verbs_device_choose_port(d, options->port, error, error_size)) ||
+        (rc = verbs_device_choose_gid(d, options->gid_index, error, error_size)))
         return rc;
     uint64_t max = d->port_attr.max_msg_sz ? d->port_attr.max_msg_sz : 1u << 20;
     if (options->max_message && (uint64_t)options->max_message < max)

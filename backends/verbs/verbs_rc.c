@@ -6,24 +6,24 @@
 #include <string.h>
 #include <sys/random.h>
 
-static struct rc *rc_of(struct fabric *fabric)
+static struct rc *verbs_rc_of(struct fabric *fabric)
 {
     return (struct rc *)fabric;
 }
 
-static size_t numbers_bytes(uint32_t peers, uint32_t qps)
+static size_t verbs_rc_numbers_bytes(uint32_t peers, uint32_t qps)
 {
     return sizeof(struct rc_address) + (size_t)peers * (qps + 1) * sizeof(uint32_t);
 }
 
 /* The same on every rank, however many QPs its options or its device gave it. */
-static size_t rc_address_bytes(struct fabric *fabric)
+static size_t verbs_rc_address_bytes(struct fabric *fabric)
 {
-    size_t most = numbers_bytes(rc_of(fabric)->peer_count, RC_MAX_QPS);
+    size_t most = verbs_rc_numbers_bytes(verbs_rc_of(fabric)->peer_count, RC_MAX_QPS);
     return most < RC_ADDRESS_MAX ? most : RC_ADDRESS_MAX;
 }
 
-static struct rc_port describe_port(const struct rc_rail *rail)
+static struct rc_port verbs_rc_describe_port(const struct rc_rail *rail)
 {
     const struct ibv_port_attr *port = &rail->device.port_attr;
     struct rc_port p = {.data_rkey = rail->mr.data ? rail->mr.data->rkey : 0,
@@ -35,9 +35,9 @@ static struct rc_port describe_port(const struct rc_rail *rail)
     return p;
 }
 
-static void rc_address(struct fabric *fabric, void *out)
+static void verbs_rc_address(struct fabric *fabric, void *out)
 {
-    struct rc *rc = rc_of(fabric);
+    struct rc *rc = verbs_rc_of(fabric);
     struct rc_address a = {.magic = RC_MAGIC,
                            .heap_base = (uintptr_t)rc->heap.base,
                            .heap_bytes = rc->heap.bytes,
@@ -51,8 +51,8 @@ static void rc_address(struct fabric *fabric, void *out)
                            .control_base = rc->options.recover ? (uintptr_t)rc->control : 0,
                            .control_rkey = rc->control_mr ? rc->control_mr->rkey : 0};
     for (uint32_t i = 0; i < rc->rail_count; i++)
-        a.ports[i] = describe_port(&rc->rails[i]);
-    memset(out, 0, rc_address_bytes(fabric));
+        a.ports[i] = verbs_rc_describe_port(&rc->rails[i]);
+    memset(out, 0, verbs_rc_address_bytes(fabric));
     memcpy(out, &a, sizeof a);
     char *numbers = (char *)out + sizeof a;
     uint32_t qps = rc->peer_count * rc->qps_per_peer;
@@ -63,7 +63,7 @@ static void rc_address(struct fabric *fabric, void *out)
 }
 
 /* Checks a peer's address; foreign bytes. NULL where it can be reached, else why not. */
-static const char *complaint(const struct rc *rc, const struct rc_address *a, uint32_t rank)
+static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_address *a, uint32_t rank)
 {
     if (a->magic != RC_MAGIC)
         return "it does not speak this version of the verbs fabric";
@@ -71,7 +71,7 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
         return "one end uses softnic and the other does not";
     if (a->rank != rank || a->peer_count != rc->peer_count)
         return "it has other peers";
-    if (!a->qps || a->qps > RC_MAX_QPS || numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
+    if (!a->qps || a->qps > RC_MAX_QPS || verbs_rc_numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
         return "its number of QPs is out of range";
     if (!a->rails || a->rails > VERBS_RAILS_MAX || a->rails > a->qps)
         return "its number of devices is out of range";
@@ -85,7 +85,7 @@ static const char *complaint(const struct rc *rc, const struct rc_address *a, ui
     return NULL;
 }
 
-static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers,
+static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers,
                         uint32_t at, char *error, size_t error_size)
 {
     peer->heap_base = a->heap_base;
@@ -109,11 +109,11 @@ static int connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_add
 }
 
 /* Checks all peers before it connects the first. */
-static int rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
+static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
                       char *error, size_t error_size)
 {
-    struct rc *rc = rc_of(fabric);
-    size_t stride = rc_address_bytes(fabric);
+    struct rc *rc = verbs_rc_of(fabric);
+    size_t stride = verbs_rc_address_bytes(fabric);
     uint32_t below = 0;
     if (count != rc->peer_count) {
         snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count, count);
@@ -123,7 +123,7 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
         struct rc_address a;
         memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
         const char *wrong =
-            rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : complaint(rc, &a, peers[i]);
+            rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : verbs_rc_complaint(rc, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
@@ -138,16 +138,16 @@ static int rc_connect(struct fabric *fabric, const void *addresses, const uint32
         peer->qps_in_use = a.qps < rc->qps_per_peer ? a.qps : rc->qps_per_peer;
         /* Where this rank stands in the peer's list: the group in order, less the peer itself. */
         uint32_t at = below - (peer->rank < rc->rank);
-        int failed = connect_peer(rc, peer, &a, bytes + sizeof a, at, error, error_size);
+        int failed = verbs_rc_connect_peer(rc, peer, &a, bytes + sizeof a, at, error, error_size);
         if (failed)
             return failed;
     }
     return 0;
 }
 
-static void rc_close(struct fabric *fabric)
+static void verbs_rc_close(struct fabric *fabric)
 {
-    struct rc *rc = rc_of(fabric);
+    struct rc *rc = verbs_rc_of(fabric);
     for (uint32_t i = 0; rc->peers && i < rc->peer_count; i++)
         free(rc->peers[i].flights);
     rc_recover_destroy(rc);
@@ -165,21 +165,21 @@ static void rc_close(struct fabric *fabric)
 }
 
 static const struct fabric_ops rc_ops = {.name = "verbs",
-                                         .address_bytes = rc_address_bytes,
-                                         .address = rc_address,
-                                         .connect = rc_connect,
+                                         .address_bytes = verbs_rc_address_bytes,
+                                         .address = verbs_rc_address,
+                                         .connect = verbs_rc_connect,
                                          .put = rc_put,
                                          .flush = rc_flush,
                                          .poll = rc_poll,
-                                         .close = rc_close};
+                                         .close = verbs_rc_close};
 
 /* As many on each device. The numbers of all must fit the address; with hundreds of nodes that leaves fewer QPs per
  * peer. */
-static int choose_qps(struct rc *rc, char *error, size_t error_size)
+static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t error_size)
 {
     for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
         rc->qps_per_peer = each * rc->rail_count;
-        if (rc->qps_per_peer <= RC_MAX_QPS && numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
+        if (rc->qps_per_peer <= RC_MAX_QPS && verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
             return 0;
     }
     snprintf(error, error_size, "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
@@ -187,7 +187,7 @@ static int choose_qps(struct rc *rc, char *error, size_t error_size)
     return -ENOSPC;
 }
 
-static int allocate(struct rc *rc, const struct verbs_rc_config *config)
+static int verbs_rc_allocate(struct rc *rc, const struct verbs_rc_config *config)
 {
     rc->peers = calloc(rc->peer_count ? rc->peer_count : 1, sizeof *rc->peers);
     rc->peer_of_rank = malloc((rc->world ? rc->world : 1) * sizeof *rc->peer_of_rank);
@@ -207,7 +207,7 @@ static int allocate(struct rc *rc, const struct verbs_rc_config *config)
     return 0;
 }
 
-static int open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error, size_t error_size)
+static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error, size_t error_size)
 {
     int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, error_size);
     if (!failed)
@@ -234,12 +234,12 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         rc->rank = config->rank;
         rc->world = config->world;
         rc->peer_count = config->peer_count;
-        failed = rc->rail_count ? choose_qps(rc, error, error_size) : -EINVAL;
+        failed = rc->rail_count ? verbs_rc_choose_qps(rc, error, error_size) : -EINVAL;
     }
     if (!failed)
-        failed = allocate(rc, config);
+        failed = verbs_rc_allocate(rc, config);
     for (uint32_t i = 0; !failed && i < rc->rail_count; i++)
-        failed = open_rail(rc, &rc->rails[i], config->devices[i], error, error_size);
+        failed = verbs_rc_open_rail(rc, &rc->rails[i], config->devices[i], error, error_size);
     uint32_t random = 0;
     if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
         failed = -EIO;
@@ -258,7 +258,7 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         snprintf(error, error_size, "cannot open %s: %s", config->device_count ? config->devices[0] : "no device",
                  strerror(-failed));
     if (rc)
-        rc_close(&rc->fabric);
+        verbs_rc_close(&rc->fabric);
     return failed;
 }
 

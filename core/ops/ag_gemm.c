@@ -9,18 +9,18 @@
 #define SLICE_UNIT 128u /* bytes: a stage of the GEMM engine is 64 elements of K */
 
 /* What this rank pushes to its node's others over NVLink, bytes. */
-static double pushed_bytes(const struct mk_problem *q)
+static double ag_gemm_pushed_bytes(const struct mk_problem *q)
 {
     return 2.0 * (double)q->m * (double)q->k * (q->topo.gpus - 1) / q->topo.gpus;
 }
 
-static int communication_bound(const struct mk_problem *q)
+static int ag_gemm_communication_bound(const struct mk_problem *q)
 {
-    return pushed_bytes(q) / 315 > 1.2 * plan_multiply_ns(q);
+    return ag_gemm_pushed_bytes(q) / 315 > 1.2 * plan_multiply_ns(q);
 }
 
 /* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller, the sooner all is done. */
-static int network_bound(const struct mk_problem *q)
+static int ag_gemm_network_bound(const struct mk_problem *q)
 {
     double arrives = 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo);
     return arrives / PLAN_NETWORK_RATE > 1.2 * plan_multiply_ns(q);
@@ -28,11 +28,11 @@ static int network_bound(const struct mk_problem *q)
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
  * that push together stay just below what it takes; and where multiplying is the longer part, they take two thirds of it. */
-static uint32_t choose_pace(const struct mk_problem *q)
+static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
 {
     uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
-    double rate = communication_bound(q) ? 375 : 338,
-           enough = pushed_bytes(q) / (0.65 * plan_multiply_ns(q)); /* bytes per ns */
+    double rate = ag_gemm_communication_bound(q) ? 375 : 338,
+           enough = ag_gemm_pushed_bytes(q) / (0.65 * plan_multiply_ns(q)); /* bytes per ns */
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * pushers / rate;
@@ -44,12 +44,12 @@ static uint32_t choose_pace(const struct mk_problem *q)
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were chosen by measurement
  * (docs/FIGURES.md). */
-static void choose(struct mk_problem *q)
+static void ag_gemm_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
-    plan_choose_gemm_tile(q, shard_rows > 128 && !network_bound(q), communication_bound(q) || shard_rows <= 512);
+    plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q), ag_gemm_communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
     /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
@@ -73,16 +73,16 @@ static void choose(struct mk_problem *q)
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1 : slices > 8 ? 8 : (uint32_t)slices;
     }
     if (!t->pieces) { /* on a GPU 16 to 64 KB: many CTAs share a chunk, so that it arrives soon, and each has several */
-        double fair = ctas[MK_INTRA_COMM] ? pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
+        double fair = ctas[MK_INTRA_COMM] ? ag_gemm_pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
         uint64_t piece = fair < 16384 ? 16384 : fair > 65536 ? 65536 : (uint64_t)fair;
         uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / piece;
         t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
     }
     if (!t->pace)
-        t->pace = cuda ? choose_pace(q) : 1;
+        t->pace = cuda ? ag_gemm_choose_pace(q) : 1;
 }
 
-static int check_tuning(const struct mk_problem *q, char *error, size_t size)
+static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
     if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
@@ -96,15 +96,15 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
     return result ? result : plan_check_gemm_tile(q, error, size);
 }
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct ag_gemm_plan *a = ag_gemm_plan_in(p);
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
-    choose(q);
-    result = check_tuning(q, error, size);
+    ag_gemm_choose(q);
+    result = ag_gemm_check_tuning(q, error, size);
     if (result)
         return result;
 
@@ -154,7 +154,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void ag_gemm_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct ag_gemm_plan *a = of;
     uint32_t chunk = index / a->slices, slice = index % a->slices;
@@ -170,11 +170,11 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival,
-                                       mk_world(&a->topo) * a->chunks * a->slices, a, describe_arrival};
+                                       mk_world(&a->topo) * a->chunks * a->slices, a, ag_gemm_describe_arrival};
     return 1;
 }
 
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles,
@@ -192,7 +192,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
     out->c_slab = out->slab;
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                                    uint64_t *bytes)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
@@ -201,7 +201,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     *bytes = ag_gemm_chunk_rows(a, *number) * a->row_bytes;
 }
 
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+static void ag_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                          uint64_t *network_bytes)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
@@ -211,7 +211,7 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
     *nvlink_bytes = (uint64_t)a->topo.nodes * (a->topo.gpus - 1) * shard;
 }
 
-static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+static void ag_gemm_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
     op_choose_gemm(size, world, 0, numbers);
 }
@@ -225,16 +225,16 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 const struct op_descriptor op_ag_gemm = {
     .help = "C = A of all ranks, gathered, times this rank's B",
     .shape = &op_shape_gemm,
-    .choose_shape = choose_shape,
+    .choose_shape = ag_gemm_choose_shape,
     .arguments = {{"A", OP_BF16, "M/W,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_WIDTH,
     .tuned = 1,
     .a_in_heap = 1,
     .b_layout = 1,
-    .build = build,
+    .build = ag_gemm_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = ag_gemm_describe_tile,
+    .describe_chunk = ag_gemm_describe_chunk,
+    .work = ag_gemm_work,
 };

@@ -15,7 +15,7 @@ static const struct op_shape shape = {
                    {"K", "K", offsetof(struct mk_problem, k)}},
 };
 
-static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+static void all_gather_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
     static const uint64_t rows[] = {[OP_SIZE_HOST] = 256, [OP_SIZE_EXPLORE] = 33};
     static const uint64_t columns[] = {
@@ -24,7 +24,7 @@ static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
     numbers[1] = columns[size];
 }
 
-static int check_shape(const struct mk_problem *q, char *error, size_t size)
+static int all_gather_check_shape(const struct mk_problem *q, char *error, size_t size)
 {
     uint64_t world = mk_world(&q->topo), limit = UINT32_MAX / 4;
     if (!q->m || !q->k || q->m > limit || q->k > limit)
@@ -43,7 +43,7 @@ static int check_shape(const struct mk_problem *q, char *error, size_t size)
     return 0;
 }
 
-static void choose(struct mk_problem *q)
+static void all_gather_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     t->tile_m = t->tile_n = 0; /* there are none */
@@ -56,7 +56,7 @@ static void choose(struct mk_problem *q)
         t->split.ctas[role] = op_needs(q->op, &q->topo, (enum mk_role)role) ? 1 : 0;
 }
 
-static int check_chunks(const struct mk_problem *q, char *error, size_t size)
+static int all_gather_check_chunks(const struct mk_problem *q, char *error, size_t size)
 {
     uint64_t rows = q->tuning.chunk_rows;
     if (rows % 8)
@@ -71,15 +71,15 @@ static int check_chunks(const struct mk_problem *q, char *error, size_t size)
     return plan_check_tuning(q, error, size);
 }
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int all_gather_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct all_gather_plan *a = all_gather_plan_in(p);
-    int result = check_shape(q, error, size);
+    int result = all_gather_check_shape(q, error, size);
     if (result)
         return result;
-    choose(q);
-    result = check_chunks(q, error, size);
+    all_gather_choose(q);
+    result = all_gather_check_chunks(q, error, size);
     if (result)
         return result;
     uint32_t world = mk_world(&q->topo);
@@ -102,7 +102,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void all_gather_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct all_gather_plan *a = of;
     out->producer = index / a->chunks;
@@ -110,19 +110,19 @@ static void describe_arrival(const void *of, uint32_t index, struct mk_flag_mean
     snprintf(out->text, sizeof out->text, "chunk %u of rank %u's A", out->chunk, out->producer);
 }
 
-static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
+static uint32_t all_gather_flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
     ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival, mk_world(&a->topo) * a->chunks,
-                                       a, describe_arrival};
+                                       a, all_gather_describe_arrival};
     return 1;
 }
 
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void all_gather_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void all_gather_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
@@ -131,7 +131,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     *bytes = all_gather_rows(a, *number) * a->row_bytes;
 }
 
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+static void all_gather_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                  uint64_t *network_bytes)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
@@ -144,15 +144,15 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
 const struct op_descriptor op_all_gather = {
     .help = "C = A of all ranks",
     .shape = &shape,
-    .choose_shape = choose_shape,
+    .choose_shape = all_gather_choose_shape,
     .arguments = {{"A", OP_BF16, "M/W,K"}, {"C", OP_BF16, "M,K", .output = 1}},
     .needs =
         {[MK_INTRA_COMM] = OP_ALWAYS, [MK_INTER_SEND] = OP_IF_NODES, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_ROLES | OP_CHUNK_ROWS,
     .loose_chunks = 1,
-    .build = build,
-    .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .build = all_gather_build,
+    .flags = all_gather_flags,
+    .describe_tile = all_gather_describe_tile,
+    .describe_chunk = all_gather_describe_chunk,
+    .work = all_gather_work,
 };

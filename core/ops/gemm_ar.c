@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int gemm_ar_build(struct mk_plan *p, char *error, size_t size)
 {
     struct gemm_ar_plan *a = gemm_ar_plan_in(p);
     uint64_t flags, bytes, world = mk_world(&p->problem.topo);
@@ -20,7 +20,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
                      (uint64_t)a->rs.tile_m * a->rs.tile_n * a->rs.element_bytes, error, size);
 }
 
-static void describe_whole(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void gemm_ar_describe_whole(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct gemm_ar_plan *a = of;
     out->producer = index / a->rs.units;
@@ -34,16 +34,16 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
     const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
     uint32_t count = plan_gemm_rs_flags(&a->rs, ranges);
     ranges[count] = (struct op_flag_range){"whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a,
-                                           describe_whole};
+                                           gemm_ar_describe_whole};
     return count + 1;
 }
 
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void gemm_ar_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     plan_describe_gemm_rs_tile(&gemm_ar_plan_of(p)->rs, id, out);
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
@@ -53,7 +53,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     *bytes = gemm_rs_elements(&a) * 2;
 }
 
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
     uint64_t block = (uint64_t)r->shard_rows * r->n * (r->element_bytes + 2);
@@ -62,7 +62,7 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, 
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
 }
 
-static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+static void gemm_ar_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
     op_choose_gemm(size, world, 1, numbers);
 }
@@ -76,16 +76,16 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
 const struct op_descriptor op_gemm_ar = {
     .help = "C = the sum over ranks of A times B, on every rank",
     .shape = &op_shape_gemm,
-    .choose_shape = choose_shape,
+    .choose_shape = gemm_ar_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,
     .b_layout = 1,
     .sums = 1,
-    .build = build,
+    .build = gemm_ar_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = gemm_ar_describe_tile,
+    .describe_chunk = gemm_ar_describe_chunk,
+    .work = gemm_ar_work,
 };

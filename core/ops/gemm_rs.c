@@ -12,18 +12,18 @@
 #define NVLINK_RATE 355.0 /* of an H200, bytes a ns */
 
 /* On a GPU: what leaves this rank's for its node's others, and for other nodes, bytes. */
-static double pushed_bytes(const struct mk_problem *q)
+static double gemm_rs_pushed_bytes(const struct mk_problem *q)
 {
     return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.gpus - 1.0) / q->topo.gpus;
 }
 
-static double sent_bytes(const struct mk_problem *q)
+static double gemm_rs_sent_bytes(const struct mk_problem *q)
 {
     return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.nodes - 1.0) / mk_world(&q->topo);
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
-static void choose(struct mk_problem *q, int gathers)
+static void gemm_rs_choose(struct mk_problem *q, int gathers)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
@@ -44,9 +44,9 @@ static void choose(struct mk_problem *q, int gathers)
         return;
     /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. Two
      * reducers ride, and leave one warp to send tiles, where there is time enough for that. */
-    int network_bound = sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
+    int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
     uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
-    uint32_t reducers = !gathers && plan_multiply_ns(q) > 1.4 * pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
+    uint32_t reducers = !gathers && plan_multiply_ns(q) > 1.4 * gemm_rs_pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
     if (cuda && q->sms > others + t->cluster)
         ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
@@ -56,7 +56,7 @@ static void choose(struct mk_problem *q, int gathers)
 
 /* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So the warps that
  * push stay together just below what it takes. Tiles that stay on their rank are not paced. */
-static uint32_t choose_pace(const struct mk_problem *q, int gathers)
+static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 {
     double away = (q->topo.gpus - 1.0) / q->topo.gpus;
     double rate = gathers ? NVLINK_RATE / 2 : NVLINK_RATE; /* of one of the pushing warps' kinds */
@@ -68,7 +68,7 @@ static uint32_t choose_pace(const struct mk_problem *q, int gathers)
 /* One warp of three beside the engine takes tiles to their reducers. */
 #define MOST_RIDERS 2
 
-static int check_riders(const struct mk_problem *q, char *error, size_t size)
+static int gemm_rs_check_riders(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
     uint32_t riders =
@@ -91,8 +91,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     int result = plan_check_gemm(q, error, size);
     if (result)
         return result;
-    choose(q, gathers && q->topo.gpus > 1);
-    result = check_riders(q, error, size);
+    gemm_rs_choose(q, gathers && q->topo.gpus > 1);
+    result = gemm_rs_check_riders(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
     if (!result)
@@ -115,7 +115,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     r->chunks = (uint32_t)mk_ceil_div(r->shard_rows, r->chunk_rows);
     r->full_chunks = r->shard_rows / r->chunk_rows;
     if (!q->tuning.pace)
-        q->tuning.pace = choose_pace(q, gathers);
+        q->tuning.pace = gemm_rs_choose_pace(q, gathers);
     r->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     r->pieces = q->tuning.pieces;
     r->piece_rows = (uint32_t)mk_round_up(mk_ceil_div(r->tile_m, r->pieces), 8);
@@ -149,7 +149,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     return 0;
 }
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
 {
     struct gemm_rs_plan *r = gemm_rs_plan_in(p);
     uint64_t flags, bytes;
@@ -159,7 +159,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
                               error, size);
 }
 
-static void describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct gemm_rs_plan *r = of;
     uint32_t node = mk_node_of(&r->topo, r->topo.rank), local = mk_local_of(&r->topo, r->topo.rank);
@@ -170,7 +170,7 @@ static void describe_partial(const void *of, uint32_t index, struct mk_flag_mean
              out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
 }
 
-static void describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void gemm_rs_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct gemm_rs_plan *r = of;
     uint32_t from = index / r->units;
@@ -183,9 +183,9 @@ static void describe_sum(const void *of, uint32_t index, struct mk_flag_meaning 
 uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges)
 {
     ranges[0] = (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
-                                       describe_partial};
+                                       gemm_rs_describe_partial};
     ranges[1] =
-        (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r, describe_sum};
+        (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r, gemm_rs_describe_sum};
     return 2;
 }
 
@@ -209,12 +209,12 @@ void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struc
                                        mk_local_of(&r->topo, r->topo.rank));
 }
 
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
@@ -224,7 +224,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     *bytes = gemm_rs_elements(&a) * r->element_bytes;
 }
 
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
     uint64_t block = (uint64_t)r->shard_rows * r->n * r->element_bytes;
@@ -233,7 +233,7 @@ static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, 
     *nvlink_bytes = (uint64_t)r->topo.nodes * (r->topo.gpus - 1) * block;
 }
 
-static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+static void gemm_rs_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
     op_choose_gemm(size, world, 1, numbers);
 }
@@ -247,16 +247,16 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
 const struct op_descriptor op_gemm_rs = {
     .help = "C = this rank's rows of the sum over ranks of A times B",
     .shape = &op_shape_gemm,
-    .choose_shape = choose_shape,
+    .choose_shape = gemm_rs_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,
     .b_layout = 1,
     .sums = 1,
-    .build = build,
+    .build = gemm_rs_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = gemm_rs_describe_tile,
+    .describe_chunk = gemm_rs_describe_chunk,
+    .work = gemm_rs_work,
 };

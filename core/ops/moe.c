@@ -160,19 +160,19 @@ uint64_t plan_moe_put_bytes(const struct moe_dispatch_plan *m)
     return chunk > ids ? chunk : ids;
 }
 
-static void describe_ids(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_describe_ids(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     out->chunk = 0;
     out->producer = index;
     snprintf(out->text, sizeof out->text, "the expert ids of rank %u", out->producer);
 }
 
-static void describe_routed(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_describe_routed(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     snprintf(out->text, sizeof out->text, "its tables of where tokens go");
 }
 
-static void describe_relay(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_describe_relay(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_dispatch_plan *m = of;
     out->chunk = index % m->chunks;
@@ -181,7 +181,7 @@ static void describe_relay(const void *of, uint32_t index, struct mk_flag_meanin
 }
 
 /* Many ranks' rows: none can be named. */
-static void describe_rows(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_describe_rows(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_dispatch_plan *m = of;
     snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts", index * m->tile_m,
@@ -190,10 +190,10 @@ static void describe_rows(const void *of, uint32_t index, struct mk_flag_meaning
 
 uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range *ranges)
 {
-    ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, describe_ids};
-    ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, describe_routed};
-    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m, describe_relay};
-    ranges[3] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, describe_rows};
+    ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, moe_describe_ids};
+    ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, moe_describe_routed};
+    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m, moe_describe_relay};
+    ranges[3] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, moe_describe_rows};
     return 4;
 }
 

@@ -3,7 +3,7 @@
 #include "core/ops/moe.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_in(p);
@@ -52,7 +52,7 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void moe_dispatch_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
@@ -65,7 +65,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
     out->c = MK_SPACE_ARG3;
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void moe_dispatch_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(p)->dispatch;
@@ -76,7 +76,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
 
 /* Whatever is routed where, on the average of the ranks: products of all places; ids, and at most every token to as many
  * other nodes as it names experts and every place's row over NVLink. */
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void moe_dispatch_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     *flop = 2.0 * m->dispatch.tokens * m->dispatch.k * m->hidden * m->inner;
@@ -105,9 +105,9 @@ const struct op_descriptor op_moe_dispatch_gemm = {
     .knobs = OP_MOE_KNOBS,
     .loose_chunks = 1,
     .b_layout = 1,
-    .build = build,
+    .build = moe_dispatch_gemm_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = moe_dispatch_gemm_describe_tile,
+    .describe_chunk = moe_dispatch_gemm_describe_chunk,
+    .work = moe_dispatch_gemm_work,
 };

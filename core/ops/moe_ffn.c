@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static int check_tuning(const struct mk_problem *q, char *error, size_t size)
+static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     if (q->tuning.tile_n % 16)
         return plan_refuse(
@@ -17,7 +17,7 @@ static int check_tuning(const struct mk_problem *q, char *error, size_t size)
 }
 
 /* In the heap from *next on; what must begin as 0 comes first. */
-static void lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
+static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
 {
     struct moe_dispatch_plan *d = &m->dispatch;
     uint64_t nodes = d->topo.nodes, rows = (uint64_t)d->row_tiles * d->tile_m, begin = *next;
@@ -39,7 +39,7 @@ static void lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t *next)
     m->whole = plan_take_moe(next, away);
 }
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     struct moe_ffn_plan *m = moe_ffn_plan_in(p);
@@ -47,7 +47,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     if (result)
         return result;
     plan_choose_moe(q, 256, 8);
-    result = check_tuning(q, error, size);
+    result = moe_ffn_check_tuning(q, error, size);
     if (result)
         return result;
     struct moe_dispatch_plan *d = &m->dispatch;
@@ -72,7 +72,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     if (row_tiles > UINT32_MAX / d->tile_m || flags > UINT32_MAX)
         return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
     d->row_tiles = (uint32_t)row_tiles;
-    lay_out(p, m, &next);
+    moe_ffn_lay_out(p, m, &next);
     uint64_t put = d->chunk_rows * m->result_bytes;
     result = plan_take(p, row_tiles * (m->up_tiles + m->down_tiles), flags, next - p->heap_base,
                        put > plan_moe_put_bytes(d) ? put : plan_moe_put_bytes(d), error, size);
@@ -88,25 +88,25 @@ static int build(struct mk_plan *p, char *error, size_t size)
 }
 
 /* This rank's own tiles. */
-static void describe_own(const struct moe_ffn_plan *m, uint32_t index, const char *what,
+static void moe_ffn_describe_own(const struct moe_ffn_plan *m, uint32_t index, const char *what,
                          struct mk_flag_meaning *out)
 {
     uint32_t row = index * m->dispatch.tile_m;
     snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row, row + m->dispatch.tile_m - 1, what);
 }
 
-static void describe_acted(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_ffn_describe_acted(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    describe_own(of, index, "activation", out);
+    moe_ffn_describe_own(of, index, "activation", out);
 }
 
-static void describe_made(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_ffn_describe_made(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
-    describe_own(of, index, "results", out);
+    moe_ffn_describe_own(of, index, "results", out);
 }
 
 /* Many ranks' rows: none can be named. */
-static void describe_back(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_ffn_describe_back(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_ffn_plan *m = of;
     const struct mk_topo *t = &m->dispatch.topo;
@@ -115,7 +115,7 @@ static void describe_back(const void *of, uint32_t index, struct mk_flag_meaning
              mk_rank_at(t, index / m->dispatch.chunks, mk_local_of(t, t->rank)));
 }
 
-static void describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void moe_ffn_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_ffn_plan *m = of;
     const struct mk_topo *t = &m->dispatch.topo;
@@ -130,16 +130,16 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t count = plan_moe_flags(&m->dispatch, ranges), tiles = m->dispatch.row_tiles,
              chunks = m->dispatch.topo.nodes * m->dispatch.chunks;
-    ranges[count++] = (struct op_flag_range){"acted", m->flag_acted, tiles, m, describe_acted};
-    ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, describe_made};
-    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks, m, describe_back};
-    ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, describe_sum};
+    ranges[count++] = (struct op_flag_range){"acted", m->flag_acted, tiles, m, moe_ffn_describe_acted};
+    ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, moe_ffn_describe_made};
+    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks, m, moe_ffn_describe_back};
+    ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, moe_ffn_describe_sum};
     return count;
 }
 
 /* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. Columns: those of the
  * activation, then those of results. */
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void moe_ffn_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t across = m->up_tiles + m->down_tiles, col = id % across;
@@ -154,7 +154,7 @@ static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *
 }
 
 /* Tokens on their way to their experts, then what comes back for them: numbers from `chunks` on. */
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void moe_ffn_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
@@ -167,7 +167,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
 
 /* Whatever is routed where, on the average of the ranks: products of all places; at most what dispatch moves, and a row back
  * for each row there. */
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
@@ -205,9 +205,9 @@ const struct op_descriptor op_moe_ffn = {
     .loose_chunks = 1,
     .b_layout = 1,
     .sums = 1,
-    .build = build,
+    .build = moe_ffn_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = moe_ffn_describe_tile,
+    .describe_chunk = moe_ffn_describe_chunk,
+    .work = moe_ffn_work,
 };

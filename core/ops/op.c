@@ -66,7 +66,7 @@ uint32_t op_dimensions(const struct op_shape *shape)
     return count;
 }
 
-static uint64_t number_at(const struct mk_problem *q, size_t offset)
+static uint64_t op_number_at(const struct mk_problem *q, size_t offset)
 {
     uint64_t value;
     memcpy(&value, (const char *)q + offset, sizeof value);
@@ -78,7 +78,7 @@ uint32_t op_numbers(const struct mk_problem *q, uint64_t numbers[OP_DIMENSIONS])
     const struct op_shape *shape = entries[q->op].op->shape;
     uint32_t count = op_dimensions(shape);
     for (uint32_t i = 0; i < count; i++)
-        numbers[i] = number_at(q, shape->dimensions[i].offset);
+        numbers[i] = op_number_at(q, shape->dimensions[i].offset);
     return count;
 }
 
@@ -106,13 +106,13 @@ int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role)
 
 /* ---- formulas ---- */
 
-static uint64_t letter_value(const struct mk_problem *q, const char *word, size_t length)
+static uint64_t op_letter_value(const struct mk_problem *q, const char *word, size_t length)
 {
     const struct op_shape *shape = entries[q->op].op->shape;
     for (uint32_t i = 0; i < op_dimensions(shape); i++)
         if (strlen(shape->dimensions[i].letter) == length &&
             !strncmp(shape->dimensions[i].letter, word, length))
-            return number_at(q, shape->dimensions[i].offset);
+            return op_number_at(q, shape->dimensions[i].offset);
     if (length == 1 && *word == 'W')
         return mk_world(&q->topo);
     return length == 4 && !strncmp(word, "rows", 4)
@@ -121,7 +121,7 @@ static uint64_t letter_value(const struct mk_problem *q, const char *word, size_
 }
 
 /* One factor, "2*H/W", up to a comma or the end. */
-static uint64_t factor_value(const struct mk_problem *q, const char **at)
+static uint64_t op_factor_value(const struct mk_problem *q, const char **at)
 {
     uint64_t value = 1;
     char then = '*';
@@ -133,7 +133,7 @@ static uint64_t factor_value(const struct mk_problem *q, const char **at)
             *at = end;
         } else {
             size_t length = strcspn(*at, "*/,");
-            next = letter_value(q, *at, length);
+            next = op_letter_value(q, *at, length);
             *at += length;
         }
         value = then == '*' ? value * next : next ? value / next : 0;
@@ -143,11 +143,11 @@ static uint64_t factor_value(const struct mk_problem *q, const char **at)
     }
 }
 
-static uint64_t formula_value(const struct mk_problem *q, const char *formula)
+static uint64_t op_formula_value(const struct mk_problem *q, const char *formula)
 {
-    uint64_t value = factor_value(q, &formula);
+    uint64_t value = op_factor_value(q, &formula);
     while (*formula++ == ',')
-        value *= factor_value(q, &formula);
+        value *= op_factor_value(q, &formula);
     return value;
 }
 
@@ -157,7 +157,7 @@ uint32_t op_extents(const struct mk_problem *q, uint64_t bytes[MK_SPACES - 1])
     uint32_t outputs = 0;
     memset(bytes, 0, (MK_SPACES - 1) * sizeof *bytes);
     for (uint32_t i = 0; i < MK_SPACES - 1 && arguments[i].name; i++) {
-        bytes[i] = formula_value(q, arguments[i].shape) * (arguments[i].type == OP_BF16 ? 2 : 4);
+        bytes[i] = op_formula_value(q, arguments[i].shape) * (arguments[i].type == OP_BF16 ? 2 : 4);
         outputs |= (uint32_t)(arguments[i].output != 0) << i;
     }
     return outputs;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int check_shape(const struct mk_problem *q, char *error, size_t size)
+static int ring_attention_check_shape(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_attention *a = &q->attention;
     uint64_t blocks = mk_world(&q->topo) * (a->causal ? 2 : 1), limit = UINT32_MAX / 4;
@@ -43,7 +43,7 @@ struct tile {
     uint32_t rows, keys;
 };
 
-static struct tile gpu_tile(uint64_t dim)
+static struct tile ring_attention_gpu_tile(uint64_t dim)
 {
 #define TILE(most, keys, groups, stages, own)                                                                          \
     if (dim == most)                                                                                                   \
@@ -53,10 +53,10 @@ static struct tile gpu_tile(uint64_t dim)
     return (struct tile){0, 0};
 }
 
-static int check_gpu(const struct mk_problem *q, char *error, size_t size)
+static int ring_attention_check_gpu(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
-    struct tile tile = gpu_tile(q->attention.head_dim);
+    struct tile tile = ring_attention_gpu_tile(q->attention.head_dim);
     if (t->tile_m != tile.rows || t->tile_n != tile.keys)
         return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are", t->tile_m,
                            t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
@@ -72,7 +72,7 @@ static int check_gpu(const struct mk_problem *q, char *error, size_t size)
 enum { GPU_CHUNK_ROWS = 2048 };
 
 /* Heads whose K and V fit in L2 (50 MB, which Q and O pass through too): a power of two, times those that share them. */
-static uint32_t section_of(const struct mk_attention *a)
+static uint32_t ring_attention_section_of(const struct mk_attention *a)
 {
     uint64_t fit = (32u << 20) / (4 * a->sequence * a->head_dim), n = 1;
     while (2 * n <= fit)
@@ -81,7 +81,7 @@ static uint32_t section_of(const struct mk_attention *a)
     return (uint32_t)(n < a->batch * a->heads ? n : a->batch * a->heads);
 }
 
-static void choose(struct mk_problem *q)
+static void ring_attention_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
@@ -89,7 +89,7 @@ static void choose(struct mk_problem *q)
         t->cluster = 1;
     struct tile tile = {32, 32};
     if (cuda)
-        tile = gpu_tile(q->attention.head_dim);
+        tile = ring_attention_gpu_tile(q->attention.head_dim);
     if (!t->tile_m)
         t->tile_m = tile.rows;
     if (!t->tile_n)
@@ -107,18 +107,18 @@ static void choose(struct mk_problem *q)
     ctas[MK_COMPUTE] = cuda && q->sms > others ? q->sms - others : 2;
 }
 
-static int build(struct mk_plan *p, char *error, size_t size)
+static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     const struct mk_attention *a = &q->attention;
     struct ring_attention_plan *r = ring_attention_plan_in(p);
-    int result = check_shape(q, error, size);
+    int result = ring_attention_check_shape(q, error, size);
     if (result)
         return result;
-    choose(q);
+    ring_attention_choose(q);
     result = plan_check_tuning(q, error, size);
     if (!result && q->exec == MK_EXEC_CUDA)
-        result = check_gpu(q, error, size);
+        result = ring_attention_check_gpu(q, error, size);
     if (result)
         return result;
     q->m = a->batch * a->heads * a->sequence;
@@ -138,7 +138,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     r->tile_rows = q->tuning.tile_m;
     r->block_rows = q->tuning.tile_n;
     r->chunk_rows = q->tuning.chunk_rows;
-    r->section = section_of(a);
+    r->section = ring_attention_section_of(a);
     r->half_tiles = (uint32_t)mk_ceil_div(r->half, r->tile_rows);
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
@@ -165,7 +165,7 @@ static int build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void ring_attention_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct ring_attention_plan *r = of;
     out->producer = index / r->chunks;
@@ -179,16 +179,16 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     ranges[0] = (struct op_flag_range){"arrival", r->flag_arrival, mk_world(&r->topo) * r->chunks, r,
-                                       describe_arrival};
+                                       ring_attention_describe_arrival};
     return 1;
 }
 
-static void describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+static void ring_attention_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     ring_attention_tile(ring_attention_plan_of(p), id, out);
 }
 
-static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+static void ring_attention_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
                            uint64_t *bytes)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
@@ -198,7 +198,7 @@ static void describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
     *bytes = ring_attention_move(r, *rank, *number, 1, 0, &rows).bytes;
 }
 
-static void work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     const struct mk_attention *a = &p->problem.attention;
@@ -220,7 +220,7 @@ static const struct op_shape shape = {
     .dimensions = {{"B", "batch", AT(batch)}, {"S", "sequence", AT(sequence)}, {"H", "heads", AT(heads)}, {"G", "kv_heads", AT(kv_heads)}, {"D", "head_dim", AT(head_dim)}},
 };
 
-static void choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
+static void ring_attention_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
     static const uint64_t sizes[][5] = {
         [OP_SIZE_HOST] = {1, 128, 4, 2, 64}, [OP_SIZE_GPU] = {1, 4096, 16, 16, 128}, [OP_SIZE_EXPLORE] = {2, 18, 2, 1, 64}};
@@ -238,7 +238,7 @@ int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const 
 const struct op_descriptor op_ring_attention = {
     .help = "attention over a sequence that is spread over the ranks",
     .shape = &shape,
-    .choose_shape = choose_shape,
+    .choose_shape = ring_attention_choose_shape,
     .arguments = {{"Q", OP_BF16, "B,S/W,H,D"},
                   {"K", OP_BF16, "B,S/W,G,D"},
                   {"V", OP_BF16, "B,S/W,G,D"},
@@ -247,9 +247,9 @@ const struct op_descriptor op_ring_attention = {
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
     .causal = 1,
-    .build = build,
+    .build = ring_attention_build,
     .flags = flags,
-    .describe_tile = describe_tile,
-    .describe_chunk = describe_chunk,
-    .work = work,
+    .describe_tile = ring_attention_describe_tile,
+    .describe_chunk = ring_attention_describe_chunk,
+    .work = ring_attention_work,
 };

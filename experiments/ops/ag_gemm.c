@@ -1,9 +1,9 @@
 #include "experiments/op.h"
 
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+static int ag_gemm_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     return run_check_gemm(d, arguments, launch, pace, result, 1, 0);
 }
 
-const struct run_op run_op_ag_gemm = {.check = check, .collective = RUN_ALL_GATHER};
+const struct run_op run_op_ag_gemm = {.check = ag_gemm_check, .collective = RUN_ALL_GATHER};

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+static int all_gather_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
@@ -26,4 +26,4 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
     return 0;
 }
 
-const struct run_op run_op_all_gather = {.check = check};
+const struct run_op run_op_all_gather = {.check = all_gather_check};

@@ -1,9 +1,9 @@
 #include "experiments/op.h"
 
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+static int gemm_rs_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     return run_check_gemm(d, arguments, launch, pace, result, 0, 1);
 }
 
-const struct run_op run_op_gemm_rs = {.check = check, .collective = RUN_REDUCE_SCATTER};
+const struct run_op run_op_gemm_rs = {.check = gemm_rs_check, .collective = RUN_REDUCE_SCATTER};

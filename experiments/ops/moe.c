@@ -22,7 +22,7 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
     }
 }
 
-static void make_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
+static void moe_make_weights(const struct run_data *d, uint32_t rank, uint64_t launch, float *weights)
 {
     const struct mk_moe *m = &d->job->problem.moe;
     for (uint64_t token = 0; token < m->tokens; token++) {
@@ -39,5 +39,5 @@ void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, 
     if (op_of(d->job->problem.op)->arguments[argument].type == OP_UINT32)
         run_data_ids(d, d->job->identity.rank, launch, to);
     else
-        make_weights(d, d->job->identity.rank, launch, to);
+        moe_make_weights(d, d->job->identity.rank, launch, to);
 }

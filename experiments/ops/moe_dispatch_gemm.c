@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* One expert of this rank: its rows as the ids of all ranks say, against one product. */
-static int check_expert(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint32_t local,
+static int moe_dispatch_gemm_check_expert(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint32_t local,
                         const uint16_t *x, const uint32_t *ids, uint16_t *a, uint64_t *next,
                         struct check_result *result)
 {
@@ -32,7 +32,7 @@ static int check_expert(const struct run_data *d, const void *const arguments[RU
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+static int moe_dispatch_gemm_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                  uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_moe *m = &d->job->problem.moe;
@@ -46,7 +46,7 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
         run_data_ids(d, rank, launch, ids + rank * m->tokens * m->k);
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
-        status = check_expert(d, arguments, local, x, ids, a, &next, result);
+        status = moe_dispatch_gemm_check_expert(d, arguments, local, x, ids, a, &next, result);
     free(x);
     free(a);
     free(ids);
@@ -54,7 +54,7 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
 }
 
 /* The last element of the first expert that has rows: behind those it has, nothing is checked. */
-static uint16_t *element_of_expert(const struct run_data *d, uint64_t slot)
+static uint16_t *moe_dispatch_gemm_element_of_expert(const struct run_data *d, uint64_t slot)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const uint32_t *begins = run_data_at(d, slot, 4);
@@ -64,13 +64,13 @@ static uint16_t *element_of_expert(const struct run_data *d, uint64_t slot)
     return run_data_at(d, slot, 4); /* no tokens: what is said of the first expert */
 }
 
-static void spoil(const struct run_data *d, uint64_t slot)
+static void moe_dispatch_gemm_spoil(const struct run_data *d, uint64_t slot)
 {
-    *element_of_expert(d, slot) ^= 0x4000;
+    *moe_dispatch_gemm_element_of_expert(d, slot) ^= 0x4000;
 }
 
 /* Every row is moved and told by itself. */
-static uint64_t records(const struct mk_plan *plan)
+static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
@@ -78,4 +78,4 @@ static uint64_t records(const struct mk_plan *plan)
 }
 
 const struct run_op run_op_moe_dispatch_gemm = {
-    .make = run_make_moe, .check = check, .spoil = spoil, .records = records, .routed = 1};
+    .make = run_make_moe, .check = moe_dispatch_gemm_check, .spoil = moe_dispatch_gemm_spoil, .records = moe_dispatch_gemm_records, .routed = 1};

@@ -3,7 +3,7 @@
 #include "experiments/inputs.h"
 #include "experiments/op.h"
 
-static void input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+static void moe_ffn_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                   uint64_t first, uint64_t count, uint16_t *out)
 {
     if (argument == 4) /* the second B of an expert */
@@ -17,7 +17,7 @@ struct any_expert {
     uint64_t launch;
 };
 
-static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
+static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *b2)
 {
     const struct any_expert *a = context;
     const struct mk_problem *q = &a->data->job->problem;
@@ -27,7 +27,7 @@ static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *
     run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
 }
 
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+static int moe_ffn_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
                        const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
@@ -42,14 +42,14 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
         .ids = arguments[2],
         .weights = arguments[3],
         .y = arguments[5],
-        .expert = load_expert,
+        .expert = moe_ffn_load_expert,
         .context = &any,
     };
     return check_moe_ffn(&c, pace, result);
 }
 
 /* Every row is moved and told by itself, and so it goes back. */
-static uint64_t records(const struct mk_plan *plan)
+static uint64_t moe_ffn_records(const struct mk_plan *plan)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
@@ -57,4 +57,4 @@ static uint64_t records(const struct mk_plan *plan)
 }
 
 const struct run_op run_op_moe_ffn = {
-    .input = input, .make = run_make_moe, .check = check, .records = records, .routed = 1};
+    .input = moe_ffn_input, .make = run_make_moe, .check = moe_ffn_check, .records = moe_ffn_records, .routed = 1};

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+static void ring_attention_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
                   uint64_t first, uint64_t count, uint16_t *out)
 {
     uint64_t all = d->bytes[argument] / 2;
@@ -20,7 +20,7 @@ static void input(const struct run_data *d, uint32_t argument, uint32_t rank, ui
 enum { GPU_ROWS = 4096 };
 
 /* K and V of all ranks in the order of the sequence. */
-static int check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+static int ring_attention_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                           uint64_t launch, const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_attention *t = &d->job->problem.attention;
@@ -53,4 +53,4 @@ static int check(const struct run_data *d, const void *const arguments[RUN_ARGUM
     return status;
 }
 
-const struct run_op run_op_ring_attention = {.input = input, .check = check};
+const struct run_op run_op_ring_attention = {.input = ring_attention_input, .check = ring_attention_check};

@@ -34,7 +34,7 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     return 0;
 }
 
-static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
@@ -60,5 +60,5 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = tile,
     .before = before,
-    .operands = operands,
+    .operands = ag_gemm_operands,
 };

@@ -31,7 +31,7 @@ static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
     return all_gather_inter_reduce(all_gather_plan_of(plan), cta);
 }
 
-static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static void all_gather_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
@@ -39,7 +39,7 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 }
 
 /* C against every rank's A, made anew, row by row. */
-static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int all_gather_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -68,6 +68,6 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm,
               [MK_INTER_SEND] = inter_send,
               [MK_INTER_REDUCE] = inter_reduce},
-    .fill = fill,
-    .verify = verify,
+    .fill = all_gather_fill,
+    .verify = all_gather_verify,
 };

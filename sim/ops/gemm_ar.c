@@ -22,23 +22,23 @@ static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
     return gemm_ar_intra_comm(gemm_ar_plan_of(plan), cta);
 }
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
 }
 
-static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static void gemm_ar_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
     gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, MK_TILE_PARTS);
 }
 
-static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
     sim_gemm_rs_operands(&gemm_ar_plan_of(plan)->rs, plan->problem.b_transposed, t, epoch, out);
 }
 
-static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -48,9 +48,9 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_REDUCE] = inter_reduce},
-    .tile = tile,
-    .after = after,
-    .operands = operands,
+    .tile = gemm_ar_tile,
+    .after = gemm_ar_after,
+    .operands = gemm_ar_operands,
     .fill = exact_fill,
-    .verify = verify,
+    .verify = gemm_ar_verify,
 };

@@ -27,13 +27,13 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
-static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
     sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
 }
 
-static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -47,7 +47,7 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTER_REDUCE] = inter_reduce},
     .tile = tile,
     .after = after,
-    .operands = operands,
+    .operands = gemm_rs_operands,
     .fill = exact_fill,
-    .verify = verify,
+    .verify = gemm_rs_verify,
 };

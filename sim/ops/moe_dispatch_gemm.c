@@ -12,32 +12,32 @@
 #define SIM_OP_NAME sim_op_moe_dispatch_gemm
 #endif
 
-static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
+static int moe_dispatch_gemm_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_intra_comm(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+static int moe_dispatch_gemm_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_inter_send(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
-static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
+static int moe_dispatch_gemm_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_await_routed(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
-static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static void moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
 {
     moe_tile(moe_dispatch_gemm_plan_of(plan), cta, t, out);
 }
 
-static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
     return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
 }
 
-static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
@@ -63,11 +63,11 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
-    .open = open_tiles,
-    .tile = tile,
-    .before = before,
-    .operands = operands,
+    .roles = {[MK_INTRA_COMM] = moe_dispatch_gemm_intra_comm, [MK_INTER_SEND] = moe_dispatch_gemm_inter_send},
+    .open = moe_dispatch_gemm_open_tiles,
+    .tile = moe_dispatch_gemm_tile,
+    .before = moe_dispatch_gemm_before,
+    .operands = moe_dispatch_gemm_operands,
     .fill = exact_moe_fill,
     .verify = exact_moe_verify,
 };

@@ -17,7 +17,7 @@ static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
     return moe_ffn_intra_comm(moe_ffn_plan_of(plan), cta);
 }
 
-static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
+static int moe_ffn_inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_inter_send(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
@@ -27,7 +27,7 @@ static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
     return moe_ffn_inter_reduce(moe_ffn_plan_of(plan), cta);
 }
 
-static int open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
+static int moe_ffn_open_tiles(const struct mk_plan *plan, struct mk_cta *cta)
 {
     return moe_await_routed(&moe_ffn_plan_of(plan)->dispatch, cta);
 }
@@ -47,7 +47,7 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     moe_ffn_after(moe_ffn_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
-static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
+static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
@@ -74,12 +74,12 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send, [MK_INTER_REDUCE] = inter_reduce},
-    .open = open_tiles,
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = moe_ffn_inter_send, [MK_INTER_REDUCE] = inter_reduce},
+    .open = moe_ffn_open_tiles,
     .tile = tile,
     .before = before,
     .after = after,
-    .operands = operands,
+    .operands = moe_ffn_operands,
     .second = MK_SPACE_ARG4,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,

@@ -40,7 +40,7 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     return ring_attention_before(ring_attention_plan_of(plan), cta, t);
 }
 
-static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(void))
+static void ring_attention_math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(void))
 {
     const struct sim_rank *r = cta->rank;
     const struct ring_attention_plan *p = ring_attention_plan_of(r->plan);
@@ -56,7 +56,7 @@ static void math(struct sim_cta *cta, const struct mk_tile *t, void (*between)(v
                    (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
 }
 
-static void fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, uint64_t launch,
+static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, uint64_t launch,
                       uint32_t argument, uint16_t *to)
 {
     uint64_t bytes[MK_SPACES - 1];
@@ -64,29 +64,29 @@ static void fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, 
     fingerprint_fill(to, bytes[argument] / 2, seed, rank, launch, argument);
 }
 
-static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static void ring_attention_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1])
 {
     for (uint32_t i = 0; i < 3; i++)
-        fill_rank(plan, seed, plan->problem.topo.rank, launch, i, arguments[i]);
+        ring_attention_fill_rank(plan, seed, plan->problem.topo.rank, launch, i, arguments[i]);
 }
 
 /* How far a GPU's results may be from the host's: weights and results are rounded to bf16 (2^-9 each, and a factor of 2; V is
  * less than 2), and a logarithm of a sum is within 1e-3. The host's own are the same. */
-static int near_o(const struct mk_plan *plan, uint16_t said, uint16_t reference)
+static int ring_attention_near_o(const struct mk_plan *plan, uint16_t said, uint16_t reference)
 {
     float x = mk_bf16_to_float(said), y = mk_bf16_to_float(reference);
     return plan->problem.exec == MK_EXEC_CUDA ? fabsf(x - y) <= (fabsf(y) + 2) / 256 : said == reference;
 }
 
-static int near_lse(const struct mk_plan *plan, float said, float reference)
+static int ring_attention_near_lse(const struct mk_plan *plan, float said, float reference)
 {
     return plan->problem.exec == MK_EXEC_CUDA ? fabsf(said - reference) <= 1e-3f : !memcmp(&said, &reference, sizeof said);
 }
 
 /* Every step comes in one order, so on the host what is right is so bit by bit: the same tiles over whole copies of all K
  * and V. */
-static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
 {
@@ -102,9 +102,9 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     }
     uint8_t *q = memory + 2 * world * bytes[1], *o = q + bytes[0], *lse = o + bytes[3],
             *state = lse + bytes[4];
-    fill_rank(plan, seed, rank, launch, 0, (uint16_t *)(void *)q);
+    ring_attention_fill_rank(plan, seed, rank, launch, 0, (uint16_t *)(void *)q);
     for (uint32_t i = 0; i < 2 * world; i++)
-        fill_rank(plan, seed, i / 2, launch, 1 + i % 2, (uint16_t *)(void *)(memory + i * bytes[1]));
+        ring_attention_fill_rank(plan, seed, i / 2, launch, 1 + i % 2, (uint16_t *)(void *)(memory + i * bytes[1]));
     for (uint32_t t = 0; t < p->tiles; t++) {
         struct mk_tile one;
         ring_attention_tile(p, t, &one);
@@ -120,7 +120,7 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     const float *wanted_lse = (const float *)(const void *)lse, *said_lse = arguments[4];
     int wrong = 0;
     for (uint64_t i = 0; !wrong && i < bytes[3] / 2; i++)
-        if (!near_o(plan, said_o[i], wanted_o[i])) {
+        if (!ring_attention_near_o(plan, said_o[i], wanted_o[i])) {
             uint64_t row = i / ((uint64_t)p->heads * p->head_dim);
             wrong = 1;
             snprintf(
@@ -130,7 +130,7 @@ static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                 (unsigned long long)(row / p->rows), (unsigned long long)(i / p->head_dim % p->heads));
         }
     for (uint64_t i = 0; !wrong && i < bytes[4] / 4; i++)
-        if (!near_lse(plan, said_lse[i], wanted_lse[i])) {
+        if (!ring_attention_near_lse(plan, said_lse[i], wanted_lse[i])) {
             wrong = 1;
             snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch, rank);
         }
@@ -143,7 +143,7 @@ const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = tile,
     .before = before,
-    .math = math,
-    .fill = fill,
-    .verify = verify,
+    .math = ring_attention_math,
+    .fill = ring_attention_fill,
+    .verify = ring_attention_verify,
 };

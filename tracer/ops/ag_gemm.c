@@ -39,7 +39,7 @@ struct generator {
     int failed;
 };
 
-static double uniform(struct generator *g) /* splitmix64 */
+static double ag_gemm_uniform(struct generator *g) /* splitmix64 */
 {
     uint64_t z = g->random += 0x9e3779b97f4a7c15ull;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -47,19 +47,19 @@ static double uniform(struct generator *g) /* splitmix64 */
     return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-static double jitter(struct generator *g, double ns)
+static double ag_gemm_jitter(struct generator *g, double ns)
 {
-    double u = uniform(g);
+    double u = ag_gemm_uniform(g);
     return ns * (0.9 + 0.2 * u + (u > 0.999 ? 5 : 0)); /* one in a thousand is slow: something to find */
 }
 
 /* A moment as the rank's own clock shows it. */
-static uint64_t shown(const struct rank *r, double t)
+static uint64_t ag_gemm_shown(const struct rank *r, double t)
 {
     return (uint64_t)llround(1e9 + r->skew + t * (1 + r->drift));
 }
 
-static void record(struct generator *g, struct rank *r, uint32_t cta, uint32_t what, double start, double end)
+static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, uint32_t what, double start, double end)
 {
     struct mk_track *t = &r->tracks[cta];
     if (t->count == t->capacity) {
@@ -72,44 +72,44 @@ static void record(struct generator *g, struct rank *r, uint32_t cta, uint32_t w
         t->events = more;
         t->capacity = capacity;
     }
-    mk_track_add(t, what, shown(r, start), shown(r, end));
+    mk_track_add(t, what, ag_gemm_shown(r, start), ag_gemm_shown(r, end));
     g->events++;
 }
 
-static double wait_until(struct generator *g, struct rank *r, uint32_t cta, uint32_t flag, uint32_t cause,
+static double ag_gemm_wait_until(struct generator *g, struct rank *r, uint32_t cta, uint32_t flag, uint32_t cause,
                          double ready)
 {
     double now = r->clock[cta], end = ready > now ? ready : now;
-    record(g, r, cta, mk_event_what(MK_EV_WAIT, cause, flag), now, end);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_WAIT, cause, flag), now, end);
     return r->clock[cta] = end;
 }
 
 /* One chunk to one peer of the node: copied, then its flag raised. */
-static void push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard, uint32_t chunk,
+static void ag_gemm_push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard, uint32_t chunk,
                  uint32_t local)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
-    double start = r->clock[cta], end = start + jitter(g, (double)bytes / COPY_RATE);
-    record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start, end);
-    record(g, r, cta, mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)), end, end);
+    double start = r->clock[cta], end = start + ag_gemm_jitter(g, (double)bytes / COPY_RATE);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start, end);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)), end, end);
     r->clock[cta] = end;
     g->ranks[mk_rank_at(&p->topo, mk_node_of(&p->topo, rank), local)].arrival[shard * p->chunks + chunk] =
         end + 1000;
 }
 
-static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta, uint32_t peer,
+static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta, uint32_t peer,
                 uint32_t chunk)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
-    double commanded = r->clock[cta] + jitter(g, 300);
-    record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta], commanded);
+    double commanded = r->clock[cta] + ag_gemm_jitter(g, 300);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta], commanded);
     r->clock[cta] = commanded;
-    double seen = commanded + jitter(g, 900), posted = seen + jitter(g, 400);
-    double start = posted > r->nic ? posted : r->nic, end = start + jitter(g, (double)bytes / PUT_RATE);
+    double seen = commanded + ag_gemm_jitter(g, 900), posted = seen + ag_gemm_jitter(g, 400);
+    double start = posted > r->nic ? posted : r->nic, end = start + ag_gemm_jitter(g, (double)bytes / PUT_RATE);
     r->nic = end;
     if (r->message_count == r->message_capacity) {
         uint64_t capacity = 2 * r->message_capacity + 256;
@@ -121,14 +121,14 @@ static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
         r->messages = more;
         r->message_capacity = capacity;
     }
-    double arrived = end + jitter(g, PUT_LATENCY);
+    double arrived = end + ag_gemm_jitter(g, PUT_LATENCY);
     r->messages[r->message_count++] = (struct mk_message){
         .epoch = g->epoch,
         .bytes = bytes,
         .sequence = r->sequence[ring]++,
-        .seen = shown(r, seen),
-        .posted = shown(r, posted),
-        .completed = shown(r, arrived + 1000),
+        .seen = ag_gemm_shown(r, seen),
+        .posted = ag_gemm_shown(r, posted),
+        .completed = ag_gemm_shown(r, arrived + 1000),
         .ring = ring,
         .peer = peer,
         .flag = ag_gemm_arrival_flag(p, rank, chunk, 0),
@@ -137,7 +137,7 @@ static void put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
     g->ranks[peer].arrival[rank * p->chunks + chunk] = arrived;
 }
 
-static void send_role(struct generator *g, uint32_t rank)
+static void ag_gemm_send_role(struct generator *g, uint32_t rank)
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&g->ranks[rank].plan);
     uint32_t first = p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM],
@@ -145,13 +145,13 @@ static void send_role(struct generator *g, uint32_t rank)
     for (uint32_t distance = 1; distance < p->topo.nodes; distance++) {
         uint32_t node = (mk_node_of(&p->topo, rank) + p->topo.nodes - distance) % p->topo.nodes;
         for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
-            put(g, rank, chunk % count, first + chunk % count,
+            ag_gemm_put(g, rank, chunk % count, first + chunk % count,
                 mk_rank_at(&p->topo, node, mk_local_of(&p->topo, rank)), chunk);
     }
 }
 
 /* A rank's own chunks, or the forwarding of what its rail brought. */
-static void push_role(struct generator *g, uint32_t rank, int forward)
+static void ag_gemm_push_role(struct generator *g, uint32_t rank, int forward)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
@@ -164,14 +164,14 @@ static void push_role(struct generator *g, uint32_t rank, int forward)
             for (uint32_t step = 1; step < gpus; step++, turn++) {
                 uint32_t cta = first + turn % count;
                 if (forward)
-                    wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0), MK_CAUSE_NETWORK,
+                    ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0), MK_CAUSE_NETWORK,
                                r->arrival[shard * p->chunks + chunk]);
-                push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
+                ag_gemm_push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
             }
     }
 }
 
-static void compute_role(struct generator *g, uint32_t rank)
+static void ag_gemm_compute_role(struct generator *g, uint32_t rank)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
@@ -181,17 +181,17 @@ static void compute_role(struct generator *g, uint32_t rank)
         ag_gemm_tile(p, t, &tile);
         uint32_t chunk = tile.row / p->chunk_rows;
         if (tile.slab != rank)
-            wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
+            ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
                        mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank) ? MK_CAUSE_DATA
                                                                                      : MK_CAUSE_NETWORK,
                        r->arrival[tile.slab * p->chunks + chunk]);
-        double end = r->clock[cta] + jitter(g, TILE_NS);
-        record(g, r, cta, mk_event_what(MK_EV_TILE, 0, tile.id), r->clock[cta], end);
+        double end = r->clock[cta] + ag_gemm_jitter(g, TILE_NS);
+        ag_gemm_record(g, r, cta, mk_event_what(MK_EV_TILE, 0, tile.id), r->clock[cta], end);
         r->clock[cta] = end;
     }
 }
 
-static void launch(struct generator *g)
+static void ag_gemm_launch(struct generator *g)
 {
     double start = 0;
     for (uint32_t i = 0; i < g->world;
@@ -201,36 +201,36 @@ static void launch(struct generator *g)
     g->epoch++;
     for (uint32_t i = 0; i < g->world; i++) {
         struct rank *r = &g->ranks[i];
-        double mine = start + 5000 + 3000 * uniform(g);
+        double mine = start + 5000 + 3000 * ag_gemm_uniform(g);
         for (uint32_t c = 0; c < mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split); c++) {
             r->clock[c] = mine;
-            record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
+            ag_gemm_record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
         }
     }
     for (uint32_t i = 0; i < g->world; i++)
-        send_role(g, i);
+        ag_gemm_send_role(g, i);
     for (uint32_t i = 0; i < g->world; i++)
-        push_role(g, i, 0);
+        ag_gemm_push_role(g, i, 0);
     for (uint32_t i = 0; i < g->world; i++)
-        push_role(g, i, 1);
+        ag_gemm_push_role(g, i, 1);
     for (uint32_t i = 0; i < g->world; i++)
-        compute_role(g, i);
+        ag_gemm_compute_role(g, i);
 }
 
-static struct trace_clock_sample *sample_clocks(struct generator *g, uint32_t rank, double duration)
+static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uint32_t rank, double duration)
 {
     struct trace_clock_sample *s = calloc(SAMPLES, sizeof *s);
     for (uint32_t i = 0; s && i < SAMPLES; i++) {
         double t = i < SAMPLES / 2 ? i * 100e3 - 10e6 : duration + 1e6 + i * 100e3;
-        double bracket = 8000 + 20000 * uniform(g) * uniform(g), lean = (uniform(g) - 0.5) * bracket * 0.5;
+        double bracket = 8000 + 20000 * ag_gemm_uniform(g) * ag_gemm_uniform(g), lean = (ag_gemm_uniform(g) - 0.5) * bracket * 0.5;
         s[i].bracket = (uint64_t)bracket;
-        s[i].local = shown(&g->ranks[rank], t + lean);
-        s[i].remote = shown(&g->ranks[0], t);
+        s[i].local = ag_gemm_shown(&g->ranks[rank], t + lean);
+        s[i].remote = ag_gemm_shown(&g->ranks[0], t);
     }
     return s;
 }
 
-static int make_rank(struct generator *g, struct trace_part *part, uint32_t rank, char *error, size_t size)
+static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint32_t rank, char *error, size_t size)
 {
     const struct generate_config *c = g->config;
     struct rank *r = &g->ranks[rank];
@@ -279,9 +279,9 @@ int generate_parts(struct trace_part **out, const struct generate_config *config
     snprintf(error, size, "out of memory");
     int rc = parts && g.ranks ? 0 : -ENOMEM;
     for (uint32_t i = 0; !rc && i < g.world; i++)
-        rc = make_rank(&g, &parts[i], i, error, size);
+        rc = ag_gemm_make_rank(&g, &parts[i], i, error, size);
     while (!rc && g.events < config->events) {
-        launch(&g);
+        ag_gemm_launch(&g);
         rc = g.failed ? -ENOMEM : 0;
     }
     double duration = 0;
@@ -292,7 +292,7 @@ int generate_parts(struct trace_part **out, const struct generate_config *config
         if (parts) {
             parts[i].messages = r->messages;
             parts[i].message_count = r->message_count;
-            parts[i].host_clock = rc || !i ? NULL : sample_clocks(&g, i, duration);
+            parts[i].host_clock = rc || !i ? NULL : ag_gemm_sample_clocks(&g, i, duration);
             parts[i].host_samples = parts[i].host_clock ? SAMPLES : 0;
             if (!rc && i && !parts[i].host_clock)
                 rc = -ENOMEM;
