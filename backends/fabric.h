@@ -1,6 +1,7 @@
 /* A fabric: how bytes leave a node. One per rank; implemented by verbs RC (backends/verbs), EFA SRD
- * (backends/efa) and, for the deterministic executor, by a model (sim/). Used by one thread at a time (the
- * proxy). Nothing here blocks but open and connect, which end within the timeout in their configuration. */
+ * (backends/efa) and, for the deterministic executor, by a model (sim/). Used by one thread at a
+ * time (the proxy). Nothing here blocks but open and connect, which end within the timeout in their
+ * configuration. */
 #ifndef MK_FABRIC_H
 #define MK_FABRIC_H
 
@@ -8,13 +9,15 @@
 
 struct fabric;
 
-/* A put, as the proxy asks for it: write bytes, then set the flag. Offsets in the symmetric heaps, bytes. Data before
- * flag: the peer sees the flag's new value only after all of the bytes (must). bytes == 0: the flag alone.
+/* A put, as the proxy asks for it: write bytes, then set the flag. Offsets in the symmetric heaps,
+ * bytes. Data before flag: the peer sees the flag's new value only after all of the bytes (must).
+ * bytes == 0: the flag alone.
  *
- * Puts of one flag to one peer land in the order of their making (must), those of different flags in any. A CTA that waits
- * for launch e accepts a flag's e + 1 too: seen first, it would be read with the bytes of e missing, and then the flag
- * would go back. Schedules drain their puts before a launch ends where nothing else keeps two of one flag apart; the
- * explorer, which holds them to that, orders nothing over SRD. */
+ * Puts of one flag to one peer land in the order of their making (must), those of different flags
+ * in any. A CTA that waits for launch e accepts a flag's e + 1 too: seen first, it would be read
+ * with the bytes of e missing, and then the flag would go back. Schedules drain their puts before a
+ * launch ends where nothing else keeps two of one flag apart; the explorer, which holds them to
+ * that, orders nothing over SRD. */
 struct fabric_put {
     uint32_t peer; /* rank */
     uint32_t flag; /* index; it lies at heap offset 8 * flag */
@@ -30,9 +33,9 @@ struct fabric_completion {
     char detail[64]; /* its name where status is not 0 */
 };
 
-/* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may be on their way and
- * the caller should stay awake; else the peer's puts can no longer be received or acknowledged, or
- * the NIC is of no more use. */
+/* The cookie of a completion that belongs to no put. Status 0: arrivals were counted, so more may
+ * be on their way and the caller should stay awake; else the peer's puts can no longer be received
+ * or acknowledged, or the NIC is of no more use. */
 #define FABRIC_NO_PUT UINT64_MAX
 
 struct fabric_ops {
@@ -42,27 +45,30 @@ struct fabric_ops {
     size_t (*address_bytes)(struct fabric *f);
     void (*address)(struct fabric *f, void *out);
 
-    /* Connects to `peers` given every rank's address, world * address_bytes. 0 or -errno with *error. */
+    /* Connects to `peers` given every rank's address, world * address_bytes. 0 or -errno with
+     * *error. */
     int (*connect)(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
                    char *error, size_t error_size);
 
-    /* Warms up: sends every peer one message over all lanes that will carry puts, so that delays and errors of a first message
-     * come before a kernel waits for it. After a barrier behind every rank's connect. Called until it returns 0, or -errno
-     * other than -EAGAIN with *error. NULL: connecting has done that. */
+    /* Warms up: sends every peer one message over all lanes that will carry puts, so that delays
+     * and errors of a first message come before a kernel waits for it. After a barrier behind every
+     * rank's connect. Called until it returns 0, or -errno other than -EAGAIN with *error. NULL:
+     * connecting has done that. */
     int (*warm_up)(struct fabric *f, char *error, size_t error_size);
 
-    /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error text in
-     * detail of the completion that follows, or none). Each put that returned 0 gives exactly one completion,
-     * when its source may be overwritten and the peer's NIC has acknowledged it. Completions of one peer come
-     * in the order of its puts. Flags never go back (-EINVAL, where it is noticed). */
+    /* Starts a put. 0; -EAGAIN: no room now, poll first; other -errno: the fabric is broken (error
+     * text in detail of the completion that follows, or none). Each put that returned 0 gives
+     * exactly one completion, when its source may be overwritten and the peer's NIC has
+     * acknowledged it. Completions of one peer come in the order of its puts. Flags never go back
+     * (-EINVAL, where it is noticed). */
     int (*put)(struct fabric *f, const struct fabric_put *put);
 
-    /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do nothing. 0
-     * or -errno. */
+    /* Rings the doorbell for puts collected since the last call, where the fabric batches; may do
+     * nothing. 0 or -errno. */
     int (*flush)(struct fabric *f);
 
-    /* Collects up to `max` completions; returns how many. Also does receiving work (SRD: counts arrivals and raises
-     * their flags), so a wait for a flag needs a thread that polls. */
+    /* Collects up to `max` completions; returns how many. Also does receiving work (SRD: counts
+     * arrivals and raises their flags), so a wait for a flag needs a thread that polls. */
     int (*poll)(struct fabric *f, struct fabric_completion *out, int max);
 
     void (*close)(struct fabric *f);

@@ -1,5 +1,5 @@
-/* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and starts the
- * proxy. */
+/* The network of one rank: chooses the NIC, opens the fabric to the other ranks of its rail, and
+ * starts the proxy. */
 #include "backends/nic.h"
 #include "backends/proxy.h"
 #include "backends/stage.h"
@@ -67,17 +67,19 @@ static uint32_t net_rail_peers(const struct mk_topo *t, uint32_t *peers)
 }
 
 #ifdef MK_HAVE_VERBS
-typedef int open_fabric_over(void *config, struct fabric **out, const struct stage_memory *memory, char *error,
-                             size_t size);
+typedef int open_fabric_over(void *config, struct fabric **out, const struct stage_memory *memory,
+                             char *error, size_t size);
 
 static struct mr_heap net_memory_for(const struct mr_heap *own, const struct stage_memory *memory)
 {
-    return memory ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes} : *own;
+    return memory
+               ? (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes}
+               : *own;
 }
 
 /* Over the heap itself, or over the host memory of a staged fabric. */
-static int net_open_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
-                      size_t size)
+static int net_open_verbs(void *context, struct fabric **out, const struct stage_memory *memory,
+                          char *error, size_t size)
 {
     struct verbs_rc_config c = *(const struct verbs_rc_config *)context;
     c.heap = net_memory_for(&c.heap, memory);
@@ -99,8 +101,8 @@ static int net_agree_to_stage(struct mk_comm *comm, int result, int *staged)
     return rc;
 }
 
-static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config, const uint32_t *peers,
-                    uint32_t count)
+static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over *open, void *config,
+                        const uint32_t *peers, uint32_t count)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
@@ -128,7 +130,8 @@ static int net_open_any(struct mk_comm *comm, struct net *net, open_fabric_over 
 #endif
 
 #ifdef MK_HAVE_VERBS
-/* The NICs of this rank. The choice depends on the places of all ranks of the node, so ranks exchange them. */
+/* The NICs of this rank. The choice depends on the places of all ranks of the node, so ranks
+ * exchange them. */
 static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct nic_choice *out)
 {
     const struct mk_topo *t = &comm->topo;
@@ -155,19 +158,24 @@ static int net_choose_nics(struct mk_comm *comm, int efa, uint32_t rails, struct
 #endif
 
 #ifdef MK_HAVE_EFA
-static int net_open_srd(void *context, struct fabric **out, const struct stage_memory *memory, char *error, size_t size)
+static int net_open_srd(void *context, struct fabric **out, const struct stage_memory *memory,
+                        char *error, size_t size)
 {
     struct efa_config c = *(const struct efa_config *)context;
     c.heap = net_memory_for(&c.heap, memory);
     return efa_open(out, &c, error, size);
 }
 
-static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *peers,
+                        uint32_t count)
 {
     struct nic_choice nic;
-    struct efa_config c = {
-        .rank = comm->topo.rank, .world = mk_world(&comm->topo), .peers = peers, .peer_count = count};
-    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes, comm->heap.bytes};
+    struct efa_config c = {.rank = comm->topo.rank,
+                           .world = mk_world(&comm->topo),
+                           .peers = peers,
+                           .peer_count = count};
+    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes,
+                              comm->heap.bytes};
     efa_options_default(&c.options);
     int rc = efa_options_parse(&c.options, getenv("MK_EFA"), comm->error, sizeof comm->error);
     if (!rc)
@@ -181,7 +189,8 @@ static int net_open_efa(struct mk_comm *comm, struct net *net, const uint32_t *p
 }
 #endif
 
-static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t *peers,
+                           uint32_t count)
 {
     char *error = comm->error;
     size_t size = sizeof comm->error;
@@ -190,7 +199,8 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
         return net_open_efa(comm, net, peers, count);
 #endif
     if (strcmp(comm->config.fabric, "verbs")) {
-        snprintf(error, size, "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
+        snprintf(error, size,
+                 "this build has no fabric %s: verbs, and efa where <infiniband/efadv.h> is",
                  comm->config.fabric);
         return -ENODEV;
     }
@@ -201,7 +211,8 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
                                 .world = mk_world(&comm->topo),
                                 .peers = peers,
                                 .peer_count = count};
-    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes, comm->heap.bytes};
+    c.heap = (struct mr_heap){comm->heap.memory, comm->heap.base, comm->heap.flag_bytes,
+                              comm->heap.bytes};
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, getenv("MK_VERBS"), error, size);
     if (!rc)
@@ -220,8 +231,8 @@ static int net_open_fabric(struct mk_comm *comm, struct net *net, const uint32_t
 #endif
 }
 
-/* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So no rank starts one before
- * every rank has reached every other. */
+/* A GPU's driver may make a NIC's first message wait for the kernel that waits for that message. So
+ * no rank starts one before every rank has reached every other. */
 static int net_warm_up(struct mk_comm *comm, struct fabric *f)
 {
     uint64_t deadline = wall_clock(NULL) + comm->config.timeout_ns;
@@ -230,7 +241,8 @@ static int net_warm_up(struct mk_comm *comm, struct fabric *f)
         if (comm_failed(comm))
             return -ECANCELED;
         if (wall_clock(NULL) > deadline) {
-            snprintf(comm->error, sizeof comm->error, "not all ranks of the rail can be reached: no answer in %.1f s",
+            snprintf(comm->error, sizeof comm->error,
+                     "not all ranks of the rail can be reached: no answer in %.1f s",
                      (double)comm->config.timeout_ns / 1e9);
             return -ETIMEDOUT;
         }
@@ -239,7 +251,8 @@ static int net_warm_up(struct mk_comm *comm, struct fabric *f)
     return rc ? rc : bootstrap_barrier(comm->bootstrap);
 }
 
-static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers, uint32_t count)
+static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_t *peers,
+                            uint32_t count)
 {
     struct fabric *f = net->fabric;
     size_t bytes = f->ops->address_bytes(f);
@@ -263,11 +276,12 @@ static int net_connect_rail(struct mk_comm *comm, struct net *net, const uint32_
 static int net_start_proxy(struct mk_comm *comm, struct net *net)
 {
     if (comm->config.trace_events) {
-        uint64_t capacity = (uint64_t)comm->config.trace_events * (comm->ring_count ? comm->ring_count : 1);
+        uint64_t capacity =
+            (uint64_t)comm->config.trace_events * (comm->ring_count ? comm->ring_count : 1);
         if (capacity > MAX_MESSAGES)
             capacity = MAX_MESSAGES;
-        comm->messages = (struct mk_message_log){.messages = calloc(capacity, sizeof(struct mk_message)),
-                                                 .capacity = capacity};
+        comm->messages = (struct mk_message_log){
+            .messages = calloc(capacity, sizeof(struct mk_message)), .capacity = capacity};
         if (!comm->messages.messages)
             return -ENOMEM;
     }
@@ -322,7 +336,8 @@ static void net_close(struct mk_comm *comm)
     }
     if (net->fabric)
         net->fabric->ops->close(net->fabric);
-    /* A GPU's memory must not be freed while another process still has it mapped (softnic's way to read it). */
+    /* A GPU's memory must not be freed while another process still has it mapped (softnic's way to
+     * read it). */
     if (net->proxy && comm->heap.memory != MK_MEMORY_HOST && !comm_failed(comm))
         bootstrap_barrier(comm->bootstrap);
     proxy_destroy(net->proxy);

@@ -35,7 +35,8 @@ static const char *nic_state_name(enum ibv_port_state state)
     return (unsigned)state < sizeof names / sizeof *names ? names[state] : "unknown";
 }
 
-/* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), without the line coding. */
+/* Gbit/s of data at the verbs' speed and width codes (InfiniBand specification, PortInfo), without
+ * the line coding. */
 static double nic_port_gbit(const struct ibv_port_attr *p)
 {
     static const double speeds[] = {2, 4, 8, 10, 13.64, 25, 50, 100}; /* by bit: SDR .. NDR */
@@ -51,8 +52,8 @@ static double nic_port_gbit(const struct ibv_port_attr *p)
     return 0;
 }
 
-static void nic_describe_gid(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context,
-                         const struct ibv_port_attr *port)
+static void nic_describe_gid(struct nic_info *n, const struct verbs_api *api,
+                             struct ibv_context *context, const struct ibv_port_attr *port)
 {
     int best = 0, ethernet = port->link_layer == IBV_LINK_LAYER_ETHERNET;
     n->gid_index = -1;
@@ -73,8 +74,8 @@ static void nic_describe_gid(struct nic_info *n, const struct verbs_api *api, st
                                                 : "IB");
     }
     char path[600];
-    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path, n->port,
-             n->gid_index);
+    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/ndevs/%d", context->device->ibdev_path,
+             n->port, n->gid_index);
     if (n->gid_index >= 0)
         nic_read_line(path, n->network, sizeof n->network);
 }
@@ -95,7 +96,8 @@ static void nic_describe_sysfs(struct nic_info *n, const struct ibv_device *devi
         snprintf(n->driver, sizeof n->driver, "rdma_rxe"); /* it has no parent device */
 }
 
-static void nic_describe_ports(struct nic_info *n, const struct verbs_api *api, struct ibv_context *context)
+static void nic_describe_ports(struct nic_info *n, const struct verbs_api *api,
+                               struct ibv_context *context)
 {
     struct ibv_device_attr attr;
     struct ibv_port_attr port;
@@ -127,11 +129,14 @@ static void nic_describe_ports(struct nic_info *n, const struct verbs_api *api, 
     n->max_wr = attr.max_qp_wr;
     nic_describe_gid(n, api, context, &port);
     if (!n->active)
-        snprintf(n->problem, sizeof n->problem, "no port is active: bring its link or network interface up");
+        snprintf(n->problem, sizeof n->problem,
+                 "no port is active: bring its link or network interface up");
     else if (!n->reliable && !n->efa)
-        snprintf(n->problem, sizeof n->problem, "has no RC queue pairs: the verbs fabric cannot use it");
+        snprintf(n->problem, sizeof n->problem,
+                 "has no RC queue pairs: the verbs fabric cannot use it");
     else if (port.link_layer == IBV_LINK_LAYER_ETHERNET && n->gid_index < 0)
-        snprintf(n->problem, sizeof n->problem, "has no GID: give its network interface an address");
+        snprintf(n->problem, sizeof n->problem,
+                 "has no GID: give its network interface an address");
 }
 
 static void nic_explain_rights(struct nic_info *n, const char *path)
@@ -140,7 +145,8 @@ static void nic_explain_rights(struct nic_info *n, const char *path)
     const struct group *group = stat(path, &file) ? NULL : getgrgid(file.st_gid);
     const struct passwd *user = getpwuid(geteuid());
     if (group && file.st_gid && (file.st_mode & 060) == 060)
-        snprintf(n->problem, sizeof n->problem, "no right to open %s: `usermod -aG %.32s %.32s`, then log in again", path,
+        snprintf(n->problem, sizeof n->problem,
+                 "no right to open %s: `usermod -aG %.32s %.32s`, then log in again", path,
                  group->gr_name, user ? user->pw_name : "USER");
     else
         snprintf(n->problem, sizeof n->problem, "no right to open it: `chmod 666 %s`", path);
@@ -161,7 +167,8 @@ static void nic_explain_open(struct nic_info *n, const struct ibv_device *device
         snprintf(n->problem, sizeof n->problem, "cannot be opened: %s", strerror(why));
 }
 
-static void nic_describe(struct nic_info *n, const struct verbs_api *api, struct ibv_device *device, int soft)
+static void nic_describe(struct nic_info *n, const struct verbs_api *api, struct ibv_device *device,
+                         int soft)
 {
     memset(n, 0, sizeof *n);
     snprintf(n->name, sizeof n->name, "%.*s", (int)sizeof n->name - 1, device->name);
@@ -204,7 +211,8 @@ static void nic_survey_system(struct nic_survey *s)
     memcpy(s->library, api.path, sizeof s->library);
     int why = nic_list_devices(s, &api, 0);
     if (why && why != ENOSYS && why != ENOENT) /* those two: the kernel has no RDMA at all */
-        snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s", strerror(why));
+        snprintf(s->library_problem, sizeof s->library_problem, "cannot list devices: %s",
+                 strerror(why));
 }
 
 static void nic_survey_soft(struct nic_survey *s)

@@ -14,10 +14,11 @@ struct nic_info {
     char state[24];      /* "active", "down", ... as libibverbs says */
     char link_layer[16]; /* "Ethernet", "InfiniBand" */
     char driver[32];     /* kernel driver: "mlx5_core", "rdma_rxe", "efa"; "" where unknown */
-    int reliable;        /* offers RC queue pairs: usable by the verbs fabric (EFA's devices are not) */
-    int efa;             /* an EFA device: SRD queue pairs, which the verbs fabric cannot use */
-    uint32_t mtu;        /* active, bytes */
-    double gbit;         /* active speed, Gbit/s; 0: unknown */
+    /* offers RC queue pairs: usable by the verbs fabric (EFA's devices are not) */
+    int reliable;
+    int efa;              /* an EFA device: SRD queue pairs, which the verbs fabric cannot use */
+    uint32_t mtu;         /* active, bytes */
+    double gbit;          /* active speed, Gbit/s; 0: unknown */
     uint64_t max_message; /* bytes */
     int max_sge, max_wr;  /* of a work request, of a queue */
     uint32_t lid;
@@ -41,8 +42,8 @@ struct nic_survey {
     int rxe_module;
 };
 
-/* Fills *out. Opens each device for a moment; blocks as long as drivers do. Never fails: it says what is
- * missing. Any thread. */
+/* Fills *out. Opens each device for a moment; blocks as long as drivers do. Never fails: it says
+ * what is missing. Any thread. */
 void nic_survey(struct nic_survey *out);
 
 /* Appends one library's devices only: softnic's, or the kernel's. */
@@ -54,16 +55,18 @@ struct nic_place {
     int32_t numa; /* NUMA node of its CPUs; -1: several, or unknown */
 };
 
-/* Where sysfs is: "/sys", or the folder in MK_SYSFS (a copy of another machine's, to see the choice there). */
+/* Where sysfs is: "/sys", or the folder in MK_SYSFS (a copy of another machine's, to see the choice
+ * there). */
 const char *nic_sysfs(void);
 
 /* This process's, given its GPU's bus id ("" for none). */
 void nic_own_place(struct nic_place *out, const char *gpu);
 
 struct nic_request {
-    const char *names;              /* see nic_choose */
-    int efa;                        /* 0: devices with RC queue pairs; 1: EFA devices */
-    uint32_t rails;                 /* how many; 0: as many as each rank has for itself (backends/topology.h) */
+    const char *names; /* see nic_choose */
+    int efa;           /* 0: devices with RC queue pairs; 1: EFA devices */
+    /* how many; 0: as many as each rank has for itself (backends/topology.h) */
+    uint32_t rails;
     uint32_t local_rank;            /* of the rank that asks */
     uint32_t local_ranks;           /* ranks of its node, at least 1 */
     const struct nic_place *places; /* [local_ranks]; NULL: unknown */
@@ -76,14 +79,18 @@ struct nic_choice {
     uint32_t count;
     char devices[NIC_RAILS_MAX][64];
     enum topology_distance distances[NIC_RAILS_MAX]; /* from the rank's GPU, or NUMA node */
-    double gbit;                                     /* of all of them together, as their ports say */
+    /* of all of them together, as their ports say */
+    double gbit;
 };
 
-/* Chooses among the devices that `names` allows: "soft" (softnic's), names with commas between (of one library), or ""
- * (kernel devices that are up; where there is none, softnic's). Of those, by distance from the rank's GPU, else from the
- * NUMA node that its process is bound to, else in turn by local rank: topology_choose. Every rank of a node that asks with
- * the same places gets the answer that the others count on. Opens devices for a moment. 0, -ENODEV (none, or not this one),
- * -EINVAL (names of two libraries, or twice the same; more rails than devices) or -ENOMEM, with one sentence in `error`. */
-int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size);
+/* Chooses among the devices that `names` allows: "soft" (softnic's), names with commas between (of
+ * one library), or "" (kernel devices that are up; where there is none, softnic's). Of those, by
+ * distance from the rank's GPU, else from the NUMA node that its process is bound to, else in turn
+ * by local rank: topology_choose. Every rank of a node that asks with the same places gets the
+ * answer that the others count on. Opens devices for a moment. 0, -ENODEV (none, or not this one),
+ * -EINVAL (names of two libraries, or twice the same; more rails than devices) or -ENOMEM, with one
+ * sentence in `error`. */
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
+               size_t error_size);
 
 #endif

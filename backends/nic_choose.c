@@ -24,19 +24,21 @@ static void nic_choose_all_of(struct candidates *c, const struct nic_survey *s, 
             c->nics[c->count++] = &s->nics[i];
 }
 
-static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s, const char *name, int efa, char *error,
-                    size_t error_size)
+static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s, const char *name,
+                               int efa, char *error, size_t error_size)
 {
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
         n = strcmp(s->nics[i].name, name) ? NULL : &s->nics[i];
     if (!n && !strcmp(name, "soft"))
-        snprintf(error, error_size, "soft is all of softnic's devices and stands alone; name them (soft0,soft1) in a list");
+        snprintf(
+            error, error_size,
+            "soft is all of softnic's devices and stands alone; name them (soft0,soft1) in a list");
     else if (!n && s->soft_problem[0] && !strncmp(name, "soft", 4))
         snprintf(error, error_size, "there is no NIC %s: %s", name, s->soft_problem);
     else if (!n)
-        snprintf(error, error_size, "there is no NIC %s; `mkernel info` lists them, and soft is always there",
-                 name);
+        snprintf(error, error_size,
+                 "there is no NIC %s; `mkernel info` lists them, and soft is always there", name);
     else if (!nic_choose_usable(n, efa))
         snprintf(error, error_size, "NIC %s: %s", name,
                  n->problem[0] ? n->problem
@@ -47,7 +49,8 @@ static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s,
     for (uint32_t i = 0; i < c->count; i++)
         if (c->nics[i] == n || c->nics[i]->soft != n->soft) {
             snprintf(error, error_size,
-                     c->nics[i] == n ? "NIC %s is named twice" : "NIC %s: softnic's devices and others do not mix",
+                     c->nics[i] == n ? "NIC %s is named twice"
+                                     : "NIC %s: softnic's devices and others do not mix",
                      name);
             return -EINVAL;
         }
@@ -55,16 +58,20 @@ static int nic_choose_add_name(struct candidates *c, const struct nic_survey *s,
     return 0;
 }
 
-static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s, const char *names, int efa, char *error,
-                    size_t error_size)
+static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s, const char *names,
+                               int efa, char *error, size_t error_size)
 {
     for (const char *at = names; *at;) {
         char name[64];
         size_t length = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        int rc = length && c->count < NIC_MAX ? nic_choose_add_name(c, s, name, efa, error, error_size) : -EINVAL;
+        int rc = length && c->count < NIC_MAX
+                     ? nic_choose_add_name(c, s, name, efa, error, error_size)
+                     : -EINVAL;
         if (rc == -EINVAL && !error[0])
-            snprintf(error, error_size, "'%s' is not a list of NICs: give device names with commas between them", names);
+            snprintf(error, error_size,
+                     "'%s' is not a list of NICs: give device names with commas between them",
+                     names);
         if (rc)
             return rc;
         at += length + (at[length] == ',');
@@ -73,21 +80,25 @@ static int nic_choose_by_names(struct candidates *c, const struct nic_survey *s,
 }
 
 /* Says why not even softnic is usable. */
-static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error, size_t error_size)
+static void nic_choose_explain_none(const struct nic_survey *s, int efa, char *error,
+                                    size_t error_size)
 {
     const struct nic_info *n = NULL;
     for (uint32_t i = 0; i < s->count && !n; i++)
         n = s->nics[i].soft && (efa ? s->nics[i].efa : s->nics[i].reliable) ? &s->nics[i] : NULL;
     if (n && !s->soft_problem[0])
-        snprintf(error, error_size, "no NIC is usable, not even softnic: %s %s", n->name, n->problem);
+        snprintf(error, error_size, "no NIC is usable, not even softnic: %s %s", n->name,
+                 n->problem);
     else
         snprintf(error, error_size, "no NIC is usable, not even softnic: %s",
-                 s->soft_problem[0] ? s->soft_problem : efa ? "it has no EFA device" : "it has no device");
+                 s->soft_problem[0] ? s->soft_problem
+                 : efa              ? "it has no EFA device"
+                                    : "it has no device");
 }
 
 /* Opening devices takes time: only those of libraries that may be meant. */
-static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s, const struct nic_request *r, char *error,
-                           size_t error_size)
+static int nic_choose_find_candidates(struct candidates *c, struct nic_survey *s,
+                                      const struct nic_request *r, char *error, size_t error_size)
 {
     int soft = !strcmp(r->names, "soft");
     if (r->names[0] && !soft) {
@@ -122,12 +133,14 @@ static struct topology_place nic_choose_place_of(const char *sysfs, const struct
     return place;
 }
 
-static int nic_choose_all(struct nic_choice *out, const struct candidates *c, const struct nic_request *r)
+static int nic_choose_all(struct nic_choice *out, const struct candidates *c,
+                          const struct nic_request *r)
 {
     const char *sysfs = r->sysfs ? r->sysfs : nic_sysfs();
     struct topology_nic nics[NIC_MAX];
     struct topology_place *ranks = calloc(r->local_ranks, sizeof *ranks);
-    struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices), *own = &choices[r->local_rank];
+    struct topology_choice *choices = calloc(r->local_ranks, sizeof *choices),
+                           *own = &choices[r->local_rank];
     int rc = ranks && choices ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < c->count && !rc; i++) {
         nics[i].gbit = c->nics[i]->gbit;
@@ -142,7 +155,8 @@ static int nic_choose_all(struct nic_choice *out, const struct candidates *c, co
         out->soft = n->soft;
         memcpy(out->devices[out->count], n->name, sizeof n->name);
         out->gbit += n->gbit;
-        out->distances[out->count++] = topology_distance(&ranks[r->local_rank], &nics[own->nics[i]].place);
+        out->distances[out->count++] =
+            topology_distance(&ranks[r->local_rank], &nics[own->nics[i]].place);
     }
     free(ranks);
     free(choices);
@@ -162,7 +176,8 @@ void nic_own_place(struct nic_place *out, const char *gpu)
     out->numa = topology_own_numa(nic_sysfs());
 }
 
-int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error, size_t error_size)
+int nic_choose(struct nic_choice *out, const struct nic_request *request, char *error,
+               size_t error_size)
 {
     struct nic_survey *s = calloc(1, sizeof *s);
     struct candidates c = {.count = 0};
@@ -173,7 +188,8 @@ int nic_choose(struct nic_choice *out, const struct nic_request *request, char *
                  ? nic_choose_find_candidates(&c, s, request, error, error_size)
                  : -EINVAL;
     if (!rc && request->rails > c.count) {
-        snprintf(error, error_size, "%u NICs for each rank were asked for, and only %u may be used", request->rails, c.count);
+        snprintf(error, error_size, "%u NICs for each rank were asked for, and only %u may be used",
+                 request->rails, c.count);
         rc = -EINVAL;
     }
     if (!rc)

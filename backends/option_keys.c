@@ -17,8 +17,8 @@ void option_keys_default(void *options, const struct option_key *keys, size_t co
         *option_keys_field(options, &keys[i]) = keys[i].standard;
 }
 
-static const struct option_key *option_keys_find(const struct option_key *keys, size_t count, const char *name,
-                                     size_t length)
+static const struct option_key *option_keys_find(const struct option_key *keys, size_t count,
+                                                 const char *name, size_t length)
 {
     for (size_t i = 0; i < count; i++)
         if (strlen(keys[i].name) == length && !memcmp(keys[i].name, name, length))
@@ -26,15 +26,16 @@ static const struct option_key *option_keys_find(const struct option_key *keys, 
     return NULL;
 }
 
-int option_keys_parse(void *options, const struct option_key *keys, size_t count, const char *fabric,
-                      const char *text, char *error, size_t error_size)
+int option_keys_parse(void *options, const struct option_key *keys, size_t count,
+                      const char *fabric, const char *text, char *error, size_t error_size)
 {
     while (text && *text) {
         size_t length = strcspn(text, ","), name = strcspn(text, "=,");
         if (length) {
             const struct option_key *k = option_keys_find(keys, count, text, name);
             if (!k) {
-                snprintf(error, error_size, "the %s options have no '%.*s'", fabric, (int)name, text);
+                snprintf(error, error_size, "the %s options have no '%.*s'", fabric, (int)name,
+                         text);
                 return -EINVAL;
             }
             const char *value = text + name + (name < length);
@@ -42,8 +43,9 @@ int option_keys_parse(void *options, const struct option_key *keys, size_t count
             errno = 0;
             long long v = strtoll(value, &end, 10);
             if (errno || end == value || end != text + length || v < k->min || v > k->max) {
-                snprintf(error, error_size, "the %s option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'",
-                         fabric, k->name, k->min, k->max, (int)(text + length - value), value);
+                snprintf(error, error_size,
+                         "the %s option %s takes %" PRId64 " to %" PRId64 ", not '%.*s'", fabric,
+                         k->name, k->min, k->max, (int)(text + length - value), value);
                 return -EINVAL;
             }
             *option_keys_field(options, k) = v;

@@ -1,4 +1,5 @@
-/* Options of a fabric as "key=value,...": whole numbers with names, standards and bounds, kept in a struct of int64_t. */
+/* Options of a fabric as "key=value,...": whole numbers with names, standards and bounds, kept in a
+ * struct of int64_t. */
 #ifndef MK_OPTION_KEYS_H
 #define MK_OPTION_KEYS_H
 
@@ -13,9 +14,9 @@ struct option_key {
 
 void option_keys_default(void *options, const struct option_key *keys, size_t count);
 
-/* Sets the options in `text` (NULL: none); `fabric` is the fabric's name in sentences. 0, or -EINVAL with a sentence in `error`, and then
- * some of them may be set. */
-int option_keys_parse(void *options, const struct option_key *keys, size_t count, const char *fabric,
-                      const char *text, char *error, size_t error_size);
+/* Sets the options in `text` (NULL: none); `fabric` is the fabric's name in sentences. 0, or
+ * -EINVAL with a sentence in `error`, and then some of them may be set. */
+int option_keys_parse(void *options, const struct option_key *keys, size_t count,
+                      const char *fabric, const char *text, char *error, size_t error_size);
 
 #endif

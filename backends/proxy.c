@@ -14,9 +14,11 @@ enum {
 
 /* ---- failures ---- */
 
-static struct mk_failure proxy_failure_of(const struct proxy *p, uint32_t kind, const struct ring_state *r)
+static struct mk_failure proxy_failure_of(const struct proxy *p, uint32_t kind,
+                                          const struct ring_state *r)
 {
-    struct mk_failure f = {.kind = kind, .op = MK_OPS, .rank = p->config.topo.rank, .cta = UINT32_MAX};
+    struct mk_failure f = {
+        .kind = kind, .op = MK_OPS, .rank = p->config.topo.rank, .cta = UINT32_MAX};
     f.role = MK_INTER_SEND;
     f.flag = f.chunk = f.producer = UINT32_MAX;
     f.epoch = r ? r->epoch : 0;
@@ -33,8 +35,8 @@ static void proxy_fail(struct proxy *p, uint32_t plan, struct mk_failure *f)
     p->config.fail(p->config.context, f);
 }
 
-static void proxy_fail_flight(struct proxy *p, const struct flight *flight, uint64_t now, int status,
-                        const char *detail)
+static void proxy_fail_flight(struct proxy *p, const struct flight *flight, uint64_t now,
+                              int status, const char *detail)
 {
     struct mk_failure f = proxy_failure_of(p, MK_FAIL_NETWORK, NULL);
     f.producer = flight->peer;
@@ -94,8 +96,8 @@ static void proxy_link_flight(struct proxy *p, uint32_t index)
     __atomic_store_n(&p->in_flight, p->in_flight + 1, __ATOMIC_RELAXED);
 }
 
-/* A peer's puts can no longer be received, so that its flags would be waited for in vain; or the NIC has failed, and no put
- * says so. */
+/* A peer's puts can no longer be received, so that its flags would be waited for in vain; or the
+ * NIC has failed, and no put says so. */
 static void proxy_fail_peer(struct proxy *p, const struct fabric_completion *c)
 {
     struct mk_failure f = proxy_failure_of(p, MK_FAIL_NETWORK, NULL);
@@ -115,7 +117,8 @@ static void proxy_complete(struct proxy *p, const struct fabric_completion *c, u
     }
     if (c->cookie >= p->config.in_flight || !p->flights[c->cookie].busy) {
         struct mk_failure f = proxy_failure_of(p, MK_FAIL_INTERNAL, NULL);
-        snprintf(f.detail, sizeof f.detail, "the %s fabric completed put %" PRIu64 ", which is not under way",
+        snprintf(f.detail, sizeof f.detail,
+                 "the %s fabric completed put %" PRIu64 ", which is not under way",
                  p->config.fabric->ops->name, c->cookie);
         proxy_fail(p, 0, &f);
         return;
@@ -134,7 +137,8 @@ static void proxy_complete(struct proxy *p, const struct fabric_completion *c, u
     proxy_unlink_flight(p, (uint32_t)c->cookie);
 }
 
-/* Collects completions until the fabric has no more: one of them may explain a put that was refused.
+/* Collects completions until the fabric has no more: one of them may explain a put that was
+ * refused.
  */
 static int proxy_collect(struct proxy *p)
 {
@@ -163,8 +167,8 @@ static int proxy_oldest_hangs(struct proxy *p, uint64_t now, uint64_t bound_ns)
 /* ---- commands ---- */
 
 /* Why a command is invalid; NULL: it is valid. */
-static const char *proxy_complaint(const struct proxy *p, const struct ring_state *r, const struct mk_command *c,
-                             const struct mk_command_fields *f)
+static const char *proxy_complaint(const struct proxy *p, const struct ring_state *r,
+                                   const struct mk_command *c, const struct mk_command_fields *f)
 {
     const struct proxy_config *k = &p->config;
     if (f->kind == MK_CMD_BEGIN) {
@@ -178,7 +182,8 @@ static const char *proxy_complaint(const struct proxy *p, const struct ring_stat
         return "an unknown kind of command";
     if (!r->epoch)
         return "a PUT before any BEGIN";
-    if (f->peer >= mk_world(&k->topo) || mk_node_of(&k->topo, f->peer) == mk_node_of(&k->topo, k->topo.rank))
+    if (f->peer >= mk_world(&k->topo) ||
+        mk_node_of(&k->topo, f->peer) == mk_node_of(&k->topo, k->topo.rank))
         return "a PUT to a rank that is not on another node";
     if (f->flag >= k->heap_flags)
         return "a PUT with a flag that the heap does not have";
@@ -191,18 +196,18 @@ static const char *proxy_complaint(const struct proxy *p, const struct ring_stat
     return NULL;
 }
 
-static void proxy_fail_command(struct proxy *p, const struct ring_state *r, const struct mk_command *c,
-                         const char *why)
+static void proxy_fail_command(struct proxy *p, const struct ring_state *r,
+                               const struct mk_command *c, const char *why)
 {
     struct mk_failure f = proxy_failure_of(p, MK_FAIL_INTERNAL, r);
-    snprintf(f.what, sizeof f.what, "command %" PRIu64 " of ring %u is %016" PRIx64 " %016" PRIx64, r->next,
-             (uint32_t)(r - p->rings), c->lo, c->hi);
+    snprintf(f.what, sizeof f.what, "command %" PRIu64 " of ring %u is %016" PRIx64 " %016" PRIx64,
+             r->next, (uint32_t)(r - p->rings), c->lo, c->hi);
     snprintf(f.detail, sizeof f.detail, "%s", why);
     proxy_fail(p, r->plan, &f);
 }
 
-static uint64_t proxy_log_message(struct proxy *p, const struct ring_state *r, const struct mk_command_fields *c,
-                            uint64_t posted)
+static uint64_t proxy_log_message(struct proxy *p, const struct ring_state *r,
+                                  const struct mk_command_fields *c, uint64_t posted)
 {
     struct mk_message_log *log = p->config.messages;
     if (!log || !log->messages)
@@ -224,7 +229,8 @@ static uint64_t proxy_log_message(struct proxy *p, const struct ring_state *r, c
 }
 
 /* Hands one PUT to the fabric. 1: taken; 0: no room, the command stays in its ring. */
-static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_command_fields *c, uint64_t *now)
+static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_command_fields *c,
+                      uint64_t *now)
 {
     if (p->in_flight == p->config.in_flight)
         return 0;
@@ -249,11 +255,12 @@ static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_com
     flight->message = UINT64_MAX;
     if (rc) {
         flight->posted = r->head_seen;
-        proxy_collect(p); /* an earlier put's completion may say why the fabric is broken, and then it has failed
-                       the job */
+        proxy_collect(p); /* an earlier put's completion may say why the fabric is broken, and then
+                       it has failed the job */
         if (rc != -EAGAIN)
             proxy_fail_flight(p, flight, *now, rc, strerror(-rc));
-        else if (!proxy_oldest_hangs(p, *now, p->config.timeout_ns / 2)) /* a queue for all peers is full of puts to one that is gone */
+        /* a queue for all peers is full of puts to one that is gone */
+        else if (!proxy_oldest_hangs(p, *now, p->config.timeout_ns / 2))
             proxy_fail_flight(p, flight, *now, rc, "the send queue had no room for so long");
         return 1;
     }
@@ -265,8 +272,8 @@ static int proxy_post(struct proxy *p, struct ring_state *r, const struct mk_com
     return 1;
 }
 
-/* Reads one ring until it is empty, something is full, or its turn is over. Returns how many commands it
- * took. */
+/* Reads one ring until it is empty, something is full, or its turn is over. Returns how many
+ * commands it took. */
 static int proxy_read_ring(struct proxy *p, struct ring_state *r, int *puts)
 {
     uint64_t first = r->next, now = 0;
@@ -302,7 +309,8 @@ static int proxy_read_ring(struct proxy *p, struct ring_state *r, int *puts)
 int proxy_step(struct proxy *p)
 {
     if (!p->draining && p->config.failed(p->config.context)) {
-        /* A rank that waits for this rank's puts may have failed first: a put that hangs says where the blame belongs. */
+        /* A rank that waits for this rank's puts may have failed first: a put that hangs says where
+         * the blame belongs. */
         proxy_oldest_hangs(p, p->config.now(p->config.context), p->config.timeout_ns / 2);
         p->draining = 1;
     }
@@ -318,7 +326,8 @@ int proxy_step(struct proxy *p)
         if (rc && p->oldest != PROXY_NONE) {
             proxy_collect(p);
             if (p->oldest != PROXY_NONE)
-                proxy_fail_flight(p, &p->flights[p->oldest], p->config.now(p->config.context), rc, strerror(-rc));
+                proxy_fail_flight(p, &p->flights[p->oldest], p->config.now(p->config.context), rc,
+                                  strerror(-rc));
         }
     }
     if (!p->draining && p->oldest != PROXY_NONE)

@@ -31,7 +31,8 @@ struct ring_state {
 struct proxy {
     struct proxy_config config;
     struct ring_state rings[MK_MAX_RINGS];
-    uint64_t window; /* commands of one ring between `completed` and `next`, at most; a power of two */
+    /* commands of one ring between `completed` and `next`, at most; a power of two */
+    uint64_t window;
     struct flight *flights;
     uint32_t *idle; /* stack of free flights */
     uint32_t in_flight;

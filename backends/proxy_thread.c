@@ -24,8 +24,9 @@ static void proxy_thread_relax(void)
 #endif
 }
 
-/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it keeps its
- * own for about a millisecond; where ranks outnumber the cores, the thread that it waits for needs this one. */
+/* Idle passes before the thread gives its core away. Where every rank has cores for its proxy it
+ * keeps its own for about a millisecond; where ranks outnumber the cores, the thread that it waits
+ * for needs this one. */
 static uint32_t proxy_thread_spins(const struct proxy *p)
 {
     cpu_set_t set;
@@ -51,10 +52,12 @@ static void *run(void *argument)
     struct proxy *p = argument;
     uint32_t spin = proxy_thread_spins(p), idle = 0;
     uint64_t give_up = 0;
-    prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0); /* the default of 50 us would double the longest sleep */
+    /* the default of 50 us would double the longest sleep */
+    prctl(PR_SET_TIMERSLACK, 1000ul, 0, 0, 0);
     for (;;) {
         int stop = __atomic_load_n(&p->stop,
-                                   __ATOMIC_ACQUIRE); /* before the pass: commands that were posted before are read */
+                                   /* before the pass: commands that were posted before are read */
+                                   __ATOMIC_ACQUIRE);
         if (proxy_step(p)) {
             idle = 0;
         } else {

@@ -106,16 +106,16 @@ static void stage_address(struct fabric *fabric, void *out)
     memcpy(out, &mine, sizeof mine);
 }
 
-static int stage_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
-                         char *error, size_t error_size)
+static int stage_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
+                         uint32_t count, char *error, size_t error_size)
 {
     struct stage *s = stage_of(fabric);
     struct address mine = {STAGE_MAGIC, s->heap.bytes, s->heap.flag_bytes, s->slot_bytes};
     size_t own = sizeof mine, inner = s->inner->ops->address_bytes(s->inner);
     for (uint32_t i = 0; i < count; i++)
         if (memcmp((const char *)addresses + peers[i] * (own + inner), &mine, own)) {
-            snprintf(error, error_size, "cannot connect to rank %u: it has another heap, or does not stage",
-                     peers[i]);
+            snprintf(error, error_size,
+                     "cannot connect to rank %u: it has another heap, or does not stage", peers[i]);
             return -EPROTO;
         }
     char *inners = calloc(s->world, inner);
@@ -188,14 +188,16 @@ static int stage_make_peers(struct stage *s, const struct stage_config *config)
     return s->peers ? 0 : -ENOMEM;
 }
 
-int stage_open(struct fabric **out, const struct stage_config *config, char *error, size_t error_size)
+int stage_open(struct fabric **out, const struct stage_config *config, char *error,
+               size_t error_size)
 {
     *out = NULL;
     error[0] = '\0';
     const struct mr_memory_ops *ops = config->ops;
     if (!mr_copies(ops)) {
         snprintf(error, error_size,
-                 "this NIC cannot reach the heap's memory, and this process cannot copy it to host memory");
+                 "this NIC cannot reach the heap's memory, and this process cannot copy it to host "
+                 "memory");
         return -EOPNOTSUPP;
     }
     struct stage *s = calloc(1, sizeof *s);

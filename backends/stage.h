@@ -1,14 +1,15 @@
-/* A fabric over another fabric, for NICs that cannot reach the heap's memory: bytes pass through pinned host
- * memory on both sides, and so the NIC sees host memory only.
+/* A fabric over another fabric, for NICs that cannot reach the heap's memory: bytes pass through
+ * pinned host memory on both sides, and so the NIC sees host memory only.
  *
- * A put is cut into pieces. Each is copied from the heap into a slot by the owner's copy engine, goes by the
- * inner fabric into a slot of the peer's, is copied from there into the peer's heap, and the last one's flag
- * behind it, by the same queue: data before flag. Slots are a fixed number per peer and way, and the receiver
- * gives them back (credits), so nothing grows; a put that finds its peer's queue full is refused with -EAGAIN
- * like any other.
+ * A put is cut into pieces. Each is copied from the heap into a slot by the owner's copy engine,
+ * goes by the inner fabric into a slot of the peer's, is copied from there into the peer's heap,
+ * and the last one's flag behind it, by the same queue: data before flag. Slots are a fixed number
+ * per peer and way, and the receiver gives them back (credits), so nothing grows; a put that finds
+ * its peer's queue full is refused with -EAGAIN like any other.
  *
- * A put's completion means the same as a NIC's: its source may be overwritten and the peer's NIC has taken it.
- * The peer moves it on while it polls. Puts are multiples of 8 bytes at multiples of 8 (-EINVAL). */
+ * A put's completion means the same as a NIC's: its source may be overwritten and the peer's NIC
+ * has taken it. The peer moves it on while it polls. Puts are multiples of 8 bytes at multiples of
+ * 8 (-EINVAL). */
 #ifndef MK_STAGE_H
 #define MK_STAGE_H
 
@@ -28,15 +29,16 @@ struct stage_config {
     const uint32_t *peers; /* ascending; each rank of the group lists all others of it */
     uint32_t peer_count;
 
-    /* Opens the inner fabric, whose puts of one flag to one peer land in the order of their making, data before flag, as any
-     * fabric's do. 0 or -errno with a sentence in `error`. */
-    int (*open_inner)(void *context, struct fabric **out, const struct stage_memory *memory, char *error,
-                      size_t error_size);
+    /* Opens the inner fabric, whose puts of one flag to one peer land in the order of their making,
+     * data before flag, as any fabric's do. 0 or -errno with a sentence in `error`. */
+    int (*open_inner)(void *context, struct fabric **out, const struct stage_memory *memory,
+                      char *error, size_t error_size);
     void *context;
 };
 
-/* 0, -ENOMEM, -EOPNOTSUPP (this process cannot copy that memory), or open_inner's error; a sentence in `error`. The
- * fabric's close frees everything, the inner fabric too. */
-int stage_open(struct fabric **out, const struct stage_config *config, char *error, size_t error_size);
+/* 0, -ENOMEM, -EOPNOTSUPP (this process cannot copy that memory), or open_inner's error; a sentence
+ * in `error`. The fabric's close frees everything, the inner fabric too. */
+int stage_open(struct fabric **out, const struct stage_config *config, char *error,
+               size_t error_size);
 
 #endif

@@ -1,4 +1,5 @@
-/* Pieces of puts through slots of pinned host memory: copied out of the heap and sent; landed in it and given back. */
+/* Pieces of puts through slots of pinned host memory: copied out of the heap and sent; landed in it
+ * and given back. */
 #include "backends/stage_state.h"
 
 #include <errno.h>
@@ -14,11 +15,13 @@ struct header {
     uint32_t flag, last; /* last: the flag follows */
 };
 
-/* Slot `piece` of those for (in: from) the member of the group at `place`. The same on every rank. */
+/* Slot `piece` of those for (in: from) the member of the group at `place`. The same on every
+ * rank. */
 static uint64_t stage_pieces_slot_at(const struct stage *s, uint32_t place, int in, uint64_t piece)
 {
     return s->memory.flag_bytes +
-           (((uint64_t)place * 2 + (uint64_t)in) * STAGE_SLOTS + piece % STAGE_SLOTS) * s->slot_bytes;
+           (((uint64_t)place * 2 + (uint64_t)in) * STAGE_SLOTS + piece % STAGE_SLOTS) *
+               s->slot_bytes;
 }
 
 static struct header *stage_pieces_slot(struct stage *s, uint32_t place, int in, uint64_t piece)
@@ -26,8 +29,9 @@ static struct header *stage_pieces_slot(struct stage *s, uint32_t place, int in,
     return (struct header *)((char *)s->memory.base + stage_pieces_slot_at(s, place, in, piece));
 }
 
-/* Flags that peers set: the number, from 1, of the last piece that `rank` has sent to the slot of `piece`; how many of this
- * rank's pieces it has freed. A flag each for the slots: pieces may arrive in any order. */
+/* Flags that peers set: the number, from 1, of the last piece that `rank` has sent to the slot of
+ * `piece`; how many of this rank's pieces it has freed. A flag each for the slots: pieces may
+ * arrive in any order. */
 static uint32_t stage_pieces_arrived_flag(uint32_t rank, uint64_t piece)
 {
     return rank * STAGE_FLAGS + (uint32_t)(piece % STAGE_SLOTS);
@@ -43,16 +47,18 @@ static uint64_t stage_pieces_counted(const struct stage *s, uint32_t flag)
     return __atomic_load_n((uint64_t *)s->memory.base + flag, __ATOMIC_ACQUIRE);
 }
 
-/* The completions of puts on their way tell the proxy; where there are none, a completion of no put does, since the peer's flags
- * would be waited for in vain. */
-static void stage_pieces_break_peer(struct stage *s, struct stage_peer *peer, int status, const char *detail)
+/* The completions of puts on their way tell the proxy; where there are none, a completion of no put
+ * does, since the peer's flags would be waited for in vain. */
+static void stage_pieces_break_peer(struct stage *s, struct stage_peer *peer, int status,
+                                    const char *detail)
 {
     if (peer->broken)
         return;
     peer->broken = status;
     snprintf(peer->detail, sizeof peer->detail, "%s", detail);
     if (peer->finished == peer->accepted && !s->alarm.status) {
-        s->alarm = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = status};
+        s->alarm = (struct fabric_completion){
+            .cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = status};
         memcpy(s->alarm.detail, peer->detail, sizeof peer->detail);
     }
     for (; peer->finished != peer->accepted; peer->finished++)
@@ -72,14 +78,16 @@ static void stage_pieces_cut_pieces(struct stage *s, struct stage_peer *peer)
 {
     uint64_t freed = stage_pieces_counted(s, stage_pieces_freed_flag(peer->rank));
     while (!peer->broken && peer->cutting != peer->accepted &&
-           peer->copying - peer->acknowledged < STAGE_SLOTS && peer->copying - freed < STAGE_SLOTS) {
+           peer->copying - peer->acknowledged < STAGE_SLOTS &&
+           peer->copying - freed < STAGE_SLOTS) {
         struct stage_put *p = &peer->puts[peer->cutting % STAGE_QUEUE];
         uint64_t bytes = stage_pieces_cut_bytes(s, p);
         struct header *h = stage_pieces_slot(s, peer->place, 0, peer->copying);
         int64_t ticket = -1;
         if (bytes) {
-            ticket = s->ops->copy((char *)h + STAGE_HEADER_BYTES,
-                                  (char *)s->heap.base + p->put.source + p->cut, bytes, MEMORY_TO_HOST);
+            ticket =
+                s->ops->copy((char *)h + STAGE_HEADER_BYTES,
+                             (char *)s->heap.base + p->put.source + p->cut, bytes, MEMORY_TO_HOST);
             if (ticket == -EAGAIN)
                 return;
             if (ticket < 0) {
@@ -100,7 +108,8 @@ static void stage_pieces_cut_pieces(struct stage *s, struct stage_peer *peer)
     }
 }
 
-static uint64_t stage_pieces_cookie_of(const struct stage *s, const struct stage_peer *peer, uint32_t what)
+static uint64_t stage_pieces_cookie_of(const struct stage *s, const struct stage_peer *peer,
+                                       uint32_t what)
 {
     return (uint64_t)(peer - s->peers) << 32 | what;
 }
@@ -117,13 +126,14 @@ static void stage_pieces_send_pieces(struct stage *s, struct stage_peer *peer)
             stage_pieces_break_peer(s, peer, copied, "a copy to host memory failed");
             return;
         }
-        struct fabric_put put = {.peer = peer->rank,
-                                 .flag = stage_pieces_arrived_flag(s->rank, peer->sent),
-                                 .value = peer->sent + 1,
-                                 .source = stage_pieces_slot_at(s, peer->place, 0, peer->sent),
-                                 .destination = stage_pieces_slot_at(s, s->place, 1, peer->sent),
-                                 .bytes = STAGE_HEADER_BYTES + stage_pieces_slot(s, peer->place, 0, peer->sent)->bytes,
-                                 .cookie = stage_pieces_cookie_of(s, peer, (uint32_t)(peer->sent % STAGE_SLOTS))};
+        struct fabric_put put = {
+            .peer = peer->rank,
+            .flag = stage_pieces_arrived_flag(s->rank, peer->sent),
+            .value = peer->sent + 1,
+            .source = stage_pieces_slot_at(s, peer->place, 0, peer->sent),
+            .destination = stage_pieces_slot_at(s, s->place, 1, peer->sent),
+            .bytes = STAGE_HEADER_BYTES + stage_pieces_slot(s, peer->place, 0, peer->sent)->bytes,
+            .cookie = stage_pieces_cookie_of(s, peer, (uint32_t)(peer->sent % STAGE_SLOTS))};
         int rc = s->inner->ops->put(s->inner, &put);
         if (rc == -EAGAIN)
             return;
@@ -153,21 +163,26 @@ static int stage_pieces_header_valid(const struct stage *s, const struct header 
 static void stage_pieces_land_pieces(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->landing - peer->freed < STAGE_SLOTS &&
-           stage_pieces_counted(s, stage_pieces_arrived_flag(peer->rank, peer->landing)) > peer->landing) {
+           stage_pieces_counted(s, stage_pieces_arrived_flag(peer->rank, peer->landing)) >
+               peer->landing) {
         struct header *in_slot = stage_pieces_slot(s, peer->place, 1, peer->landing), h = *in_slot;
         int64_t ticket = -1;
         if (!stage_pieces_header_valid(s, &h)) {
-            stage_pieces_break_peer(s, peer, -EPROTO, "it sent a piece with a destination outside the heap");
+            stage_pieces_break_peer(s, peer, -EPROTO,
+                                    "it sent a piece with a destination outside the heap");
             return;
         }
         if (h.bytes)
-            ticket = s->ops->copy((char *)s->heap.base + h.destination, (char *)in_slot + STAGE_HEADER_BYTES,
-                                  h.bytes, MEMORY_FROM_HOST);
+            ticket = s->ops->copy((char *)s->heap.base + h.destination,
+                                  (char *)in_slot + STAGE_HEADER_BYTES, h.bytes, MEMORY_FROM_HOST);
         if (h.last && (!h.bytes || ticket >= 0)) {
-            ticket = s->ops->copy((char *)s->heap.base + 8ull * h.flag, &in_slot->value, 8, MEMORY_FROM_HOST);
+            ticket = s->ops->copy((char *)s->heap.base + 8ull * h.flag, &in_slot->value, 8,
+                                  MEMORY_FROM_HOST);
             if (ticket == -EAGAIN)
                 in_slot->bytes =
-                    0; /* next time the flag alone: the queue is in order, so its ticket covers the data */
+                    /* next time the flag alone: the queue is in order, so its ticket covers the
+                     * data */
+                    0;
         }
         if (ticket == -EAGAIN)
             return;
@@ -179,7 +194,8 @@ static void stage_pieces_land_pieces(struct stage *s, struct stage_peer *peer)
     }
 }
 
-/* Slots whose copies have ended go back to the peer; one message at a time says how many there have been. */
+/* Slots whose copies have ended go back to the peer; one message at a time says how many there have
+ * been. */
 static void stage_pieces_give_back(struct stage *s, struct stage_peer *peer)
 {
     while (!peer->broken && peer->freed != peer->landing) {

@@ -5,10 +5,10 @@
 #include "backends/stage.h"
 
 enum {
-    STAGE_SLOTS = 8,         /* per peer and way */
+    STAGE_SLOTS = 8,               /* per peer and way */
     STAGE_FLAGS = STAGE_SLOTS + 1, /* per rank of the job */
-    STAGE_QUEUE = 64,        /* puts accepted per peer */
-    STAGE_HEADER_BYTES = 64, /* before a piece, in its slot */
+    STAGE_QUEUE = 64,              /* puts accepted per peer */
+    STAGE_HEADER_BYTES = 64,       /* before a piece, in its slot */
 };
 
 struct stage_put {
@@ -24,7 +24,8 @@ struct stage_peer {
     int64_t out_tickets[STAGE_SLOTS], in_tickets[STAGE_SLOTS];
     int out_last[STAGE_SLOTS];
     uint64_t copying, sent,
-        acknowledged;              /* pieces out: copies started, handed to the NIC, taken by the peer's */
+        /* pieces out: copies started, handed to the NIC, taken by the peer's */
+        acknowledged;
     uint64_t landing, freed, told; /* pieces in: copies started, ended, and the peer knows */
     int telling;
     int broken;
@@ -41,10 +42,11 @@ struct stage {
     uint64_t piece_bytes, slot_bytes;
     struct stage_peer *peers;
     struct fabric_completion alarm; /* of no put, to be handed on; status 0: none */
-    int dirty; /* the inner fabric has puts to flush */
+    int dirty;                      /* the inner fabric has puts to flush */
 };
 
-/* stage_pieces.c: starts and ends all copies and puts that it can, out and in; takes a completion of the inner fabric. */
+/* stage_pieces.c: starts and ends all copies and puts that it can, out and in; takes a completion
+ * of the inner fabric. */
 void stage_advance(struct stage *s);
 void stage_completed(struct stage *s, const struct fabric_completion *c);
 

@@ -21,7 +21,8 @@ static int topology_read_number(const char *path, int absent)
     return value;
 }
 
-/* The PCI components of a canonical path: from "/pci0000:15/" on, at any depth (a hypervisor's bus has bridges too).
+/* The PCI components of a canonical path: from "/pci0000:15/" on, at any depth (a hypervisor's bus
+ * has bridges too).
  */
 static const char *topology_host_bridge(const char *path)
 {
@@ -55,7 +56,8 @@ int topology_pci(const char *root, const char *bus_id, struct topology_place *ou
     *out = TOPOLOGY_NOWHERE;
     if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4)
         return -EINVAL;
-    snprintf(link, sizeof link, "%s/bus/pci/devices/%04x:%02x:%02x.%x", root, domain, bus, device, function);
+    snprintf(link, sizeof link, "%s/bus/pci/devices/%04x:%02x:%02x.%x", root, domain, bus, device,
+             function);
     return topology_place_of(root, link, out);
 }
 
@@ -115,7 +117,8 @@ static uint32_t topology_split(char *chain, const char *parts[BRIDGES])
     return count;
 }
 
-enum topology_distance topology_distance(const struct topology_place *a, const struct topology_place *b)
+enum topology_distance topology_distance(const struct topology_place *a,
+                                         const struct topology_place *b)
 {
     struct topology_place copy[2] = {*a, *b};
     const char *parts[2][BRIDGES];
@@ -146,7 +149,8 @@ const char *topology_name(enum topology_distance distance)
 /* One round deals one NIC to each rank. */
 struct deal {
     uint32_t ranks, nics;
-    const double *cost;   /* [ranks][nics]: equal where NICs are alike to a rank, less where one is better */
+    /* [ranks][nics]: equal where NICs are alike to a rank, less where one is better */
+    const double *cost;
     const uint8_t *taken; /* [ranks][nics]: in an earlier round */
     double *bound;        /* [ranks]: the cost of this round's NIC */
     uint32_t *given;      /* [ranks]: in this round, or NO_RANK */
@@ -161,9 +165,10 @@ static int topology_may_have(const struct deal *d, uint32_t rank, uint32_t nic)
     return !d->taken[at] && d->cost[at] == d->bound[rank];
 }
 
-/* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or that a rank with one of
- * those could move to, and so on, the one with the fewest ranks gets one more (Harvey, Ladner, Lovasz, Tamir, Semi-Matchings
- * for Bipartite Graphs and Load Balancing, 2003). NICs near in that search come first: no rank moves without need. */
+/* Gives `rank` a NIC so that loads stay as even as they can be: of all NICs that it may have, or
+ * that a rank with one of those could move to, and so on, the one with the fewest ranks gets one
+ * more (Harvey, Ladner, Lovasz, Tamir, Semi-Matchings for Bipartite Graphs and Load Balancing,
+ * 2003). NICs near in that search come first: no rank moves without need. */
 static void topology_give(struct deal *d, uint32_t rank)
 {
     uint32_t head = 0, tail = 0, best = NO_RANK;
@@ -187,7 +192,8 @@ static void topology_give(struct deal *d, uint32_t rank)
     }
 }
 
-/* The least cost of a NIC that the rank does not have yet: a matching never trades a better NIC for evenness. */
+/* The least cost of a NIC that the rank does not have yet: a matching never trades a better NIC for
+ * evenness. */
 static double topology_next_cost(const struct deal *d, uint32_t rank)
 {
     double least = -1;
@@ -227,14 +233,16 @@ static uint32_t topology_share(const struct deal *d, uint32_t rank)
         own += cost[nic] == d->bound[rank];
     for (uint32_t other = 0; other < d->ranks; other++)
         for (uint32_t nic = 0; nic < d->nics; nic++)
-            if (cost[nic] == d->bound[rank] && d->cost[(size_t)other * d->nics + nic] == d->bound[other]) {
+            if (cost[nic] == d->bound[rank] &&
+                d->cost[(size_t)other * d->nics + nic] == d->bound[other]) {
                 sharers++;
                 break;
             }
     return own > sharers ? own / sharers : 1;
 }
 
-/* The same number for every rank: a rank with more could not use them while it waits for the others. */
+/* The same number for every rank: a rank with more could not use them while it waits for the
+ * others. */
 static uint32_t topology_choose_rails(struct deal *d)
 {
     uint32_t rails = TOPOLOGY_RAILS_MAX;
@@ -247,8 +255,9 @@ static uint32_t topology_choose_rails(struct deal *d)
     return rails;
 }
 
-int topology_choose(const struct topology_place *ranks, uint32_t rank_count, const struct topology_nic *nics,
-                    uint32_t nic_count, uint32_t rails, struct topology_choice *out)
+int topology_choose(const struct topology_place *ranks, uint32_t rank_count,
+                    const struct topology_nic *nics, uint32_t nic_count, uint32_t rails,
+                    struct topology_choice *out)
 {
     if (!rank_count || !nic_count)
         return -EINVAL;
@@ -258,7 +267,14 @@ int topology_choose(const struct topology_place *ranks, uint32_t rank_count, con
     uint32_t *words = calloc(2 * ((size_t)rank_count + nic_count), sizeof *words);
     int result = cost && bound && taken && words ? 0 : -ENOMEM;
     if (!result) {
-        struct deal d = {rank_count, nic_count, cost, taken, bound, words, words + rank_count, words + 2 * rank_count,
+        struct deal d = {rank_count,
+                         nic_count,
+                         cost,
+                         taken,
+                         bound,
+                         words,
+                         words + rank_count,
+                         words + 2 * rank_count,
                          words + 2 * rank_count + nic_count};
         for (uint32_t rank = 0; rank < rank_count; rank++)
             for (uint32_t nic = 0; nic < nic_count; nic++)

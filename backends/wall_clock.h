@@ -1,4 +1,5 @@
-/* The time by which everything outside a simulation waits, in the form of a proxy's `now` (backends/proxy.h). */
+/* The time by which everything outside a simulation waits, in the form of a proxy's `now`
+ * (backends/proxy.h). */
 #ifndef MK_WALL_CLOCK_H
 #define MK_WALL_CLOCK_H
 

@@ -20,7 +20,8 @@ uint64_t agree_hash(const char *text)
 }
 
 static int agree_differs(const struct ballot *all, uint32_t world, const char *verb,
-                   const struct agree_field *fields, uint32_t count, char *error, size_t error_size)
+                         const struct agree_field *fields, uint32_t count, char *error,
+                         size_t error_size)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t odd = 0, others = 0;
@@ -35,11 +36,13 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
         if (others > 1)
             snprintf(more, sizeof more, " (and %u more ranks differ)", others - 1);
         if (fields[i].kind == AGREE_GIVEN)
-            snprintf(error, error_size, all[odd].values[i] ? "rank %u has %s, which rank 0 has not%s" : "rank %u has no %s, which rank 0 has%s",
+            snprintf(error, error_size,
+                     all[odd].values[i] ? "rank %u has %s, which rank 0 has not%s"
+                                        : "rank %u has no %s, which rank 0 has%s",
                      odd, fields[i].name, more);
         else if (fields[i].kind == AGREE_OPAQUE)
-            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb, fields[i].name,
-                     more);
+            snprintf(error, error_size, "rank %u %s another %s than rank 0%s", odd, verb,
+                     fields[i].name, more);
         else
             snprintf(error, error_size, "rank %u %s %s = %llu where rank 0 has %llu%s", odd, verb,
                      fields[i].name, (unsigned long long)all[odd].values[i],
@@ -50,7 +53,8 @@ static int agree_differs(const struct ballot *all, uint32_t world, const char *v
 }
 
 int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
-          const struct agree_field *fields, uint32_t count, int result, char *error, size_t error_size)
+          const struct agree_field *fields, uint32_t count, int result, char *error,
+          size_t error_size)
 {
     struct ballot *all = calloc(world + 1, sizeof *all), *mine = all + world;
     if (!all) { /* the others would wait for this rank */

@@ -1,5 +1,5 @@
-/* Inside core: do all ranks ask for the same? A difference is named, with the ranks, before anything hangs on
- * it. */
+/* Inside core: do all ranks ask for the same? A difference is named, with the ranks, before
+ * anything hangs on it. */
 #ifndef MK_AGREE_H
 #define MK_AGREE_H
 
@@ -19,13 +19,14 @@ struct agree_field {
     enum agree_kind kind;
 };
 
-/* Every rank calls with the same `count` of fields (at most AGREE_FIELDS) and with what it came to on its
- * own: 0, or -errno and its sentence in `error`. Returns 0 where all ranks came to 0 with the same values;
- * otherwise, on every rank, an -errno with a sentence in `error`: -EINVAL (values differ; `verb` says what a
- * rank does with them: "plans"), the first failed rank's own, or the bootstrap's (`error` is left alone then:
- * ask bootstrap_settle). Collective. */
+/* Every rank calls with the same `count` of fields (at most AGREE_FIELDS) and with what it came to
+ * on its own: 0, or -errno and its sentence in `error`. Returns 0 where all ranks came to 0 with
+ * the same values; otherwise, on every rank, an -errno with a sentence in `error`: -EINVAL (values
+ * differ; `verb` says what a rank does with them: "plans"), the first failed rank's own, or the
+ * bootstrap's (`error` is left alone then: ask bootstrap_settle). Collective. */
 int agree(struct bootstrap *b, uint32_t rank, uint32_t world, const char *verb,
-          const struct agree_field *fields, uint32_t count, int result, char *error, size_t error_size);
+          const struct agree_field *fields, uint32_t count, int result, char *error,
+          size_t error_size);
 
 /* A string as a value that agree can compare. */
 uint64_t agree_hash(const char *text);

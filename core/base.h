@@ -1,5 +1,5 @@
-/* What every file of mkernel may assume: integer types, the limits of the encodings, and the two words that let one
- * source be compiled by gcc for the host and by nvcc for a Hopper GPU. */
+/* What every file of mkernel may assume: integer types, the limits of the encodings, and the two
+ * words that let one source be compiled by gcc for the host and by nvcc for a Hopper GPU. */
 #ifndef MK_BASE_H
 #define MK_BASE_H
 
@@ -8,7 +8,8 @@
 
 #include "core/mkernel.h"
 
-/* MK_PURE: arithmetic on a plan, the same on both sides. MK_ROLE: schedule code that runs inside a CTA. */
+/* MK_PURE: arithmetic on a plan, the same on both sides. MK_ROLE: schedule code that runs inside a
+ * CTA. */
 #ifdef __CUDACC__
 #define MK_PURE static __host__ __device__ __forceinline__
 #define MK_ROLE static __device__ __forceinline__
@@ -19,8 +20,9 @@
 #define MK_ROLE_CALL
 #endif
 
-/* Of a pointer to a plan, once a turn of a role's loop: the same pointer, of which the compiler does not know that it is. On a
- * GPU a role shares its registers with the GEMM engine, and nvcc would keep all that it derives from the plan in them. */
+/* Of a pointer to a plan, once a turn of a role's loop: the same pointer, of which the compiler
+ * does not know that it is. On a GPU a role shares its registers with the GEMM engine, and nvcc
+ * would keep all that it derives from the plan in them. */
 #ifdef __CUDACC__
 #define MK_FRESH(p) mk_fresh(p)
 extern "C++" { /* though a C++ file may include this as C */
@@ -62,8 +64,8 @@ MK_PURE float mk_float_of(uint32_t bits)
     return u.value;
 }
 
-/* Where a rank stands. Ranks are numbered node by node: rank = node * gpus + local rank. The rail of a rank joins it
- * with the same local rank of every other node. */
+/* Where a rank stands. Ranks are numbered node by node: rank = node * gpus + local rank. The rail
+ * of a rank joins it with the same local rank of every other node. */
 struct mk_topo {
     uint32_t nodes;
     uint32_t gpus; /* ranks per node */
@@ -90,33 +92,37 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
     return node * t->gpus + local;
 }
 
-/* Who on this rank's node hands on what `producer` made on another one; UINT32_MAX: nobody, it comes from the producer
- * itself. Between nodes data goes along rails alone. */
+/* Who on this rank's node hands on what `producer` made on another one; UINT32_MAX: nobody, it
+ * comes from the producer itself. Between nodes data goes along rails alone. */
 MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
 {
     uint32_t relay = mk_rank_at(t, mk_node_of(t, t->rank), mk_local_of(t, producer));
-    return mk_node_of(t, producer) == mk_node_of(t, t->rank) || relay == t->rank ? UINT32_MAX : relay;
+    return mk_node_of(t, producer) == mk_node_of(t, t->rank) || relay == t->rank ? UINT32_MAX
+                                                                                 : relay;
 }
 
 #define MK_RIDERS 3u /* warps of a compute block that the GEMM engine leaves free */
 
-/* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride
- * in the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM computes. Only intra_comm
- * and inter_reduce can. */
+/* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's
+ * grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride in
+ * the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM
+ * computes. Only intra_comm and inter_reduce can. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
 };
 
 MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
 {
-    return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] + s->ctas[MK_INTER_REDUCE];
+    return s->ctas[MK_COMPUTE] + s->ctas[MK_INTRA_COMM] + s->ctas[MK_INTER_SEND] +
+           s->ctas[MK_INTER_REDUCE];
 }
 
 /* How many CTAs of `role` ride in each compute block; 0: they have blocks of their own. */
 MK_PURE uint32_t mk_role_rides(const struct mk_role_split *s, enum mk_role role)
 {
     uint32_t compute = s->ctas[MK_COMPUTE], count = s->ctas[role];
-    if ((role != MK_INTRA_COMM && role != MK_INTER_REDUCE) || !compute || count % compute || count / compute > MK_RIDERS)
+    if ((role != MK_INTRA_COMM && role != MK_INTER_REDUCE) || !compute || count % compute ||
+        count / compute > MK_RIDERS)
         return 0;
     return count / compute;
 }

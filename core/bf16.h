@@ -1,4 +1,5 @@
-/* bfloat16, on host and GPU: the upper half of a float32. Kept as uint16_t, so that every compiler takes it. */
+/* bfloat16, on host and GPU: the upper half of a float32. Kept as uint16_t, so that every compiler
+ * takes it. */
 #ifndef MK_BF16_H
 #define MK_BF16_H
 

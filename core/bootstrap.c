@@ -7,7 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long rank 0 waits at the end for the others to have read everything, and a rank for its own last words.
+/* How long rank 0 waits at the end for the others to have read everything, and a rank for its own
+ * last words.
  */
 #define FAREWELL_NS 1000000000ull
 #define FAREWELL_FAILED_NS 250000000ull
@@ -111,14 +112,15 @@ static int bootstrap_owes(const struct bootstrap *b)
     return 0;
 }
 
-/* A socket that is closed with unread bytes resets the connection, and the peer may lose this rank's last frames.
- * So rank 0 waits until every rank has answered its BYE. */
+/* A socket that is closed with unread bytes resets the connection, and the peer may lose this
+ * rank's last frames. So rank 0 waits until every rank has answered its BYE. */
 static void bootstrap_farewell(struct bootstrap *b)
 {
     pthread_mutex_lock(&b->lock);
     b->leaving = 1;
     struct peer_blob *frame = peer_frame(WIRE_BYE, 0, b->rank, NULL, 0);
-    int queued = 0; /* a large answer, that a peer has not taken yet: it may take as long as any wait */
+    /* a large answer, that a peer has not taken yet: it may take as long as any wait */
+    int queued = 0;
     for (uint32_t i = 0; i < b->peer_count; i++)
         queued |= b->peers[i].first != NULL;
     for (uint32_t i = 0; i < b->peer_count && frame; i++)

@@ -1,11 +1,13 @@
-/* Bootstrap: how the ranks of a job find each other, exchange addresses, and learn that one of them is gone.
- * TCP, a star around rank 0. It carries set-up, clock samples, traces and bad news, never a launch's data.
+/* Bootstrap: how the ranks of a job find each other, exchange addresses, and learn that one of them
+ * is gone. TCP, a star around rank 0. It carries set-up, clock samples, traces and bad news, never
+ * a launch's data.
  *
- * One thread per process may call; a thread of its own watches for bad news between calls. Every call ends
- * within the timeout given at join; ranks other than 0 give rank 0, which knows the missing ranks, up to a
- * second more to name them. The look-up of rank 0's name is the resolver's and has the resolver's bound. After a
- * call returned an error only bootstrap_failure, bootstrap_settle and bootstrap_leave are allowed. The token
- * crosses the network as it is: it keeps jobs apart, it does not keep an eavesdropper out. */
+ * One thread per process may call; a thread of its own watches for bad news between calls. Every
+ * call ends within the timeout given at join; ranks other than 0 give rank 0, which knows the
+ * missing ranks, up to a second more to name them. The look-up of rank 0's name is the resolver's
+ * and has the resolver's bound. After a call returned an error only bootstrap_failure,
+ * bootstrap_settle and bootstrap_leave are allowed. The token crosses the network as it is: it
+ * keeps jobs apart, it does not keep an eavesdropper out. */
 #ifndef MK_BOOTSTRAP_H
 #define MK_BOOTSTRAP_H
 
@@ -17,57 +19,62 @@ struct bootstrap_config {
     uint32_t rank, world;
     char host[256]; /* of rank 0; bootstrap_listen says at which addresses rank 0 then listens */
     uint16_t port;  /* of rank 0; where listen_fd is given, for information */
-    int listen_fd;  /* rank 0: an already listening socket, taken over; -1: bind `port` itself. Others: not
-                       looked at */
+    int listen_fd;  /* rank 0: an already listening socket, taken over; -1: bind `port` itself.
+                       Others: not  looked at */
     char token[64]; /* the job's secret: a connection without it is refused */
     uint64_t timeout_ns;
 };
 
-/* Joins the job: returns when all ranks have. 0, or -errno with one sentence in `error`, the same on every
- * rank that had reached rank 0: -ETIMEDOUT (names the ranks that are missing), -EPROTO (garbled or another
- * version), -EEXIST (a rank joined twice), -EINVAL (ranks disagree about their number, or unusable arguments),
- * -ECONNRESET (a rank was lost). To this rank alone: -EPERM (wrong token), -EADDRINUSE (rank 0's port is
- * taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH (no such host), -ENOMEM. A process without the
- * token is refused and cannot end the job: a rank with a wrong token is missing to the others. */
+/* Joins the job: returns when all ranks have. 0, or -errno with one sentence in `error`, the same
+ * on every rank that had reached rank 0: -ETIMEDOUT (names the ranks that are missing), -EPROTO
+ * (garbled or another version), -EEXIST (a rank joined twice), -EINVAL (ranks disagree about their
+ * number, or unusable arguments), -ECONNRESET (a rank was lost). To this rank alone: -EPERM (wrong
+ * token), -EADDRINUSE (rank 0's port is taken), -ECONNREFUSED and others of connect, -EHOSTUNREACH
+ * (no such host), -ENOMEM. A process without the token is refused and cannot end the job: a rank
+ * with a wrong token is missing to the others. */
 int bootstrap_join(struct bootstrap **out, const struct bootstrap_config *config, char *error,
                    size_t error_size);
 
-/* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to come: at port *port, or at any
- * where that is 0; *port is then its port. It listens at the address that `host` is ("localhost" is 127.0.0.1), and on all addresses
- * where that is a name, which may be another address elsewhere, or an address of no interface here. The socket, the caller's, or
+/* A listening socket as rank 0's would be for ranks that know it by `host`, for a bootstrap to
+ * come: at port *port, or at any where that is 0; *port is then its port. It listens at the address
+ * that `host` is ("localhost" is 127.0.0.1), and on all addresses where that is a name, which may
+ * be another address elsewhere, or an address of no interface here. The socket, the caller's, or
  * -errno. */
 int bootstrap_listen(const char *host, uint16_t *port);
 
-/* Gathers `bytes` from every rank, in rank order, into all (world * bytes, at most 4 GiB, else -EMSGSIZE).
- * Also a barrier. 0, or -errno of the job's failure: -ECONNRESET (a rank is lost or has left), -ETIMEDOUT,
- * -EPROTO (ranks made different calls), -EIO (others). The same holds for the calls below. */
+/* Gathers `bytes` from every rank, in rank order, into all (world * bytes, at most 4 GiB, else
+ * -EMSGSIZE). Also a barrier. 0, or -errno of the job's failure: -ECONNRESET (a rank is lost or has
+ * left), -ETIMEDOUT, -EPROTO (ranks made different calls), -EIO (others). The same holds for the
+ * calls below. */
 int bootstrap_allgather(struct bootstrap *b, const void *mine, void *all, size_t bytes);
 
-/* Gathers byte strings of any length at rank 0: there *all (malloc'd, caller frees) holds them end to end and
- * lengths[world] their sizes; elsewhere both are left alone. A rank that has 4 GiB or more takes part with nothing,
- * and -EMSGSIZE is its own answer. */
-int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths);
+/* Gathers byte strings of any length at rank 0: there *all (malloc'd, caller frees) holds them end
+ * to end and lengths[world] their sizes; elsewhere both are left alone. A rank that has 4 GiB or
+ * more takes part with nothing, and -EMSGSIZE is its own answer. */
+int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all,
+                     size_t *lengths);
 
 int bootstrap_barrier(struct bootstrap *b);
 
-/* Bracketed clock samples against rank 0: `samples` exchanges; fills local[i] (ns, CLOCK_MONOTONIC here,
- * middle of the bracket), remote[i] (rank 0's clock) and bracket[i] (its width). On rank 0 it serves the
- * others and fills zeros. */
+/* Bracketed clock samples against rank 0: `samples` exchanges; fills local[i] (ns, CLOCK_MONOTONIC
+ * here, middle of the bracket), remote[i] (rank 0's clock) and bracket[i] (its width). On rank 0 it
+ * serves the others and fills zeros. */
 int bootstrap_clock(struct bootstrap *b, uint32_t samples, uint64_t *local, uint64_t *remote,
                     uint64_t *bracket);
 
-/* Tells every rank of a failure. The first to reach rank 0 is the job's; later ones are dropped, unless they
- * say more about it (failure_merge): a rank that waits when it comes hands in its wait, as a TIMEOUT,
- * so that rank 0 finds the rank that all wait for in the end. Any thread. */
+/* Tells every rank of a failure. The first to reach rank 0 is the job's; later ones are dropped,
+ * unless they say more about it (failure_merge): a rank that waits when it comes hands in its wait,
+ * as a TIMEOUT, so that rank 0 finds the rank that all wait for in the end. Any thread. */
 void bootstrap_fail(struct bootstrap *b, const struct mk_failure *failure);
 
 /* Whether the job has failed: 1 and *failure (may be NULL), the record so far. A lost connection is
- * a failure of kind MK_FAIL_PEER_LOST. Any thread; never blocks; cheap (one atomic load) while all is well.
+ * a failure of kind MK_FAIL_PEER_LOST. Any thread; never blocks; cheap (one atomic load) while all
+ * is well.
  */
 int bootstrap_failure(struct bootstrap *b, struct mk_failure *failure);
 
-/* Where the job has failed: waits, at most 1.2 seconds, for rank 0's last word on it, which is the same on every
- * rank, and returns 1 with it in *failure. 0 where it has not failed. Any thread. */
+/* Where the job has failed: waits, at most 1.2 seconds, for rank 0's last word on it, which is the
+ * same on every rank, and returns 1 with it in *failure. 0 where it has not failed. Any thread. */
 int bootstrap_settle(struct bootstrap *b, struct mk_failure *failure);
 
 /* Leaves in good order (others do not take it for a loss) and frees b. NULL is allowed. */

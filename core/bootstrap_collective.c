@@ -1,5 +1,5 @@
-/* The collectives: rank 0 collects every rank's part and answers; every other rank sends its part and
- * waits. */
+/* The collectives: rank 0 collects every rank's part and answers; every other rank sends its part
+ * and waits. */
 #include "core/bootstrap_internal.h"
 
 #include <errno.h>
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much longer than rank 0, which knows the missing ranks, the others wait: a tenth of the timeout, at most
- * this. */
+/* How much longer than rank 0, which knows the missing ranks, the others wait: a tenth of the
+ * timeout, at most this. */
 #define GRACE_NS 400000000ull
 
-static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", "a gather", "a barrier",
-                                                               "a clock exchange"};
+static const char *const collective_names[WIRE_COLLECTIVES] = {"an all-gather", "a gather",
+                                                               "a barrier", "a clock exchange"};
 
 /* The result of a call once the job has failed. With the lock held. */
 static int bootstrap_collective_failed_result(const struct bootstrap *b)
@@ -37,23 +37,24 @@ static int bootstrap_collective_fail_memory(struct bootstrap *b)
     return -ENOMEM;
 }
 
-static void bootstrap_collective_record_wait(struct bootstrap *b, enum wire_collective kind, uint32_t producer, uint32_t others,
-                        uint64_t waited_ns)
+static void bootstrap_collective_record_wait(struct bootstrap *b, enum wire_collective kind,
+                                             uint32_t producer, uint32_t others, uint64_t waited_ns)
 {
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_TIMEOUT, producer);
     f.waited_ns = waited_ns;
     if (others)
-        snprintf(f.what, sizeof f.what, "rank %u (and %u more) to take part in %s", producer, others,
-                 collective_names[kind]);
+        snprintf(f.what, sizeof f.what, "rank %u (and %u more) to take part in %s", producer,
+                 others, collective_names[kind]);
     else
-        snprintf(f.what, sizeof f.what, "rank %u to take part in %s", producer, collective_names[kind]);
+        snprintf(f.what, sizeof f.what, "rank %u to take part in %s", producer,
+                 collective_names[kind]);
     bootstrap_record(b, &f);
 }
 
-/* Rank 0 waited too long for its parts, or something else ended that wait: it names each missing rank. Which of them
- * hangs and which waits for another, their own records say. */
-static int bootstrap_collective_fail_missing(struct bootstrap *b, enum wire_collective kind, uint32_t first, uint32_t last,
-                        uint64_t waited_ns)
+/* Rank 0 waited too long for its parts, or something else ended that wait: it names each missing
+ * rank. Which of them hangs and which waits for another, their own records say. */
+static int bootstrap_collective_fail_missing(struct bootstrap *b, enum wire_collective kind,
+                                             uint32_t first, uint32_t last, uint64_t waited_ns)
 {
     uint32_t missing = 0;
     for (uint32_t r = first; r < last; r++)
@@ -66,43 +67,49 @@ static int bootstrap_collective_fail_missing(struct bootstrap *b, enum wire_coll
     return bootstrap_collective_failed_result(b);
 }
 
-static int bootstrap_collective_fail_departed(struct bootstrap *b, enum wire_collective kind, uint32_t rank)
+static int bootstrap_collective_fail_departed(struct bootstrap *b, enum wire_collective kind,
+                                              uint32_t rank)
 {
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, rank);
-    snprintf(f.detail, sizeof f.detail, "it left the job when others called %s", collective_names[kind]);
+    snprintf(f.detail, sizeof f.detail, "it left the job when others called %s",
+             collective_names[kind]);
     bootstrap_record(b, &f);
     return bootstrap_collective_failed_result(b);
 }
 
 /* Rank 0: does the part of rank r belong to this collective? */
-static int bootstrap_collective_check_part(struct bootstrap *b, uint32_t r, enum wire_collective kind, uint32_t sequence)
+static int bootstrap_collective_check_part(struct bootstrap *b, uint32_t r,
+                                           enum wire_collective kind, uint32_t sequence)
 {
     const struct bootstrap_slot *s = &b->slots[r];
     uint32_t called = wire_get_u32(s->payload);
     if (s->sequence == sequence && called == (uint32_t)kind)
         return 0;
     struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
-    snprintf(f.detail, sizeof f.detail, "rank %u called %s (number %u) where rank 0 called %s (number %u)", r,
-             called < WIRE_COLLECTIVES ? collective_names[called] : "something unknown", s->sequence,
-             collective_names[kind], sequence);
+    snprintf(f.detail, sizeof f.detail,
+             "rank %u called %s (number %u) where rank 0 called %s (number %u)", r,
+             called < WIRE_COLLECTIVES ? collective_names[called] : "something unknown",
+             s->sequence, collective_names[kind], sequence);
     bootstrap_record(b, &f);
     return bootstrap_collective_failed_result(b);
 }
 
 /* Rank 0: waits for the parts of ranks first .. last - 1, then checks them. */
-static int bootstrap_collective_collect(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, uint32_t first,
-                   uint32_t last, uint64_t deadline)
+static int bootstrap_collective_collect(struct bootstrap *b, enum wire_collective kind,
+                                        uint32_t sequence, uint32_t first, uint32_t last,
+                                        uint64_t deadline)
 {
     for (int late = 0;; late = bootstrap_wait(b, deadline) == ETIMEDOUT) {
-        /* One rank alone: others may be ahead, with their part of the next collective here already. */
+        /* One rank alone: others may be ahead, with their part of the next collective here
+         * already. */
         if (last - first == 1 ? b->slots[first].full : b->full_slots == last - first)
             break;
         for (uint32_t r = first; b->departed && !b->failed && r < last; r++)
             if (!b->slots[r].full && b->peers[r].left)
                 return bootstrap_collective_fail_departed(b, kind, r);
         if (b->failed || late)
-            return bootstrap_collective_fail_missing(b, kind, first, last,
-                                late ? b->timeout_ns : peer_now() + b->timeout_ns - deadline);
+            return bootstrap_collective_fail_missing(
+                b, kind, first, last, late ? b->timeout_ns : peer_now() + b->timeout_ns - deadline);
     }
     for (uint32_t r = first; r < last; r++) {
         int result = bootstrap_collective_check_part(b, r, kind, sequence);
@@ -113,8 +120,8 @@ static int bootstrap_collective_collect(struct bootstrap *b, enum wire_collectiv
 }
 
 /* Every other rank: sends its part and waits for rank 0's answer, which is in slot 0 then. */
-static int bootstrap_collective_ask(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, const void *mine,
-               size_t bytes)
+static int bootstrap_collective_ask(struct bootstrap *b, enum wire_collective kind,
+                                    uint32_t sequence, const void *mine, size_t bytes)
 {
     uint64_t grace = b->timeout_ns / 10 < GRACE_NS ? b->timeout_ns / 10 : GRACE_NS;
     uint64_t deadline = peer_now() + b->timeout_ns + grace;
@@ -161,10 +168,12 @@ static void bootstrap_collective_answer_all(struct bootstrap *b, struct peer_blo
     bootstrap_wake(b);
 }
 
-static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_collective kind, uint32_t sequence, const void *mine,
-                          void *all, size_t bytes)
+static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_collective kind,
+                                               uint32_t sequence, const void *mine, void *all,
+                                               size_t bytes)
 {
-    int result = bootstrap_collective_collect(b, kind, sequence, 1, b->world, peer_now() + b->timeout_ns);
+    int result =
+        bootstrap_collective_collect(b, kind, sequence, 1, b->world, peer_now() + b->timeout_ns);
     if (result)
         return result;
     struct peer_blob *frame = peer_frame(WIRE_RESULT, sequence, 0, NULL, b->world * bytes);
@@ -177,8 +186,8 @@ static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_co
         const struct bootstrap_slot *s = &b->slots[r];
         if (s->bytes != 4 + bytes) {
             struct mk_failure f = bootstrap_blame(b, MK_FAIL_INTERNAL, r);
-            snprintf(f.detail, sizeof f.detail, "rank %u gave %llu bytes to an all-gather of %zu", r,
-                     (unsigned long long)s->bytes - 4, bytes);
+            snprintf(f.detail, sizeof f.detail, "rank %u gave %llu bytes to an all-gather of %zu",
+                     r, (unsigned long long)s->bytes - 4, bytes);
             bootstrap_record(b, &f);
             peer_drop(frame);
             return bootstrap_collective_failed_result(b);
@@ -193,8 +202,8 @@ static int bootstrap_collective_allgather_root(struct bootstrap *b, enum wire_co
     return 0;
 }
 
-static int bootstrap_collective_allgather(struct bootstrap *b, enum wire_collective kind, const void *mine, void *all,
-                     size_t bytes)
+static int bootstrap_collective_allgather(struct bootstrap *b, enum wire_collective kind,
+                                          const void *mine, void *all, size_t bytes)
 {
     if (bytes > WIRE_MAX_BYTES / b->world - 4)
         return -EMSGSIZE;
@@ -230,7 +239,8 @@ int bootstrap_barrier(struct bootstrap *b)
 }
 
 /* Rank 0, with all parts here: puts them end to end. */
-static int bootstrap_collective_gather_parts(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths)
+static int bootstrap_collective_gather_parts(struct bootstrap *b, const void *mine, size_t bytes,
+                                             void **all, size_t *lengths)
 {
     size_t total = bytes, at = bytes;
     for (uint32_t r = 1; r < b->world; r++)
@@ -250,7 +260,8 @@ static int bootstrap_collective_gather_parts(struct bootstrap *b, const void *mi
     return 0;
 }
 
-int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all, size_t *lengths)
+int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void **all,
+                     size_t *lengths)
 {
     int result, too_long = bytes > WIRE_MAX_BYTES - 4;
     if (too_long)
@@ -263,7 +274,8 @@ int bootstrap_gather(struct bootstrap *b, const void *mine, size_t bytes, void *
     } else {
         result = b->failed ? bootstrap_collective_failed_result(b) : 0;
         if (b->world > 1)
-            result = bootstrap_collective_collect(b, WIRE_GATHER, sequence, 1, b->world, peer_now() + b->timeout_ns);
+            result = bootstrap_collective_collect(b, WIRE_GATHER, sequence, 1, b->world,
+                                                  peer_now() + b->timeout_ns);
         if (!result)
             result = bootstrap_collective_gather_parts(b, mine, bytes, all, lengths);
         struct peer_blob *frame = result ? NULL : peer_frame(WIRE_RESULT, sequence, 0, NULL, 0);
@@ -298,7 +310,8 @@ static int bootstrap_collective_clock_root(struct bootstrap *b, uint32_t sequenc
     return result;
 }
 
-static int bootstrap_collective_sample_clock(struct bootstrap *b, uint32_t i, uint64_t *local, uint64_t *remote, uint64_t *bracket)
+static int bootstrap_collective_sample_clock(struct bootstrap *b, uint32_t i, uint64_t *local,
+                                             uint64_t *remote, uint64_t *bracket)
 {
     b->pong_at = 0;
     uint64_t before = peer_now(), deadline = before + b->timeout_ns;

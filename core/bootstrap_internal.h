@@ -1,8 +1,8 @@
 /* Inside core: the state of one rank's bootstrap.
  *
- * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and signals `changed`;
- * callers write (under the lock too) and wait for `changed`. So a failure is seen at once, also between
- * calls. */
+ * After join the watcher thread alone reads the sockets. It keeps the news under `lock` and signals
+ * `changed`; callers write (under the lock too) and wait for `changed`. So a failure is seen at
+ * once, also between calls. */
 #ifndef MK_BOOTSTRAP_INTERNAL_H
 #define MK_BOOTSTRAP_INTERNAL_H
 
@@ -10,8 +10,9 @@
 
 #include <pthread.h>
 
-/* How long rank 0 collects the others' records of a failure before it decides, and how much longer the others wait for that.
- * A job ends within the timeout plus 2 s, and these come behind a wait that expired, before the farewell. */
+/* How long rank 0 collects the others' records of a failure before it decides, and how much longer
+ * the others wait for that. A job ends within the timeout plus 2 s, and these come behind a wait
+ * that expired, before the farewell. */
 #define SETTLE_NS 1000000000ull
 #define SETTLE_GRACE_NS 200000000ull
 
@@ -26,7 +27,7 @@ struct bootstrap_slot {
 struct bootstrap {
     uint32_t rank, world;
     uint64_t timeout_ns;
-    struct listener listener;   /* rank 0 */
+    struct listener listener; /* rank 0 */
     struct peer *peers; /* rank 0: world of them, [r] leads to rank r; elsewhere one, to rank 0 */
     struct bootstrap_slot *slots;
     uint32_t peer_count;
@@ -65,13 +66,15 @@ void bootstrap_watch_stop(struct bootstrap *b);
 /* With the lock held: takes a failure into the job's record and sends it on. */
 void bootstrap_record(struct bootstrap *b, const struct mk_failure *f);
 
-/* With the lock held: waits for `changed`, at most until `deadline`. ETIMEDOUT where that has passed. */
+/* With the lock held: waits for `changed`, at most until `deadline`. ETIMEDOUT where that has
+ * passed. */
 int bootstrap_wait(struct bootstrap *b, uint64_t deadline);
 
 void bootstrap_clear_slot(struct bootstrap *b, uint32_t i);
 void bootstrap_wake(struct bootstrap *b);
 
 /* A record about nothing in particular yet, said by this rank. */
-struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind, uint32_t producer);
+struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind,
+                                  uint32_t producer);
 
 #endif

@@ -9,19 +9,20 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which names the missing ranks, reaches
- * them. */
+/* Ranks other than 0 wait this much longer, so that rank 0's sentence, which names the missing
+ * ranks, reaches them. */
 #define REASON_NS 1000000000ull
 #define LINGER_NS 1000000000ull
 #define CONNECT_NS 2000000000ull /* one attempt to connect */
-#define NAME_AGAIN_MS 100      /* between two look-ups of a name that did not resolve yet */
+#define NAME_AGAIN_MS 100        /* between two look-ups of a name that did not resolve yet */
 
 struct join_error {
     int error; /* -errno */
     char text[WIRE_REFUSE_TEXT];
 };
 
-__attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int error, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static int fail(struct join_error *e, int error,
+                                                      const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -48,25 +49,29 @@ static int bootstrap_join_fail_ranks_missing(struct bootstrap *b, struct join_er
     if (missing > 8)
         snprintf(list + used, sizeof list - used, " and %u more", missing - 8);
     char strangers[320];
-    return fail(e, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing, b->world,
-                 (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,
-                 listener_strangers(&b->listener, strangers, sizeof strangers));
+    return fail(e, -ETIMEDOUT, "%u of %u ranks did not join within %.1f s: rank%s %s%s", missing,
+                b->world, (double)b->timeout_ns / 1e9, missing > 1 ? "s" : "", list,
+                listener_strangers(&b->listener, strangers, sizeof strangers));
 }
 
 /* Takes a connection that showed the token in as its rank, or says why not. */
-static int bootstrap_join_check_arrival(struct bootstrap *b, struct peer *p, const struct wire_hello *h, uint32_t version,
-                         struct join_error *e)
+static int bootstrap_join_check_arrival(struct bootstrap *b, struct peer *p,
+                                        const struct wire_hello *h, uint32_t version,
+                                        struct join_error *e)
 {
     if (version != WIRE_VERSION)
-        return fail(e, -EPROTO, "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u",
-                     h->rank, p->address, version, WIRE_VERSION);
+        return fail(e, -EPROTO,
+                    "rank %u at %s speaks version %u of the bootstrap, rank 0 version %u", h->rank,
+                    p->address, version, WIRE_VERSION);
     if (h->world != b->world)
-        return fail(e, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank, p->address,
-                     h->world, b->world);
+        return fail(e, -EINVAL, "rank %u at %s was started for %u ranks, rank 0 for %u", h->rank,
+                    p->address, h->world, b->world);
     if (h->rank >= b->world)
-        return fail(e, -EINVAL, "a process at %s says it is rank %u of %u", p->address, h->rank, b->world);
+        return fail(e, -EINVAL, "a process at %s says it is rank %u of %u", p->address, h->rank,
+                    b->world);
     if (h->rank == 0 || b->peers[h->rank].fd >= 0)
-        return fail(e, -EEXIST, "rank %u joined twice, the second time from %s", h->rank, p->address);
+        return fail(e, -EEXIST, "rank %u joined twice, the second time from %s", h->rank,
+                    p->address);
     b->peers[h->rank] = *p;
     b->peers[h->rank].last = &b->peers[h->rank].first;
     return 0;
@@ -80,12 +85,14 @@ static int bootstrap_join_check_waiting(struct peer *p, uint32_t rank, struct jo
     if (result == 0)
         return 0;
     if (result == -EPROTO || result == 1)
-        return fail(e, -EPROTO, "rank %u at %s sent %s while the ranks were joining", rank, p->address,
-                     result == 1 ? "a message too early" : why);
-    return fail(e, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank, p->address);
+        return fail(e, -EPROTO, "rank %u at %s sent %s while the ranks were joining", rank,
+                    p->address, result == 1 ? "a message too early" : why);
+    return fail(e, -ECONNRESET, "rank %u at %s was lost while the ranks were joining", rank,
+                p->address);
 }
 
-static int bootstrap_join_gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline, struct join_error *e)
+static int bootstrap_join_gather_ranks(struct bootstrap *b, struct pollfd *fds, uint64_t deadline,
+                                       struct join_error *e)
 {
     uint32_t here = 1;
     while (here < b->world) {
@@ -122,15 +129,18 @@ static int bootstrap_join_gather_ranks(struct bootstrap *b, struct pollfd *fds, 
 static void bootstrap_join_allow_descriptors(uint32_t world)
 {
     struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < world + 256ull && r.rlim_cur < r.rlim_max) {
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < world + 256ull &&
+        r.rlim_cur < r.rlim_max) {
         r.rlim_cur = world + 256ull < r.rlim_max ? world + 256ull : r.rlim_max;
         setrlimit(RLIMIT_NOFILE, &r);
     }
 }
 
-/* The job has failed before some ranks connected: those that start at about the same time are told why. */
-static void bootstrap_join_tell_latecomers(struct bootstrap *b, struct pollfd *fds, uint32_t missing, uint64_t deadline,
-                            const struct join_error *e)
+/* The job has failed before some ranks connected: those that start at about the same time are told
+ * why. */
+static void bootstrap_join_tell_latecomers(struct bootstrap *b, struct pollfd *fds,
+                                           uint32_t missing, uint64_t deadline,
+                                           const struct join_error *e)
 {
     uint64_t end = peer_now() + LINGER_NS < deadline ? peer_now() + LINGER_NS : deadline;
     while (missing && peer_now() < end) {
@@ -149,7 +159,8 @@ static void bootstrap_join_tell_latecomers(struct bootstrap *b, struct pollfd *f
     }
 }
 
-static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
+static int bootstrap_join_accept_ranks(struct bootstrap *b, const struct bootstrap_config *config,
+                                       struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
     bootstrap_join_allow_descriptors(b->world);
@@ -185,7 +196,8 @@ static int bootstrap_join_talks_to_itself(int fd)
     memset(&here, 0, sizeof here);
     memset(&there, 0, sizeof there);
     return getsockname(fd, (struct sockaddr *)&here, &a) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &c) == 0 && a == c && !memcmp(&here, &there, a);
+           getpeername(fd, (struct sockaddr *)&there, &c) == 0 && a == c &&
+           !memcmp(&here, &there, a);
 }
 
 /* A connected socket or -errno. */
@@ -212,18 +224,19 @@ static int bootstrap_join_connect_once(const struct addrinfo *to, uint64_t deadl
 }
 
 /* Connects again and again: rank 0 may start later. */
-static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
-                     struct join_error *e)
+static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_config *config,
+                                    uint64_t deadline, struct join_error *e)
 {
     char port[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC}, *list = NULL;
     snprintf(port, sizeof port, "%u", config->port);
     int result;
-    while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN && peer_now() < deadline)
+    while ((result = getaddrinfo(config->host, port, &hints, &list)) == EAI_AGAIN &&
+           peer_now() < deadline)
         poll(NULL, 0, NAME_AGAIN_MS); /* a name server that starts beside the job */
     if (result)
-        return fail(e, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank, config->host,
-                     gai_strerror(result));
+        return fail(e, -EHOSTUNREACH, "rank %u cannot find rank 0's host '%s': %s", b->rank,
+                    config->host, gai_strerror(result));
     int fd = -ETIMEDOUT;
     for (int pause_ms = 10; fd < 0; pause_ms = pause_ms < 160 ? pause_ms * 2 : 160) {
         for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
@@ -235,16 +248,17 @@ static int bootstrap_join_find_root(struct bootstrap *b, const struct bootstrap_
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return fail(e, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s", b->rank,
-                     config->host, config->port, (double)b->timeout_ns / 1e9, strerror(-fd));
+        return fail(e, fd, "rank %u could not reach rank 0 at %s port %u within %.1f s: %s",
+                    b->rank, config->host, config->port, (double)b->timeout_ns / 1e9,
+                    strerror(-fd));
     peer_tune(fd, b->timeout_ns);
     peer_init(&b->peers[0], fd);
     return 0;
 }
 
 /* Sends the token and waits for rank 0's answer. -EBUSY: rank 0 had no room, try again. */
-static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_config *config, uint64_t deadline,
-                 struct join_error *e)
+static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_config *config,
+                                    uint64_t deadline, struct join_error *e)
 {
     struct peer *p = &b->peers[0];
     struct wire_hello hello = {.rank = b->rank, .world = b->world};
@@ -257,15 +271,16 @@ static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_
     while ((result = peer_receive(p, &why)) == 0) {
         struct pollfd fd = {.fd = p->fd, .events = POLLIN | (p->first ? POLLOUT : 0)};
         if (bootstrap_join_poll_until(&fd, 1, deadline) == 0)
-            return fail(e, -ETIMEDOUT,
-                         "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
-                         "which ranks are missing",
-                         b->rank, (double)(b->timeout_ns + REASON_NS) / 1e9, p->address);
+            return fail(
+                e, -ETIMEDOUT,
+                "rank %u waited %.1f s for the other ranks to join: rank 0 at %s does not say "
+                "which ranks are missing",
+                b->rank, (double)(b->timeout_ns + REASON_NS) / 1e9, p->address);
         peer_flush(p);
     }
     if (result < 0 && result != -EPROTO)
-        return fail(e, -ECONNRESET, "rank 0 at %s closed the connection before all ranks had joined",
-                     p->address);
+        return fail(e, -ECONNRESET,
+                    "rank 0 at %s closed the connection before all ranks had joined", p->address);
     if (result == 1 && p->in.header.kind == WIRE_WELCOME) {
         wire_release(&p->in);
         return 0;
@@ -273,11 +288,12 @@ static int bootstrap_join_say_hello(struct bootstrap *b, const struct bootstrap_
     if (result == 1 && p->in.header.kind == WIRE_REFUSE &&
         !wire_get_refuse(p->in.payload, p->in.header.length, &code, e->text))
         return e->error = -code;
-    return fail(e, -EPROTO, "the process at %s port %u is not rank 0: it sent %s", p->address, config->port,
-                 result == 1 ? "something unexpected" : why);
+    return fail(e, -EPROTO, "the process at %s port %u is not rank 0: it sent %s", p->address,
+                config->port, result == 1 ? "something unexpected" : why);
 }
 
-static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_config *config, struct join_error *e)
+static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_config *config,
+                               struct join_error *e)
 {
     uint64_t deadline = peer_now() + b->timeout_ns;
     int result;
@@ -290,10 +306,12 @@ static int bootstrap_join_root(struct bootstrap *b, const struct bootstrap_confi
     return result;
 }
 
-int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error, size_t error_size)
+int bootstrap_meet(struct bootstrap *b, const struct bootstrap_config *config, char *error,
+                   size_t error_size)
 {
     struct join_error e = {0, ""};
-    int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e) : bootstrap_join_root(b, config, &e);
+    int result = b->rank == 0 ? bootstrap_join_accept_ranks(b, config, &e)
+                              : bootstrap_join_root(b, config, &e);
     if (result)
         snprintf(error, error_size, "%s", e.text);
     return result;

@@ -12,7 +12,8 @@
 
 /* How long a stranger may take to send its hello: a rank sends it at once, a port scanner never. */
 #define HELLO_NS 5000000000ull
-/* And how long while no other connection can be accepted: silent ones are closed, so that ranks get in. */
+/* And how long while no other connection can be accepted: silent ones are closed, so that ranks get
+ * in. */
 #define CROWDED_NS 250000000ull
 
 /* Of a stranger's bytes behind its hello, this many are read before the connection is closed. */
@@ -20,7 +21,8 @@
 
 static int bootstrap_listener_listen_on(const struct sockaddr *address, socklen_t size)
 {
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1,
+        off = 0;
     if (fd < 0)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -36,21 +38,26 @@ static int bootstrap_listener_listen_on(const struct sockaddr *address, socklen_
 
 static int bootstrap_listener_listen_on_all(uint16_t port)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_ANY)}};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
+    struct sockaddr_in v4 = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_ANY)}};
+    struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_any};
     int fd = bootstrap_listener_listen_on((struct sockaddr *)&v6, sizeof v6);
     if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
         fd = bootstrap_listener_listen_on((struct sockaddr *)&v4, sizeof v4);
     return fd;
 }
 
-/* An address is listened at and no other: the port cannot be reached by another one. A name may be another address here than
- * elsewhere (Debian gives a host's own name 127.0.1.1), and an address may belong to no interface here, as behind a container's
- * forwarded port: there the port is on all addresses. */
+/* An address is listened at and no other: the port cannot be reached by another one. A name may be
+ * another address here than elsewhere (Debian gives a host's own name 127.0.1.1), and an address
+ * may belong to no interface here, as behind a container's forwarded port: there the port is on all
+ * addresses. */
 static int bootstrap_listener_bind_port(const struct bootstrap_config *c)
 {
     const char *host = !strcmp(c->host, "localhost") ? "127.0.0.1" : c->host;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *address;
     char port[8];
     snprintf(port, sizeof port, "%u", c->port);
@@ -58,7 +65,8 @@ static int bootstrap_listener_bind_port(const struct bootstrap_config *c)
         return bootstrap_listener_listen_on_all(c->port);
     int fd = bootstrap_listener_listen_on(address->ai_addr, address->ai_addrlen);
     freeaddrinfo(address);
-    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? bootstrap_listener_listen_on_all(c->port) : fd;
+    return fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT ? bootstrap_listener_listen_on_all(c->port)
+                                                       : fd;
 }
 
 int bootstrap_listen(const char *host, uint16_t *port)
@@ -75,11 +83,13 @@ int bootstrap_listen(const char *host, uint16_t *port)
         close(fd);
         return result;
     }
-    *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+    *port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                          : ((struct sockaddr_in *)&a)->sin_port);
     return fd;
 }
 
-int listener_open(struct listener *l, const struct bootstrap_config *config, char *error, size_t error_size)
+int listener_open(struct listener *l, const struct bootstrap_config *config, char *error,
+                  size_t error_size)
 {
     memset(l, 0, sizeof *l);
     memcpy(l->token, config->token, sizeof l->token);
@@ -96,7 +106,8 @@ int listener_open(struct listener *l, const struct bootstrap_config *config, cha
         return 0;
     int result = l->fd;
     l->fd = -1;
-    snprintf(error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port, strerror(-result),
+    snprintf(error, error_size, "rank 0 cannot listen at port %u: %s%s", config->port,
+             strerror(-result),
              result == -EADDRINUSE ? "; another job may be using it, name another port" : "");
     return result;
 }
@@ -144,7 +155,8 @@ void listener_refuse(struct peer *p, int error, const char *text)
     size_t bytes = wire_put_refuse(payload, error < 0 ? -error : error, text);
     peer_say(p, WIRE_REFUSE, 0, 0, payload, bytes);
     shutdown(p->fd, SHUT_WR);
-    /* Unread bytes would turn the close into a reset; a stranger that sends more than a hello may get one. */
+    /* Unread bytes would turn the close into a reset; a stranger that sends more than a hello may
+     * get one. */
     ssize_t unread = recv(p->fd, rest, sizeof rest, MSG_DONTWAIT);
     (void)unread;
     peer_close(p);
@@ -155,14 +167,18 @@ char *listener_strangers(const struct listener *l, char *text, size_t size)
     size_t used = 0;
     text[0] = '\0';
     if (l->refused > 1)
-        used = (size_t)snprintf(text, size, " (%llu unauthenticated connections were refused, the last from %s: %s",
-                                (unsigned long long)l->refused, l->address, l->reason);
+        used = (size_t)snprintf(
+            text, size, " (%llu unauthenticated connections were refused, the last from %s: %s",
+            (unsigned long long)l->refused, l->address, l->reason);
     else if (l->refused)
-        used = (size_t)snprintf(text, size, " (an unauthenticated connection from %s was refused: %s", l->address, l->reason);
+        used =
+            (size_t)snprintf(text, size, " (an unauthenticated connection from %s was refused: %s",
+                             l->address, l->reason);
     if (l->stranger_count && used < size)
-        used += (size_t)snprintf(text + used, size - used, "%s%u connection%s ha%s sent no token yet, one from %s", used ? "; " : " (",
-                                 l->stranger_count, l->stranger_count > 1 ? "s" : "", l->stranger_count > 1 ? "ve" : "s",
-                                 l->strangers[0].address);
+        used += (size_t)snprintf(
+            text + used, size - used, "%s%u connection%s ha%s sent no token yet, one from %s",
+            used ? "; " : " (", l->stranger_count, l->stranger_count > 1 ? "s" : "",
+            l->stranger_count > 1 ? "ve" : "s", l->strangers[0].address);
     if (used && used + 1 < size)
         memcpy(text + used, ")", 2);
     return text;
@@ -194,14 +210,16 @@ static void bootstrap_listener_refuse(struct listener *l, uint32_t i, int error,
 
 void listener_complete(struct listener *l)
 {
-    while (l->stranger_count) /* a rank that has sent no hello yet connects again, and is told that its rank has joined */
+    /* a rank that has sent no hello yet connects again, and is told that its rank has joined */
+    while (l->stranger_count)
         bootstrap_listener_refuse(l, 0, -EBUSY, "all ranks have joined");
     l->most = LISTENER_LATE;
 }
 
 static int bootstrap_listener_let_in(struct listener *l)
 {
-    for (uint32_t tries = 0; tries < LISTENER_STRANGERS && bootstrap_listener_has_room(l); tries++) {
+    for (uint32_t tries = 0; tries < LISTENER_STRANGERS && bootstrap_listener_has_room(l);
+         tries++) {
         int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
@@ -241,16 +259,17 @@ static int bootstrap_listener_listen_to(struct listener *l, uint32_t i, struct w
         if (wire_same_token(hello->token, l->token))
             return 1;
         char text[128];
-        snprintf(
-            text, sizeof text,
-            "wrong job token from a process that says it is rank %u of %u; does another job use this port?",
-            hello->rank, hello->world);
+        snprintf(text, sizeof text,
+                 "wrong job token from a process that says it is rank %u of %u; does another job "
+                 "use this port?",
+                 hello->rank, hello->world);
         bootstrap_listener_refuse(l, i, -EPERM, text);
     }
     return 0;
 }
 
-int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *hello, uint32_t *version)
+int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *hello,
+                  uint32_t *version)
 {
     if (l->fd < 0)
         return 0;

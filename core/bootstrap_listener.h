@@ -1,6 +1,7 @@
 /* Inside core: rank 0's listener. A connection is a stranger until its hello shows the job's token;
- * strangers are refused and never stop the job. Their cost is bounded: at most LISTENER_STRANGERS are open, each
- * has room for a hello and one read of it a turn, and silent ones are closed, sooner where there is no room for another. */
+ * strangers are refused and never stop the job. Their cost is bounded: at most LISTENER_STRANGERS
+ * are open, each has room for a hello and one read of it a turn, and silent ones are closed, sooner
+ * where there is no room for another. */
 #ifndef MK_BOOTSTRAP_LISTENER_H
 #define MK_BOOTSTRAP_LISTENER_H
 
@@ -18,29 +19,33 @@ struct listener {
     uint64_t timeout_ns;
     struct peer strangers[LISTENER_STRANGERS];
     uint32_t stranger_count;
-    int crowded;          /* no descriptor is left for another */
-    uint32_t most;        /* strangers at a time */
-    uint64_t refused; /* strangers, so far */
+    int crowded;                   /* no descriptor is left for another */
+    uint32_t most;                 /* strangers at a time */
+    uint64_t refused;              /* strangers, so far */
     char address[64], reason[160]; /* of the last of them */
 };
 
-/* Listens at the configured port, or takes the configured listening socket over. 0 or -errno with *error. */
-int listener_open(struct listener *l, const struct bootstrap_config *config, char *error, size_t error_size);
+/* Listens at the configured port, or takes the configured listening socket over. 0 or -errno with
+ * *error. */
+int listener_open(struct listener *l, const struct bootstrap_config *config, char *error,
+                  size_t error_size);
 void listener_close(struct listener *l);
 
-/* Adds its descriptors to poll (LISTENER_STRANGERS + 1 at most); returns how many. *deadline is lowered to when a
- * stranger's time is up. */
+/* Adds its descriptors to poll (LISTENER_STRANGERS + 1 at most); returns how many. *deadline is
+ * lowered to when a stranger's time is up. */
 uint32_t listener_watch(const struct listener *l, struct pollfd *fds, uint64_t *deadline);
 
-/* Accepts connections and reads hellos; never blocks. 1: a connection showed the token; *arrived (the caller's now), *hello and
- * the version that it speaks are filled; call again. 0: no such connection. -errno: the listener is out of order. */
-int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *hello, uint32_t *version);
+/* Accepts connections and reads hellos; never blocks. 1: a connection showed the token; *arrived
+ * (the caller's now), *hello and the version that it speaks are filled; call again. 0: no such
+ * connection. -errno: the listener is out of order. */
+int listener_step(struct listener *l, struct peer *arrived, struct wire_hello *hello,
+                  uint32_t *version);
 
 /* All ranks have joined: the strangers are refused, and from now on fewer are let in. */
 void listener_complete(struct listener *l);
 
-/* The strangers among which a missing rank may have been: " (an unauthenticated connection from ... was refused: ...)". Empty
- * where there were none. Returns text. */
+/* The strangers among which a missing rank may have been: " (an unauthenticated connection from ...
+ * was refused: ...)". Empty where there were none. Returns text. */
 char *listener_strangers(const struct listener *l, char *text, size_t size);
 
 /* Tells a peer why it is refused, and closes. */

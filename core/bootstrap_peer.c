@@ -33,7 +33,8 @@ void peer_tune(int fd, uint64_t timeout_ns)
     uint64_t seconds = timeout_ns / 1000000000ull;
     int on = 1, probes = 3, every = seconds < 4 ? 1 : (int)(seconds / 4);
     unsigned ms = (unsigned)(timeout_ns / 1000000ull);
-    /* None of these can fail on a TCP socket in a way that matters: the waits above them are bounded anyway.
+    /* None of these can fail on a TCP socket in a way that matters: the waits above them are
+     * bounded anyway.
      */
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -43,8 +44,8 @@ void peer_tune(int fd, uint64_t timeout_ns)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
 
-struct peer_blob *peer_frame(enum wire_kind kind, uint32_t sequence, uint32_t from, const void *payload,
-                             uint64_t bytes)
+struct peer_blob *peer_frame(enum wire_kind kind, uint32_t sequence, uint32_t from,
+                             const void *payload, uint64_t bytes)
 {
     struct peer_blob *blob = malloc(sizeof *blob + WIRE_HEADER_BYTES + bytes);
     if (!blob)
@@ -67,8 +68,8 @@ int peer_flush(struct peer *p)
 {
     while (p->first && p->fd >= 0) {
         struct peer_send *s = p->first;
-        ssize_t n =
-            send(p->fd, s->blob->data + p->sent, s->blob->bytes - p->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(p->fd, s->blob->data + p->sent, s->blob->bytes - p->sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -101,8 +102,8 @@ int peer_send(struct peer *p, struct peer_blob *blob)
     return peer_flush(p);
 }
 
-int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t from, const void *payload,
-             uint64_t bytes)
+int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t from,
+             const void *payload, uint64_t bytes)
 {
     struct peer_blob *blob = peer_frame(kind, sequence, from, payload, bytes);
     if (!blob)
@@ -112,15 +113,17 @@ int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t fr
     return result;
 }
 
-/* Reads no further than the end of a frame, so that a parser never holds the beginning of the next. */
+/* Reads no further than the end of a frame, so that a parser never holds the beginning of the
+ * next. */
 int peer_receive(struct peer *p, const char **why)
 {
     uint8_t buffer[65536];
     *why = NULL;
     for (;;) {
-        uint64_t missing =
-            p->in.have < WIRE_HEADER_BYTES ? WIRE_HEADER_BYTES - p->in.have : p->in.header.length - p->in.got;
-        ssize_t n = recv(p->fd, buffer, missing < sizeof buffer ? missing : sizeof buffer, MSG_DONTWAIT);
+        uint64_t missing = p->in.have < WIRE_HEADER_BYTES ? WIRE_HEADER_BYTES - p->in.have
+                                                          : p->in.header.length - p->in.got;
+        ssize_t n =
+            recv(p->fd, buffer, missing < sizeof buffer ? missing : sizeof buffer, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

@@ -1,5 +1,5 @@
-/* Inside core: one TCP connection of the bootstrap. Never blocks; bytes that cannot be written now are kept and
- * written later. */
+/* Inside core: one TCP connection of the bootstrap. Never blocks; bytes that cannot be written now
+ * are kept and written later. */
 #ifndef MK_BOOTSTRAP_PEER_H
 #define MK_BOOTSTRAP_PEER_H
 
@@ -32,30 +32,31 @@ struct peer {
 
 void peer_init(struct peer *p, int fd);
 
-/* Non-blocking, close-on-exec (the caller's flags have set both when the socket was made), no delay, and a silent host is
- * noticed within about timeout_ns. */
+/* Non-blocking, close-on-exec (the caller's flags have set both when the socket was made), no
+ * delay, and a silent host is noticed within about timeout_ns. */
 void peer_tune(int fd, uint64_t timeout_ns);
 
 /* A frame: header and payload. NULL without memory. The caller holds one reference. */
-struct peer_blob *peer_frame(enum wire_kind kind, uint32_t sequence, uint32_t from, const void *payload,
-                             uint64_t bytes);
+struct peer_blob *peer_frame(enum wire_kind kind, uint32_t sequence, uint32_t from,
+                             const void *payload, uint64_t bytes);
 void peer_drop(struct peer_blob *blob);
 
-/* Queues a frame (takes a reference of its own) and writes what the socket takes. 0, -ENOMEM, or the socket's
- * -errno. */
+/* Queues a frame (takes a reference of its own) and writes what the socket takes. 0, -ENOMEM, or
+ * the socket's -errno. */
 int peer_send(struct peer *p, struct peer_blob *blob);
 int peer_flush(struct peer *p);
 
 /* Makes a frame, queues it, drops it. */
-int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t from, const void *payload,
-             uint64_t bytes);
+int peer_say(struct peer *p, enum wire_kind kind, uint32_t sequence, uint32_t from,
+             const void *payload, uint64_t bytes);
 
-/* Reads until a frame is complete in p->in. 1: it is (take it, then wire_release); 0: not yet; -ECONNRESET:
- * the other end is gone; -EPROTO: garbled, with *why; other -errno: the socket's. */
+/* Reads until a frame is complete in p->in. 1: it is (take it, then wire_release); 0: not yet;
+ * -ECONNRESET: the other end is gone; -EPROTO: garbled, with *why; other -errno: the socket's. */
 int peer_receive(struct peer *p, const char **why);
 
-/* The same for a stranger, which may send a hello and nothing else: one read of no more than is missing of it. A header
- * other than that of a hello of the right length is -EPROTO before any more is read. */
+/* The same for a stranger, which may send a hello and nothing else: one read of no more than is
+ * missing of it. A header other than that of a hello of the right length is -EPROTO before any more
+ * is read. */
 int peer_receive_hello(struct peer *p, const char **why);
 
 /* Closes the connection and frees its queue; the kernel still delivers bytes that were written. */

@@ -9,7 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind, uint32_t producer)
+struct mk_failure bootstrap_blame(const struct bootstrap *b, enum mk_failure_kind kind,
+                                  uint32_t producer)
 {
     struct mk_failure f;
     memset(&f, 0, sizeof f);
@@ -51,7 +52,8 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
         return;
     __atomic_store_n(&b->failed, 1, __ATOMIC_RELEASE);
     if (!bootstrap_watch_decides(b)) {
-        bootstrap_watch_tell_failure(b, f); /* as it is: only the deciding rank knows all the others */
+        /* as it is: only the deciding rank knows all the others */
+        bootstrap_watch_tell_failure(b, f);
     } else if (news == FAILURE_CHANGED) {
         if (!b->settle_at)
             b->settle_at = peer_now() + SETTLE_NS;
@@ -63,7 +65,8 @@ void bootstrap_record(struct bootstrap *b, const struct mk_failure *f)
 }
 
 /* Rank 0's decision, which holds. */
-static void bootstrap_watch_take_decision(struct bootstrap *b, const struct mk_failure *f, int final)
+static void bootstrap_watch_take_decision(struct bootstrap *b, const struct mk_failure *f,
+                                          int final)
 {
     if (b->final)
         return;
@@ -91,7 +94,8 @@ static void bootstrap_watch_lose(struct bootstrap *b, uint32_t i, int error)
         struct mk_failure f = bootstrap_blame(b, MK_FAIL_PEER_LOST, bootstrap_peer_rank(b, i));
         int silent = error == -ETIMEDOUT || error == -EHOSTUNREACH || error == -ENETUNREACH;
         snprintf(f.detail, sizeof f.detail,
-                 silent ? "its host %s does not answer" : "its connection from %s closed", p->address);
+                 silent ? "its host %s does not answer" : "its connection from %s closed",
+                 p->address);
         bootstrap_record(b, &f);
     }
     pthread_cond_broadcast(&b->changed);
@@ -124,7 +128,8 @@ static void bootstrap_watch_take_bye(struct bootstrap *b, uint32_t i)
 {
     struct peer *p = &b->peers[i];
     if (!p->left && !b->leaving && b->rank != 0)
-        peer_say(p, WIRE_BYE, 0, b->rank, NULL, 0); /* rank 0 may go without waiting for our own leave */
+        /* rank 0 may go without waiting for our own leave */
+        peer_say(p, WIRE_BYE, 0, b->rank, NULL, 0);
     p->left = 1;
     b->departed++;
     pthread_cond_broadcast(&b->changed);
@@ -202,8 +207,8 @@ static void bootstrap_watch_serve_peer(struct bootstrap *b, uint32_t i)
     }
 }
 
-/* Late strangers, and second copies of ranks that have joined. Without the lock: after joining the listener is the watcher's alone, and
- * no caller waits for strangers. */
+/* Late strangers, and second copies of ranks that have joined. Without the lock: after joining the
+ * listener is the watcher's alone, and no caller waits for strangers. */
 static void bootstrap_watch_serve_listener(struct bootstrap *b)
 {
     struct peer arrived;
@@ -212,23 +217,25 @@ static void bootstrap_watch_serve_listener(struct bootstrap *b)
     int result;
     while ((result = listener_step(&b->listener, &arrived, &hello, &version)) == 1) {
         char text[128];
-        snprintf(text, sizeof text, "rank %u joined twice: the job at this port is complete and running",
-                 hello.rank);
+        snprintf(text, sizeof text,
+                 "rank %u joined twice: the job at this port is complete and running", hello.rank);
         listener_refuse(&arrived, -EEXIST, text);
     }
     if (result < 0)
         listener_close(&b->listener);
 }
 
-static uint32_t bootstrap_watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *peer_at, uint64_t *deadline)
+static uint32_t bootstrap_watch_list(struct bootstrap *b, struct pollfd *fds, uint32_t *peer_at,
+                                     uint64_t *deadline)
 {
     uint32_t n = 0;
     fds[n++] = (struct pollfd){.fd = b->wake_fd, .events = POLLIN};
     for (uint32_t i = 0; i < b->peer_count; i++)
         if (b->peers[i].fd >= 0) {
             peer_at[n] = i;
-            fds[n++] = (struct pollfd){.fd = b->peers[i].fd,
-                                       .events = (short)(POLLIN | (b->peers[i].first ? POLLOUT : 0))};
+            fds[n++] =
+                (struct pollfd){.fd = b->peers[i].fd,
+                                .events = (short)(POLLIN | (b->peers[i].first ? POLLOUT : 0))};
         }
     *deadline = UINT64_MAX;
     if (b->settle_at && !b->final)
@@ -253,7 +260,9 @@ static void *watch_main(void *argument)
         uint32_t peers = bootstrap_watch_list(b, fds, peer_at, &deadline);
         uint32_t n = peers + listener_watch(&b->listener, fds + peers, &deadline);
         pthread_mutex_unlock(&b->lock);
-        int ms = deadline == UINT64_MAX ? -1 : deadline <= now ? 0 : (int)((deadline - now) / 1000000 + 1);
+        int ms = deadline == UINT64_MAX ? -1
+                 : deadline <= now      ? 0
+                                        : (int)((deadline - now) / 1000000 + 1);
         poll(fds, n, ms);
         bootstrap_watch_serve_listener(b);
         pthread_mutex_lock(&b->lock);

@@ -38,8 +38,8 @@ uint32_t wire_get_u32(const uint8_t *in)
     return (uint32_t)bootstrap_wire_get(in, 4);
 }
 
-void wire_put_header(uint8_t out[WIRE_HEADER_BYTES], enum wire_kind kind, uint32_t sequence, uint32_t from,
-                     uint64_t length)
+void wire_put_header(uint8_t out[WIRE_HEADER_BYTES], enum wire_kind kind, uint32_t sequence,
+                     uint32_t from, uint64_t length)
 {
     bootstrap_wire_put(out, WIRE_MAGIC, 4);
     bootstrap_wire_put(out + 4, WIRE_VERSION, 2);
@@ -95,7 +95,8 @@ static int bootstrap_wire_grow(struct wire_parser *p)
     return 0;
 }
 
-int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *used, const char **why)
+int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *used,
+              const char **why)
 {
     *used = 0;
     *why = NULL;
@@ -158,7 +159,8 @@ int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTE
     return differ == 0;
 }
 
-/* Copies a string from elsewhere: ends within `size`, and nothing in it moves the cursor of a terminal. */
+/* Copies a string from elsewhere: ends within `size`, and nothing in it moves the cursor of a
+ * terminal. */
 static int bootstrap_wire_take_string(char *out, const uint8_t *in, size_t size)
 {
     size_t n = strnlen((const char *)in, size);
@@ -201,9 +203,9 @@ int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WI
 }
 
 /* The fields of a record in their order on the wire. */
-#define FAILURE_U32(f)                                                                                       \
-    &(f)->kind, &(f)->op, &(f)->rank, &(f)->cta, &(f)->role, &(f)->flag, &(f)->chunk, &(f)->producer,        \
-        &(f)->relay, &(f)->evidence
+#define FAILURE_U32(f)                                                                             \
+    &(f)->kind, &(f)->op, &(f)->rank, &(f)->cta, &(f)->role, &(f)->flag, &(f)->chunk,              \
+        &(f)->producer, &(f)->relay, &(f)->evidence
 #define FAILURE_U64(f) &(f)->seen, &(f)->wanted, &(f)->epoch, &(f)->waited_ns
 
 void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final)
@@ -241,5 +243,7 @@ int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, i
         return -EPROTO;
     *final = (int)last;
     int result = bootstrap_wire_take_string(f->what, in + 4, sizeof f->what);
-    return result ? result : bootstrap_wire_take_string(f->detail, in + 4 + sizeof f->what, sizeof f->detail);
+    return result
+               ? result
+               : bootstrap_wire_take_string(f->detail, in + 4 + sizeof f->what, sizeof f->detail);
 }

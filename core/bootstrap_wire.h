@@ -1,11 +1,12 @@
-/* Inside core: the bytes of the bootstrap's TCP connections. Framing and parsing only: no sockets here, so
- * that every path can be fed by a fuzzer. All numbers are little-endian on the wire.
+/* Inside core: the bytes of the bootstrap's TCP connections. Framing and parsing only: no sockets
+ * here, so that every path can be fed by a fuzzer. All numbers are little-endian on the wire.
  *
- *   frame    magic u32 | version u16 | kind u16 | sequence u32 | from u32 (rank) | length u64 (payload bytes)
+ *   frame    magic u32 | version u16 | kind u16 | sequence u32 | from u32 (rank) | length u64
+ *   (payload bytes)
  * | payload
  *
- * The length of each kind is bounded, and memory grows with the bytes that have really arrived, so a lying length costs
- * nothing. */
+ * The length of each kind is bounded, and memory grows with the bytes that have really arrived, so
+ * a lying length costs nothing. */
 #ifndef MK_BOOTSTRAP_WIRE_H
 #define MK_BOOTSTRAP_WIRE_H
 
@@ -33,7 +34,8 @@ enum wire_kind {
     WIRE_KINDS
 };
 
-/* The kind of a collective, the first word of a PART: ranks that call different ones are told so. */
+/* The kind of a collective, the first word of a PART: ranks that call different ones are told
+ * so. */
 enum wire_collective { WIRE_ALLGATHER, WIRE_GATHER, WIRE_BARRIER, WIRE_CLOCK, WIRE_COLLECTIVES };
 
 struct wire_header {
@@ -58,13 +60,14 @@ struct wire_parser {
     uint64_t got, capacity;
 };
 
-void wire_put_header(uint8_t out[WIRE_HEADER_BYTES], enum wire_kind kind, uint32_t sequence, uint32_t from,
-                     uint64_t length);
+void wire_put_header(uint8_t out[WIRE_HEADER_BYTES], enum wire_kind kind, uint32_t sequence,
+                     uint32_t from, uint64_t length);
 
-/* Takes bytes of one frame; *used says how many. Returns 1 once the frame is complete (take it, then
- * wire_release, before the next is fed), 0 where more is needed, -EPROTO (garbled: *why says how, a constant
- * string), -ENOMEM. */
-int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *used, const char **why);
+/* Takes bytes of one frame; *used says how many. Returns 1 once the frame is complete (take it,
+ * then wire_release, before the next is fed), 0 where more is needed, -EPROTO (garbled: *why says
+ * how, a constant string), -ENOMEM. */
+int wire_feed(struct wire_parser *p, const uint8_t *bytes, size_t size, size_t *used,
+              const char **why);
 void wire_release(struct wire_parser *p);
 
 void wire_put_hello(uint8_t out[WIRE_HELLO_BYTES], const struct wire_hello *hello);
@@ -73,15 +76,15 @@ void wire_get_hello(const uint8_t in[WIRE_HELLO_BYTES], struct wire_hello *hello
 /* In constant time: its duration tells a stranger nothing about the token. */
 int wire_same_token(const char a[WIRE_TOKEN_BYTES], const char b[WIRE_TOKEN_BYTES]);
 
-/* A refusal: errno (positive on the wire) and one sentence. `out` has room for 4 + WIRE_REFUSE_TEXT; returns
- * the bytes. */
+/* A refusal: errno (positive on the wire) and one sentence. `out` has room for 4 +
+ * WIRE_REFUSE_TEXT; returns the bytes. */
 size_t wire_put_refuse(uint8_t *out, int error, const char *text);
 int wire_get_refuse(const uint8_t *in, uint64_t length, int *error, char text[WIRE_REFUSE_TEXT]);
 
-/* A failure record; `final` says that it will not change any more. wire_get_failure returns 0 or -EPROTO: a
- * record from elsewhere has its strings terminated and printable, and its kind known. */
-#define WIRE_FAILURE_BYTES                                                                                   \
-    (4 + 10 * 4 + 4 * 8 + 4 + sizeof(((struct mk_failure *)0)->what) +                                       \
+/* A failure record; `final` says that it will not change any more. wire_get_failure returns 0 or
+ * -EPROTO: a record from elsewhere has its strings terminated and printable, and its kind known. */
+#define WIRE_FAILURE_BYTES                                                                         \
+    (4 + 10 * 4 + 4 * 8 + 4 + sizeof(((struct mk_failure *)0)->what) +                             \
      sizeof(((struct mk_failure *)0)->detail))
 void wire_put_failure(uint8_t *out, const struct mk_failure *f, int final);
 int wire_get_failure(const uint8_t *in, uint64_t length, struct mk_failure *f, int *final);

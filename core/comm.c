@@ -1,4 +1,5 @@
-/* The communicator: opens its parts in order, closes them in reverse, and gives every failure one sentence.
+/* The communicator: opens its parts in order, closes them in reverse, and gives every failure one
+ * sentence.
  */
 #include "core/agree.h"
 #include "core/comm_parts.h"
@@ -81,32 +82,37 @@ static int comm_fill_config(struct mk_comm *comm, const struct mk_config *config
     c->tuning[sizeof c->tuning - 1] = '\0';
     uint64_t world = (uint64_t)c->nodes * c->gpus;
     if (!c->nodes || !c->gpus || c->gpus > MK_MAX_LOCAL || world > MK_MAX_RANKS || c->rank >= world)
-        return comm_refuse(comm, -EINVAL,
-                           "rank %u on %u nodes of %u ranks: 1 to %u ranks a node and at most %u in all",
-                           c->rank, c->nodes, c->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
+        return comm_refuse(
+            comm, -EINVAL,
+            "rank %u on %u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", c->rank,
+            c->nodes, c->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
     if ((unsigned)c->exec >= MK_EXECS)
         return comm_refuse(comm, -EINVAL, "there is no executor number %d", (int)c->exec);
     if (!c->token[0] && world > 1)
-        return comm_refuse(comm, -EINVAL, "a job of %llu ranks needs a token", (unsigned long long)world);
+        return comm_refuse(comm, -EINVAL, "a job of %llu ranks needs a token",
+                           (unsigned long long)world);
     if (!c->token[0])
-        snprintf(c->token, sizeof c->token, "alone-%ld-%lld", (long)getpid(), (long long)time(NULL));
+        snprintf(c->token, sizeof c->token, "alone-%ld-%lld", (long)getpid(),
+                 (long long)time(NULL));
     int cuda = c->exec == MK_EXEC_CUDA;
     if (!c->fabric[0])
         snprintf(c->fabric, sizeof c->fabric, "verbs");
     if (!c->heap_bytes)
         c->heap_bytes = cuda ? (uint64_t)1 << 30 : (uint64_t)256 << 20;
     if (!c->flag_bytes)
-        c->flag_bytes = cuda ? (uint64_t)8 << 20 : (uint64_t)1 << 20; /* the efa fabric names no more */
+        /* the efa fabric names no more */
+        c->flag_bytes = cuda ? (uint64_t)8 << 20 : (uint64_t)1 << 20;
     if (!c->timeout_ns)
         c->timeout_ns = MK_TIMEOUT_NS;
     if (c->timeout_ns > COMM_LONGEST_NS)
         c->timeout_ns = COMM_LONGEST_NS;
     if (c->flag_bytes / 8 > MK_CMD_MAX_FLAG + 1ull ||
         c->heap_bytes > MK_CMD_MAX_OFFSET - c->flag_bytes - 2 * COMM_PAGE)
-        return comm_refuse(comm, -EINVAL,
-                           "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
-                           (unsigned long long)c->flag_bytes, (unsigned long long)c->heap_bytes,
-                           MK_CMD_MAX_FLAG, (unsigned long long)MK_CMD_MAX_OFFSET);
+        return comm_refuse(
+            comm, -EINVAL,
+            "%llu bytes of flags and %llu of heap: commands reach %u flags and %llu bytes",
+            (unsigned long long)c->flag_bytes, (unsigned long long)c->heap_bytes, MK_CMD_MAX_FLAG,
+            (unsigned long long)MK_CMD_MAX_OFFSET);
     c->heap_bytes = mk_round_up(c->heap_bytes, COMM_PAGE);
     c->flag_bytes = mk_round_up(c->flag_bytes, COMM_PAGE);
     comm->topo = (struct mk_topo){c->nodes, c->gpus, c->rank};
@@ -148,18 +154,21 @@ static int comm_join(struct mk_comm *comm, const struct alike *alike)
     };
     struct agree_field fields[AGREE_FIELDS];
     uint32_t count = alike->count < COMM_FIELDS ? alike->count : COMM_FIELDS;
-    _Static_assert(COMM_FIELDS + sizeof own / sizeof *own <= AGREE_FIELDS, "a ballot holds them all");
+    _Static_assert(COMM_FIELDS + sizeof own / sizeof *own <= AGREE_FIELDS,
+                   "a ballot holds them all");
     if (count)
         memcpy(fields, alike->fields, count * sizeof *fields);
     memcpy(fields + count, own, sizeof own);
-    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields, count + sizeof own / sizeof *own, 0,
-                   comm->error, sizeof comm->error);
+    result = agree(comm->bootstrap, c->rank, b.world, "was started with", fields,
+                   count + sizeof own / sizeof *own, 0, comm->error, sizeof comm->error);
     if (comm_failed(comm))
-        comm_tell_failure(comm); /* a difference is known to all ranks; a failure has a sentence of its own */
+        /* a difference is known to all ranks; a failure has a sentence of its own */
+        comm_tell_failure(comm);
     return result;
 }
 
-static int comm_open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec, const struct mk_net_ops *net)
+static int comm_open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec,
+                           const struct mk_net_ops *net)
 {
     comm->exec = exec;
     comm->stage = STAGE_EXEC;
@@ -182,8 +191,9 @@ static int comm_open_parts(struct mk_comm *comm, const struct mk_exec_ops *exec,
     return 0;
 }
 
-static int open_alike(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
-                      const struct mk_net_ops *net, const struct alike *alike)
+static int open_alike(struct mk_comm **out, const struct mk_config *config,
+                      const struct mk_exec_ops *exec, const struct mk_net_ops *net,
+                      const struct alike *alike)
 {
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
@@ -195,13 +205,14 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config, cons
         return comm_refuse(comm, -ENODEV, "this build has no %s executor",
                            comm->config.exec == MK_EXEC_CUDA ? "cuda" : "host");
     if (!net && comm->topo.nodes > 1)
-        return comm_refuse(comm, -ENODEV, "this build has no network, which %u nodes need", comm->topo.nodes);
+        return comm_refuse(comm, -ENODEV, "this build has no network, which %u nodes need",
+                           comm->topo.nodes);
     result = comm_join(comm, alike);
     return result ? result : comm_open_parts(comm, exec, net);
 }
 
-int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
-                   const struct mk_net_ops *net)
+int comm_open_with(struct mk_comm **out, const struct mk_config *config,
+                   const struct mk_exec_ops *exec, const struct mk_net_ops *net)
 {
     return open_alike(out, config, exec, net, &(struct alike){NULL, 0});
 }
@@ -217,16 +228,19 @@ static const struct mk_exec_ops *comm_choose_exec(const struct mk_config *config
     return NULL;
 }
 
-/* A program that was compiled with another header may have a config of another shape: nothing of it is read but its version. */
+/* A program that was compiled with another header may have a config of another shape: nothing of it
+ * is read but its version. */
 static int comm_refuse_version(struct mk_comm **out, uint32_t version)
 {
     struct mk_comm *comm = *out = calloc(1, sizeof *comm);
     if (!comm)
         return -ENOMEM;
     if (version < 100 || version >= 1000000)
-        return comm_refuse(comm, -EINVAL, "config.version is %u: set it to MK_VERSION_NUMBER", version);
+        return comm_refuse(comm, -EINVAL, "config.version is %u: set it to MK_VERSION_NUMBER",
+                           version);
     return comm_refuse(comm, -EINVAL,
-                       "this program was compiled with mkernel.h %u.%u and runs with libmkernel %s: compile it with this "
+                       "this program was compiled with mkernel.h %u.%u and runs with libmkernel "
+                       "%s: compile it with this "
                        "library's header",
                        version / 10000, version / 100 % 100, MK_VERSION);
 }
@@ -243,9 +257,11 @@ int mk_comm_open(struct mk_comm **out, const struct mk_config *config)
     return comm_open_with(out, &c, comm_choose_exec(&c), &net_fabric);
 }
 
-int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count)
+int comm_open_alike(struct mk_comm **out, const struct mk_config *config,
+                    const struct agree_field *fields, uint32_t count)
 {
-    return open_alike(out, config, comm_choose_exec(config), &net_fabric, &(struct alike){fields, count});
+    return open_alike(out, config, comm_choose_exec(config), &net_fabric,
+                      &(struct alike){fields, count});
 }
 
 void mk_comm_close(struct mk_comm *comm)
@@ -254,7 +270,8 @@ void mk_comm_close(struct mk_comm *comm)
         return;
     if (comm->stage == STAGE_OPEN && !comm_failed(comm))
         bootstrap_barrier(
-            comm->bootstrap); /* peers may still read this heap; a failure ends the wait, and so do we */
+            /* peers may still read this heap; a failure ends the wait, and so do we */
+            comm->bootstrap);
     if (comm->stage >= STAGE_NET && comm->net)
         comm->net->close(comm);
     if (comm->stage >= STAGE_EXEC)

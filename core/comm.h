@@ -1,5 +1,5 @@
-/* Inside mkernel: the communicator, and the two interfaces that its parts plug into: an executor (sim/, kernels/) and the
- * network (backends/). core knows them only by these tables. */
+/* Inside mkernel: the communicator, and the two interfaces that its parts plug into: an executor
+ * (sim/, kernels/) and the network (backends/). core knows them only by these tables. */
 #ifndef MK_COMM_H
 #define MK_COMM_H
 
@@ -9,8 +9,8 @@
 
 enum mk_memory { MK_MEMORY_HOST, MK_MEMORY_CUDA };
 
-/* The symmetric heap: flags first, data behind them, one allocation, all 0 when it is opened. Offsets count from `base`;
- * flag i lies at 8 * i. */
+/* The symmetric heap: flags first, data behind them, one allocation, all 0 when it is opened.
+ * Offsets count from `base`; flag i lies at 8 * i. */
 struct mk_heap {
     enum mk_memory memory;
     void *base;
@@ -27,7 +27,8 @@ struct mk_comm {
     struct mk_topo topo;
     struct bootstrap *bootstrap;
     struct mk_heap heap;
-    struct mk_ring *rings[MK_MAX_RINGS]; /* host memory; ring i belongs to the i-th CTA that may post */
+    /* host memory; ring i belongs to the i-th CTA that may post */
+    struct mk_ring *rings[MK_MAX_RINGS];
     uint32_t ring_count;
     const struct mk_exec_ops *exec;
     void *exec_state;
@@ -37,16 +38,20 @@ struct mk_comm {
     void *net_state;
     struct mk_plan *plans[64]; /* plan id i at i - 1 */
     uint32_t plan_count;
-    struct mk_track *tracks; /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
+    /* after mk_wait: grid CTA i at i (two per CTA on the GPU: see track_warps) */
+    struct mk_track *tracks;
     uint32_t track_count;
     uint32_t track_warps; /* tracks per CTA */
-    uint64_t gpu_clock_residual; /* ns that times in tracks may be off, on this host's CLOCK_MONOTONIC; 0 on the host */
-    /* One word per grid CTA, in host memory, which the CTA keeps up to date and any thread may read while a launch hangs:
-     * epoch << 32 | mk_event_what of what it does now (low half 0: nothing). NULL where the executor keeps none. */
+    /* ns that times in tracks may be off, on this host's CLOCK_MONOTONIC; 0 on the host */
+    uint64_t gpu_clock_residual;
+    /* One word per grid CTA, in host memory, which the CTA keeps up to date and any thread may read
+     * while a launch hangs: epoch << 32 | mk_event_what of what it does now (low half 0: nothing).
+     * NULL where the executor keeps none. */
     uint64_t *progress;
     uint32_t progress_count;
-    /* Grow with the work of this rank itself (tiles, copies; parts of a trace), not while it waits. Atomic, relaxed; any thread
-     * may read them. The first is the executor's, NULL where it keeps none. */
+    /* Grow with the work of this rank itself (tiles, copies; parts of a trace), not while it waits.
+     * Atomic, relaxed; any thread may read them. The first is the executor's, NULL where it keeps
+     * none. */
     const uint64_t *exec_beats;
     uint64_t beats;
     struct mk_message_log messages;
@@ -54,23 +59,29 @@ struct mk_comm {
     char error[512];
 };
 
-/* An executor. All functions return 0 or -errno with comm->error set. `close` is called after every `open`, one that
- * failed included, and after the network's; once the job has failed it must not wait for other ranks. */
+/* An executor. All functions return 0 or -errno with comm->error set. `close` is called after every
+ * `open`, one that failed included, and after the network's; once the job has failed it must not
+ * wait for other ranks. */
 struct mk_exec_ops {
     const char *name;
     uint32_t (*sms)(struct mk_comm *comm); /* 0: no limit */
-    int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and rings, maps the peers
-                                            * (uses the bootstrap) */
-    int (*plan)(struct mk_comm *comm, struct mk_plan *plan); /* once per plan, before its first launch */
-    int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1], void *stream);
-    int (*wait)(struct mk_comm *comm); /* for the launches of this communicator, on whatever streams */
-    int (*wait_stream)(struct mk_comm *comm, void *stream); /* for what is on this stream; NULL: there are no streams, `wait` */
+    int (*open)(struct mk_comm *comm);     /* allocates heap (heap.flag_bytes, .bytes are set) and
+                                            * rings, maps the peers     (uses the bootstrap) */
+    /* once per plan, before its first launch */
+    int (*plan)(struct mk_comm *comm, struct mk_plan *plan);
+    int (*launch)(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
+                  void *stream);
+    /* for the launches of this communicator, on whatever streams */
+    int (*wait)(struct mk_comm *comm);
+    /* for what is on this stream; NULL: there are no streams, `wait` */
+    int (*wait_stream)(struct mk_comm *comm, void *stream);
     void (*close)(struct mk_comm *comm);
 };
 
 /* The network of one rank: NIC, fabric and proxy. */
 struct mk_net_ops {
-    int (*open)(struct mk_comm *comm); /* registers the heap, connects the rails (uses the bootstrap), starts the proxy */
+    /* registers the heap, connects the rails (uses the bootstrap), starts the proxy */
+    int (*open)(struct mk_comm *comm);
     void (*close)(struct mk_comm *comm); /* stops the proxy, closes the NIC */
 };
 
@@ -82,18 +93,20 @@ extern const struct mk_net_ops net_fabric; /* backends/ */
 
 struct agree_field;
 
-/* mk_comm_open of ranks that must be alike in more than that: in `count` fields (at most COMM_FIELDS) of the caller's, which
- * are compared first, so that a difference is told by its own name and not by its consequences. */
+/* mk_comm_open of ranks that must be alike in more than that: in `count` fields (at most
+ * COMM_FIELDS) of the caller's, which are compared first, so that a difference is told by its own
+ * name and not by its consequences. */
 #define COMM_FIELDS 64u
-int comm_open_alike(struct mk_comm **out, const struct mk_config *config, const struct agree_field *fields, uint32_t count);
+int comm_open_alike(struct mk_comm **out, const struct mk_config *config,
+                    const struct agree_field *fields, uint32_t count);
 
 /* Opens with the given parts; mk_comm_open gives those of this build. */
-int comm_open_with(struct mk_comm **out, const struct mk_config *config, const struct mk_exec_ops *exec,
-                   const struct mk_net_ops *net);
+int comm_open_with(struct mk_comm **out, const struct mk_config *config,
+                   const struct mk_exec_ops *exec, const struct mk_net_ops *net);
 
-/* Any part: the job has failed. First come, first kept; goes to every rank. Once it has failed (comm_failed, though
- * this part saw nothing), a part that waits reports its wait with a TIMEOUT: the job's sentence takes in the best, and names the
- * rank that hangs. Any thread. */
+/* Any part: the job has failed. First come, first kept; goes to every rank. Once it has failed
+ * (comm_failed, though this part saw nothing), a part that waits reports its wait with a TIMEOUT:
+ * the job's sentence takes in the best, and names the rank that hangs. Any thread. */
 void comm_fail(struct mk_comm *comm, const struct mk_failure *failure);
 
 /* Any part, in its wait loops: has the job failed, here or elsewhere? Cheap. Any thread. */

@@ -4,7 +4,8 @@
 
 #include <errno.h>
 
-int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1], void *stream)
+int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPACES - 1],
+              void *stream)
 {
     struct mk_comm *comm = ((struct plan_handle *)(void *)plan)->comm;
     const struct mk_problem *q = &plan->problem;
@@ -12,13 +13,16 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
     if (comm_failed(comm))
         return comm_tell_failure(comm);
     if (q->op != op)
-        return comm_refuse(comm, -EINVAL, "mk_%s got a plan of %s", plan_op_name(op), plan_op_name(q->op));
+        return comm_refuse(comm, -EINVAL, "mk_%s got a plan of %s", plan_op_name(op),
+                           plan_op_name(q->op));
     for (uint32_t i = 0; i < MK_SPACES - 1 && of[i].name; i++)
         if (!arguments[i] || (uintptr_t)arguments[i] % 16)
-            return comm_refuse(comm, -EINVAL, "%s at %p: each argument of mk_%s must be 16-byte aligned memory", of[i].name,
-                               arguments[i], plan_op_name(op));
+            return comm_refuse(comm, -EINVAL,
+                               "%s at %p: each argument of mk_%s must be 16-byte aligned memory",
+                               of[i].name, arguments[i], plan_op_name(op));
     if (q->a_in_heap && arguments[0] != (uint8_t *)comm->heap.base + q->a_offset)
-        return comm_refuse(comm, -EINVAL, "A at %p: the plan has it at offset %llu of the symmetric heap, %p",
+        return comm_refuse(comm, -EINVAL,
+                           "A at %p: the plan has it at offset %llu of the symmetric heap, %p",
                            arguments[0], (unsigned long long)q->a_offset,
                            (void *)((uint8_t *)comm->heap.base + q->a_offset));
     return comm->exec->launch(comm, plan, arguments, stream);
@@ -33,7 +37,8 @@ int mk_launch(struct mk_plan *plan, void *const *arguments, uint32_t count, void
     while (wanted < MK_SPACES - 1 && of[wanted].name)
         wanted++;
     if (count != wanted)
-        return comm_refuse(comm, -EINVAL, "%u arguments of %s: it takes %u", count, plan_op_name(plan->problem.op), wanted);
+        return comm_refuse(comm, -EINVAL, "%u arguments of %s: it takes %u", count,
+                           plan_op_name(plan->problem.op), wanted);
     for (uint32_t i = 0; i < count; i++)
         all[i] = arguments[i];
     return op_launch(plan, plan->problem.op, all, stream);
@@ -63,5 +68,6 @@ int mk_wait_stream(struct mk_comm *comm, void *stream)
     if (comm->stage != STAGE_OPEN)
         return comm_refuse(comm, -EINVAL, "the communicator is not open");
     comm->error[0] = '\0';
-    return comm_launch_waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream) : comm->exec->wait(comm));
+    return comm_launch_waited(comm, comm->exec->wait_stream ? comm->exec->wait_stream(comm, stream)
+                                                            : comm->exec->wait(comm));
 }

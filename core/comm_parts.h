@@ -5,7 +5,9 @@
 #include "core/comm.h"
 
 #define COMM_PAGE 4096u
-#define COMM_LONGEST_NS 2000000000000000ull /* 23 days: more is no number of ms for poll, nor to be added to a clock */
+#define COMM_LONGEST_NS                                                                            \
+    2000000000000000ull /* 23 days: more is no number of ms for poll, nor to be added to a clock   \
+                         */
 
 /* How far comm_open came, and so how much close has to undo. */
 enum stage { STAGE_NONE, STAGE_JOINED, STAGE_EXEC, STAGE_NET, STAGE_OPEN };
@@ -19,7 +21,8 @@ struct plan_handle {
 
 #define COMM_HANDLE(plan) ((const struct plan_handle *)(const void *)(plan))
 
-/* The problem that a user's spec asks for, without what the communicator adds. 0, or -EINVAL with a sentence. */
+/* The problem that a user's spec asks for, without what the communicator adds. 0, or -EINVAL with a
+ * sentence. */
 int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *error, size_t size);
 
 /* The options of a plan as made, in words that its operator takes. */
@@ -32,7 +35,8 @@ int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
 /* If the job has failed: takes the sentence, which is the same on every rank; -EIO. Else 0. */
 int comm_tell_failure(struct mk_comm *comm);
 
-/* A part of this rank said no, in comm->error: the others must not wait for it. Returns `result`. */
+/* A part of this rank said no, in comm->error: the others must not wait for it. Returns
+ * `result`. */
 int comm_give_up(struct mk_comm *comm, int result);
 
 #endif

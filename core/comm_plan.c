@@ -11,10 +11,12 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset)
     struct mk_heap *h = &comm->heap;
     uint64_t first = mk_round_up(h->next_data, MK_HEAP_UNIT);
     if (comm->stage != STAGE_OPEN || first > h->bytes || bytes > h->bytes - first) {
-        comm_refuse(comm, -ENOSPC,
-                    "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
-                    (unsigned long long)bytes, (unsigned long long)(first < h->bytes ? h->bytes - first : 0),
-                    (unsigned long long)(h->bytes - h->flag_bytes));
+        comm_refuse(
+            comm, -ENOSPC,
+            "%llu bytes of the symmetric heap: %llu of %llu are free; open it with more heap_bytes",
+            (unsigned long long)bytes,
+            (unsigned long long)(first < h->bytes ? h->bytes - first : 0),
+            (unsigned long long)(h->bytes - h->flag_bytes));
         return NULL;
     }
     h->next_data = first + bytes;
@@ -38,24 +40,28 @@ static int comm_plan_check_room(struct mk_comm *comm, const struct mk_plan *p)
     if (p->heap_base > h->bytes || p->heap_bytes > h->bytes - p->heap_base)
         return comm_refuse(
             comm, -ENOSPC,
-            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the communicator with "
+            "%s needs %llu bytes of the symmetric heap and %llu of %llu are free: open the "
+            "communicator with "
             "heap_bytes of at least %llu",
             plan_op_name(q->op), (unsigned long long)p->heap_bytes,
             (unsigned long long)(p->heap_base < h->bytes ? h->bytes - p->heap_base : 0),
             (unsigned long long)(h->bytes - h->flag_bytes),
-            (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes, COMM_PAGE));
+            (unsigned long long)mk_round_up(p->heap_base + p->heap_bytes - h->flag_bytes,
+                                            COMM_PAGE));
     uint64_t bytes[MK_SPACES - 1];
     op_extents(q, bytes);
-    if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes || q->a_offset >= h->next_data ||
-                         bytes[0] > h->next_data - q->a_offset))
-        return comm_refuse(comm, -EINVAL,
-                           "A at offset %llu of the heap, %llu bytes: not a block that mk_heap_alloc returned",
-                           (unsigned long long)q->a_offset, (unsigned long long)bytes[0]);
+    if (q->a_in_heap && (q->a_offset % MK_HEAP_UNIT || q->a_offset < h->flag_bytes ||
+                         q->a_offset >= h->next_data || bytes[0] > h->next_data - q->a_offset))
+        return comm_refuse(
+            comm, -EINVAL,
+            "A at offset %llu of the heap, %llu bytes: not a block that mk_heap_alloc returned",
+            (unsigned long long)q->a_offset, (unsigned long long)bytes[0]);
     return 0;
 }
 
 /* Its own part of making a plan: no other rank is asked. */
-static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p, const struct mk_problem *problem)
+static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
+                           const struct mk_problem *problem)
 {
     if (comm->plan_count == sizeof comm->plans / sizeof *comm->plans)
         return comm_refuse(comm, -ENOSPC, "a communicator has at most %u plans", comm->plan_count);
@@ -87,7 +93,8 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, 
         {"deterministic", q->deterministic != 0, 0},
         {"a_in_heap", q->a_in_heap != 0, 0},
         {"a_offset", q->a_in_heap ? q->a_offset : 0, 0},
-        {"kind of device (its tuned plans are others)", comm->tuning.count ? agree_hash(comm->device) : 0, 1},
+        {"kind of device (its tuned plans are others)",
+         comm->tuning.count ? agree_hash(comm->device) : 0, 1},
         {"compute CTAs", t->split.ctas[MK_COMPUTE], 0},
         {"intra_comm CTAs", t->split.ctas[MK_INTRA_COMM], 0},
         {"inter_send CTAs", t->split.ctas[MK_INTER_SEND], 0},
@@ -108,9 +115,10 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, 
                  sizeof fields / sizeof *fields, result, comm->error, sizeof comm->error);
 }
 
-/* Every rank comes here, though its own part has gone wrong already (`result`, with a sentence in comm->error): the others
- * must not wait for it. */
-static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem, int result)
+/* Every rank comes here, though its own part has gone wrong already (`result`, with a sentence in
+ * comm->error): the others must not wait for it. */
+static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm,
+                               const struct mk_problem *problem, int result)
 {
     *out = NULL;
     if (comm->stage != STAGE_OPEN)
@@ -127,7 +135,8 @@ static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm, const
         q.timeout_ns = COMM_LONGEST_NS;
     struct plan_handle *handle = calloc(1, sizeof *handle);
     if (!result)
-        result = handle ? comm_plan_build(comm, &handle->plan, &q) : comm_refuse(comm, -ENOMEM, "out of memory");
+        result = handle ? comm_plan_build(comm, &handle->plan, &q)
+                        : comm_refuse(comm, -ENOMEM, "out of memory");
     result = comm_plan_agree_on(comm, &q, result);
     if (comm_failed(comm)) {
         free(handle);
@@ -150,7 +159,8 @@ static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm, const
     comm->heap.next_flag = p->flag_base + p->flags;
     comm->heap.next_data = p->heap_base + p->heap_bytes;
     comm->plans[comm->plan_count] = p;
-    __atomic_store_n(&comm->plan_count, p->id, __ATOMIC_RELEASE); /* the proxy's thread asks comm_plan */
+    /* the proxy's thread asks comm_plan */
+    __atomic_store_n(&comm->plan_count, p->id, __ATOMIC_RELEASE);
     *out = p;
     return 0;
 }

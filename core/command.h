@@ -1,15 +1,16 @@
-/* Commands: what a CTA asks of the proxy. One 16-byte store each, into a ring that one CTA writes and one proxy reads.
+/* Commands: what a CTA asks of the proxy. One 16-byte store each, into a ring that one CTA writes
+ * and one proxy reads.
  *
- * A slot is valid when its parity bit equals the parity of the current lap (1 on the first lap over zeroed memory), so
- * the host clears nothing. The parity bit lies in `lo`; a producer that cannot store 16 bytes at once stores `hi` first
- * and `lo` with release.
+ * A slot is valid when its parity bit equals the parity of the current lap (1 on the first lap over
+ * zeroed memory), so the host clears nothing. The parity bit lies in `lo`; a producer that cannot
+ * store 16 bytes at once stores `hi` first and `lo` with release.
  *
- *   lo   bit 0 parity | 1-3 kind | 4-15 peer rank | 16-39 flag index | 40-63 bytes / 16
- *   hi   0-31 source offset / 128 | 32-63 destination offset / 128
+ *   lo   bit 0 parity | 1-3 kind | 4-15 peer rank | 16-39 flag index | 40-63 bytes / 16 hi   0-31
+ *   source offset / 128 | 32-63 destination offset / 128
  *   BEGIN   lo: parity, kind, 16-39 plan id; hi: the epoch, whole
  *
- * Offsets are from the start of the symmetric heap. Every field is checked when the plan is made (plan_build), so
- * nothing is narrowed here. */
+ * Offsets are from the start of the symmetric heap. Every field is checked when the plan is made
+ * (plan_build), so nothing is narrowed here. */
 #ifndef MK_COMMAND_H
 #define MK_COMMAND_H
 
@@ -18,7 +19,8 @@
 enum mk_command_kind {
     MK_CMD_NONE,
     MK_CMD_BEGIN, /* a launch begins: plan id and epoch of the commands that follow in this ring */
-    MK_CMD_PUT,   /* write bytes to the peer's heap, then set its flag to the epoch; 0 bytes: the flag alone */
+    /* write bytes to the peer's heap, then set its flag to the epoch; 0 bytes: the flag alone */
+    MK_CMD_PUT,
     MK_CMD_KINDS
 };
 
@@ -40,11 +42,12 @@ struct mk_command_fields {
     uint64_t epoch; /* BEGIN only */
 };
 
-MK_PURE struct mk_command mk_command_put(uint32_t peer, uint64_t source, uint64_t destination, uint64_t bytes,
-                                         uint32_t flag, uint32_t parity)
+MK_PURE struct mk_command mk_command_put(uint32_t peer, uint64_t source, uint64_t destination,
+                                         uint64_t bytes, uint32_t flag, uint32_t parity)
 {
     struct mk_command c;
-    c.lo = parity | MK_CMD_PUT << 1 | (uint64_t)peer << 4 | (uint64_t)flag << 16 | (bytes / 16) << 40;
+    c.lo =
+        parity | MK_CMD_PUT << 1 | (uint64_t)peer << 4 | (uint64_t)flag << 16 | (bytes / 16) << 40;
     c.hi = source / MK_HEAP_UNIT | (destination / MK_HEAP_UNIT) << 32;
     return c;
 }
@@ -70,8 +73,8 @@ MK_PURE struct mk_command_fields mk_command_decode(struct mk_command c)
     return f;
 }
 
-/* One ring, in host memory that both sides map (pinned, where a GPU writes it). The producer may be at most `capacity`
- * ahead of `seen`. Starts zeroed but for `capacity`, a power of two. */
+/* One ring, in host memory that both sides map (pinned, where a GPU writes it). The producer may be
+ * at most `capacity` ahead of `seen`. Starts zeroed but for `capacity`, a power of two. */
 struct mk_ring {
     uint64_t capacity;
     uint8_t pad0[MK_CACHE_LINE - 8];
@@ -94,8 +97,8 @@ MK_PURE size_t mk_ring_bytes(uint64_t capacity)
     return sizeof(struct mk_ring) + capacity * sizeof(struct mk_command);
 }
 
-/* The host's producer: posts one command (its parity set for sequence `posted`). Returns 0, or -1 where the ring is
- * full. Never blocks. */
+/* The host's producer: posts one command (its parity set for sequence `posted`). Returns 0, or -1
+ * where the ring is full. Never blocks. */
 static inline int mk_ring_post(struct mk_ring *r, struct mk_command c)
 {
     uint64_t sequence = r->posted;
@@ -108,8 +111,9 @@ static inline int mk_ring_post(struct mk_ring *r, struct mk_command c)
     return 0;
 }
 
-/* The proxy's side: reads command `sequence`, the next one. Returns 1 and fills *c, or 0 where it is not there yet.
- * The slot is free for the producer once `seen` is sequence + 1 (stored with release). */
+/* The proxy's side: reads command `sequence`, the next one. Returns 1 and fills *c, or 0 where it
+ * is not there yet. The slot is free for the producer once `seen` is sequence + 1 (stored with
+ * release). */
 static inline int mk_ring_peek(const struct mk_ring *r, uint64_t sequence, struct mk_command *c)
 {
     const struct mk_command *slot = &r->slots[sequence & (r->capacity - 1)];

@@ -1,5 +1,5 @@
-/* The CTA interface, weighted sums: for roles that add what experts have made of a token. sim/cta.c implements it; a GPU
- * does not yet. Asynchronous, as core/cta.h says. */
+/* The CTA interface, weighted sums: for roles that add what experts have made of a token. sim/cta.c
+ * implements it; a GPU does not yet. Asynchronous, as core/cta.h says. */
 #ifndef MK_CTA_COMBINE_H
 #define MK_CTA_COMBINE_H
 
@@ -13,10 +13,11 @@ struct mk_term {
 
 #define MK_TERMS 32u
 
-/* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32, from the first to the
- * last: the order is the result's. (Whether a product is rounded before it is added is the executor's, the same in every
- * launch.) No terms: zeros. Alignment as in struct mk_sum. A warp can let each lane take 16 bytes of every run in turn;
- * count and terms are the same in all lanes. */
+/* What one weighted sum adds: terms[0 .. count - 1], weight times run, element by element in fp32,
+ * from the first to the last: the order is the result's. (Whether a product is rounded before it is
+ * added is the executor's, the same in every launch.) No terms: zeros. Alignment as in struct
+ * mk_sum. A warp can let each lane take 16 bytes of every run in turn; count and terms are the same
+ * in all lanes. */
 struct mk_combine {
     uint32_t id; /* the plan's number of the chunk, for traces */
     uint32_t count;
@@ -28,7 +29,8 @@ struct mk_combine {
 };
 
 #ifndef __CUDACC__
-/* Starts adding what `combine` says. The sources must not change until a flag, raised after it, says that it is done. */
+/* Starts adding what `combine` says. The sources must not change until a flag, raised after it,
+ * says that it is done. */
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine);
 #endif
 

@@ -1,14 +1,15 @@
-/* The CTA interface, sums: for roles that add what has come from others. kernels/cta_reduce.cuh implements it on a GPU,
- * sim/cta.c elsewhere. Asynchronous, as core/cta.h says. */
+/* The CTA interface, sums: for roles that add what has come from others. kernels/cta_reduce.cuh
+ * implements it on a GPU, sim/cta.c elsewhere. Asynchronous, as core/cta.h says. */
 #ifndef MK_CTA_REDUCE_H
 #define MK_CTA_REDUCE_H
 
 #include "core/cta.h"
 
-/* What one sum adds: `sources` runs of numbers, `pitch` bytes apart in this rank's heap, element by element in fp32, from
- * the first to the last: the order is the result's. The result goes to rows of `columns` elements. One source: a conversion
- * or, from bf16 to bf16, a copy. Everything is aligned to 16 bytes; `elements`, a multiple of `columns`, fits 32 bits; `columns`
- * is a multiple of 8. */
+/* What one sum adds: `sources` runs of numbers, `pitch` bytes apart in this rank's heap, element by
+ * element in fp32, from the first to the last: the order is the result's. The result goes to rows
+ * of `columns` elements. One source: a conversion or, from bf16 to bf16, a copy. Everything is
+ * aligned to 16 bytes; `elements`, a multiple of `columns`, fits 32 bits; `columns` is a multiple
+ * of 8. */
 struct mk_sum {
     uint32_t id; /* the plan's number of the chunk, for traces */
     uint32_t sources;
@@ -23,7 +24,8 @@ struct mk_sum {
 };
 
 #ifndef __CUDACC__
-/* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says that it is done. */
+/* Starts adding what `sum` says. The sources must not change until a flag, raised after it, says
+ * that it is done. */
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum);
 #endif
 

@@ -1,24 +1,30 @@
-/* The trace's smallest unit: one 16-byte record per thing that a CTA did, in a buffer that one warp owns.
+/* The trace's smallest unit: one 16-byte record per thing that a CTA did, in a buffer that one warp
+ * owns.
  *
- * A track belongs to one (CTA, role warp), the only one that writes it, so it needs no atomics. It does not wrap: a full
- * track keeps what it has and counts what it drops. Both sides (GPU and host) use this file. */
+ * A track belongs to one (CTA, role warp), the only one that writes it, so it needs no atomics. It
+ * does not wrap: a full track keeps what it has and counts what it drops. Both sides (GPU and host)
+ * use this file. */
 #ifndef MK_EVENT_H
 #define MK_EVENT_H
 
 #include "core/base.h"
 
-/* What a record says. Every kind is an interval except MK_EV_LAUNCH and MK_EV_SIGNAL, which last 0 ns. The four bits
- * between argument and kind say a wait's cause, a copy's or signal's destination (local rank), a launch's plan; else 0. */
+/* What a record says. Every kind is an interval except MK_EV_LAUNCH and MK_EV_SIGNAL, which last 0
+ * ns. The four bits between argument and kind say a wait's cause, a copy's or signal's destination
+ * (local rank), a launch's plan; else 0. */
 enum mk_event_kind {
     MK_EV_NONE,
-    MK_EV_LAUNCH,  /* a launch began on this CTA; argument: low 24 bits of the epoch; cause field: low 4 bits of the plan
-                    * id. What follows belongs to it */
-    MK_EV_TILE,    /* a tile's math, first load to last store; argument: tile id */
-    MK_EV_WAIT,    /* waited for a flag (0 ns: it was there); argument: flag index; cause set */
-    MK_EV_COPY,    /* moved a chunk to a local peer; argument: chunk id; cause field: the peer's local rank */
-    MK_EV_SIGNAL,  /* raised a flag of a local peer; argument: flag index; cause field: the peer's local rank */
-    MK_EV_COMMAND, /* posted a command to the proxy; argument: low 24 bits of its sequence number in its ring */
-    MK_EV_REDUCE,  /* added partial sums; argument: chunk id */
+    MK_EV_LAUNCH, /* a launch began on this CTA; argument: low 24 bits of the epoch; cause field:
+                   * low 4 bits of the plan id. What follows belongs to it */
+    MK_EV_TILE,   /* a tile's math, first load to last store; argument: tile id */
+    MK_EV_WAIT,   /* waited for a flag (0 ns: it was there); argument: flag index; cause set */
+    /* moved a chunk to a local peer; argument: chunk id; cause field: the peer's local rank */
+    MK_EV_COPY,
+    /* raised a flag of a local peer; argument: flag index; cause field: the peer's local rank */
+    MK_EV_SIGNAL,
+    /* posted a command to the proxy; argument: low 24 bits of its sequence number in its ring */
+    MK_EV_COMMAND,
+    MK_EV_REDUCE, /* added partial sums; argument: chunk id */
     MK_EV_KINDS
 };
 
@@ -27,8 +33,9 @@ enum mk_cause {
     MK_CAUSE_NONE,
     MK_CAUSE_DATA,         /* a chunk that a rank of this node produces or forwards */
     MK_CAUSE_BACKPRESSURE, /* room in the command ring */
-    MK_CAUSE_NETWORK = 4,  /* a chunk that comes over the network, or own puts that have not left their source; 3 was a cause
-                            * of schedules that are gone, and stays free for the traces that hold it */
+    MK_CAUSE_NETWORK =
+        4, /* a chunk that comes over the network, or own puts that have not left their source; 3
+            * was a cause of schedules that are gone, and stays free for the traces that hold it */
     MK_CAUSES
 };
 
@@ -86,7 +93,8 @@ MK_PURE void mk_track_add(struct mk_track *t, uint32_t what, uint64_t start, uin
     } while (left);
 }
 
-/* A message's way through the proxy of its sender, ns on that host's CLOCK_MONOTONIC; 0 is a stage not reached. */
+/* A message's way through the proxy of its sender, ns on that host's CLOCK_MONOTONIC; 0 is a stage
+ * not reached. */
 struct mk_message {
     uint64_t epoch;
     uint64_t bytes;
@@ -96,7 +104,8 @@ struct mk_message {
     uint64_t completed; /* its last work request completed at the sender */
     uint32_t ring;
     uint32_t peer; /* rank */
-    uint32_t flag; /* flag index at the peer: joins the peer's MK_EV_WAIT, whose end is the arrival */
+    /* flag index at the peer: joins the peer's MK_EV_WAIT, whose end is the arrival */
+    uint32_t flag;
     uint32_t plan; /* id of the plan that posted it */
 };
 

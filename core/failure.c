@@ -147,7 +147,8 @@ void failure_case_close(struct failure_case *c)
     memset(c, 0, sizeof *c);
 }
 
-/* How well a record explains why the job stood still when rank `lost` went: a wait for its own chunk is best. */
+/* How well a record explains why the job stood still when rank `lost` went: a wait for its own
+ * chunk is best. */
 static uint32_t failure_evidence(const struct mk_failure *f, uint32_t lost)
 {
     if (f->op >= MK_OPS || !failure_says_what(f))
@@ -166,7 +167,8 @@ static uint32_t failure_awaited(const struct mk_failure *f)
     return f->kind == MK_FAIL_TIMEOUT && f->relay != UINT32_MAX ? f->relay : f->producer;
 }
 
-/* A put that failed proves that its peer is out of reach, also where that peer waits itself and however long the put took. */
+/* A put that failed proves that its peer is out of reach, also where that peer waits itself and
+ * however long the put took. */
 static int failure_is_proof(const struct mk_failure *f)
 {
     return f->kind == MK_FAIL_NETWORK && f->status;
@@ -177,7 +179,8 @@ static uint64_t failure_weight(const struct mk_failure *f)
     return failure_is_proof(f) ? UINT64_MAX : f->waited_ns;
 }
 
-/* Whether the rank that a wait names waited itself, and not only briefly when the end cut it short. */
+/* Whether the rank that a wait names waited itself, and not only briefly when the end cut it
+ * short. */
 static int failure_is_explained(const struct failure_case *c, const struct mk_failure *f)
 {
     uint32_t rank = failure_awaited(f);
@@ -197,7 +200,8 @@ static int failure_note_wait(struct failure_case *c, const struct mk_failure *f)
         c->ranks[f->rank].waited_ns = failure_weight(f);
         news = 1;
     }
-    if (rank < c->world && rank != f->rank && failure_weight(f) > failure_weight(&c->ranks[rank].missed)) {
+    if (rank < c->world && rank != f->rank &&
+        failure_weight(f) > failure_weight(&c->ranks[rank].missed)) {
         c->ranks[rank].missed = *f;
         news = 1;
     }
@@ -210,8 +214,8 @@ static int failure_names_one(const struct failure_case *c, const struct mk_failu
     return failure_awaited(f) < c->world && !failure_is_explained(c, f);
 }
 
-/* Where the kept wait names no rank, or a rank that waited too, puts in its place the longest wait for one that did not, if
- * there is one as long. Returns whether it did. */
+/* Where the kept wait names no rank, or a rank that waited too, puts in its place the longest wait
+ * for one that did not, if there is one as long. Returns whether it did. */
 static int failure_find_cause(struct failure_case *c)
 {
     const struct mk_failure *cause = NULL;
@@ -219,7 +223,8 @@ static int failure_find_cause(struct failure_case *c)
         return 0;
     for (uint32_t i = 0; i < c->world; i++) {
         const struct mk_failure *f = &c->ranks[i].missed;
-        if (f->kind == MK_FAIL_NONE || failure_is_explained(c, f) || failure_weight(f) < c->kept.waited_ns / 2)
+        if (f->kind == MK_FAIL_NONE || failure_is_explained(c, f) ||
+            failure_weight(f) < c->kept.waited_ns / 2)
             continue;
         if (!cause || failure_weight(f) > failure_weight(cause))
             cause = f;
@@ -242,7 +247,11 @@ void failure_settle(struct failure_case *c)
     struct sentence s = {kept->detail, sizeof kept->detail, 0};
     for (uint32_t i = 0; i < c->world; i++)
         if (!c->ranks[i].waited_ns)
-            say(&s, "%s%u", !named++ ? silent > 1 ? "ranks " : "rank " : named == silent ? " and " : ", ", i);
+            say(&s, "%s%u",
+                !named++          ? silent > 1 ? "ranks " : "rank "
+                : named == silent ? " and "
+                                  : ", ",
+                i);
     say(&s, silent > 1 ? " have not said what they wait for" : " has not said what it waits for");
 }
 
@@ -279,7 +288,8 @@ int failure_merge(struct failure_case *c, const struct mk_failure *later)
         changed = failure_enrich(kept, later);
     } else if (kept->kind == MK_FAIL_NETWORK && later->kind == MK_FAIL_PEER_LOST &&
                later->producer == kept->producer) {
-        /* The put failed because its peer had gone: that is the news, and the put adds its chunk. */
+        /* The put failed because its peer had gone: that is the news, and the put adds its
+         * chunk. */
         put = *kept;
         *kept = *later;
         failure_enrich(kept, &put);

@@ -42,7 +42,8 @@ static const char *launcher_either(const struct reading *r, const char *first, c
 }
 
 /* A number that must be there, at most `most`. */
-static uint32_t launcher_number(struct reading *r, const char *launcher, const char *name, uint32_t most)
+static uint32_t launcher_number(struct reading *r, const char *launcher, const char *name,
+                                uint32_t most)
 {
     const char *v = launcher_value(r, name);
     uint64_t n = 0;
@@ -93,11 +94,12 @@ static uint64_t launcher_hash(uint64_t h, const char *text)
 /* A hash of values that all ranks of this job share and other jobs do not. */
 static uint64_t launcher_job_hash(const struct reading *r, const struct launcher *l, uint64_t seed)
 {
-    static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
-                                        "MASTER_PORT", NULL};
+    static const char *const torch[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                        "MASTER_ADDR", "MASTER_PORT", NULL};
     static const char *const mpi[] = {
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID", "USER", NULL};
-    static const char *const slurm[] = {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", NULL};
+    static const char *const slurm[] = {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                        NULL};
     const char *const *names = !strcmp(l->name, "torchrun") ? torch
                                : !strcmp(l->name, "mpirun") ? mpi
                                                             : slurm;
@@ -134,23 +136,27 @@ static void launcher_find_host(struct reading *r, struct launcher *l)
     else if (nodes)
         launcher_first_host(r, nodes, l->host, sizeof l->host);
     else
-        refuse(r, "%s does not say where rank 0 is: set MKERNEL_HOST to its host on every rank", l->name);
+        refuse(r, "%s does not say where rank 0 is: set MKERNEL_HOST to its host on every rank",
+               l->name);
 }
 
 static void launcher_find_token(struct reading *r, struct launcher *l)
 {
     const char *token = launcher_value(r, "MKERNEL_TOKEN");
     if (token && strlen(token) >= sizeof l->token)
-        refuse(r, "MKERNEL_TOKEN has %zu characters, at most %zu fit", strlen(token), sizeof l->token - 1);
+        refuse(r, "MKERNEL_TOKEN has %zu characters, at most %zu fit", strlen(token),
+               sizeof l->token - 1);
     else if (token)
         snprintf(l->token, sizeof l->token, "%s", token);
     else
-        l->guessable = snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
-                                (unsigned long long)launcher_job_hash(r, l, 0xcbf29ce484222325ull),
-                                (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
+        l->guessable =
+            snprintf(l->token, sizeof l->token, "%s-%016llx%016llx", l->name,
+                     (unsigned long long)launcher_job_hash(r, l, 0xcbf29ce484222325ull),
+                     (unsigned long long)launcher_job_hash(r, l, 0x2545f4914f6cdd1dull)) > 0;
 }
 
-/* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them so. */
+/* Rank = node * ranks per node + local rank, everywhere. `option` makes the launcher number them
+ * so. */
 static int launcher_finish(struct reading *r, struct launcher *l, const char *option)
 {
     if (r->refused)
@@ -161,11 +167,13 @@ static int launcher_finish(struct reading *r, struct launcher *l, const char *op
         return refuse(r, "%s says that this is local rank %u of %u, of %u ranks in all", l->name,
                       l->local_rank, l->local_world, l->world);
     if (l->world % l->local_world)
-        return refuse(r, "%s has %u ranks with %u on this node: every node must have the same number (%s)", l->name,
-                      l->world, l->local_world, option);
+        return refuse(
+            r, "%s has %u ranks with %u on this node: every node must have the same number (%s)",
+            l->name, l->world, l->local_world, option);
     if (l->rank % l->local_world != l->local_rank)
-        return refuse(r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)",
-                      l->name, l->rank, l->local_rank, l->local_world, option);
+        return refuse(
+            r, "%s made rank %u local rank %u of %u: ranks must be numbered node by node (%s)",
+            l->name, l->rank, l->local_rank, l->local_world, option);
     l->nodes = l->world / l->local_world;
     launcher_find_host(r, l);
     launcher_find_port(r, l);
@@ -182,26 +190,32 @@ static int launcher_read_torchrun(struct reading *r, struct launcher *l)
     l->local_world = launcher_number(r, l->name, "LOCAL_WORLD_SIZE", MK_MAX_RANKS);
     if (!launcher_value(r, "MKERNEL_HOST") && !launcher_value(r, "MASTER_ADDR"))
         refuse(r, "the environment looks like torchrun's, but MASTER_ADDR is not set");
-    /* torchrun under mpirun has ranks of its own; variables set by hand must agree with mpirun's. */
+    /* torchrun under mpirun has ranks of its own; variables set by hand must agree with
+     * mpirun's. */
     const char *mpi = launcher_value(r, "OMPI_COMM_WORLD_RANK");
     if (mpi && !launcher_value(r, "TORCHELASTIC_RUN_ID") && !r->refused &&
         (launcher_number(r, "mpirun", "OMPI_COMM_WORLD_RANK", MK_MAX_RANKS - 1) != l->rank ||
          launcher_number(r, "mpirun", "OMPI_COMM_WORLD_SIZE", MK_MAX_RANKS) != l->world))
-        refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them", l->rank,
-               l->world, mpi, launcher_value(r, "OMPI_COMM_WORLD_SIZE") ? launcher_value(r, "OMPI_COMM_WORLD_SIZE") : "?");
+        refuse(r, "RANK=%u and WORLD_SIZE=%u, but mpirun says rank %s of %s: unset one of them",
+               l->rank, l->world, mpi,
+               launcher_value(r, "OMPI_COMM_WORLD_SIZE") ? launcher_value(r, "OMPI_COMM_WORLD_SIZE")
+                                                         : "?");
     return launcher_finish(r, l, "torchrun --nproc-per-node with the same number on every node");
 }
 
 static int launcher_read_mpirun(struct reading *r, struct launcher *l)
 {
-    int open = launcher_value(r, "OMPI_COMM_WORLD_SIZE") || launcher_value(r, "OMPI_COMM_WORLD_RANK");
+    int open =
+        launcher_value(r, "OMPI_COMM_WORLD_SIZE") || launcher_value(r, "OMPI_COMM_WORLD_RANK");
     l->name = "mpirun";
-    l->rank = launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
-    l->world = launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
-    l->local_rank =
-        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
-    l->local_world =
-        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
+    l->rank =
+        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK", MK_MAX_RANKS - 1);
+    l->world =
+        launcher_number(r, l->name, open ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE", MK_MAX_RANKS);
+    l->local_rank = launcher_number(
+        r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_RANK" : "MPI_LOCALRANKID", MK_MAX_RANKS - 1);
+    l->local_world = launcher_number(
+        r, l->name, open ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "MPI_LOCALNRANKS", MK_MAX_RANKS);
     return launcher_finish(r, l, open ? "mpirun --map-by ppr:N:node" : "mpirun -ppn N");
 }
 
@@ -218,10 +232,13 @@ static uint32_t launcher_tasks_per_node(struct reading *r)
     for (; *c >= '0' && *c <= '9' && tasks <= MK_MAX_RANKS; c++)
         tasks = tasks * 10 + (uint32_t)(*c - '0');
     if (strchr(text, ','))
-        refuse(r, "srun has %.60s tasks on its nodes: every node must have the same number (srun --ntasks-per-node)",
+        refuse(r,
+               "srun has %.60s tasks on its nodes: every node must have the same number (srun "
+               "--ntasks-per-node)",
                text);
     else if (c == text || tasks > MK_MAX_RANKS || (*c && *c != '('))
-        refuse(r, "SLURM_STEP_TASKS_PER_NODE=%.60s in the environment is not a number of tasks", text);
+        refuse(r, "SLURM_STEP_TASKS_PER_NODE=%.60s in the environment is not a number of tasks",
+               text);
     return tasks;
 }
 
@@ -236,26 +253,30 @@ static int launcher_read_srun(struct reading *r, struct launcher *l)
     uint32_t node = launcher_number(r, l->name, "SLURM_NODEID", MK_MAX_RANKS - 1);
     l->local_world = launcher_tasks_per_node(r);
     if (!r->refused && l->local_world && l->rank != node * l->local_world + l->local_rank)
-        return refuse(r,
-                      "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
-                      "--distribution=block)",
-                      l->rank, l->local_rank, node);
+        return refuse(
+            r,
+            "srun made rank %u task %u of node %u: ranks must be numbered node by node (srun "
+            "--distribution=block)",
+            l->rank, l->local_rank, node);
     return launcher_finish(r, l, "srun --ntasks-per-node");
 }
 
-int launcher_read(struct launcher *out, const char *const *environment, char *error, size_t error_size)
+int launcher_read(struct launcher *out, const char *const *environment, char *error,
+                  size_t error_size)
 {
     struct reading r = {environment, error, error_size, 0};
     int result = 0;
     memset(out, 0, sizeof *out);
     if (error_size)
         error[0] = '\0';
-    /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says the local
-     * rank too. */
-    int step = launcher_value(&r, "SLURM_STEP_NUM_TASKS") != NULL; /* a batch script has a rank too, but no step */
+    /* PMI_RANK alone may be Slurm's: srun --mpi=pmi2 sets it beside its own, MPICH's mpirun says
+     * the local rank too. */
+    /* a batch script has a rank too, but no step */
+    int step = launcher_value(&r, "SLURM_STEP_NUM_TASKS") != NULL;
     if (launcher_value(&r, "RANK") || launcher_value(&r, "WORLD_SIZE"))
         result = launcher_read_torchrun(&r, out);
-    else if (launcher_value(&r, "OMPI_COMM_WORLD_SIZE") || launcher_value(&r, "OMPI_COMM_WORLD_RANK") ||
+    else if (launcher_value(&r, "OMPI_COMM_WORLD_SIZE") ||
+             launcher_value(&r, "OMPI_COMM_WORLD_RANK") ||
              (launcher_value(&r, "PMI_RANK") && (launcher_value(&r, "MPI_LOCALRANKID") || !step)))
         result = launcher_read_mpirun(&r, out);
     else if (step && launcher_value(&r, "SLURM_PROCID"))

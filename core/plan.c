@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base, uint64_t heap_base,
-               char *error, size_t error_size)
+int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base,
+               uint64_t heap_base, char *error, size_t error_size)
 {
     memset(p, 0, sizeof *p);
     p->problem = *problem;
@@ -16,9 +16,10 @@ int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t fla
     if (!p->problem.timeout_ns)
         p->problem.timeout_ns = MK_TIMEOUT_NS;
     const struct mk_topo *t = &problem->topo;
-    if (!t->nodes || !t->gpus || t->gpus > MK_MAX_LOCAL || (uint64_t)t->nodes * t->gpus > MK_MAX_RANKS ||
-        t->rank >= mk_world(t)) {
-        snprintf(error, error_size, "%u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", t->nodes,
+    if (!t->nodes || !t->gpus || t->gpus > MK_MAX_LOCAL ||
+        (uint64_t)t->nodes * t->gpus > MK_MAX_RANKS || t->rank >= mk_world(t)) {
+        snprintf(error, error_size,
+                 "%u nodes of %u ranks: 1 to %u ranks a node and at most %u in all", t->nodes,
                  t->gpus, MK_MAX_LOCAL, MK_MAX_RANKS);
         return -EINVAL;
     }
@@ -39,7 +40,8 @@ int plan_op_by_name(const char *name)
 
 const char *plan_role_name(enum mk_role role)
 {
-    static const char *const names[MK_ROLES] = {"compute", "intra_comm", "inter_send", "inter_reduce"};
+    static const char *const names[MK_ROLES] = {"compute", "intra_comm", "inter_send",
+                                                "inter_reduce"};
     return (unsigned)role < MK_ROLES ? names[role] : "unknown role";
 }
 
@@ -72,7 +74,8 @@ void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *ou
         op_of(p->problem.op)->describe_tile(p, id, out);
 }
 
-void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes)
+void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                         uint64_t *bytes)
 {
     *rank = *number = UINT32_MAX;
     *bytes = 0;
@@ -80,7 +83,8 @@ void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, u
         op_of(p->problem.op)->describe_chunk(p, id, rank, number, bytes);
 }
 
-void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+               uint64_t *network_bytes)
 {
     op_of(p->problem.op)->work(p, flop, nvlink_bytes, network_bytes);
 }

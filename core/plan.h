@@ -1,5 +1,6 @@
-/* A plan: everything about one op on one shape on one cluster that is fixed before launch. Pure arithmetic: no memory is
- * allocated, nothing is sent, every rank computes the same plan but for its own rank. */
+/* A plan: everything about one op on one shape on one cluster that is fixed before launch. Pure
+ * arithmetic: no memory is allocated, nothing is sent, every rank computes the same plan but for
+ * its own rank. */
 #ifndef MK_PLAN_H
 #define MK_PLAN_H
 
@@ -7,16 +8,21 @@
 #include "core/cta.h"
 #include "core/ops/registry.h"
 
-/* The options of a plan; zero means "choose". A user says them in words (struct mk_spec, core/tuning.h). */
+/* The options of a plan; zero means "choose". A user says them in words (struct mk_spec,
+ * core/tuning.h). */
 struct mk_tuning {
     struct mk_role_split split;
     uint32_t tile_m, tile_n;
     uint32_t cluster;    /* CTAs that share a tile (1 or 2), each tile_m / cluster rows */
     uint32_t chunk_rows; /* a multiple of tile_m and of 8 */
     uint32_t width;      /* peers that a rank pushes to at once, 1 .. gpus - 1 */
-    uint32_t slices;     /* 1 .. 16 runs of columns of a chunk of A that arrive one after the other (ag_gemm, one node) */
-    uint32_t pieces;     /* 1 .. 64 parts of a chunk or slice pushed over NVLink by different CTAs */
-    uint32_t pace;       /* ns that a warp beside the engine takes to push 512 bytes at least; 1: as fast as it goes */
+    /* 1 .. 16 runs of columns of a chunk of A that arrive one after the other (ag_gemm, one
+     * node) */
+    uint32_t slices;
+    /* 1 .. 64 parts of a chunk or slice pushed over NVLink by different CTAs */
+    uint32_t pieces;
+    /* ns that a warp beside the engine takes to push 512 bytes at least; 1: as fast as it goes */
+    uint32_t pace;
 };
 
 /* Of ring_attention: the global problem. */
@@ -25,24 +31,25 @@ struct mk_attention {
     int causal;
 };
 
-/* Of moe_*: tokens is the room of one rank, a multiple of 8; experts those of all ranks; k: experts of a token. */
+/* Of moe_*: tokens is the room of one rank, a multiple of 8; experts those of all ranks; k: experts
+ * of a token. */
 struct mk_moe {
     uint64_t tokens, hidden, inner, experts, k;
 };
 
-/* What a plan is made of: what a user asked for (struct mk_spec) with its numbers by name, and what the communicator adds, exec,
- * sms and topo. */
+/* What a plan is made of: what a user asked for (struct mk_spec) with its numbers by name, and what
+ * the communicator adds, exec, sms and topo. */
 struct mk_problem {
     enum mk_op op;
     enum mk_exec exec;
-    uint32_t sms;     /* of the device; 0 on the host: no limit on CTAs */
+    uint32_t sms; /* of the device; 0 on the host: no limit on CTAs */
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
     struct mk_moe moe;
     int b_transposed; /* B is [N, K] */
     int deterministic;
-    int a_in_heap;       /* A lies in the symmetric heap, at a_offset */
+    int a_in_heap; /* A lies in the symmetric heap, at a_offset */
     uint64_t a_offset;
     struct mk_tuning tuning;
     uint64_t timeout_ns; /* of every wait; 0: MK_TIMEOUT_NS */
@@ -52,33 +59,38 @@ struct mk_problem {
 #define MK_PLAN_OWN 2048u
 
 struct mk_plan {
-    uint32_t id; /* of its communicator, from 1: names it in commands and traces */
+    uint32_t id;               /* of its communicator, from 1: names it in commands and traces */
     struct mk_problem problem; /* with what was chosen filled in */
     uint32_t flag_base, flags; /* indexes in the flag region */
     uint64_t heap_base, heap_bytes;
-    uint64_t zero_bytes; /* of the heap, from heap_base on, that the first launch must find 0, as a new heap is */
+    /* of the heap, from heap_base on, that the first launch must find 0, as a new heap is */
+    uint64_t zero_bytes;
     uint32_t tiles, chunks; /* ids of tiles and chunks are below these */
-    char tuned[768]; /* the tuned plan that was taken (core/tuning.h), to tell a person; empty: none */
-    unsigned char own[MK_PLAN_OWN] __attribute__((aligned(16))); /* the operator's: struct <name>_plan */
+    /* the tuned plan that was taken (core/tuning.h), to tell a person; empty: none */
+    char tuned[768];
+    /* the operator's: struct <name>_plan */
+    unsigned char own[MK_PLAN_OWN] __attribute__((aligned(16)));
 };
 
-/* An operator's own plan in a struct mk_plan: MK_PLAN_OF(ag_gemm), behind struct ag_gemm_plan, makes ag_gemm_plan_of, which reads it, and
- * ag_gemm_plan_in, through which it is made. Nothing but the operator looks inside. */
+/* An operator's own plan in a struct mk_plan: MK_PLAN_OF(ag_gemm), behind struct ag_gemm_plan,
+ * makes ag_gemm_plan_of, which reads it, and ag_gemm_plan_in, through which it is made. Nothing but
+ * the operator looks inside. */
 #ifdef __cplusplus
 #define MK_STATIC_ASSERT static_assert
 #else
 #define MK_STATIC_ASSERT _Static_assert
 #endif
-#define MK_PLAN_OF(op)                                                                                                 \
-    MK_STATIC_ASSERT(sizeof(struct op##_plan) <= MK_PLAN_OWN, "a plan of " #op " is larger than MK_PLAN_OWN");         \
-    static inline const struct op##_plan *op##_plan_of(const struct mk_plan *p)                                        \
-    {                                                                                                                  \
-        return (const struct op##_plan *)(const void *)p->own;                                                         \
-    }                                                                                                                  \
-    static inline struct op##_plan *op##_plan_in(struct mk_plan *p)                                                    \
-    {                                                                                                                  \
-        return (struct op##_plan *)(void *)p->own;                                                                     \
-    }                                                                                                                  \
+#define MK_PLAN_OF(op)                                                                             \
+    MK_STATIC_ASSERT(sizeof(struct op##_plan) <= MK_PLAN_OWN,                                      \
+                     "a plan of " #op " is larger than MK_PLAN_OWN");                              \
+    static inline const struct op##_plan *op##_plan_of(const struct mk_plan *p)                    \
+    {                                                                                              \
+        return (const struct op##_plan *)(const void *)p->own;                                     \
+    }                                                                                              \
+    static inline struct op##_plan *op##_plan_in(struct mk_plan *p)                                \
+    {                                                                                              \
+        return (struct op##_plan *)(void *)p->own;                                                 \
+    }                                                                                              \
     struct op##_plan /* so that a semicolon follows */
 
 /* What a flag stands for, to tell a person: "chunk 3 of rank 5's A". */
@@ -88,11 +100,12 @@ struct mk_flag_meaning {
     uint32_t chunk;    /* UINT32_MAX: no chunk */
 };
 
-/* Makes the plan of `problem`. `flag_base` is the first free flag, `heap_base` the first free byte of the heap (rounded
- * up to 128 here), the same on every rank; p->flags and p->heap_bytes say what it took.
- * Returns 0, or -EINVAL with one sentence in `error` (what does not fit, and the nearest thing that does). */
-int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base, uint64_t heap_base,
-               char *error, size_t error_size);
+/* Makes the plan of `problem`. `flag_base` is the first free flag, `heap_base` the first free byte
+ * of the heap (rounded up to 128 here), the same on every rank; p->flags and p->heap_bytes say what
+ * it took. Returns 0, or -EINVAL with one sentence in `error` (what does not fit, and the nearest
+ * thing that does). */
+int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base,
+               uint64_t heap_base, char *error, size_t error_size);
 
 /* Op names as on the command line: "ag_gemm". plan_op_by_name returns -EINVAL for none. */
 const char *plan_op_name(enum mk_op op);
@@ -100,14 +113,19 @@ int plan_op_by_name(const char *name);
 const char *plan_role_name(enum mk_role role);
 const char *plan_cause_name(enum mk_cause cause);
 
-/* Meanings of the ids that records carry. They never fail: an id that is not the plan's gets a text that says so. */
+/* Meanings of the ids that records carry. They never fail: an id that is not the plan's gets a text
+ * that says so. */
 void plan_describe_flag(const struct mk_plan *p, uint32_t flag, struct mk_flag_meaning *out);
 void plan_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out);
 
-/* Chunk `id`: the rank whose data it is (of A that it comes from, of C that it goes to), its number there, its bytes. */
-void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number, uint64_t *bytes);
+/* Chunk `id`: the rank whose data it is (of A that it comes from, of C that it goes to), its number
+ * there, its bytes. */
+void plan_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
+                         uint64_t *bytes);
 
-/* Per launch and rank: floating-point operations, bytes that it receives over NVLink and over the network. */
-void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes);
+/* Per launch and rank: floating-point operations, bytes that it receives over NVLink and over the
+ * network. */
+void plan_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+               uint64_t *network_bytes);
 
 #endif

@@ -16,7 +16,8 @@ int plan_refuse(char *error, size_t size, const char *format, ...)
     return -EINVAL;
 }
 
-/* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce CTAs" */
+/* "roles compute=2,...: on 2 x 2 ranks ag_gemm takes at least 1 compute, ... and no inter_reduce
+ * CTAs" */
 static int plan_check_roles(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
@@ -28,12 +29,18 @@ static int plan_check_roles(const struct mk_problem *q, char *error, size_t size
     char takes[160];
     size_t used = 0;
     for (int role = 0; role < MK_ROLES; role++)
-        used += (size_t)snprintf(takes + used, sizeof takes - used, "%s%s %s", !role ? "" : role + 1 < MK_ROLES ? ", " : " and ",
-                                 op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
-                                 plan_role_name((enum mk_role)role));
+        used +=
+            (size_t)snprintf(takes + used, sizeof takes - used, "%s%s %s",
+                             !role                 ? ""
+                             : role + 1 < MK_ROLES ? ", "
+                                                   : " and ",
+                             op_needs(q->op, &q->topo, (enum mk_role)role) ? "at least 1" : "no",
+                             plan_role_name((enum mk_role)role));
     return plan_refuse(error, size,
-                       "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u ranks %s takes %s CTAs", ctas[0],
-                       ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus, plan_op_name(q->op), takes);
+                       "roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u: on %u x %u "
+                       "ranks %s takes %s CTAs",
+                       ctas[0], ctas[1], ctas[2], ctas[3], q->topo.nodes, q->topo.gpus,
+                       plan_op_name(q->op), takes);
 }
 
 int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
@@ -44,62 +51,75 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
     if (plan_check_roles(q, error, size))
         return -EINVAL;
     if (!(op->knobs & OP_PIECES) && (t->pieces != 1 || t->cluster != 1))
-        return plan_refuse(error, size, "%s moves whole chunks and computes tiles of one CTA: pieces and cluster are 1",
-                           plan_op_name(q->op));
+        return plan_refuse(
+            error, size,
+            "%s moves whole chunks and computes tiles of one CTA: pieces and cluster are 1",
+            plan_op_name(q->op));
     for (int role = 0; role < MK_ROLES; role++)
         if (ctas[role] > PLAN_MOST_CTAS)
-            return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role], plan_role_name((enum mk_role)role),
-                               PLAN_MOST_CTAS);
+            return plan_refuse(error, size, "%u %s CTAs: at most %u", ctas[role],
+                               plan_role_name((enum mk_role)role), PLAN_MOST_CTAS);
     if (t->tile_m > PLAN_MOST_TILE || t->tile_n > PLAN_MOST_TILE)
-        return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m, t->tile_n, PLAN_MOST_TILE);
+        return plan_refuse(error, size, "tiles of %u x %u: at most %u each way", t->tile_m,
+                           t->tile_n, PLAN_MOST_TILE);
     uint32_t posting = q->topo.nodes > 1 ? ctas[MK_INTER_SEND] + ctas[MK_INTER_REDUCE] : 0;
     if (posting > MK_MAX_RINGS)
-        return plan_refuse(error, size, "%u CTAs that post to the network: a rank has %u command rings",
-                           posting, MK_MAX_RINGS);
-    if (q->exec == MK_EXEC_CUDA && t->cluster && mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
         return plan_refuse(error, size,
-                           "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
-                           mk_total_blocks(&t->split), t->cluster, q->sms);
+                           "%u CTAs that post to the network: a rank has %u command rings", posting,
+                           MK_MAX_RINGS);
+    if (q->exec == MK_EXEC_CUDA && t->cluster &&
+        mk_round_up(mk_total_blocks(&t->split), t->cluster) > q->sms)
+        return plan_refuse(
+            error, size,
+            "%u thread blocks in clusters of %u on a GPU of %u SMs: all must run at once",
+            mk_total_blocks(&t->split), t->cluster, q->sms);
     if (!t->cluster || t->cluster > 2 || ctas[MK_COMPUTE] % t->cluster || t->tile_m % t->cluster)
-        return plan_refuse(error, size,
-                           "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
-                           t->cluster);
+        return plan_refuse(
+            error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
+            t->cluster);
     if (t->pieces > 64)
         return plan_refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
     if (!(op->knobs & OP_TILE)) /* it computes nothing */
         return 0;
-    if (!t->tile_m || !t->tile_n || t->tile_m % 8 || t->tile_n % 8 || (!op->loose_chunks && t->chunk_rows % t->tile_m))
-        return plan_refuse(error, size,
-                           "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
-                           t->tile_m, t->tile_n, t->chunk_rows);
+    if (!t->tile_m || !t->tile_n || t->tile_m % 8 || t->tile_n % 8 ||
+        (!op->loose_chunks && t->chunk_rows % t->tile_m))
+        return plan_refuse(
+            error, size,
+            "tiles of %u x %u in chunks of %u rows: tiles are multiples of 8, chunks of tiles",
+            t->tile_m, t->tile_n, t->chunk_rows);
     return 0;
 }
 
 /* Adds what is too much of: " 4294967296 flags (at most 1048575)". */
-static void plan_check_say_excess(char *text, size_t size, const char *what, uint64_t needed, uint64_t most)
+static void plan_check_say_excess(char *text, size_t size, const char *what, uint64_t needed,
+                                  uint64_t most)
 {
     size_t used = strlen(text);
     if (needed == UINT64_MAX)
         snprintf(text + used, size - used, "%s more %s than can be counted", used ? "," : "", what);
     else if (needed > most)
-        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "", (unsigned long long)needed, what,
-                 (unsigned long long)most);
+        snprintf(text + used, size - used, "%s %llu %s (at most %llu)", used ? "," : "",
+                 (unsigned long long)needed, what, (unsigned long long)most);
 }
 
-int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes, uint64_t put_bytes,
-              char *error, size_t size)
+int plan_take(struct mk_plan *p, uint64_t tiles, uint64_t flags, uint64_t heap_bytes,
+              uint64_t put_bytes, char *error, size_t size)
 {
     const struct mk_problem *q = &p->problem;
     char excess[256] = "";
     uint64_t heap_left = p->heap_base > MK_CMD_MAX_OFFSET ? 0 : MK_CMD_MAX_OFFSET - p->heap_base;
     plan_check_say_excess(excess, sizeof excess, "tiles", tiles, UINT32_MAX / 2);
-    plan_check_say_excess(excess, sizeof excess, "flags", flags, p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
+    plan_check_say_excess(excess, sizeof excess, "flags", flags,
+                          p->flag_base > MK_CMD_MAX_FLAG ? 0 : MK_CMD_MAX_FLAG - p->flag_base);
     plan_check_say_excess(excess, sizeof excess, "heap bytes", heap_bytes, heap_left);
     if (q->topo.nodes > 1)
         plan_check_say_excess(excess, sizeof excess, "bytes in a put", put_bytes, MK_CMD_MAX_BYTES);
     if (*excess)
-        return plan_refuse(error, size, "%s of this size, in tiles of %u x %u and chunks of %u rows, needs%s: more than a command can name",
-                           plan_op_name(q->op), q->tuning.tile_m, q->tuning.tile_n, q->tuning.chunk_rows, excess);
+        return plan_refuse(error, size,
+                           "%s of this size, in tiles of %u x %u and chunks of %u rows, needs%s: "
+                           "more than a command can name",
+                           plan_op_name(q->op), q->tuning.tile_m, q->tuning.tile_n,
+                           q->tuning.chunk_rows, excess);
     p->flags = (uint32_t)flags;
     p->heap_bytes = heap_bytes;
     p->tiles = (uint32_t)tiles;

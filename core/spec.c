@@ -31,7 +31,7 @@ const char *mk_op_shape(enum mk_op op)
 /* ---- what is asked ---- */
 
 static int spec_read_options(struct mk_tuning *t, enum mk_op op, const char *options, char *error,
-                        size_t size)
+                             size_t size)
 {
     char text[256], *save;
     if (strlen(options) >= sizeof text)

@@ -9,9 +9,11 @@
 #include <string.h>
 
 enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* bit numbers of enum op_knob */
-const char *const tuning_options[] = {"tile", "roles", "chunk_rows", "slices", "pieces", "pace", "width", NULL};
+const char *const tuning_options[] = {"tile",   "roles", "chunk_rows", "slices",
+                                      "pieces", "pace",  "width",      NULL};
 
-/* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the text). 0 or -EINVAL. */
+/* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the
+ * text). 0 or -EINVAL. */
 static int tuning_read_number(const char **c, char end, uint64_t most, uint64_t *out)
 {
     uint64_t value = 0;
@@ -26,7 +28,8 @@ static int tuning_read_number(const char **c, char end, uint64_t most, uint64_t 
 }
 
 /* `count` numbers with `between` between them, and nothing behind. */
-static int tuning_read_numbers(const char *text, char between, uint32_t count, uint64_t most, uint64_t *out)
+static int tuning_read_numbers(const char *text, char between, uint32_t count, uint64_t most,
+                               uint64_t *out)
 {
     int result = 0;
     for (uint32_t i = 0; i < count && !result; i++)
@@ -36,31 +39,45 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
 
 static uint32_t *tuning_field(struct mk_tuning *t, int option)
 {
-    uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices, &t->pieces, &t->pace, &t->width};
+    uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices,
+                                &t->pieces, &t->pace,      &t->width};
     return fields[option];
 }
 
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
-    static const char *const forms[] = {"tile=256x128", "roles=132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)",
-                                        "chunk_rows=256", "slices=4", "pieces=8", "pace=300", "width=3"};
+    static const char *const forms[] = {
+        "tile=256x128",
+        "roles=132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)",
+        "chunk_rows=256",
+        "slices=4",
+        "pieces=8",
+        "pace=300",
+        "width=3"};
     size_t length = strcspn(word, "=");
     int option = 0, result;
-    while (tuning_options[option] && (strlen(tuning_options[option]) != length || strncmp(word, tuning_options[option], length)))
+    while (tuning_options[option] && (strlen(tuning_options[option]) != length ||
+                                      strncmp(word, tuning_options[option], length)))
         option++;
     if (!tuning_options[option] || !word[length])
-        return plan_refuse(error, size, "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, pieces, pace, width",
-                      word);
+        return plan_refuse(error, size,
+                           "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, "
+                           "pieces, pace, width",
+                           word);
     if (!(op_of(op)->knobs >> option & 1))
-        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), tuning_options[option]);
+        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op),
+                           tuning_options[option]);
     const char *value = word + length + 1;
     uint64_t numbers[MK_ROLES];
     uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
     result = tuning_read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
     for (uint32_t i = 0; i < count && !result; i++)
-        result = numbers[i] || (option == ROLES && (i || op_of(op)->needs[MK_COMPUTE] == OP_NEVER)) ? 0 : -EINVAL;
+        result = numbers[i] || (option == ROLES && (i || op_of(op)->needs[MK_COMPUTE] == OP_NEVER))
+                     ? 0
+                     : -EINVAL;
     if (result)
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word, forms[option]);
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word,
+                           forms[option]);
     for (uint32_t i = 0; i < count; i++)
         (option == TILE && i ? &t->tile_n : tuning_field(t, option) + i)[0] = (uint32_t)numbers[i];
     return 0;
@@ -76,7 +93,8 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
         int given = v[0] || (i == ROLES && (v[1] || v[2] || v[3]));
         if (!given || used >= size)
             continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "", tuning_options[i], v[0]);
+        used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "",
+                                 tuning_options[i], v[0]);
         if (used < size && i == TILE)
             used += (size_t)snprintf(text + used, size - used, "x%u", t.tile_n);
         if (used < size && i == ROLES)
@@ -86,7 +104,8 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
 }
 
 /* One of the six words of an entry's key. 0, or -EINVAL with a sentence. */
-static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_entry *e, char *error, size_t size)
+static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_entry *e,
+                                char *error, size_t size)
 {
     uint64_t numbers[3];
     char list[OP_LIST_TEXT];
@@ -105,15 +124,21 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
         e->m = numbers[0];
         e->n = numbers[1];
         e->k = numbers[2];
-        return e->m && e->n && e->k ? 0 : plan_refuse(error, size, "'%s' is not a shape: M, N and K are at least 1", word);
+        return e->m && e->n && e->k
+                   ? 0
+                   : plan_refuse(error, size, "'%s' is not a shape: M, N and K are at least 1",
+                                 word);
     case 2:
         e->b_transposed = !strcmp(word, "nk");
-        return e->b_transposed || !strcmp(word, "kn") ? 0 : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
+        return e->b_transposed || !strcmp(word, "kn")
+                   ? 0
+                   : plan_refuse(error, size, "'%s' is not B's layout: kn or nk", word);
     case 3:
         e->deterministic = !strcmp(word, "deterministic");
         return e->deterministic || !strcmp(word, "fast")
                    ? 0
-                   : plan_refuse(error, size, "'%s' is not an order of sums: fast or deterministic", word);
+                   : plan_refuse(error, size, "'%s' is not an order of sums: fast or deterministic",
+                                 word);
     case 4:
         if (tuning_read_numbers(word, 'x', 2, MK_MAX_RANKS, numbers) || !numbers[0] || !numbers[1])
             return plan_refuse(error, size, "'%s' is not nodes x ranks of a node: 1x8", word);
@@ -122,7 +147,10 @@ static int tuning_read_key_word(const char *word, uint32_t place, struct tuning_
         return 0;
     default:
         if (strlen(word) >= sizeof e->device || strchr(word, '='))
-            return plan_refuse(error, size, "'%s' is not a device: its name has _ for blanks, at most 63 characters, no =", word);
+            return plan_refuse(
+                error, size,
+                "'%s' is not a device: its name has _ for blanks, at most 63 characters, no =",
+                word);
         snprintf(e->device, sizeof e->device, "%s", word);
         return 0;
     }
@@ -134,11 +162,14 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
     uint64_t day[3];
     if (value && !strncmp(word, "date=", 5)) {
         if (strlen(value + 1) != 10 || tuning_read_numbers(value + 1, '-', 3, 9999, day))
-            return plan_refuse(error, size, "'%s' is not valid; it should look like date=2026-11-21", word);
+            return plan_refuse(error, size,
+                               "'%s' is not valid; it should look like date=2026-11-21", word);
         memcpy(e->date, value + 1, sizeof e->date);
         return 0;
     }
-    double *to = value && !strncmp(word, "ms=", 3) ? &e->ms : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms : NULL;
+    double *to = value && !strncmp(word, "ms=", 3)            ? &e->ms
+                 : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms
+                                                              : NULL;
     if (!to)
         return 1;
     char *end;
@@ -150,8 +181,9 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
 
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b)
 {
-    return a->op == b->op && a->m == b->m && a->n == b->n && a->k == b->k && a->b_transposed == b->b_transposed &&
-           a->deterministic == b->deterministic && a->nodes == b->nodes && a->gpus == b->gpus && !strcmp(a->device, b->device);
+    return a->op == b->op && a->m == b->m && a->n == b->n && a->k == b->k &&
+           a->b_transposed == b->b_transposed && a->deterministic == b->deterministic &&
+           a->nodes == b->nodes && a->gpus == b->gpus && !strcmp(a->device, b->device);
 }
 
 /* One line without its comment. 1: an entry, 0: there is none, or -EINVAL with a sentence. */
@@ -160,23 +192,29 @@ static int tuning_read_line(char *line, struct tuning_entry *e, char *error, siz
     uint32_t place = 0;
     char *save;
     memset(e, 0, sizeof *e);
-    for (char *word = strtok_r(line, " \t\r", &save); word; word = strtok_r(NULL, " \t\r", &save), place++) {
-        int result = place < 6 ? tuning_read_key_word(word, place, e, error, size) : tuning_read_measured(word, e, error, size);
+    for (char *word = strtok_r(line, " \t\r", &save); word;
+         word = strtok_r(NULL, " \t\r", &save), place++) {
+        int result = place < 6 ? tuning_read_key_word(word, place, e, error, size)
+                               : tuning_read_measured(word, e, error, size);
         if (result > 0)
             result = tuning_read_word(word, e->op, &e->tuning, error, size);
         if (result)
             return result;
     }
     if (place && place < 6)
-        return plan_refuse(error, size, "%u words where a plan has at least 6: op M,N,K kn|nk fast|deterministic "
-                                   "NODESxGPUS DEVICE", place);
+        return plan_refuse(
+            error, size,
+            "%u words where a plan has at least 6: op M,N,K kn|nk fast|deterministic "
+            "NODESxGPUS DEVICE",
+            place);
     return place > 0;
 }
 
 static int tuning_add(struct tuning_table *t, const struct tuning_entry *e)
 {
     if (!(t->count & (t->count - 1))) { /* room for a power of two */
-        struct tuning_entry *more = realloc(t->entries, (t->count ? 2ull * t->count : 1) * sizeof *more);
+        struct tuning_entry *more =
+            realloc(t->entries, (t->count ? 2ull * t->count : 1) * sizeof *more);
         if (!more)
             return -ENOMEM;
         t->entries = more;
@@ -185,7 +223,8 @@ static int tuning_add(struct tuning_table *t, const struct tuning_entry *e)
     return 0;
 }
 
-int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t size)
+int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped,
+                 char *error, size_t size)
 {
     uint32_t first = t->count;
     struct tuning_entry e;
@@ -193,7 +232,8 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
     for (uint32_t number = 1; *text; number++) {
         size_t length = strcspn(text, "\n"), used = strcspn(text, "#\n");
         if (used >= sizeof line)
-            return plan_refuse(error, size, "%s:%u: more than %zu characters in a line", name, number, sizeof line - 1);
+            return plan_refuse(error, size, "%s:%u: more than %zu characters in a line", name,
+                               number, sizeof line - 1);
         memcpy(line, text, used);
         line[used] = '\0';
         text += length + (text[length] == '\n');
@@ -206,7 +246,8 @@ int tuning_parse(struct tuning_table *t, const char *text, const char *name, int
         e.line = number;
         for (uint32_t i = first; i < t->count; i++)
             if (tuning_same(&t->entries[i], &e))
-                return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u", name, number, t->entries[i].line);
+                return plan_refuse(error, size, "%s:%u: a second plan for the problem of line %u",
+                                   name, number, t->entries[i].line);
         result = tuning_add(t, &e);
         if (result) {
             snprintf(error, size, "no memory for the tuned plans of %s", name);
@@ -239,7 +280,8 @@ static double tuning_distance(const struct tuning_entry *a, const struct tuning_
            fabs(log2((double)a->k / (double)b->k));
 }
 
-const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *q, const char *device, int *exact)
+const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *q,
+                                       const char *device, int *exact)
 {
     const struct tuning_entry *found = NULL;
     struct tuning_entry key, shape;
@@ -269,11 +311,13 @@ static int tuning_asks_nothing(const struct mk_tuning *t)
     return !memcmp(t, &nothing, sizeof nothing);
 }
 
-int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem, const char *device,
-                 uint32_t flag_base, uint64_t heap_base, char *error, size_t size)
+int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
+                 const char *device, uint32_t flag_base, uint64_t heap_base, char *error,
+                 size_t size)
 {
     int exact;
-    const struct tuning_entry *e = tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
+    const struct tuning_entry *e =
+        tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
     struct mk_problem q = *problem;
     char why[256];
     if (!e || tuning_asks_nothing(&e->tuning))
@@ -283,11 +327,13 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
         int result = plan_build(p, problem, flag_base, heap_base, error, size);
         if (result || !exact)
             return result;
-        return plan_refuse(error, size, "%s:%u: its plan does not fit: %s", e->shipped ? "core/tuning.plans" : t->path, e->line, why);
+        return plan_refuse(error, size, "%s:%u: its plan does not fit: %s",
+                           e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128];
-    snprintf(p->tuned, sizeof p->tuned, "%s as measured at %llu,%llu,%llu%s%s (%s:%u)", tuning_words(&e->tuning, words, sizeof words),
-             (unsigned long long)e->m, (unsigned long long)e->n, (unsigned long long)e->k, *e->date ? " on " : "", e->date,
+    snprintf(p->tuned, sizeof p->tuned, "%s as measured at %llu,%llu,%llu%s%s (%s:%u)",
+             tuning_words(&e->tuning, words, sizeof words), (unsigned long long)e->m,
+             (unsigned long long)e->n, (unsigned long long)e->k, *e->date ? " on " : "", e->date,
              e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
@@ -299,11 +345,13 @@ uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus
         struct tuning_entry e = t->entries[i];
         if (e.nodes != nodes || e.gpus != gpus)
             continue;
-        const uint64_t numbers[] = {(uint64_t)e.op, e.m, e.n, e.k, (uint64_t)e.b_transposed, (uint64_t)e.deterministic};
+        const uint64_t numbers[] = {
+            (uint64_t)e.op, e.m, e.n, e.k, (uint64_t)e.b_transposed, (uint64_t)e.deterministic};
         const struct {
             const void *from;
             size_t bytes;
-        } parts[] = {{numbers, sizeof numbers}, {e.device, strlen(e.device)}, {&e.tuning, sizeof e.tuning}};
+        } parts[] = {
+            {numbers, sizeof numbers}, {e.device, strlen(e.device)}, {&e.tuning, sizeof e.tuning}};
         for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
             for (size_t byte = 0; byte < parts[part].bytes; byte++)
                 h = (h ^ ((const uint8_t *)parts[part].from)[byte]) * 0x100000001b3ull;

@@ -1,14 +1,17 @@
-/* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line, and where the plan reads its
- * defaults from. A line says for which op, shape (M,N,K), layout of B, sums, cluster (nodes x ranks of a node) and device (its
- * name with _ for blanks; "host" for the host executor) it was found, then the options that differ from what the plan's formula
- * chooses, then the measured times; # begins a comment:
+/* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line,
+ * and where the plan reads its defaults from. A line says for which op, shape (M,N,K), layout of B,
+ * sums, cluster (nodes x ranks of a node) and device (its name with _ for blanks; "host" for the
+ * host executor) it was found, then the options that differ from what the plan's formula chooses,
+ * then the measured times; # begins a comment:
  *
- *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556 date=2026-11-21
+ *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
+ *   date=2026-11-21
  *
- * The user's file comes first, then the plans that are compiled in (core/tuning.plans).
- * Which one is taken, where no option of the plan is given: the first whose all matches; else, of those that differ in M, N and
- * K alone, the nearest, if M, N and K together are no more than TUNING_NEAR from it (the sum of |log2| of the ratios) and its
- * plan fits the shape; else none, and the formula chooses all. */
+ * The user's file comes first, then the plans that are compiled in (core/tuning.plans). Which one
+ * is taken, where no option of the plan is given: the first whose all matches; else, of those that
+ * differ in M, N and K alone, the nearest, if M, N and K together are no more than TUNING_NEAR from
+ * it (the sum of |log2| of the ratios) and its plan fits the shape; else none, and the formula
+ * chooses all. */
 #ifndef MK_TUNING_H
 #define MK_TUNING_H
 
@@ -23,10 +26,11 @@ struct tuning_entry {
     uint32_t nodes, gpus;
     char device[64];         /* as in the file */
     struct mk_tuning tuning; /* 0: as the formula chooses */
-    double ms, formula_ms;   /* of a launch: of this plan, and of the formula's; 0: the line does not say */
-    char date[11];           /* YYYY-MM-DD, or empty */
-    int shipped;             /* compiled in */
-    uint32_t line;           /* from 1 */
+    /* of a launch: of this plan, and of the formula's; 0: the line does not say */
+    double ms, formula_ms;
+    char date[11]; /* YYYY-MM-DD, or empty */
+    int shipped;   /* compiled in */
+    uint32_t line; /* from 1 */
 };
 
 struct tuning_table {
@@ -35,29 +39,37 @@ struct tuning_table {
     char path[512]; /* the user's file, there or not; empty: none */
 };
 
-/* Reads the tuned plans. `asked`: a file, which must be there; "none": no plan at all, not even those compiled in; "": the value of
- * MKERNEL_TUNING, read in the same way, else $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one.
- * `may_lack`: a file that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that is not
- * valid: its file and number). tuning_close in either case. */
-int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error, size_t error_size);
+/* Reads the tuned plans. `asked`: a file, which must be there; "none": no plan at all, not even
+ * those compiled in; "": the value of MKERNEL_TUNING, read in the same way, else
+ * $XDG_CONFIG_HOME/mkernel/tuning or ~/.config/mkernel/tuning if there is one. `may_lack`: a file
+ * that is asked for need not be there. 0, or -errno with one sentence in `error` (of a line that is
+ * not valid: its file and number). tuning_close in either case. */
+int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *error,
+                size_t error_size);
 void tuning_close(struct tuning_table *t);
 
-/* Adds the plans of `text`; `name` is its name in sentences. 0, -EINVAL with a sentence, or -ENOMEM. */
-int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped, char *error, size_t error_size);
+/* Adds the plans of `text`; `name` is its name in sentences. 0, -EINVAL with a sentence, or
+ * -ENOMEM. */
+int tuning_parse(struct tuning_table *t, const char *text, const char *name, int shipped,
+                 char *error, size_t error_size);
 
-/* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other lines stay as they are. The
- * file and its folder are made where they are not there; a reader sees the old file or the new one, and several may store at once: a lock beside the
- * file (PATH.lock) makes them wait for each other, at most 10 s. 0, or -errno with a sentence. */
-int tuning_store(const char *path, const struct tuning_entry *entry, char *error, size_t error_size);
+/* Puts `entry` into the file at `path` in place of those for the same op, shape and so on; other
+ * lines stay as they are. The file and its folder are made where they are not there; a reader sees
+ * the old file or the new one, and several may store at once: a lock beside the file (PATH.lock)
+ * makes them wait for each other, at most 10 s. 0, or -errno with a sentence. */
+int tuning_store(const char *path, const struct tuning_entry *entry, char *error,
+                 size_t error_size);
 
 /* Makes the folders that `path` lies in, as far as they are not there and can be made. */
 void tuning_make_folders(const char *path);
 
-/* The plan of `entry` in the words of a line, "tile=256x128 pace=310"; "formula" where it has none. Returns text. */
+/* The plan of `entry` in the words of a line, "tile=256x128 pace=310"; "formula" where it has none.
+ * Returns text. */
 char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 
 /* Sets the option that one such word names, if `op` has it. 0, or -EINVAL with a sentence. */
-int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error, size_t error_size);
+int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error,
+                     size_t error_size);
 
 /* The names of the options, ended by NULL. */
 extern const char *const tuning_options[];
@@ -69,13 +81,15 @@ void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, co
 int tuning_same(const struct tuning_entry *a, const struct tuning_entry *b);
 
 /* The entry for a problem; NULL: none is near. *exact: all matches. */
-const struct tuning_entry *tuning_find(const struct tuning_table *t, const struct mk_problem *problem, const char *device,
+const struct tuning_entry *tuning_find(const struct tuning_table *t,
+                                       const struct mk_problem *problem, const char *device,
                                        int *exact);
 
-/* plan_build, with a tuned plan where the problem has no option of its own; p->tuned says which. Where one that matches exactly
- * does not fit, -EINVAL with its file and line. */
-int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem, const char *device,
-                 uint32_t flag_base, uint64_t heap_base, char *error, size_t error_size);
+/* plan_build, with a tuned plan where the problem has no option of its own; p->tuned says which.
+ * Where one that matches exactly does not fit, -EINVAL with its file and line. */
+int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
+                 const char *device, uint32_t flag_base, uint64_t heap_base, char *error,
+                 size_t error_size);
 
 /* A number for all that may be taken on a cluster: ranks with the same plan alike. */
 uint64_t tuning_hash(const struct tuning_table *t, uint32_t nodes, uint32_t gpus);

@@ -18,13 +18,15 @@
 
 /* core/tuning.plans, with a 0 behind it. */
 extern const char tuning_shipped[];
-__asm__(".section .rodata\n.global tuning_shipped\ntuning_shipped:\n.incbin \"core/tuning.plans\"\n.byte 0\n"
+__asm__(".section .rodata\n.global tuning_shipped\ntuning_shipped:\n.incbin "
+        "\"core/tuning.plans\"\n.byte 0\n"
         ".size tuning_shipped, . - tuning_shipped\n.type tuning_shipped, @object\n.previous\n");
 
 /* Which file: its path in t->path. 1: it was asked for by name. */
 static int tuning_file_choose_path(struct tuning_table *t, const char *asked)
 {
-    const char *environment = getenv("MKERNEL_TUNING"), *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    const char *environment = getenv("MKERNEL_TUNING"), *config = getenv("XDG_CONFIG_HOME"),
+               *home = getenv("HOME");
     if (!*asked && environment)
         asked = environment;
     if (*asked)
@@ -73,7 +75,8 @@ int tuning_open(struct tuning_table *t, const char *asked, int may_lack, char *e
     else if ((result == -ENOENT || result == -ENOTDIR) && (!named || may_lack))
         result = 0;
     else
-        snprintf(error, size, "the tuned plans in %s cannot be read: %s; `none` takes no file", t->path, strerror(-result));
+        snprintf(error, size, "the tuned plans in %s cannot be read: %s; `none` takes no file",
+                 t->path, strerror(-result));
     free(text);
     return result ? result : tuning_parse(t, tuning_shipped, "core/tuning.plans", 1, error, size);
 }
@@ -88,9 +91,9 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 {
     char words[256];
     tuning_words(&e->tuning, words, sizeof words);
-    fprintf(f, "%s %llu,%llu,%llu %s %s %ux%u %s", plan_op_name(e->op), (unsigned long long)e->m, (unsigned long long)e->n,
-            (unsigned long long)e->k, e->b_transposed ? "nk" : "kn", e->deterministic ? "deterministic" : "fast", e->nodes,
-            e->gpus, e->device);
+    fprintf(f, "%s %llu,%llu,%llu %s %s %ux%u %s", plan_op_name(e->op), (unsigned long long)e->m,
+            (unsigned long long)e->n, (unsigned long long)e->k, e->b_transposed ? "nk" : "kn",
+            e->deterministic ? "deterministic" : "fast", e->nodes, e->gpus, e->device);
     if (strcmp(words, "formula"))
         fprintf(f, " %s", words);
     if (e->ms > 0)
@@ -103,7 +106,8 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
 }
 
 /* The old lines without those that the new entry is for, then the new one. */
-static int tuning_file_write_lines(FILE *f, const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+static int tuning_file_write_lines(FILE *f, const char *path, const char *old,
+                                   const struct tuning_entry *entry, char *error, size_t size)
 {
     struct tuning_table t = {0};
     int result = tuning_parse(&t, old, path, 0, error, size);
@@ -133,9 +137,10 @@ void tuning_make_folders(const char *path)
     }
 }
 
-/* Held while the file is read and written anew, so that of two `tune` at once neither loses the other's lines. It has a file of its
- * own, as the plans' is replaced; its holder removes it, so a lock counts only while its name still leads to it. Where the file
- * system knows no locks there is none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
+/* Held while the file is read and written anew, so that of two `tune` at once neither loses the
+ * other's lines. It has a file of its own, as the plans' is replaced; its holder removes it, so a
+ * lock counts only while its name still leads to it. Where the file system knows no locks there is
+ * none. 0 or -errno; -ETIMEDOUT where another has held it for LOCK_MS. */
 static int tuning_file_take_lock(const char *name, int *out)
 {
     struct stat held, named;
@@ -145,8 +150,9 @@ static int tuning_file_take_lock(const char *name, int *out)
             return -errno;
         int error = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
         *out = fd;
-        if ((error && error != EWOULDBLOCK) || (!error && !fstat(fd, &held) && !stat(name, &named) &&
-                                                held.st_ino == named.st_ino && held.st_dev == named.st_dev))
+        if ((error && error != EWOULDBLOCK) ||
+            (!error && !fstat(fd, &held) && !stat(name, &named) && held.st_ino == named.st_ino &&
+             held.st_dev == named.st_dev))
             return 0;
         close(fd);
         nanosleep(&(struct timespec){0, LOCK_STEP_MS * 1000000l}, NULL);
@@ -168,8 +174,10 @@ static int tuning_file_make_beside(const char *path, FILE **out)
     return result;
 }
 
-/* With the lock held: the file with the new entry in place of the old one. An error without a sentence leaves `error` empty. */
-static int tuning_file_replace_file(const char *path, const char *old, const struct tuning_entry *entry, char *error, size_t size)
+/* With the lock held: the file with the new entry in place of the old one. An error without a
+ * sentence leaves `error` empty. */
+static int tuning_file_replace_file(const char *path, const char *old,
+                                    const struct tuning_entry *entry, char *error, size_t size)
 {
     char temporary[1100];
     FILE *f;
@@ -200,7 +208,8 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
     if (!result)
         result = tuning_file_read_file(path, &text);
     if (result == -ENOENT && held >= 0) {
-        text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its defaults from them "
+        text = strdup("# Tuned plans of mkernel: `mkernel tune` writes them, the plan reads its "
+                      "defaults from them "
                       "(docs/GUIDE.md).\n");
         result = text ? 0 : -ENOMEM;
     }
@@ -208,7 +217,9 @@ int tuning_store(const char *path, const struct tuning_entry *entry, char *error
         result = tuning_file_replace_file(path, text, entry, error, size);
     if (result && !error[0])
         snprintf(error, size, "the tuned plan cannot be kept in %s: %s", path,
-                 result == -ETIMEDOUT && held < 0 ? "another `mkernel tune` has been writing to it for 10 s" : strerror(-result));
+                 result == -ETIMEDOUT && held < 0
+                     ? "another `mkernel tune` has been writing to it for 10 s"
+                     : strerror(-result));
     if (held >= 0) {
         unlink(lock);
         close(held);

@@ -1,4 +1,5 @@
-/* `mkernel bench`: ops share run's machinery (run_bench); what lies below an op has a bench of its own. */
+/* `mkernel bench`: ops share run's machinery (run_bench); what lies below an op has a bench of its
+ * own. */
 #include "experiments/commands.h"
 #include "experiments/nearest.h"
 #include "core/plan.h"
@@ -19,13 +20,17 @@ int command_bench(int argc, char **argv)
         if (argc < 2 || strcmp(argv[1], below[i].name))
             continue;
         if (!below[i].run) {
-            fprintf(stderr, "mkernel bench: %s is not in this build; `mkernel bench --help` lists what is\n", argv[1]);
+            fprintf(
+                stderr,
+                "mkernel bench: %s is not in this build; `mkernel bench --help` lists what is\n",
+                argv[1]);
             return STATUS_USAGE;
         }
         return below[i].run(argc - 1, argv + 1);
     }
     if (argc < 2) {
-        fprintf(stderr, "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace); `mkernel bench --help` "
+        fprintf(stderr, "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace); "
+                        "`mkernel bench --help` "
                         "tells more\n");
         return STATUS_USAGE;
     }
@@ -34,7 +39,8 @@ int command_bench(int argc, char **argv)
     for (int i = 0; i < MK_OPS; i++)
         names[BELOW + i] = plan_op_name(i);
     const char *near = nearest_word(argv[1], names, BELOW + MK_OPS);
-    fprintf(stderr, "mkernel bench: there is no bench %s%s%s%s; `mkernel bench --help` lists them\n", argv[1],
-            near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    fprintf(stderr,
+            "mkernel bench: there is no bench %s%s%s%s; `mkernel bench --help` lists them\n",
+            argv[1], near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     return STATUS_USAGE;
 }

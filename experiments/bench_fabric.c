@@ -1,5 +1,5 @@
-/* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between two
- * processes here or on two machines. */
+/* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
+ * two processes here or on two machines. */
 #include "experiments/bench_fabric.h"
 #include "experiments/commands.h"
 #include "experiments/launched.h"
@@ -40,27 +40,30 @@ static const struct option_spec specs[] = {
      "NICs that may be used. Default: real ones that are up, else soft", .max = 255, .group = ENDS},
     {"peer-nic", OPTION_TEXT, AT(peer_nic), "NAME,...",
      "the other process's NICs on this machine. Default: as --nic", .max = 255, .group = ENDS},
-    {"rails", OPTION_NUMBERS, AT(rails), "N", "NICs of each end, over which puts are spread. Default 1", 1,
-     NIC_RAILS_MAX, .group = ENDS},
-    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all", .words = test_words,
-     .word_count = 3, .group = PUTS},
-    {"size", OPTION_BYTES, AT(size), "BYTES", "one size of put, a multiple of 16. Default: powers of two", 16,
+    {"rails", OPTION_NUMBERS, AT(rails), "N",
+     "NICs of each end, over which puts are spread. Default 1", 1, NIC_RAILS_MAX, .group = ENDS},
+    {"test", OPTION_WORD, AT(test), "all|bw|lat", "what to measure. Default all",
+     .words = test_words, .word_count = 3, .group = PUTS},
+    {"size", OPTION_BYTES, AT(size), "BYTES",
+     "one size of put, a multiple of 16. Default: powers of two", 16, 256 << 20, .group = PUTS},
+    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16,
      256 << 20, .group = PUTS},
-    {"min", OPTION_BYTES, AT(min), "BYTES", "smallest of the powers of two. Default 16", 16, 256 << 20,
-     .group = PUTS},
-    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16, 256 << 20,
-     .group = PUTS},
+    {"max", OPTION_BYTES, AT(max), "BYTES", "largest of the powers of two. Default 8MB", 16,
+     256 << 20, .group = PUTS},
     {"iters", OPTION_NUMBERS, AT(iterations), "N",
      "puts of each size. Default: as many as move 512 MB, 50 to 5000; for "
      "latency 20 to 1000",
      1, 10000000, .group = PUTS},
-    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096, .group = PUTS},
-    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs", .words = fabric_words,
-     .word_count = 2, .group = ENDS},
+    {"depth", OPTION_NUMBERS, AT(depth), "N", "puts under way at once. Default 64", 1, 4096,
+     .group = PUTS},
+    {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "RC, or EFA's SRD. Default verbs",
+     .words = fabric_words, .word_count = 2, .group = ENDS},
     {"efa", OPTION_TEXT, AT(efa), "K=V,...",
-     "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...", .max = 255, .group = ENDS},
+     "options of the efa fabric, as in MK_EFA: stripe, window, depth, ...", .max = 255,
+     .group = ENDS},
     {"verbs", OPTION_TEXT, AT(verbs), "K=V,...",
-     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255, .group = ENDS},
+     "options of the verbs fabric, as in MK_VERBS: qps, depth, mtu, ...", .max = 255,
+     .group = ENDS},
     {"server", OPTION_FLAG, AT(server), NULL,
      "wait for a client on --port instead of starting both ends here", .group = ENDS},
     {"client", OPTION_TEXT, AT(client), "HOST", "measure against the server on HOST", .max = 255,
@@ -74,7 +77,8 @@ static const struct option_spec specs[] = {
      "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095, .group = RESULTS},
     {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "no table. Default: on standard output; on standard error where a result goes to standard output",
+     "no table. Default: on standard output; on standard error where a result goes to standard "
+     "output",
      .group = RESULTS},
 };
 
@@ -82,9 +86,11 @@ static const struct option_table table = {
     "bench fabric [OPTIONS]",
     "Put bandwidth, message rate and latency by size, in the columns of perftest's ib_write_bw and "
     "ib_write_lat.\n"
-    "Without --server and --client both ends are here; under torchrun, srun or mpirun with two ranks rank 0 "
+    "Without --server and --client both ends are here; under torchrun, srun or mpirun with two "
+    "ranks rank 0 "
     "measures against rank 1.\n"
-    "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not counted.",
+    "A put is its data and the flag behind it. MB are 2^20 bytes, as there; a put's flag is not "
+    "counted.",
     specs, sizeof specs / sizeof *specs,
     "  mkernel bench fabric --nic soft --size 256KB\n"
     "  mkernel bench fabric --fabric efa --nic soft --rails 2\n"
@@ -144,8 +150,8 @@ static struct fabric_kind bench_fabric_kind_of(const struct arguments *a, uint64
 }
 
 /* Asks the server for one test, takes part, and hears whether what should have arrived did. */
-static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wire_message *t, const struct arguments *a,
-                    struct fabric_report *r, int head)
+static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wire_message *t,
+                                 const struct arguments *a, struct fabric_report *r, int head)
 {
     struct wire_message answer = {0};
     struct bandwidth_result b;
@@ -174,15 +180,17 @@ static int bench_fabric_one_test(struct fabric_end *e, struct wire *w, struct wi
     return 0;
 }
 
-static int bench_fabric_all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a, struct fabric_report *r)
+static int bench_fabric_all_tests(struct fabric_end *e, struct wire *w, const struct arguments *a,
+                                  struct fabric_report *r)
 {
     uint64_t low = a->size ? a->size : a->min, high = a->size ? a->size : a->max, value = 1;
     for (uint32_t kind = WIRE_BANDWIDTH; kind <= WIRE_LATENCY; kind++) {
         if (a->test == (kind == WIRE_BANDWIDTH ? TEST_LATENCY : TEST_BANDWIDTH))
             continue;
         for (uint64_t bytes = low; bytes <= high; bytes *= 2) {
-            uint64_t budget = kind == WIRE_BANDWIDTH ? bench_fabric_clamp((512u << 20) / bytes, 50, 5000)
-                                                     : bench_fabric_clamp((64u << 20) / bytes, 20, 1000);
+            uint64_t budget = kind == WIRE_BANDWIDTH
+                                  ? bench_fabric_clamp((512u << 20) / bytes, 50, 5000)
+                                  : bench_fabric_clamp((64u << 20) / bytes, 20, 1000);
             struct wire_message t = {.kind = kind,
                                      .bytes = bytes,
                                      .region = bench_fabric_region_of(a),
@@ -206,7 +214,8 @@ static int bench_fabric_run_client(const struct arguments *a, int fd)
     char text[384];
     int status = STATUS_DONE;
     r.table = output_table(a->quiet, a->csv, a->json);
-    struct wire_message hello = {.kind = WIRE_HELLO, .region = bench_fabric_region_of(a)}, answer = {0};
+    struct wire_message hello = {.kind = WIRE_HELLO, .region = bench_fabric_region_of(a)},
+                        answer = {0};
     int rc = wire_send(&w, &hello);
     struct fabric_kind kind = bench_fabric_kind_of(a, bench_fabric_region_of(a));
     if (!rc && !(rc = fabric_end_open(&e, 0, a->nic, &kind)))
@@ -226,7 +235,8 @@ static int bench_fabric_run_client(const struct arguments *a, int fd)
 }
 
 /* Does what the client asks until it ends. Its failures go to the client, which prints them. */
-static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd, char *error, size_t error_size)
+static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd, char *error,
+                              size_t error_size)
 {
     struct wire w = {.fd = fd, .timeout_ns = a->timeout_ns};
     struct fabric_end e = {0};
@@ -260,7 +270,8 @@ static int bench_fabric_serve(const struct arguments *a, const char *nic, int fd
         if (m.kind == WIRE_BANDWIDTH) {
             if ((rc = receive_until_told(&e, &w)))
                 break;
-            w.timeout_ns = UINT64_MAX / 4; /* as long as the client lives: its own waits are bounded */
+            /* as long as the client lives: its own waits are bounded */
+            w.timeout_ns = UINT64_MAX / 4;
             rc = wire_receive(&w, WIRE_DONE, &done);
             w.timeout_ns = usual;
             rc = rc ? rc : check_bandwidth(&e, &m);
@@ -288,7 +299,9 @@ static int bench_fabric_run_both(const struct arguments *a)
     if (!child) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(fds[0]);
-        _exit(bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fds[1], error, sizeof error) ? 1 : 0);
+        _exit(bench_fabric_serve(a, a->peer_nic ? a->peer_nic : a->nic, fds[1], error, sizeof error)
+                  ? 1
+                  : 0);
     }
     close(fds[1]);
     if (child < 0) {
@@ -308,10 +321,11 @@ static int bench_fabric_run_remote(const struct arguments *a)
     if (a->server)
         printf("waiting for a client on port %llu\n", (unsigned long long)a->port);
     fflush(stdout);
-    int rc = a->server ? wire_listen((uint16_t)a->port,
-                                     a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull, &fd,
-                                     error, sizeof error)
-                       : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
+    int rc = a->server
+                 ? wire_listen((uint16_t)a->port,
+                               a->timeout_ns > 600000000000ull ? a->timeout_ns : 600000000000ull,
+                               &fd, error, sizeof error)
+                 : wire_dial(a->client, (uint16_t)a->port, a->timeout_ns, &fd, error, sizeof error);
     if (rc)
         return bench_fabric_complain(STATUS_FAILED, error);
     int status = STATUS_DONE;
@@ -323,8 +337,8 @@ static int bench_fabric_run_remote(const struct arguments *a)
     return status;
 }
 
-/* One of two processes that a launcher started with the same command line. Rank 0, where the launcher's user reads, measures and
- * reports; rank 1 is the other end. */
+/* One of two processes that a launcher started with the same command line. Rank 0, where the
+ * launcher's user reads, measures and reports; rank 1 is the other end. */
 static int bench_fabric_run_launched(const struct arguments *a)
 {
     const struct launcher *l = &a->launcher;
@@ -352,8 +366,11 @@ static int bench_fabric_check_nics(const struct arguments *a, char *error, size_
     for (uint32_t i = 0; i < (a->peer_nic ? 2 : 1); i++) {
         if (a->launcher.world && i != a->launcher.rank && a->peer_nic)
             continue; /* the other rank's, perhaps on another machine */
-        struct nic_request request = {
-            .names = names[i], .efa = a->fabric, .rails = (uint32_t)a->rails, .local_rank = i, .local_ranks = 2};
+        struct nic_request request = {.names = names[i],
+                                      .efa = a->fabric,
+                                      .rails = (uint32_t)a->rails,
+                                      .local_rank = i,
+                                      .local_ranks = 2};
         int rc = nic_choose(&choice, &request, error, size);
         if (rc)
             return rc;
@@ -397,7 +414,8 @@ static int bench_fabric_check_fabric(const struct arguments *a, char *error, siz
 }
 
 /* What was given and would be ignored; NULL: nothing. */
-static const char *bench_fabric_ignored(const struct arguments *a, const struct options_found *found)
+static const char *bench_fabric_ignored(const struct arguments *a,
+                                        const struct options_found *found)
 {
     static const char *const clients[] = {"test",  "size", "min",  "max",   "iters",
                                           "depth", "csv",  "json", "quiet", "append"};
@@ -408,22 +426,26 @@ static const char *bench_fabric_ignored(const struct arguments *a, const struct 
     return options_given(&table, found, other) ? other : NULL;
 }
 
-static int bench_fabric_check(const struct arguments *a, const struct options_found *found, char *error, size_t size)
+static int bench_fabric_check(const struct arguments *a, const struct options_found *found,
+                              char *error, size_t size)
 {
     const char *unused = bench_fabric_ignored(a, found);
     if (found->word_count)
         snprintf(error, size, "%s is one argument too many", found->words[0]);
     else if (a->size % 16 || a->min % 16 || a->max % 16)
         snprintf(error, size, "--size, --min and --max take multiples of 16 bytes");
-    else if (a->size && (options_given(&table, found, "min") || options_given(&table, found, "max")))
-        snprintf(error, size, "--size is one size, --min and --max are a range: give one or the other");
+    else if (a->size &&
+             (options_given(&table, found, "min") || options_given(&table, found, "max")))
+        snprintf(error, size,
+                 "--size is one size, --min and --max are a range: give one or the other");
     else if (a->min > a->max)
         snprintf(error, size, "--min %llu is more than --max %llu", (unsigned long long)a->min,
                  (unsigned long long)a->max);
     else if (a->server && a->client)
         snprintf(error, size, "--server and --client are the two ends: give one");
     else if ((a->server || a->client) && a->peer_nic)
-        snprintf(error, size, "--peer-nic is for both ends on this machine; the other end has its own --nic");
+        snprintf(error, size,
+                 "--peer-nic is for both ends on this machine; the other end has its own --nic");
     else if (unused && (!strcmp(unused, "verbs") || !strcmp(unused, "efa")))
         snprintf(error, size, "--%s is of --fabric %s", unused, unused);
     else if (unused)
@@ -438,11 +460,11 @@ static int bench_fabric_check(const struct arguments *a, const struct options_fo
 static int bench_fabric_refuse_ranks(const struct launcher *l)
 {
     if (l->rank == 0)
-        fprintf(
-            stderr,
-            "mkernel bench fabric: %s started %u ranks, and a fabric is measured between two ends: start 2; "
-            "`mkernel bench fabric --help` tells more\n",
-            l->name, l->world);
+        fprintf(stderr,
+                "mkernel bench fabric: %s started %u ranks, and a fabric is measured between two "
+                "ends: start 2; "
+                "`mkernel bench fabric --help` tells more\n",
+                l->name, l->world);
     return STATUS_USAGE;
 }
 
@@ -471,8 +493,11 @@ int bench_fabric(int argc, char **argv)
     if (!a.port && !a.launcher.world)
         a.port = 18515;
     if (rc || launch < 0 || bench_fabric_check(&a, &found, error, sizeof error)) {
-        fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n", error);
+        fprintf(stderr, "mkernel bench fabric: %s; `mkernel bench fabric --help` tells more\n",
+                error);
         return STATUS_USAGE;
     }
-    return a.server || a.client ? bench_fabric_run_remote(&a) : a.launcher.world ? bench_fabric_run_launched(&a) : bench_fabric_run_both(&a);
+    return a.server || a.client ? bench_fabric_run_remote(&a)
+           : a.launcher.world   ? bench_fabric_run_launched(&a)
+                                : bench_fabric_run_both(&a);
 }

@@ -39,13 +39,14 @@ struct wire_message {
 };
 
 int wire_send(struct wire *w, const struct wire_message *m);
-/* 0; -ETIMEDOUT; -ECONNRESET (the other end is gone); -EPROTO (it does not speak this); -EBADMSG: not `kind`.
- * A message with a status is returned as that status. */
+/* 0; -ETIMEDOUT; -ECONNRESET (the other end is gone); -EPROTO (it does not speak this); -EBADMSG:
+ * not `kind`. A message with a status is returned as that status. */
 int wire_receive(struct wire *w, uint32_t kind, struct wire_message *m);
 /* What the other end said in place of `m`, or what errno means, as a sentence's end. */
 const char *wire_reason(int result, const struct wire_message *m);
 int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size);
-int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size);
+int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error,
+              size_t error_size);
 
 /* ---- one end (bench_fabric_end.c) ---- */
 
@@ -72,13 +73,15 @@ struct fabric_kind {
     uint64_t data_bytes, timeout_ns;
 };
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const struct fabric_kind *kind);
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
+                    const struct fabric_kind *kind);
 /* What was found and chosen, for people. */
 void fabric_end_describe(const struct fabric_end *e, char *text, size_t size);
 int fabric_end_connect(struct fabric_end *e, struct wire *w, int client);
 void fabric_end_close(struct fabric_end *e);
 uint64_t fabric_now(void);
-/* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after e->deadline.
+/* Nothing to do just now: gives the core to the other end now and then. 0, or -ETIMEDOUT after
+ * e->deadline.
  */
 int fabric_idle(struct fabric_end *e, uint32_t *spins);
 
@@ -97,11 +100,14 @@ struct latency_result {
 
 int measure_bandwidth(struct fabric_end *e, const struct wire_message *test, uint32_t depth,
                       struct bandwidth_result *out);
-/* Does receiving work, which EFA's flags need, until something comes over the wire; as long as the other end lives. */
+/* Does receiving work, which EFA's flags need, until something comes over the wire; as long as the
+ * other end lives. */
 int receive_until_told(struct fabric_end *e, const struct wire *w);
-/* The receiver's part: after the sender is done, the last flags and the last bytes must have arrived. */
+/* The receiver's part: after the sender is done, the last flags and the last bytes must have
+ * arrived. */
 int check_bandwidth(struct fabric_end *e, const struct wire_message *test);
-int measure_latency(struct fabric_end *e, const struct wire_message *test, struct latency_result *out);
+int measure_latency(struct fabric_end *e, const struct wire_message *test,
+                    struct latency_result *out);
 
 /* ---- the report (bench_fabric_report.c) ---- */
 
@@ -121,8 +127,8 @@ struct fabric_report {
     int failed;
 };
 
-/* Before the first measurement: `device` (which must stay) is measured; `sentence` says what was found. 0 or
- * -ENOMEM. */
+/* Before the first measurement: `device` (which must stay) is measured; `sentence` says what was
+ * found. 0 or -ENOMEM. */
 int fabric_report_begin(struct fabric_report *r, const char *device, const char *sentence);
 /* head: the first of its kind. */
 void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_result *b, int head);

@@ -22,7 +22,8 @@ int fabric_idle(struct fabric_end *e, uint32_t *spins)
     return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
 }
 
-static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
+static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer,
+                                       const struct fabric_kind *kind)
 {
     struct verbs_rc_config c = {
         .api = &e->api,
@@ -37,31 +38,36 @@ static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer, cons
     verbs_options_default(&c.options);
     int rc = verbs_options_parse(&c.options, kind->options, e->error, sizeof e->error);
     if (!rc)
-        rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error, sizeof e->error);
+        rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error,
+                            sizeof e->error);
     return rc ? rc : verbs_rc_open(&e->fabric, &c, e->error, sizeof e->error);
 }
 
-static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer, const struct fabric_kind *kind)
+static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer,
+                                     const struct fabric_kind *kind)
 {
 #ifdef MK_HAVE_EFA
-    struct efa_config c = {.provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
-                           .device_count = e->choice.count,
-                           .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
-                           .rank = e->rank,
-                           .world = 2,
-                           .peers = &peer,
-                           .peer_count = 1};
+    struct efa_config c = {
+        .provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
+        .device_count = e->choice.count,
+        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+        .rank = e->rank,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1};
     memcpy(c.devices, e->choice.devices, sizeof e->choice.devices);
     efa_options_default(&c.options);
     int rc = efa_options_parse(&c.options, kind->options, e->error, sizeof e->error);
     return rc ? rc : efa_open(&e->fabric, &c, e->error, sizeof e->error);
 #else
-    snprintf(e->error, sizeof e->error, "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
+    snprintf(e->error, sizeof e->error,
+             "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
     return -ENODEV;
 #endif
 }
 
-int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const struct fabric_kind *kind)
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
+                    const struct fabric_kind *kind)
 {
     struct nic_request request = {
         .names = nic, .efa = kind->efa, .rails = kind->rails, .local_rank = rank, .local_ranks = 2};
@@ -79,7 +85,8 @@ int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic, const 
     e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->heap == MAP_FAILED) {
         e->heap = NULL;
-        snprintf(e->error, sizeof e->error, "no memory for %llu bytes", (unsigned long long)e->heap_bytes);
+        snprintf(e->error, sizeof e->error, "no memory for %llu bytes",
+                 (unsigned long long)e->heap_bytes);
         return -ENOMEM;
     }
     for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)

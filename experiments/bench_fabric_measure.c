@@ -1,5 +1,6 @@
-/* What `mkernel bench fabric` measures, by the methods of perftest's ib_write_bw and ib_write_lat: bandwidth
- * with a window of puts under way, latency as half of a ping-pong. A put is the data and its flag. */
+/* What `mkernel bench fabric` measures, by the methods of perftest's ib_write_bw and ib_write_lat:
+ * bandwidth with a window of puts under way, latency as half of a ping-pong. A put is the data and
+ * its flag. */
 #include "experiments/bench_fabric.h"
 
 #include <errno.h>
@@ -19,16 +20,20 @@ static uint64_t bench_fabric_measure_value_of(const struct wire_message *t, uint
 }
 
 /* Puts of a test lie side by side in the region, as far as it goes. */
-static struct fabric_put bench_fabric_measure_put_of(const struct wire_message *t, uint32_t peer, uint64_t i)
+static struct fabric_put bench_fabric_measure_put_of(const struct wire_message *t, uint32_t peer,
+                                                     uint64_t i)
 {
     uint64_t stride = mk_round_up(t->bytes, 128), places = t->region / stride;
-    struct fabric_put p = {
-        .peer = peer, .flag = (uint32_t)(i % FABRIC_FLAGS), .value = bench_fabric_measure_value_of(t, i), .bytes = t->bytes};
+    struct fabric_put p = {.peer = peer,
+                           .flag = (uint32_t)(i % FABRIC_FLAGS),
+                           .value = bench_fabric_measure_value_of(t, i),
+                           .bytes = t->bytes};
     p.source = p.destination = FABRIC_FLAG_BYTES + i % places * stride;
     return p;
 }
 
-/* Takes what has completed; stamps it where `when` is not NULL. Returns how many things there were, or -errno. */
+/* Takes what has completed; stamps it where `when` is not NULL. Returns how many things there were,
+ * or -errno. */
 static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
 {
     struct fabric_completion c[POLL_BATCH];
@@ -36,7 +41,8 @@ static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
     uint64_t now = when && n ? fabric_now() : 0;
     for (int i = 0; i < n; i++) {
         if (c[i].status) {
-            snprintf(e->error, sizeof e->error, "a put failed: %.*s", (int)sizeof c[i].detail, c[i].detail);
+            snprintf(e->error, sizeof e->error, "a put failed: %.*s", (int)sizeof c[i].detail,
+                     c[i].detail);
             return -EIO;
         }
         if (c[i].cookie == FABRIC_NO_PUT)
@@ -50,7 +56,8 @@ static int bench_fabric_measure_reap(struct fabric_end *e, uint64_t *when)
 
 static int bench_fabric_measure_expired(struct fabric_end *e, const char *what)
 {
-    snprintf(e->error, sizeof e->error, "%s did not come within %.1f s", what, (double)e->timeout_ns / 1e9);
+    snprintf(e->error, sizeof e->error, "%s did not come within %.1f s", what,
+             (double)e->timeout_ns / 1e9);
     return -ETIMEDOUT;
 }
 
@@ -60,8 +67,8 @@ static void bench_fabric_measure_extend(struct fabric_end *e)
 }
 
 /* Starts what the window takes of the puts before `until`; returns how many, or -errno. */
-static int bench_fabric_measure_start(struct fabric_end *e, const struct wire_message *t, uint64_t until, uint32_t depth,
-                 uint64_t *when)
+static int bench_fabric_measure_start(struct fabric_end *e, const struct wire_message *t,
+                                      uint64_t until, uint32_t depth, uint64_t *when)
 {
     uint64_t first = e->started;
     while (e->started < until && e->started - e->completed < depth) {
@@ -80,8 +87,8 @@ static int bench_fabric_measure_start(struct fabric_end *e, const struct wire_me
     return e->started != first ? (e->fabric->ops->flush(e->fabric), (int)(e->started - first)) : 0;
 }
 
-static int bench_fabric_measure_run_puts(struct fabric_end *e, const struct wire_message *t, uint32_t depth, uint64_t *posted,
-                    uint64_t *done)
+static int bench_fabric_measure_run_puts(struct fabric_end *e, const struct wire_message *t,
+                                         uint32_t depth, uint64_t *posted, uint64_t *done)
 {
     uint32_t spins = 0;
     e->started = e->completed = 0;
@@ -99,8 +106,10 @@ static int bench_fabric_measure_run_puts(struct fabric_end *e, const struct wire
     return 0;
 }
 
-/* The best rate over any run of puts, from the posting of its first to the completion of its last. */
-static double bench_fabric_measure_peak_rate(const uint64_t *posted, const uint64_t *done, uint64_t n)
+/* The best rate over any run of puts, from the posting of its first to the completion of its
+ * last. */
+static double bench_fabric_measure_peak_rate(const uint64_t *posted, const uint64_t *done,
+                                             uint64_t n)
 {
     double best = 0;
     for (uint64_t i = 0; i < n; i++)
@@ -135,7 +144,8 @@ int measure_bandwidth(struct fabric_end *e, const struct wire_message *t, uint32
     return rc;
 }
 
-/* Over EFA, what comes is counted; over verbs there is only a sender's QP to be recovered, now and then. */
+/* Over EFA, what comes is counted; over verbs there is only a sender's QP to be recovered, now and
+ * then. */
 int receive_until_told(struct fabric_end *e, const struct wire *w)
 {
     enum { REST_MS = 20, RECOVERY_POLLS = 64 };
@@ -165,9 +175,11 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
     if (n < 0)
         return n;
     for (uint64_t i = from; i < t->iterations; i++)
-        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) != bench_fabric_measure_value_of(t, i)) {
+        if (__atomic_load_n(&words[i % FABRIC_FLAGS], __ATOMIC_ACQUIRE) !=
+            bench_fabric_measure_value_of(t, i)) {
             snprintf(e->error, sizeof e->error,
-                     "put %llu completed at the sender and its flag did not arrive", (unsigned long long)i);
+                     "put %llu completed at the sender and its flag did not arrive",
+                     (unsigned long long)i);
             return -EBADMSG;
         }
     for (uint64_t place = 0; place < places && place < t->iterations; place++) {
@@ -182,7 +194,8 @@ int check_bandwidth(struct fabric_end *e, const struct wire_message *t)
     return 0;
 }
 
-static int bench_fabric_measure_one_put(struct fabric_end *e, const struct wire_message *t, uint64_t i)
+static int bench_fabric_measure_one_put(struct fabric_end *e, const struct wire_message *t,
+                                        uint64_t i)
 {
     uint32_t spins = 0;
     int rc;
@@ -197,13 +210,15 @@ static int bench_fabric_measure_one_put(struct fabric_end *e, const struct wire_
     return rc;
 }
 
-static int bench_fabric_measure_await(struct fabric_end *e, const struct wire_message *t, uint64_t i)
+static int bench_fabric_measure_await(struct fabric_end *e, const struct wire_message *t,
+                                      uint64_t i)
 {
     uint32_t spins = 0;
     const uint64_t *flag = (const uint64_t *)(void *)e->heap + i % FABRIC_FLAGS;
     bench_fabric_measure_extend(e);
     while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != bench_fabric_measure_value_of(t, i)) {
-        int n = !e->efa && spins % 256 ? 0 : bench_fabric_measure_reap(e, NULL); /* over EFA it is this that raises the flag */
+        /* over EFA it is this that raises the flag */
+        int n = !e->efa && spins % 256 ? 0 : bench_fabric_measure_reap(e, NULL);
         if (n < 0)
             return n;
         if (fabric_idle(e, &spins))
@@ -258,7 +273,9 @@ int measure_latency(struct fabric_end *e, const struct wire_message *t, struct l
     uint32_t spins = 0;
     while (!rc && e->completed < n) { /* nothing of this test may complete in the next */
         int got = bench_fabric_measure_reap(e, NULL);
-        rc = got < 0 ? got : !got && fabric_idle(e, &spins) ? bench_fabric_measure_expired(e, "a completion") : 0;
+        rc = got < 0                          ? got
+             : !got && fabric_idle(e, &spins) ? bench_fabric_measure_expired(e, "a completion")
+                                              : 0;
     }
     if (!rc && us) {
         out->bytes = t->bytes;

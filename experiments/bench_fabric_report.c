@@ -1,4 +1,5 @@
-/* What `mkernel bench fabric` has to show: a table while it measures, files once all is measured. */
+/* What `mkernel bench fabric` has to show: a table while it measures, files once all is
+ * measured. */
 #include "experiments/bench_fabric.h"
 #include "experiments/bench_row.h"
 #include "experiments/commands.h"
@@ -16,7 +17,8 @@ struct cells {
     double peak, average, rate, min, max, typical, mean, deviation, p99, p999;
 };
 
-static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabric_report *r, const struct cells *c)
+static void bench_fabric_report_fill_row(struct csv_row *row, const struct fabric_report *r,
+                                         const struct cells *c)
 {
     struct bench_when when;
     bench_when(&when);
@@ -59,21 +61,23 @@ void fabric_report_bandwidth(struct fabric_report *r, const struct bandwidth_res
 {
     if (r->table) {
         if (head)
-            fprintf(r->table,
-                    " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n");
+            fprintf(r->table, " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   "
+                              "MsgRate[Mpps]\n");
         fprintf(r->table, " %-10llu %-14llu %-18.2f %-20.2f %.6f\n", (unsigned long long)b->bytes,
                 (unsigned long long)b->iterations, b->peak / (1 << 20), b->average / (1 << 20),
                 b->rate / 1e6);
         fflush(r->table);
     }
-    bench_fabric_report_add_row(r, &(struct cells){"bw", b->bytes, b->iterations, b->peak, b->average, b->rate, NAN, NAN, NAN,
-                               NAN, NAN, NAN, NAN});
+    bench_fabric_report_add_row(r,
+                                &(struct cells){"bw", b->bytes, b->iterations, b->peak, b->average,
+                                                b->rate, NAN, NAN, NAN, NAN, NAN, NAN, NAN});
     if (r->json_file.out)
-        fprintf(r->json_file.out,
-                "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
-                "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
-                r->measured ? "," : "", (unsigned long long)b->bytes, (unsigned long long)b->iterations,
-                b->peak, b->average, b->rate);
+        fprintf(
+            r->json_file.out,
+            "%s\n  {\"test\":\"bw\",\"bytes\":%llu,\"iterations\":%llu,\"peak_bytes_per_s\":%.0f,"
+            "\"average_bytes_per_s\":%.0f,\"messages_per_s\":%.3f}",
+            r->measured ? "," : "", (unsigned long long)b->bytes, (unsigned long long)b->iterations,
+            b->peak, b->average, b->rate);
     r->measured++;
 }
 
@@ -81,23 +85,27 @@ void fabric_report_latency(struct fabric_report *r, const struct latency_result 
 {
     if (r->table) {
         if (head)
-            fprintf(r->table,
-                    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
-                    "t_stdev[usec]   99%% "
-                    "percentile[usec]   99.9%% percentile[usec]\n");
+            fprintf(r->table, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]  "
+                              "  t_avg[usec]    "
+                              "t_stdev[usec]   99%% "
+                              "percentile[usec]   99.9%% percentile[usec]\n");
         fprintf(r->table, " %-7llu %-10llu %-14.2f %-12.2f %-18.2f %-14.2f %-15.2f %-22.2f %.2f\n",
-                (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max, l->typical,
-                l->average, l->deviation, l->p99, l->p999);
+                (unsigned long long)l->bytes, (unsigned long long)l->iterations, l->min, l->max,
+                l->typical, l->average, l->deviation, l->p99, l->p999);
         fflush(r->table);
     }
-    bench_fabric_report_add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN, l->min, l->max, l->typical,
-                               l->average, l->deviation, l->p99, l->p999});
+    bench_fabric_report_add_row(r, &(struct cells){"lat", l->bytes, l->iterations, NAN, NAN, NAN,
+                                                   l->min, l->max, l->typical, l->average,
+                                                   l->deviation, l->p99, l->p999});
     if (r->json_file.out)
-        fprintf(r->json_file.out,
-                "%s\n  {\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
-                "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":%.3f}",
-                r->measured ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations,
-                l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
+        fprintf(
+            r->json_file.out,
+            "%s\n  "
+            "{\"test\":\"lat\",\"bytes\":%llu,\"iterations\":%llu,\"min_us\":%.3f,\"max_us\":%.3f,"
+            "\"typical_us\":%.3f,\"average_us\":%.3f,\"stdev_us\":%.3f,\"p99_us\":%.3f,\"p999_us\":"
+            "%.3f}",
+            r->measured ? "," : "", (unsigned long long)l->bytes, (unsigned long long)l->iterations,
+            l->min, l->max, l->typical, l->average, l->deviation, l->p99, l->p999);
     r->measured++;
 }
 
@@ -122,8 +130,8 @@ int fabric_report_begin(struct fabric_report *r, const char *device, const char 
     json_text(f, "fabric", r->efa ? "efa" : "verbs");
     json_text(f, "device", device);
     json_text(f, "options", r->options ? r->options : "");
-    fprintf(f, "  \"rails\": %llu,\n  \"depth\": %llu,\n  \"results\": [", (unsigned long long)r->rails,
-            (unsigned long long)r->depth);
+    fprintf(f, "  \"rails\": %llu,\n  \"depth\": %llu,\n  \"results\": [",
+            (unsigned long long)r->rails, (unsigned long long)r->depth);
     return 0;
 }
 

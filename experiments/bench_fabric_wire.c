@@ -1,4 +1,5 @@
-/* The two ends of `mkernel bench fabric` agree over a socket: fixed-size messages, bounded waits. */
+/* The two ends of `mkernel bench fabric` agree over a socket: fixed-size messages, bounded
+ * waits. */
 #define _GNU_SOURCE
 #include "experiments/bench_fabric.h"
 
@@ -115,7 +116,8 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
     return rc;
 }
 
-int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t error_size)
+int wire_dial(const char *host, uint16_t port, uint64_t timeout_ns, int *fd, char *error,
+              size_t error_size)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char service[8];

@@ -1,5 +1,5 @@
-/* One rank of `mkernel bench OP --exec cuda`. Everything that is compared is measured in turns within the same seconds
- * (gpu_shape.h). */
+/* One rank of `mkernel bench OP --exec cuda`. Everything that is compared is measured in turns
+ * within the same seconds (gpu_shape.h). */
 #include "experiments/bench_gpu.h"
 #include "experiments/bench_gpu_row.h"
 #include "experiments/commands.h"
@@ -29,8 +29,9 @@ struct subject {
 /* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
 static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
 {
-    return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c, (int64_t)s->m, (int64_t)s->n,
-                                (int64_t)s->k, b->job->problem.b_transposed, 0, 0, b->stream);
+    return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c,
+                                (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
+                                b->job->problem.b_transposed, 0, 0, b->stream);
 }
 
 static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
@@ -50,8 +51,8 @@ static int bench_gpu_copy_to_next(struct bench *b)
     const struct mk_heap *heap = &comm->heap;
     uint32_t next = (mk_local_of(&comm->topo, comm->topo.rank) + 1) % comm->topo.gpus;
     return cudaMemcpyAsync((char *)heap->peers[next] + b->link_offset + BENCH_LINK_BYTES,
-                           (char *)heap->base + b->link_offset, BENCH_LINK_BYTES, cudaMemcpyDeviceToDevice,
-                           b->gpu.stream) == cudaSuccess
+                           (char *)heap->base + b->link_offset, BENCH_LINK_BYTES,
+                           cudaMemcpyDeviceToDevice, b->gpu.stream) == cudaSuccess
                ? 0
                : -EIO;
 }
@@ -73,10 +74,12 @@ static int bench_gpu_launch(void *context, uint32_t number)
     case BENCH_COMM:
         return bench_gpu_collect(u->bench, s, set);
     case BENCH_TURNS:
-        result = gpu_gathers(g) ? bench_gpu_collect(u->bench, s, set) : bench_gpu_multiply(g, s, set, s->whole);
+        result = gpu_gathers(g) ? bench_gpu_collect(u->bench, s, set)
+                                : bench_gpu_multiply(g, s, set, s->whole);
         if (result)
             return result;
-        return gpu_gathers(g) ? bench_gpu_multiply(g, s, set, s->c[set]) : bench_gpu_collect(u->bench, s, set);
+        return gpu_gathers(g) ? bench_gpu_multiply(g, s, set, s->c[set])
+                              : bench_gpu_collect(u->bench, s, set);
     case BENCH_GEMM:
         return bench_gpu_multiply(g, s, set, gpu_gathers(g) ? s->c[set] : s->whole);
     default:
@@ -97,7 +100,8 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
                 (what == BENCH_LINK && b->gpu.comm->topo.gpus == 1))
                 continue;
             u->what = (enum bench_gpu_what)what;
-            result = gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
+            result =
+                gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
         }
     for (int what = 0; what < BENCH_WHATS && !result; what++)
         row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
@@ -121,7 +125,8 @@ static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gp
                                   .bound = gpu_check_bound(g)};
     int result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
     if (!result && g->job->identity.world > 1)
-        result = gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
+        result =
+            gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
     if (!result) {
         double flop;
         uint64_t nvlink, network;
@@ -180,7 +185,8 @@ static int bench_gpu_open_nccl(struct bench *b)
         result = baseline_nccl_make_id(b->nccl, &mine);
     all = calloc(me->world, sizeof *all);
     if (!result)
-        result = all ? bootstrap_allgather(b->gpu.comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
+        result =
+            all ? bootstrap_allgather(b->gpu.comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
     if (!result && b->nccl)
         result = baseline_nccl_join(b->nccl, &all[0], (int)me->rank, (int)me->world);
     free(all);
@@ -237,10 +243,12 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
     else
         config.heap_bytes *= 2; /* and for the plan that only communicates */
     config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
-    config.flag_bytes = 0; /* as many as there are by default: the plans of a shape may need more than the first shape's */
+    /* as many as there are by default: the plans of a shape may need more than the first shape's */
+    config.flag_bytes = 0;
     if (job->options.traced)
         config.trace_events = 1 << 16;
-    b.gpu.launches = b.gpu.launches_most = (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;
+    b.gpu.launches = b.gpu.launches_most =
+        (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;
     int result = run_open(&b.gpu.comm, &config, job);
     if (result)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* One column of the table, the CSV and the JSON: its name and how it is made of a row. NaN: not measured. */
+/* One column of the table, the CSV and the JSON: its name and how it is made of a row. NaN: not
+ * measured. */
 struct column {
     const char *name, *title;
     int width, digits;
@@ -79,13 +80,16 @@ static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
     return r->network_ms > 0 ? r->network_ms : NAN;
 }
 
-/* The larger of GEMM and communication. The communication by whoever does it faster, an all-reduce at the rate of the links; between
- * nodes at the rate of the NICs, which NCCL does not use on one host's emulated ones. */
+/* The larger of GEMM and communication. The communication by whoever does it faster, an all-reduce
+ * at the rate of the links; between nodes at the rate of the NICs, which NCCL does not use on one
+ * host's emulated ones. */
 static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
 {
-    double comm = fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
+    double comm =
+        fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
     if (run_op_of(r->op)->collective == RUN_ALL_REDUCE)
-        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 / bench_gpu_report_column_link(r) / 1e6;
+        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 /
+               bench_gpu_report_column_link(r) / 1e6;
     if (r->network_ms > 0)
         comm = r->network_ms;
     return fmax(bench_gpu_report_time_of(r, BENCH_GEMM), comm);
@@ -143,8 +147,9 @@ static const struct column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static void bench_gpu_report_print_cell(FILE *f, const struct column *c, const struct bench_gpu_row *row, int width,
-                       const char *nothing)
+static void bench_gpu_report_print_cell(FILE *f, const struct column *c,
+                                        const struct bench_gpu_row *row, int width,
+                                        const char *nothing)
 {
     double v = c->value(row);
     if (isnan(v))
@@ -165,17 +170,19 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
             if (i)
                 fputc(' ', out);
             bench_gpu_report_print_cell(out, &columns[i], &rows[r], columns[i].width,
-                       bench_gpu_right(&rows[r]) ? "-" : "WRONG");
+                                        bench_gpu_right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
         const struct mk_tuning *t = &row->tuning;
-        fprintf(out, "  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1], t->split.ctas[2],
-                t->split.ctas[3], t->tile_m, t->tile_n, t->chunk_rows, *row->tuned ? ", tuned" : "");
+        fprintf(out, "  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1],
+                t->split.ctas[2], t->split.ctas[3], t->tile_m, t->tile_n, t->chunk_rows,
+                *row->tuned ? ", tuned" : "");
     }
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
             fprintf(out, "%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n",
-                    bench_gpu_report_column_m(&rows[r]), bench_gpu_report_column_n(&rows[r]), bench_gpu_report_column_k(&rows[r]), rows[r].tuned);
+                    bench_gpu_report_column_m(&rows[r]), bench_gpu_report_column_n(&rows[r]),
+                    bench_gpu_report_column_k(&rows[r]), rows[r].tuned);
     static const struct {
         const char *name, *torch;
     } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
@@ -184,23 +191,24 @@ static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *r
     enum run_collective collective = run_op_of(rows->op)->collective;
     int gathers = collective == RUN_ALL_GATHER;
     fprintf(out,
-            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; own: this "
+            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; "
+            "own: this "
             "kernel with %c = 8; "
-            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of their "
+            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of "
+            "their "
             "ports; ideal: the larger of GEMM "
             "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
-            words[collective].name,
-            gathers ? 'N' : 'K',
-            rows->network_ms > 0        ? "that"
+            words[collective].name, gathers ? 'N' : 'K',
+            rows->network_ms > 0           ? "that"
             : collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
-                                        : "the faster of NCCL and own",
-            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL",
-            words[collective].torch);
+                                           : "the faster of NCCL and own",
+            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL", words[collective].torch);
     return output_table_end(out);
 }
 
 /* What the plan of a row was made for, and what it chose. */
-static struct mk_problem bench_gpu_report_problem_of(const struct run_job *job, const struct bench_gpu_row *row)
+static struct mk_problem bench_gpu_report_problem_of(const struct run_job *job,
+                                                     const struct bench_gpu_row *row)
 {
     struct mk_problem q = job->plan.problem;
     q.m = row->m;
@@ -210,13 +218,15 @@ static struct mk_problem bench_gpu_report_problem_of(const struct run_job *job, 
     return q;
 }
 
-static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job *job, const struct bench_gpu_row *row)
+static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job *job,
+                                      const struct bench_gpu_row *row)
 {
     struct mk_problem q = bench_gpu_report_problem_of(job, row);
     char fabric[RUN_FABRIC_TEXT];
     for (int i = 0; i < COLUMNS; i++) {
         char format[16];
-        snprintf(format, sizeof format, columns[i].digits < 0 ? "%%.1e" : "%%.%df", columns[i].digits);
+        snprintf(format, sizeof format, columns[i].digits < 0 ? "%%.1e" : "%%.%df",
+                 columns[i].digits);
         csv_number(csv, columns[i].name, format, columns[i].value(row));
     }
     csv_text(csv, "op", plan_op_name(q.op));
@@ -227,7 +237,8 @@ static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job 
     csv_text(csv, "verdict", bench_gpu_right(row) ? "right" : "wrong");
 }
 
-static int bench_gpu_report_write_csv(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+static int bench_gpu_report_write_csv(const struct run_job *job, const struct bench_gpu_row *rows,
+                                      uint32_t count)
 {
     struct csv_row csv[RUN_SHAPES];
     uint32_t open = 0;
@@ -258,7 +269,8 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
     return rc;
 }
 
-static int bench_gpu_report_write_json(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count)
+static int bench_gpu_report_write_json(const struct run_job *job, const struct bench_gpu_row *rows,
+                                       uint32_t count)
 {
     struct result_file f;
     char fabric[RUN_FABRIC_TEXT];
@@ -291,7 +303,8 @@ int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows
     FILE *out = output_table(o->quiet, o->json, o->csv);
     *path = "the table";
     int result = out ? bench_gpu_report_print_table(out, rows, count) : 0;
-    int csv = o->csv ? bench_gpu_report_write_csv(job, rows, count) : 0, json = o->json ? bench_gpu_report_write_json(job, rows, count) : 0;
+    int csv = o->csv ? bench_gpu_report_write_csv(job, rows, count) : 0,
+        json = o->json ? bench_gpu_report_write_json(job, rows, count) : 0;
     if (csv || json)
         *path = csv ? o->csv : o->json;
     return csv ? csv : json ? json : result;

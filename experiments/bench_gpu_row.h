@@ -7,13 +7,14 @@
 #define BENCH_LINK_BYTES ((uint64_t)256 << 20)
 
 enum bench_gpu_what {
-    BENCH_FUSED,  /* the operator */
-    BENCH_GEMM,   /* cuBLAS alone, on a gathered A */
-    BENCH_COMM,   /* NCCL's collective alone */
-    BENCH_MOVE,   /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 */
-    BENCH_TURNS,  /* NCCL and cuBLAS one after the other, on one stream */
-    BENCH_LINK,   /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
-    BENCH_TORCH,  /* PyTorch's fused operator on symmetric memory */
+    BENCH_FUSED, /* the operator */
+    BENCH_GEMM,  /* cuBLAS alone, on a gathered A */
+    BENCH_COMM,  /* NCCL's collective alone */
+    BENCH_MOVE,  /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 */
+    BENCH_TURNS, /* NCCL and cuBLAS one after the other, on one stream */
+    /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
+    BENCH_LINK,
+    BENCH_TORCH, /* PyTorch's fused operator on symmetric memory */
     BENCH_WHATS
 };
 
@@ -21,19 +22,21 @@ struct bench_gpu_row {
     uint64_t m, n, k;
     struct gpu_time times[BENCH_WHATS]; /* joined: of the slowest rank */
     struct gpu_check check;             /* joined: of all ranks */
-    double flop;                    /* per rank */
+    double flop;                        /* per rank */
     enum mk_op op;
     uint32_t world;
-    double network_ms; /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
+    /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
+    double network_ms;
     struct mk_tuning tuning;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
-    double bound; /* of the relative error */
+    double bound;                                   /* of the relative error */
 };
 
 /* Whether all that was checked is right: a wrong result has no speed. */
 int bench_gpu_right(const struct bench_gpu_row *row);
 
 /* Prints the table and writes --csv and --json. 0 or -errno with the path in *path. */
-int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count, const char **path);
+int bench_gpu_report(const struct run_job *job, const struct bench_gpu_row *rows, uint32_t count,
+                     const char **path);
 
 #endif

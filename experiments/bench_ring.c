@@ -1,5 +1,5 @@
-/* `mkernel bench ring`: commands per second from one producer thread through a command ring to the proxy,
- * over a fabric that takes every put and completes it at once. */
+/* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
+ * proxy, over a fabric that takes every put and completes it at once. */
 #include "experiments/commands.h"
 #include "experiments/launched.h"
 #include "experiments/options.h"
@@ -49,8 +49,10 @@ static int bench_ring_null_poll(struct fabric *fabric, struct fabric_completion 
     return n;
 }
 
-static const struct fabric_ops null_ops = {
-    .name = "null", .put = bench_ring_null_put, .flush = bench_ring_null_flush, .poll = bench_ring_null_poll};
+static const struct fabric_ops null_ops = {.name = "null",
+                                           .put = bench_ring_null_put,
+                                           .flush = bench_ring_null_flush,
+                                           .poll = bench_ring_null_poll};
 
 static int bench_ring_failed(void *context)
 {
@@ -68,16 +70,20 @@ static void bench_ring_wait_a_little(uint32_t *spins)
         sched_yield();
 }
 
-/* Posts `commands` and waits until the proxy has completed them. Returns ns, 0 where the proxy failed. */
-static uint64_t bench_ring_round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch, int *job_failed)
+/* Posts `commands` and waits until the proxy has completed them. Returns ns, 0 where the proxy
+ * failed. */
+static uint64_t bench_ring_round_ns(struct mk_ring *ring, uint64_t commands, uint64_t epoch,
+                                    int *job_failed)
 {
     uint64_t start = wall_clock(NULL);
     uint32_t spins = 0;
-    while (mk_ring_post(ring, mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
+    while (mk_ring_post(ring,
+                        mk_command_begin(1, epoch, mk_ring_parity(ring->capacity, ring->posted))))
         bench_ring_wait_a_little(&spins);
     for (uint64_t i = 1; i < commands; i++) {
-        struct mk_command c = mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096,
-                                             (uint32_t)i & 511, mk_ring_parity(ring->capacity, ring->posted));
+        struct mk_command c =
+            mk_command_put(1, 128 * (i & 1023), 8192 + 128 * (i & 1023), 4096, (uint32_t)i & 511,
+                           mk_ring_parity(ring->capacity, ring->posted));
         while (mk_ring_post(ring, c)) {
             if (bench_ring_failed(job_failed))
                 return 0;
@@ -98,13 +104,15 @@ static int bench_ring_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capacity, const char *json, int quiet)
+static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capacity,
+                              const char *json, int quiet)
 {
     FILE *table_out = output_table(quiet, json, NULL);
     int status = STATUS_FAILED, job_failed = 0;
     double rates[ROUNDS_MAX];
     struct null_fabric *fabric = calloc(1, sizeof *fabric);
-    struct mk_ring *ring = aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
+    struct mk_ring *ring =
+        aligned_alloc(MK_CACHE_LINE, mk_round_up(mk_ring_bytes(capacity), MK_CACHE_LINE));
     struct proxy *proxy = NULL;
     struct result_file file = {.out = NULL};
     if (!fabric || !ring) {
@@ -144,8 +152,8 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     }
     qsort(rates, rounds, sizeof *rates, bench_ring_by_value);
     if (table_out) {
-        fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]", "min[M/s]",
-                "max[M/s]");
+        fprintf(table_out, "%12s %10s %14s %14s %14s\n", "commands", "capacity", "median[M/s]",
+                "min[M/s]", "max[M/s]");
         fprintf(table_out, "%12llu %10llu %14.2f %14.2f %14.2f\n", (unsigned long long)commands,
                 (unsigned long long)capacity, rates[rounds / 2], rates[0], rates[rounds - 1]);
     }
@@ -155,10 +163,11 @@ static int bench_ring_measure(uint64_t commands, uint32_t rounds, uint64_t capac
     }
     if (json)
         fprintf(file.out,
-                "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_mps\":%.3f,"
+                "{\"bench\":\"ring\",\"commands\":%llu,\"capacity\":%llu,\"rounds\":%u,\"median_"
+                "mps\":%.3f,"
                 "\"min_mps\":%.3f,\"max_mps\":%.3f}\n",
-                (unsigned long long)commands, (unsigned long long)capacity, rounds, rates[rounds / 2],
-                rates[0], rates[rounds - 1]);
+                (unsigned long long)commands, (unsigned long long)capacity, rounds,
+                rates[rounds / 2], rates[0], rates[rounds - 1]);
     status = STATUS_DONE;
 done:
     proxy_destroy(proxy);
@@ -180,21 +189,24 @@ struct arguments {
 
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
-    {"commands", OPTION_NUMBERS, AT(commands), "N", "commands of a round. Default 5000000", 1000, 1u << 30},
-    {"rounds", OPTION_NUMBERS, AT(rounds), "N", "rounds behind one that warms up. Default 7", 1, ROUNDS_MAX},
-    {"capacity", OPTION_NUMBERS, AT(capacity), "N", "places in the ring, a power of two. Default 1024", 2,
-     1u << 24},
+    {"commands", OPTION_NUMBERS, AT(commands), "N", "commands of a round. Default 5000000", 1000,
+     1u << 30},
+    {"rounds", OPTION_NUMBERS, AT(rounds), "N", "rounds behind one that warms up. Default 7", 1,
+     ROUNDS_MAX},
+    {"capacity", OPTION_NUMBERS, AT(capacity), "N",
+     "places in the ring, a power of two. Default 1024", 2, 1u << 24},
     {"json", OPTION_TEXT, AT(json), "FILE", "also write JSON", .max = 4095},
     {"quiet", OPTION_FLAG, AT(quiet), NULL,
-     "no table. Default: on standard output; on standard error where the result goes to standard output"},
+     "no table. Default: on standard output; on standard error where the result goes to standard "
+     "output"},
 };
 
-static const struct option_table table = {"bench ring [OPTIONS]",
-                                          "Commands per second from one producer thread to the proxy, which "
-                                          "hands them to a fabric that completes each at\n"
-                                          "once: the cost of the ring and of the proxy alone.",
-                                          specs, sizeof specs / sizeof *specs,
-                                          "  mkernel bench ring --rounds 20\n"};
+static const struct option_table table = {
+    "bench ring [OPTIONS]",
+    "Commands per second from one producer thread to the proxy, which "
+    "hands them to a fabric that completes each at\n"
+    "once: the cost of the ring and of the proxy alone.",
+    specs, sizeof specs / sizeof *specs, "  mkernel bench ring --rounds 20\n"};
 
 int bench_ring(int argc, char **argv)
 {

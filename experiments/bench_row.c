@@ -89,7 +89,8 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
     if (bench_row_routing(job))
         json_text(f, "routing", bench_row_routing(job));
     fprintf(f, "  \"launches\": %llu,\n  \"warmup\": %llu,\n  \"burst\": %llu,\n",
-            (unsigned long long)o->iters, (unsigned long long)o->warmup, (unsigned long long)job->burst);
+            (unsigned long long)o->iters, (unsigned long long)o->warmup,
+            (unsigned long long)job->burst);
 }
 
 void bench_json_plan(FILE *f, const struct mk_problem *q, const char *tuned)

@@ -1,4 +1,5 @@
-/* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have the GPUs alone. */
+/* PyTorch's fused operator beside ours: run by the parent before the ranks start, so that both have
+ * the GPUs alone. */
 #include "experiments/bench_gpu.h"
 
 #include <errno.h>
@@ -41,11 +42,13 @@ int bench_torch(const struct run_job *job, const char *shapes, const char *out)
         return -ENOENT;
     snprintf(ranks, sizeof ranks, "%u", job->identity.world);
     snprintf(list, sizeof list, "%s", shapes);
-    for (char *save, *p = strtok_r(list, ":", &save); p && argc < 39; p = strtok_r(NULL, ":", &save))
+    for (char *save, *p = strtok_r(list, ":", &save); p && argc < 39;
+         p = strtok_r(NULL, ":", &save))
         argv[argc++] = p;
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     int result = -posix_spawnp(&child, argv[0], &files, NULL, (char *const *)argv, environ);
     posix_spawn_file_actions_destroy(&files);

@@ -49,7 +49,8 @@ static const struct option_spec specs[] = {
 
 static const struct option_table table = {
     .usage = "bench trace [OPTIONS]",
-    .about = "Makes up a trace in memory, then measures how long it takes to merge the ranks' parts, store "
+    .about = "Makes up a trace in memory, then measures how long it takes to merge the ranks' "
+             "parts, store "
              "them in SQLite and index them.",
     .specs = specs,
     .count = sizeof specs / sizeof *specs,
@@ -69,19 +70,22 @@ struct timer {
 
 static struct timer bench_trace_timer_now(void)
 {
-    return (struct timer){bench_trace_clock_s(CLOCK_MONOTONIC), bench_trace_clock_s(CLOCK_PROCESS_CPUTIME_ID)};
+    return (struct timer){bench_trace_clock_s(CLOCK_MONOTONIC),
+                          bench_trace_clock_s(CLOCK_PROCESS_CPUTIME_ID)};
 }
 
-static void bench_trace_print_phase(const char *name, struct timer from, struct timer to, uint64_t events)
+static void bench_trace_print_phase(const char *name, struct timer from, struct timer to,
+                                    uint64_t events)
 {
-    printf("%-10s %8.2f s  %8.2f s CPU  %8.0f k events/s\n", name, to.wall - from.wall, to.cpu - from.cpu,
-           (double)events / (to.wall - from.wall) / 1e3);
+    printf("%-10s %8.2f s  %8.2f s CPU  %8.0f k events/s\n", name, to.wall - from.wall,
+           to.cpu - from.cpu, (double)events / (to.wall - from.wall) / 1e3);
 }
 
-static int bench_trace_measure(struct trace_part *parts, const struct generate_config *c, const char *path, char *error,
-                   size_t size)
+static int bench_trace_measure(struct trace_part *parts, const struct generate_config *c,
+                               const char *path, char *error, size_t size)
 {
-    const struct trace_run run = {.source = "synthetic", .executor = "sim", .command = "mkernel bench trace"};
+    const struct trace_run run = {
+        .source = "synthetic", .executor = "sim", .command = "mkernel bench trace"};
     struct trace_data d;
     struct stat st = {0};
     struct timer begin = bench_trace_timer_now();
@@ -99,8 +103,9 @@ static int bench_trace_measure(struct trace_part *parts, const struct generate_c
     struct timer stored = bench_trace_timer_now();
     if (!rc) {
         stat(path, &st);
-        printf("%llu events, %llu messages, %u ranks, %.0f MB stored\n", (unsigned long long)d.events,
-               (unsigned long long)d.put_count, d.ranks, (double)st.st_size / 1e6);
+        printf("%llu events, %llu messages, %u ranks, %.0f MB stored\n",
+               (unsigned long long)d.events, (unsigned long long)d.put_count, d.ranks,
+               (double)st.st_size / 1e6);
         bench_trace_print_phase("merge", begin, merged, d.events);
         bench_trace_print_phase("store", merged, stored, d.events);
         bench_trace_print_phase("in all", begin, stored, d.events);
@@ -125,7 +130,8 @@ int bench_trace(int argc, char **argv)
         bad = output_check(b.file ? "--file" : "without --file,", b.file ? b.file : path,
                            OUTPUT_REPLACED, error, sizeof error);
     if (bad) {
-        fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n", error);
+        fprintf(stderr, "mkernel bench trace: %s; `mkernel bench trace --help` tells more\n",
+                error);
         return STATUS_USAGE;
     }
     if (found.help) {

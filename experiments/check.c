@@ -45,19 +45,21 @@ static double check_sum_of_products(const struct check_gemm *g, uint64_t row, ui
 {
     double sum = 0;
     for (uint64_t k = 0; k < g->k; k++)
-        sum +=
-            fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) * (double)mk_bf16_to_float(check_b_at(g, k, col)));
+        sum += fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) *
+                    (double)mk_bf16_to_float(check_b_at(g, k, col)));
     return sum;
 }
 
-/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone does not
- * decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out; with rounded
- * partial sums that is the bound itself. */
-static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row, uint64_t panel_row,
-                          uint64_t col, double reference, struct check_result *r)
+/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone
+ * does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out;
+ * with rounded partial sums that is the bound itself. */
+static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
+                          uint64_t panel_row, uint64_t col, double reference,
+                          struct check_result *r)
 {
     double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
-    double rounding = fabs(reference) * 0x1p-8, sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
+    double rounding = fabs(reference) * 0x1p-8,
+           sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
     double share;
     if (off <= rounding) {
         share = rounding > 0 ? off / rounding : 0;
@@ -74,20 +76,22 @@ static void check_multiply(const struct check_gemm *g, const struct panel *p, ui
 {
     int m = (int)rows, n = (int)g->n, k = (int)g->k, ldb = g->b_transposed ? k : n;
     CBLAS_TRANSPOSE tb = g->b_transposed ? CblasTrans : CblasNoTrans;
-    uint64_t most = (uint64_t)(SLAB_FLOP / (2.0 * (double)rows * (double)g->k)) + 1; /* columns: none takes long */
+    /* columns: none takes long */
+    uint64_t most = (uint64_t)(SLAB_FLOP / (2.0 * (double)rows * (double)g->k)) + 1;
     for (uint64_t col = 0; col < g->n; col += most, spawn_beat()) {
         int cols = (int)(g->n - col < most ? g->n - col : most);
         uint64_t b = g->b_transposed ? col * g->k : col;
         if (p->wide)
-            cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0, p->a, k, (const double *)p->b + b, ldb, 0.0,
-                        (double *)p->c + col, n);
+            cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0, p->a, k,
+                        (const double *)p->b + b, ldb, 0.0, (double *)p->c + col, n);
         else
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0f, p->a, k, (const float *)p->b + b, ldb, 0.0f,
-                        (float *)p->c + col, n);
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0f, p->a, k,
+                        (const float *)p->b + b, ldb, 0.0f, (float *)p->c + col, n);
     }
 }
 
-static void check_norms(const struct check_gemm *g, const struct panel *p, uint64_t first, uint64_t rows)
+static void check_norms(const struct check_gemm *g, const struct panel *p, uint64_t first,
+                        uint64_t rows)
 {
     for (uint64_t i = 0; i < rows; i++) {
         double sum = 0;
@@ -110,7 +114,8 @@ static void check_norms(const struct check_gemm *g, const struct panel *p, uint6
         p->col_norm[j] = sqrt(p->col_norm[j]);
 }
 
-int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result)
+int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
+               struct check_result *result)
 {
     struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
     struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS};
@@ -187,7 +192,9 @@ double check_error(const struct check_result *r)
 {
     if (!r->elements || !isfinite(r->difference2))
         return r->elements ? INFINITY : 0;
-    return r->reference2 > 0 ? sqrt(r->difference2 / r->reference2) : r->difference2 > 0 ? INFINITY : 0;
+    return r->reference2 > 0    ? sqrt(r->difference2 / r->reference2)
+           : r->difference2 > 0 ? INFINITY
+                                : 0;
 }
 
 double check_bound(const struct check_result *r)

@@ -1,16 +1,16 @@
-/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take too long),
- * never by the executor's own tiles.
+/* Is C = A * B right? Against OpenBLAS's whole product in float64 (float32 where that would take
+ * too long), never by the executor's own tiles.
  *
  * Two bounds. Every element is within
  *   |c - ref| <= 2^-8 |ref| + (K 2^-23 + roundings 2^-8) sum |a||b|
- * First the rounding of the result to bf16: with 8 significant bits, half a unit in the last place is 2^-9
- * of a value just below a power of two, and of one just above it 2^-8, the unit roundoff. Then twice the
- * error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002, section 3.1); and as
- * many unit roundoffs of bf16 as partial sums are rounded on the way.
+ * First the rounding of the result to bf16: with 8 significant bits, half a unit in the last place
+ * is 2^-9 of a value just below a power of two, and of one just above it 2^-8, the unit roundoff.
+ * Then twice the error of K fp32 additions in any order, whose unit roundoff is 2^-24 (Higham 2002,
+ * section 3.1); and as many unit roundoffs of bf16 as partial sums are rounded on the way.
  *
- * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes 1.66e-3 on
- * average. Few elements stray from the average, so below CHECK_MANY of them it is the worst case, 2^-8. An
- * element that is NaN or infinite is wrong. */
+ * The relative Frobenius error of the whole is at most CHECK_FROBENIUS: rounding alone makes
+ * 1.66e-3 on average. Few elements stray from the average, so below CHECK_MANY of them it is the
+ * worst case, 2^-8. An element that is NaN or infinite is wrong. */
 #ifndef MK_CHECK_H
 #define MK_CHECK_H
 
@@ -45,22 +45,24 @@ struct check_result {
     double worst_value, worst_reference;
 };
 
-/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer than a job's
- * timeout. */
+/* Ranks that check at the same time meet now and then, so that none waits for a slow one longer
+ * than a job's timeout. */
 struct check_pace {
-    double flop;                /* meet after as much work, the same number of times on every rank */
+    /* meet after as much work, the same number of times on every rank */
+    double flop;
     int (*meet)(void *context); /* 0 or -errno, which ends the check */
     void *context;
 };
 
-/* Adds one element to *result: value against reference, off by `share` of its bound (above 1 is wrong,
- * whatever is not finite is). */
-void check_add(struct check_result *result, uint64_t row, uint64_t col, double value, double reference,
-               double share);
+/* Adds one element to *result: value against reference, off by `share` of its bound (above 1 is
+ * wrong, whatever is not finite is). */
+void check_add(struct check_result *result, uint64_t row, uint64_t col, double value,
+               double reference, double share);
 
-/* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or what meet
- * returned. */
-int check_gemm(const struct check_gemm *g, const struct check_pace *pace, struct check_result *result);
+/* Checks and adds to *result (zeroed by the caller at first). `pace` may be NULL. 0, -ENOMEM, or
+ * what meet returned. */
+int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
+               struct check_result *result);
 
 /* Adds `other` to `result`. */
 void check_join(struct check_result *result, const struct check_result *other);

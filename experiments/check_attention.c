@@ -17,7 +17,8 @@ struct panel {
     double most_v;
 };
 
-static void check_attention_widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim, uint64_t pitch)
+static void check_attention_widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim,
+                                  uint64_t pitch)
 {
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < dim; j++)
@@ -46,30 +47,32 @@ static double check_attention_soften(double *scores, uint64_t seen, uint64_t all
     return most + log(sum);
 }
 
-static void check_element(const struct panel *p, uint64_t row, uint64_t col, double value, double reference,
-                          struct check_result *r)
+static void check_element(const struct panel *p, uint64_t row, uint64_t col, double value,
+                          double reference, struct check_result *r)
 {
     double off = fabs(value - reference), share = off / (0x1p-8 * (fabs(reference) + p->most_v));
     check_add(r, row, col, value, reference, share);
 }
 
 /* Rows [first, first + rows) of one head of one batch. */
-static void check_panel(const struct check_attention *c, const struct panel *p, uint64_t batch, uint64_t head,
-                        uint64_t first, uint64_t rows, struct check_result *r)
+static void check_panel(const struct check_attention *c, const struct panel *p, uint64_t batch,
+                        uint64_t head, uint64_t first, uint64_t rows, struct check_result *r)
 {
     const struct mk_attention *t = &c->problem;
     uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim, pitch = t->heads * dim;
     int m = (int)rows, n = (int)all, d = (int)dim;
     const uint64_t at = (batch * local + first) * pitch + head * dim;
     check_attention_widen(p->q, c->q + at, rows, dim, pitch);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, d, 1.0 / sqrt((double)dim), p->q, d, p->k, d,
-                0.0, p->scores, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, d, 1.0 / sqrt((double)dim), p->q, d,
+                p->k, d, 0.0, p->scores, n);
     for (uint64_t i = 0; i < rows; i++) {
-        double lse = check_attention_soften(p->scores + i * all, t->causal ? check_attention_place(c, first + i) + 1 : all, all);
+        double lse = check_attention_soften(
+            p->scores + i * all, t->causal ? check_attention_place(c, first + i) + 1 : all, all);
         double said = (double)c->lse[(batch * t->heads + head) * local + first + i];
         r->wrong += !(fabs(said - lse) <= LSE_BOUND);
     }
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, d, n, 1.0, p->scores, n, p->v, d, 0.0, p->o, d);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, d, n, 1.0, p->scores, n, p->v, d, 0.0,
+                p->o, d);
     for (uint64_t i = 0; i < rows; i++)
         for (uint64_t j = 0; j < dim; j++)
             check_element(p, batch * local + first + i, head * dim + j,
@@ -81,7 +84,8 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
 {
     const struct mk_attention *t = &c->problem;
     struct check_result mine = {.frobenius = CHECK_FAST};
-    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim, pitch = t->kv_heads * dim;
+    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim,
+             pitch = t->kv_heads * dim;
     struct panel p = {.q = malloc(PANEL_ROWS * dim * sizeof(double)),
                       .k = malloc(all * dim * sizeof(double)),
                       .v = malloc(all * dim * sizeof(double)),
@@ -98,8 +102,8 @@ int check_attention(const struct check_attention *c, const struct check_pace *pa
         for (uint64_t j = 0; j < all * dim; j++)
             p.most_v = fmax(p.most_v, fabs(p.v[j]));
         for (uint64_t first = 0; first < local && !status; first += PANEL_ROWS) {
-            check_panel(c, &p, batch, head, first, local - first < PANEL_ROWS ? local - first : PANEL_ROWS,
-                        &mine);
+            check_panel(c, &p, batch, head, first,
+                        local - first < PANEL_ROWS ? local - first : PANEL_ROWS, &mine);
             spawn_beat();
             done += 4.0 * PANEL_ROWS * (double)all * (double)dim;
             if (pace && done >= pace->flop) { /* the same number of times on every rank */

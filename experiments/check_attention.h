@@ -1,9 +1,9 @@
-/* Is O = softmax(Q K^T / sqrt(D)) V right? Against two whole products and a softmax in float64, never by the
- * executor's own tiles.
+/* Is O = softmax(Q K^T / sqrt(D)) V right? Against two whole products and a softmax in float64,
+ * never by the executor's own tiles.
  *
- * Bounds. An element of O is within 2^-8 (|ref| + max |v|): its own rounding to bf16 and that of the weights
- * before the second product (2^-9 each, and a factor of 2). lse is within 1e-3: fp32 sums of D products. The
- * relative Frobenius error of O is at most CHECK_FAST. */
+ * Bounds. An element of O is within 2^-8 (|ref| + max |v|): its own rounding to bf16 and that of
+ * the weights before the second product (2^-9 each, and a factor of 2). lse is within 1e-3: fp32
+ * sums of D products. The relative Frobenius error of O is at most CHECK_FAST. */
 #ifndef MK_CHECK_ATTENTION_H
 #define MK_CHECK_ATTENTION_H
 
@@ -18,8 +18,8 @@ struct check_attention {
     const float *lse;      /* [B, heads, S/W] */
 };
 
-/* Checks and adds to *result; worst_row and worst_col: row of this rank's O as [B S/W, heads D]. 0, -ENOMEM,
- * or what pace->meet returned. */
+/* Checks and adds to *result; worst_row and worst_col: row of this rank's O as [B S/W, heads D]. 0,
+ * -ENOMEM, or what pace->meet returned. */
 int check_attention(const struct check_attention *c, const struct check_pace *pace,
                     struct check_result *result);
 

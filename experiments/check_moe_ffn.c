@@ -22,7 +22,8 @@ struct panel {
     uint64_t *places;             /* of the panel's rows: token * k + place */
 };
 
-static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
+static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struct panel *p,
+                                      uint32_t expert)
 {
     uint64_t h = c->problem.hidden, i = c->problem.inner;
     c->expert(c->context, expert, p->narrow, p->narrow + 2 * h * i);
@@ -39,7 +40,8 @@ static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struc
     }
 }
 
-static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct panel *p, uint64_t row, double norm)
+static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct panel *p,
+                                   uint64_t row, double norm)
 {
     uint64_t h = c->problem.hidden, inner = c->problem.inner;
     const double *gates = p->up + row * 2 * inner, *ups = gates + inner;
@@ -55,22 +57,24 @@ static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct p
 }
 
 /* The panel's rows through the expert, and by their weights to the sums. */
-static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct panel *p, uint64_t rows, int crosses)
+static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct panel *p,
+                                    uint64_t rows, int crosses)
 {
     uint64_t h = c->problem.hidden, inner = c->problem.inner;
     int m = (int)rows, n = (int)h, i = (int)inner;
     CBLAS_TRANSPOSE t = c->b_transposed ? CblasTrans : CblasNoTrans;
     for (uint64_t row = 0; row < rows; row++)
         for (uint64_t j = 0; j < h; j++)
-            p->a[row * h + j] = (double)mk_bf16_to_float(c->x[p->places[row] / c->problem.k * h + j]);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1, c->b_transposed ? n : 2 * i,
-                0.0, p->up, 2 * i);
+            p->a[row * h + j] =
+                (double)mk_bf16_to_float(c->x[p->places[row] / c->problem.k * h + j]);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1,
+                c->b_transposed ? n : 2 * i, 0.0, p->up, 2 * i);
     for (uint64_t row = 0; row < rows; row++)
         check_moe_ffn_activate(c, p, row, cblas_dnrm2(n, p->a + row * h, 1));
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2, c->b_transposed ? i : n,
-                0.0, p->row, n);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size, c->b_transposed ? i : n,
-                0.0, p->row_off, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2,
+                c->b_transposed ? i : n, 0.0, p->row, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size,
+                c->b_transposed ? i : n, 0.0, p->row_off, n);
     for (uint64_t row = 0; row < rows; row++) {
         double weight = (double)c->weights[p->places[row]];
         uint64_t to = p->places[row] / c->problem.k * h;
@@ -85,7 +89,8 @@ static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct 
     }
 }
 
-static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct panel *p, uint32_t expert)
+static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct panel *p,
+                                     uint32_t expert)
 {
     uint64_t rows = 0, places = c->problem.tokens * c->problem.k;
     int loaded = 0, crosses = expert / c->node_experts != c->node;
@@ -104,14 +109,19 @@ static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct
     }
 }
 
-static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct panel *p, struct check_result *r)
+static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct panel *p,
+                                struct check_result *r)
 {
     uint64_t h = c->problem.hidden;
     for (uint64_t i = 0; i < c->problem.tokens * h; i++) {
-        double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i], off = fabs(value - reference);
+        double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i],
+               off = fabs(value - reference);
         double bound = p->y_off[i] + (double)(c->problem.k + 1) * FP32 * p->y_size[i];
         bound += BF16 * (fabs(reference) + bound);
-        check_add(r, i / h, i % h, value, reference, bound > 0 ? off / bound : off > 0 ? INFINITY : 0);
+        check_add(r, i / h, i % h, value, reference,
+                  bound > 0 ? off / bound
+                  : off > 0 ? INFINITY
+                            : 0);
     }
 }
 
@@ -134,8 +144,8 @@ static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
     p->y_off = calloc(m->tokens * h, size);
     p->y_size = calloc(m->tokens * h, size);
     p->places = malloc(PANEL_ROWS * sizeof *p->places);
-    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted && p->off &&
-                   p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
+    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted &&
+                   p->off && p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
                ? 0
                : -ENOMEM;
 }
@@ -149,7 +159,8 @@ static void check_moe_ffn_close_panel(struct panel *p)
         free(all[i]);
 }
 
-int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace, struct check_result *result)
+int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
+                  struct check_result *result)
 {
     const struct mk_moe *m = &c->problem;
     struct check_result mine = {.frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST};

@@ -1,6 +1,6 @@
-/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are its own
- * arguments. Each returns the exit status and has printed one sentence on stderr where that is not
- * STATUS_DONE.
+/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are
+ * its own arguments. Each returns the exit status and has printed one sentence on stderr where that
+ * is not STATUS_DONE.
  *
  * A weak command may be absent from a build: main answers for it. */
 #ifndef MK_COMMANDS_H
@@ -17,8 +17,9 @@ enum status {
     STATUS_FAILED = 3, /* something failed at run time: a peer, a device, a timeout */
 };
 
-int command_run(int argc, char **argv) MK_WEAK;   /* experiments/run.c */
-int command_bench(int argc, char **argv) MK_WEAK; /* experiments/bench.c: `bench OP` and the benches below */
+int command_run(int argc, char **argv) MK_WEAK; /* experiments/run.c */
+/* experiments/bench.c: `bench OP` and the benches below */
+int command_bench(int argc, char **argv) MK_WEAK;
 int command_sim(int argc, char **argv) MK_WEAK;   /* experiments/sim.c */
 int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/run.c: `tune OP` */
 int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace.c */

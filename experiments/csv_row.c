@@ -76,7 +76,8 @@ void csv_row_free(struct csv_row *r)
     *r = (struct csv_row){NULL, NULL, NULL, NULL, 0, 0, 0};
 }
 
-/* The first line of a file in *line, which the caller frees, without its end; empty for an empty file. 0 or -errno. */
+/* The first line of a file in *line, which the caller frees, without its end; empty for an empty
+ * file. 0 or -errno. */
 static int csv_row_first_line(int fd, char **line)
 {
     size_t room = 0;
@@ -111,7 +112,8 @@ static void csv_row_cell_of(const char *line, int index, char *cell, size_t size
 }
 
 /* Says where two headers differ. */
-static void csv_row_tell_difference(const char *path, const char *header, const char *there, char *error, size_t size)
+static void csv_row_tell_difference(const char *path, const char *header, const char *there,
+                                    char *error, size_t size)
 {
     char a[64], b[64];
     int i = 0;
@@ -120,7 +122,8 @@ static void csv_row_tell_difference(const char *path, const char *header, const 
         csv_row_cell_of(there, i++, b, sizeof b);
     } while (!strcmp(a, b) && (*a || *b));
     snprintf(error, size, "--append: %s is another table: its column %d is %s%s%s", path, i,
-             *b ? b : "not there", *a ? ", and this bench writes " : ", which this bench does not write", a);
+             *b ? b : "not there",
+             *a ? ", and this bench writes " : ", which this bench does not write", a);
 }
 
 int csv_check_append(const char *path, const char *header, char *error, size_t size)
@@ -161,7 +164,8 @@ static int csv_row_write_all(int fd, const char *text, size_t bytes)
     return 0;
 }
 
-/* Under the file's lock: the header where it is empty still, and the rows; cut off again where not all could be written. */
+/* Under the file's lock: the header where it is empty still, and the rows; cut off again where not
+ * all could be written. */
 static int csv_row_append_locked(int fd, const char *header, const char *text, size_t bytes)
 {
     struct stat s;

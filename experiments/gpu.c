@@ -5,7 +5,13 @@
 #include <string.h>
 
 /* Of cuda.h, which a build without CUDA lacks. The numbers are ABI. */
-enum { ATTRIBUTE_CLOCK = 13, ATTRIBUTE_SMS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, ATTRIBUTE_DMA_BUF = 124 };
+enum {
+    ATTRIBUTE_CLOCK = 13,
+    ATTRIBUTE_SMS = 16,
+    ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_MINOR = 76,
+    ATTRIBUTE_DMA_BUF = 124
+};
 
 struct driver {
     int (*init)(unsigned flags);
@@ -26,9 +32,9 @@ struct nvml {
     int (*link)(void *device, unsigned link, unsigned *active);
 };
 
-#define NVLINKS_MOST 18           /* of a Hopper GPU */
-#define NVLINK_BYTES_PER_S 25e9   /* each, per direction: NVLink 4 */
-#define SM_FLOP_PER_CLOCK 4096.0  /* dense bf16, four tensor cores */
+#define NVLINKS_MOST 18          /* of a Hopper GPU */
+#define NVLINK_BYTES_PER_S 25e9  /* each, per direction: NVLink 4 */
+#define SM_FLOP_PER_CLOCK 4096.0 /* dense bf16, four tensor cores */
 
 static uint32_t gpu_count_nvlinks(const struct nvml *n, const char *bus)
 {
@@ -93,7 +99,8 @@ void gpu_probe(struct gpu_list *out)
     memset(out, 0, sizeof *out);
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        snprintf(out->missing, sizeof out->missing, "libcuda.so.1 is not installed (NVIDIA's driver)");
+        snprintf(out->missing, sizeof out->missing,
+                 "libcuda.so.1 is not installed (NVIDIA's driver)");
         return;
     }
     if (!gpu_load(library, &d)) {

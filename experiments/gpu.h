@@ -11,10 +11,10 @@ struct gpu_device {
     char bus[32];     /* PCI bus id, "0000:1B:00.0"; "": the driver does not say */
     int major, minor; /* compute capability */
     uint32_t sms;
-    uint64_t memory; /* bytes */
-    uint64_t clock;  /* Hz, of the SMs at most; 0: the driver does not say */
+    uint64_t memory;  /* bytes */
+    uint64_t clock;   /* Hz, of the SMs at most; 0: the driver does not say */
     uint32_t nvlinks; /* that are up: see gpu_probe_links */
-    int dma_buf;     /* memory can be exported as a DMA-BUF */
+    int dma_buf;      /* memory can be exported as a DMA-BUF */
 };
 
 struct gpu_list {
@@ -24,15 +24,16 @@ struct gpu_list {
     char missing[128]; /* why there is none */
 };
 
-/* Never fails: without a driver or a GPU the count is 0 and `missing` says why. Creates no CUDA context. */
+/* Never fails: without a driver or a GPU the count is 0 and `missing` says why. Creates no CUDA
+ * context. */
 void gpu_probe(struct gpu_list *out);
 
 /* Fills in nvlinks by NVML, which takes a while to start; 0 where there is none. */
 void gpu_probe_links(struct gpu_list *list);
 
-/* The most that a device can do, from what the driver says of it and what NVIDIA's H100 whitepaper says of the architecture;
- * 0: not known (not compute capability 9.0). Dense bf16 floating-point operations per second; bytes per second into it over
- * its NVLinks. */
+/* The most that a device can do, from what the driver says of it and what NVIDIA's H100 whitepaper
+ * says of the architecture; 0: not known (not compute capability 9.0). Dense bf16 floating-point
+ * operations per second; bytes per second into it over its NVLinks. */
 double gpu_peak_flops(const struct gpu_device *g);
 double gpu_peak_nvlink(const struct gpu_device *g);
 

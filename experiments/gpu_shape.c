@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLD_BYTES ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
+#define COLD_BYTES                                                                                 \
+    ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
 
 int gpu_say(struct gpu_bench *b, int result, const char *what)
 {
@@ -49,7 +50,9 @@ void gpu_bench_close(struct gpu_bench *b)
 
 static int gpu_shape_device_alloc(struct gpu_bench *b, void *out, uint64_t bytes)
 {
-    return cudaMalloc(out, bytes) == cudaSuccess ? 0 : gpu_say(b, -ENOMEM, "no GPU memory for the operands");
+    return cudaMalloc(out, bytes) == cudaSuccess
+               ? 0
+               : gpu_say(b, -ENOMEM, "no GPU memory for the operands");
 }
 
 int gpu_gathers(const struct gpu_bench *b)
@@ -96,7 +99,8 @@ int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_
             result = gpu_shape_device_alloc(b, &s->b[i], b_count * 2);
         if (!result)
             result = gpu_shape_device_alloc(b, &s->c[i], c_count * 2);
-        if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0, a_count, b->stream) ||
+        if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0,
+                                 a_count, b->stream) ||
                         gpu_fill(s->b[i], gpu_shape_key_b(b, me, i), 0, b_count, b->stream)))
             result = gpu_say(b, -EIO, "the operands cannot be filled");
     }
@@ -117,7 +121,8 @@ void gpu_shape_close(struct gpu_shape *s)
     memset(s, 0, sizeof *s);
 }
 
-int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k, const struct mk_tuning *tuning, struct mk_plan **out)
+int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
+             const struct mk_tuning *tuning, struct mk_plan **out)
 {
     struct mk_problem q = b->job->problem;
     q.m = m;
@@ -144,7 +149,8 @@ int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)
             return gpu_say(b, -EIO, "a launch cannot be captured");
         int result = gpu_launch_plan(b, s, g->plan, i);
         if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
-            return gpu_say(b, result ? result : -EIO, result ? mk_error(b->comm) : "a launch cannot be captured");
+            return gpu_say(b, result ? result : -EIO,
+                           result ? mk_error(b->comm) : "a launch cannot be captured");
         cudaError_t error = cudaGraphInstantiate(&g->sets[i], graph, 0);
         cudaGraphDestroy(graph);
         if (error != cudaSuccess)
@@ -161,12 +167,14 @@ void gpu_graphs_close(struct gpu_graphs *g)
     memset(g, 0, sizeof *g);
 }
 
-int gpu_launch_graph(const struct gpu_bench *b, const struct gpu_shape *s, const struct gpu_graphs *g, uint32_t number)
+int gpu_launch_graph(const struct gpu_bench *b, const struct gpu_shape *s,
+                     const struct gpu_graphs *g, uint32_t number)
 {
     return cudaGraphLaunch(g->sets[number % s->sets], b->stream) == cudaSuccess ? 0 : -EIO;
 }
 
-int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number), void *context, float *times, uint32_t *count)
+int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number), void *context,
+             float *times, uint32_t *count)
 {
     int result = bootstrap_barrier(b->comm->bootstrap);
     for (uint32_t i = 0; i < b->launches && !result; i++) {
@@ -197,10 +205,12 @@ struct gpu_time gpu_time_of(float *times, uint32_t count)
     if (!count)
         return (struct gpu_time){0, 0, 0};
     qsort(times, count, sizeof *times, gpu_shape_by_size);
-    return (struct gpu_time){(times[(count - 1) / 2] + times[count / 2]) / 2.0, times[0], times[count - 1]};
+    return (struct gpu_time){(times[(count - 1) / 2] + times[count / 2]) / 2.0, times[0],
+                             times[count - 1]};
 }
 
-/* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks' products. */
+/* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks'
+ * products. */
 static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
 {
     uint32_t world = b->job->identity.world, me = b->job->identity.rank;
@@ -209,24 +219,25 @@ static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, ui
     if (gpu_gathers(b)) {
         result = gpu_fill(s->whole, gpu_shape_key_a(b, me, set), 0, s->m * s->k, b->stream);
         return result ? result
-                      : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n, k, transposed, 1,
-                                             0, b->stream);
+                      : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n,
+                                             k, transposed, 1, 0, b->stream);
     }
     uint64_t first = gpu_shape_scatters(b) ? me * s->rows * s->k : 0;
     for (uint32_t rank = 0; rank < world && !result; rank++) {
-        result = gpu_fill(s->other_a, gpu_shape_key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
+        result =
+            gpu_fill(s->other_a, gpu_shape_key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
         if (!result)
             result = gpu_fill(s->other_b, gpu_shape_key_b(b, rank, set), 0, s->k * s->n, b->stream);
         if (!result)
-            result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n, k, transposed, 1,
-                                          rank > 0, b->stream);
+            result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n,
+                                          k, transposed, 1, rank > 0, b->stream);
     }
     return result;
 }
 
 /* One fresh launch of a plan against the reference that is there. */
-static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g, uint32_t set, float absolute,
-                     struct gpu_check *sum)
+static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g,
+                               uint32_t set, float absolute, struct gpu_check *sum)
 {
     struct gpu_difference d;
     int result = gpu_poison(s->c[set], s->c_rows * s->n, b->stream);
@@ -247,13 +258,14 @@ static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const s
     return 0;
 }
 
-int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *graphs, uint32_t count, struct gpu_check *checks)
+int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *graphs,
+              uint32_t count, struct gpu_check *checks)
 {
     double world = b->job->identity.world, depth = (double)s->k * (gpu_gathers(b) ? 1 : world);
     int result = 0;
-    /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings (Higham and Mary 2019). Of
-     * partial sums in bf16 each is rounded, and a node's sum once more: 2^-8 of what no product of a launch exceeds, seven
-     * standard deviations sqrt(K / 9). */
+    /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings
+     * (Higham and Mary 2019). Of partial sums in bf16 each is rounded, and a node's sum once more:
+     * 2^-8 of what no product of a launch exceeds, seven standard deviations sqrt(K / 9). */
     float absolute = (float)(8 * sqrt(depth) * 0x1p-23 * depth / 4);
     if (!gpu_gathers(b) && !b->job->problem.deterministic)
         absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
@@ -262,7 +274,8 @@ int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs 
         if (result)
             return gpu_say(b, result, "there is no reference to check against");
         for (b->checking = 0; b->checking < count && !result; b->checking += !result)
-            result = gpu_shape_check_one(b, s, &graphs[b->checking], set, absolute, &checks[b->checking]);
+            result = gpu_shape_check_one(b, s, &graphs[b->checking], set, absolute,
+                                         &checks[b->checking]);
     }
     return result;
 }

@@ -1,5 +1,5 @@
-/* Tensors on a GPU: filled with the inputs of inputs.h, poisoned, compared. All on a stream, none synchronises but
- * gpu_compare. Return 0 or -EIO. */
+/* Tensors on a GPU: filled with the inputs of inputs.h, poisoned, compared. All on a stream, none
+ * synchronises but gpu_compare. Return 0 or -EIO. */
 #ifndef MK_GPU_TENSORS_H
 #define MK_GPU_TENSORS_H
 
@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* The same values as inputs_fill: elements first .. first + count - 1 (both multiples of 4) of the tensor of `key`. */
+/* The same values as inputs_fill: elements first .. first + count - 1 (both multiples of 4) of the
+ * tensor of `key`. */
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream);
 
 /* NaN in every element. */
@@ -22,7 +23,8 @@ struct gpu_difference {
     unsigned long long wrong;       /* elements outside the bound, NaN among them */
 };
 
-/* Compares bf16 `c` with fp32 `reference`. Wrong: |c - ref| > 2^-8 |ref| + absolute. Blocks until done. */
+/* Compares bf16 `c` with fp32 `reference`. Wrong: |c - ref| > 2^-8 |ref| + absolute. Blocks until
+ * done. */
 int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
                 struct gpu_difference *out, cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-/* `mkernel info`: what this machine has for mkernel, what is missing, and the command that would help. Never
- * fails. */
+/* `mkernel info`: what this machine has for mkernel, what is missing, and the command that would
+ * help. Never fails. */
 #include "experiments/commands.h"
 #include "experiments/gpu.h"
 #include "experiments/info_rails.h"
@@ -25,7 +25,8 @@ struct advice {
     int count;
 };
 
-static void info_advise(struct advice *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void info_advise(struct advice *a, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void info_advise(struct advice *a, const char *format, ...)
 {
     va_list args;
@@ -65,8 +66,8 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
     }
     for (uint32_t i = 0; i < list->count; i++) {
         const struct gpu_device *g = &list->devices[i];
-        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major, g->minor,
-               g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
+        printf("GPU %-2u    %s, sm_%d%d, %u SMs, %.0f GB, DMA-BUF %s\n", i, g->name, g->major,
+               g->minor, g->sms, (double)g->memory / 1e9, g->dma_buf ? "yes" : "no");
     }
     printf("driver    CUDA %d.%d\n", list->driver / 1000, list->driver % 1000 / 10);
     if (!gpu_hoppers(list))
@@ -79,7 +80,10 @@ static void info_show_gpus(struct gpu_list *list, struct advice *a)
 
 static void info_show_nic(const struct nic_info *n)
 {
-    printf("NIC       %s: %s", n->name, n->soft ? "softnic, always there" : *n->state ? n->state : "not to be used");
+    printf("NIC       %s: %s", n->name,
+           n->soft     ? "softnic, always there"
+           : *n->state ? n->state
+                       : "not to be used");
     if (!n->soft && *n->driver)
         printf(", %s", n->driver);
     if (*n->link_layer)
@@ -91,8 +95,8 @@ static void info_show_nic(const struct nic_info *n)
     if (n->numa_node >= 0)
         printf(", NUMA node %d", n->numa_node);
     if (n->gid_index >= 0 && n->max_message && !n->soft)
-        printf(", GID %d (%s %s), queues of %d, %d SGE, messages to %.0f MiB", n->gid_index, n->gid_type, n->gid, n->max_wr, n->max_sge,
-               (double)n->max_message / 1048576);
+        printf(", GID %d (%s %s), queues of %d, %d SGE, messages to %.0f MiB", n->gid_index,
+               n->gid_type, n->gid, n->max_wr, n->max_sge, (double)n->max_message / 1048576);
     if (n->efa)
         printf(", EFA's SRD");
     else if (!n->reliable && !n->soft)
@@ -155,8 +159,8 @@ static unsigned info_net_fact(const char *device, const char *file)
     return (unsigned)strtoul(text, NULL, 0);
 }
 
-/* A network device that soft-RoCE can stand on: an Ethernet that is up, one with hardware behind it before others. "DEV"
- * where there is none, for the reader to fill in. */
+/* A network device that soft-RoCE can stand on: an Ethernet that is up, one with hardware behind it
+ * before others. "DEV" where there is none, for the reader to fill in. */
 static void info_choose_netdev(char *name, size_t size)
 {
     int best = 0;
@@ -184,7 +188,8 @@ static void info_show_soft_roce(const struct nic_survey *s, struct advice *a)
     info_choose_netdev(netdev, sizeof netdev);
     for (uint32_t i = 0; i < s->count; i++)
         rxe += !strcmp(s->nics[i].driver, "rdma_rxe");
-    printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[s->rxe_module], rxe, rxe == 1 ? "" : "s");
+    printf("soft-RoCE module rdma_rxe %s, %d rxe device%s; ", words[s->rxe_module], rxe,
+           rxe == 1 ? "" : "s");
     if (s->memlock == UINT64_MAX)
         printf("memlock unlimited\n");
     else
@@ -192,20 +197,24 @@ static void info_show_soft_roce(const struct nic_survey *s, struct advice *a)
     struct utsname u;
     uname(&u);
     if (s->rxe_module == 0 && info_is_ubuntu())
-        info_advise(a, "apt-get install linux-modules-extra-%s   # rdma_rxe, for soft-RoCE", u.release);
+        info_advise(a, "apt-get install linux-modules-extra-%s   # rdma_rxe, for soft-RoCE",
+                    u.release);
     else if (s->rxe_module == 0)
-        info_advise(a, "(kernel %s has no module rdma_rxe: soft-RoCE needs another kernel)", u.release);
+        info_advise(a, "(kernel %s has no module rdma_rxe: soft-RoCE needs another kernel)",
+                    u.release);
     if (s->rxe_module == 1)
         info_advise(a, "modprobe crc32_generic; modprobe rdma_rxe   # soft-RoCE");
     if (!rxe && s->rxe_module)
-        info_advise(a, "rdma link add rxe0 type rxe netdev %s   # a soft-RoCE device; `rdma` is iproute2's",
-               netdev);
+        info_advise(
+            a, "rdma link add rxe0 type rxe netdev %s   # a soft-RoCE device; `rdma` is iproute2's",
+            netdev);
     if (s->memlock < (uint64_t)1 << 30)
         info_advise(a,
-               "ulimit -l unlimited                  # registered memory is locked: %.1f MB are too little "
-               "for a real or rxe "
-               "NIC",
-               (double)s->memlock / 1e6);
+                    "ulimit -l unlimited                  # registered memory is locked: %.1f MB "
+                    "are too little "
+                    "for a real or rxe "
+                    "NIC",
+                    (double)s->memlock / 1e6);
 }
 
 static void info_show_libraries(void)
@@ -252,7 +261,8 @@ int command_info(int argc, char **argv)
     info_show_rails(&survey, &gpus);
     info_show_soft_roce(&survey, &advice);
     info_show_libraries();
-    printf("\nruns here `mkernel run ag_gemm --exec host%s --check`\n", *survey.soft_problem ? "" : " --nodes 2 --nic soft");
+    printf("\nruns here `mkernel run ag_gemm --exec host%s --check`\n",
+           *survey.soft_problem ? "" : " --nodes 2 --nic soft");
     if (advice.count)
         printf("would help (as root where it must be):\n");
     for (int i = 0; i < advice.count; i++)

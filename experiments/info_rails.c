@@ -13,8 +13,8 @@ static int info_rails_taken(const struct nic_choice *c, const char *name)
 }
 
 /* "others 3 NODE, 4 SYS": devices of the same kind that this rank leaves to others. */
-static void info_rails_show_others(FILE *out, const struct nic_survey *s, const struct nic_request *r,
-                        const struct nic_choice *c)
+static void info_rails_show_others(FILE *out, const struct nic_survey *s,
+                                   const struct nic_request *r, const struct nic_choice *c)
 {
     uint32_t counts[DISTANCES] = {0}, shown = 0;
     struct topology_place gpu, nic;
@@ -22,14 +22,16 @@ static void info_rails_show_others(FILE *out, const struct nic_survey *s, const 
         return;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct nic_info *n = &s->nics[i];
-        if (n->soft != c->soft || !(r->efa ? n->efa : n->reliable) || n->problem[0] || info_rails_taken(c, n->name))
+        if (n->soft != c->soft || !(r->efa ? n->efa : n->reliable) || n->problem[0] ||
+            info_rails_taken(c, n->name))
             continue;
         topology_rdma(r->sysfs, n->name, &nic);
         counts[topology_distance(&gpu, &nic)]++;
     }
     for (uint32_t d = 0; d < DISTANCES; d++)
         if (counts[d])
-            fprintf(out, "%s%u %s", shown++ ? ", " : "; others: ", counts[d], topology_name((enum topology_distance)d));
+            fprintf(out, "%s%u %s", shown++ ? ", " : "; others: ", counts[d],
+                    topology_name((enum topology_distance)d));
 }
 
 static void info_rails_show_devices(FILE *out, const struct nic_choice *c, int distances)
@@ -41,7 +43,8 @@ static void info_rails_show_devices(FILE *out, const struct nic_choice *c, int d
     }
 }
 
-static void info_rails_show_gpus(FILE *out, const char *title, const struct nic_survey *s, struct nic_request *r)
+static void info_rails_show_gpus(FILE *out, const char *title, const struct nic_survey *s,
+                                 struct nic_request *r)
 {
     for (r->local_rank = 0; r->local_rank < r->local_ranks; r->local_rank++) {
         struct nic_choice c;
@@ -74,12 +77,13 @@ static void info_rails_show_ranks(FILE *out, const char *title, struct nic_reque
     fprintf(out, "\n");
 }
 
-void info_rails(FILE *out, const char *sysfs, const struct nic_survey *survey, const char *const *buses,
-                uint32_t gpus)
+void info_rails(FILE *out, const char *sysfs, const struct nic_survey *survey,
+                const char *const *buses, uint32_t gpus)
 {
     struct nic_place places[RANKS];
     struct nic_request r = {.names = "", .sysfs = sysfs, .places = places};
-    uint32_t real[2] = {0}, ranks = gpus < RANKS ? gpus : RANKS; /* kernel devices with RC, and EFA's */
+    /* kernel devices with RC, and EFA's */
+    uint32_t real[2] = {0}, ranks = gpus < RANKS ? gpus : RANKS;
     for (uint32_t i = 0; i < survey->count; i++)
         real[survey->nics[i].efa != 0] += !survey->nics[i].soft;
     r.local_ranks = ranks ? ranks : 2;

@@ -1,8 +1,9 @@
-/* Random inputs that any rank can make again: a value depends only on (seed, tensor, epoch, index), so a
- * check can regenerate every rank's shard without asking for it. The same arithmetic on host and GPU.
+/* Random inputs that any rank can make again: a value depends only on (seed, tensor, epoch, index),
+ * so a check can regenerate every rank's shard without asking for it. The same arithmetic on host
+ * and GPU.
  *
- * Method: the counter is mixed by splitmix64's finalizer (Steele, Lea, Flood 2014), 16 bits a value. Values
- * are uniform in
+ * Method: the counter is mixed by splitmix64's finalizer (Steele, Lea, Flood 2014), 16 bits a
+ * value. Values are uniform in
  * (-1, 1), symmetric about 0, rounded to bf16; never NaN, never infinite. */
 #ifndef MK_INPUTS_H
 #define MK_INPUTS_H
@@ -17,8 +18,8 @@ MK_PURE uint64_t inputs_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a number of its
- * own. */
+/* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a
+ * number of its own. */
 MK_PURE uint64_t inputs_key(uint64_t seed, uint64_t tensor, uint64_t epoch)
 {
     return inputs_mix(inputs_mix(inputs_mix(seed) ^ tensor) ^ epoch);
@@ -29,7 +30,8 @@ MK_PURE void inputs_group(uint64_t key, uint64_t group, uint16_t out[4])
 {
     uint64_t bits = inputs_mix(key ^ group);
     for (int i = 0; i < 4; i++)
-        out[i] = mk_bf16_from_float(((float)(bits >> 16 * i & 0xffff) - 32767.5f) * (1.0f / 32768.0f));
+        out[i] =
+            mk_bf16_from_float(((float)(bits >> 16 * i & 0xffff) - 32767.5f) * (1.0f / 32768.0f));
 }
 
 #ifndef __CUDACC__

@@ -11,14 +11,20 @@ void json_number(FILE *f, const char *name, double value)
         fprintf(f, "  \"%s\": null,\n", name);
 }
 
-/* How many bytes the UTF-8 character at `c` takes; 0 where none is. Overlong forms and surrogates are none (RFC 3629). */
+/* How many bytes the UTF-8 character at `c` takes; 0 where none is. Overlong forms and surrogates
+ * are none (RFC 3629). */
 static int json_write_character_bytes(const unsigned char *c)
 {
-    int more = c[0] < 0x80 ? 0 : c[0] >= 0xc2 && c[0] < 0xe0 ? 1 : c[0] >= 0xe0 && c[0] < 0xf0 ? 2 : c[0] >= 0xf0 && c[0] < 0xf5 ? 3 : -1;
+    int more = c[0] < 0x80                   ? 0
+               : c[0] >= 0xc2 && c[0] < 0xe0 ? 1
+               : c[0] >= 0xe0 && c[0] < 0xf0 ? 2
+               : c[0] >= 0xf0 && c[0] < 0xf5 ? 3
+                                             : -1;
     for (int i = 1; i <= more; i++)
         if ((c[i] & 0xc0) != 0x80)
             return 0;
-    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f))
+    if ((c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) ||
+        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f))
         return 0;
     return more + 1;
 }
@@ -73,5 +79,6 @@ void json_problem(FILE *f, const struct mk_problem *q)
         fprintf(f, "%s\"%s\": %u", i ? ", " : "", plan_role_name(i), t->split.ctas[i]);
     fprintf(f, "},\n");
     json_write_numbers(f, "tile", (uint64_t[]){t->tile_m, t->tile_n}, 2);
-    fprintf(f, "  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n", t->chunk_rows, t->slices, t->pieces);
+    fprintf(f, "  \"chunk_rows\": %u,\n  \"slices\": %u,\n  \"pieces\": %u,\n", t->chunk_rows,
+            t->slices, t->pieces);
 }

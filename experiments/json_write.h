@@ -1,5 +1,5 @@
-/* Members of a JSON object (RFC 8259), one a line, each with a comma behind it: the caller ends the object with one that has
- * none. Nothing here checks the file; ferror tells in the end. */
+/* Members of a JSON object (RFC 8259), one a line, each with a comma behind it: the caller ends the
+ * object with one that has none. Nothing here checks the file; ferror tells in the end. */
 #ifndef MK_JSON_WRITE_H
 #define MK_JSON_WRITE_H
 

@@ -36,23 +36,27 @@ static void main_print_help(void)
 {
     struct command all[16];
     size_t count = main_commands(all);
-    printf("mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
+    printf(
+        "mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < count; i++)
-        printf("  %-7s %s%s\n", all[i].name, all[i].summary, all[i].run ? "" : " (not in this build)");
+        printf("  %-7s %s%s\n", all[i].name, all[i].summary,
+               all[i].run ? "" : " (not in this build)");
     printf("\nOP:\n");
     for (int op = 0; op < MK_OPS; op++)
         printf("  %-18s %s\n", plan_op_name((enum mk_op)op), op_of((enum mk_op)op)->help);
-    printf("\nexamples:\n"
-           "  mkernel run ag_gemm --nodes 2 --gpus 2 --check     2 nodes of 2 ranks, here, checked\n"
-           "  mkernel run ag_gemm --nodes 2 --gpus 2 --trace t.db && mkernel trace summary t.db\n"
-           "  mkernel info\n"
-           "\nexit status: 0 done (and right, with --check), 1 wrong results, 2 unusable arguments,\n"
-           "3 something failed at run time\n"
-           "`mkernel COMMAND --help` tells more.\n");
+    printf(
+        "\nexamples:\n"
+        "  mkernel run ag_gemm --nodes 2 --gpus 2 --check     2 nodes of 2 ranks, here, checked\n"
+        "  mkernel run ag_gemm --nodes 2 --gpus 2 --trace t.db && mkernel trace summary t.db\n"
+        "  mkernel info\n"
+        "\nexit status: 0 done (and right, with --check), 1 wrong results, 2 unusable arguments,\n"
+        "3 something failed at run time\n"
+        "`mkernel COMMAND --help` tells more.\n");
 }
 
-/* A closed standard descriptor would be handed to the next socket or file, and sentences would go there. Opened the
- * wrong way round it stays what it was: nothing can be read from or written to it. */
+/* A closed standard descriptor would be handed to the next socket or file, and sentences would go
+ * there. Opened the wrong way round it stays what it was: nothing can be read from or written to
+ * it. */
 static void main_keep_standard_descriptors(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -85,7 +89,9 @@ static int main_dispatch(int argc, char **argv)
         return main_dispatch(3, (char *[]){argv[0], argv[2], "--help", NULL});
     if (help || !strcmp(argv[1], "--version")) {
         if (argc > 2) {
-            fprintf(stderr, "mkernel: %s is one argument too many; `mkernel --help` lists the commands\n", argv[2]);
+            fprintf(stderr,
+                    "mkernel: %s is one argument too many; `mkernel --help` lists the commands\n",
+                    argv[2]);
             return STATUS_USAGE;
         }
         if (help)
@@ -115,5 +121,6 @@ int main(int argc, char **argv)
 {
     main_keep_standard_descriptors();
     unfinished_watch();
-    return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "", main_dispatch(argc, argv));
+    return main_close_output(argc > 1 && argv[1][0] != '-' ? argv[1] : "",
+                             main_dispatch(argc, argv));
 }

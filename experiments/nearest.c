@@ -20,7 +20,8 @@ static size_t nearest_edits(const char *a, size_t la, const char *b, size_t lb)
                 best = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < best)
                 best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;
             d[i][j] = best;
         }
@@ -38,8 +39,9 @@ const char *nearest_word(const char *typed, const char *const *words, size_t cou
         size_t other = strlen(words[i]);
         if (other > LONGEST)
             continue;
-        size_t d =
-            length >= 2 && !strncmp(typed, words[i], length) ? 1 : nearest_edits(typed, length, words[i], other);
+        size_t d = length >= 2 && !strncmp(typed, words[i], length)
+                       ? 1
+                       : nearest_edits(typed, length, words[i], other);
         if (d < best && d <= 1 + (length > other ? length : other) / 3) {
             best = d;
             nearest = words[i];

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The closest of `words` to `typed`, by edits and transpositions; a prefix counts as close. Pure. NULL: none
- * is close. */
+/* The closest of `words` to `typed`, by edits and transpositions; a prefix counts as close. Pure.
+ * NULL: none is close. */
 const char *nearest_word(const char *typed, const char *const *words, size_t count);
 
 #endif

@@ -40,7 +40,8 @@ const struct run_op *run_op_of(enum mk_op op);
 
 int run_op_is_routed(enum mk_op op);
 
-/* Whether `bench` on GPUs sets the operator beside what others run (bench_gpu.h); else it times it alone. */
+/* Whether `bench` on GPUs sets the operator beside what others run (bench_gpu.h); else it times it
+ * alone. */
 int run_op_is_compared(enum mk_op op);
 
 /* Random numbers in (-1, 1): argument 0 is one tensor of all ranks, one after the other; any

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-static int options_refuse(char *error, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int options_refuse(char *error, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static int options_refuse(char *error, size_t size, const char *format, ...)
 {
     va_list args;
@@ -116,7 +117,8 @@ static int options_parse_numbers(const struct option_spec *s, const char *text, 
     return 0;
 }
 
-static int options_parse_roles(const char *text, struct mk_role_split *out, char *error, size_t size)
+static int options_parse_roles(const char *text, struct mk_role_split *out, char *error,
+                               size_t size)
 {
     struct mk_role_split split = {{0}};
     const char *names[MK_ROLES];
@@ -127,7 +129,8 @@ static int options_parse_roles(const char *text, struct mk_role_split *out, char
         char name[32];
         size_t length = strcspn(c, "=,");
         if (length >= sizeof name || c[length] != '=')
-            return options_refuse(error, size, "--roles %s: roles are written compute=2,intra_comm=1", text);
+            return options_refuse(error, size,
+                                  "--roles %s: roles are written compute=2,intra_comm=1", text);
         memcpy(name, c, length);
         name[length] = 0;
         int role = 0;
@@ -136,8 +139,9 @@ static int options_parse_roles(const char *text, struct mk_role_split *out, char
         if (role == MK_ROLES) {
             const char *near = nearest_word(name, names, MK_ROLES);
             return options_refuse(error, size, "--roles: there is no role %s%s%s%s", name,
-                          near ? " (did you mean " : " (roles are ",
-                          near ? near : "compute, intra_comm, inter_send, inter_reduce", near ? "?)" : ")");
+                                  near ? " (did you mean " : " (roles are ",
+                                  near ? near : "compute, intra_comm, inter_send, inter_reduce",
+                                  near ? "?)" : ")");
         }
         if (named >> role & 1)
             return options_refuse(error, size, "--roles: %s is there twice", name);
@@ -146,8 +150,9 @@ static int options_parse_roles(const char *text, struct mk_role_split *out, char
         const char *number = c + length + 1;
         int result = options_read_digits(number, &c, &count);
         if (result || count > 65535 || (*c && *c != ','))
-            return options_refuse(error, size, "--roles: %s=%.*s is not a number of CTAs from 0 to 65535", name,
-                          (int)strcspn(number, ","), number);
+            return options_refuse(error, size,
+                                  "--roles: %s=%.*s is not a number of CTAs from 0 to 65535", name,
+                                  (int)strcspn(number, ","), number);
         split.ctas[role] = (uint32_t)count;
         if (!*c)
             break;
@@ -168,7 +173,8 @@ static void options_say_range(const struct option_spec *s, char *text, size_t si
         snprintf(text, size, "%llu to %llu%s", min, max, s->type == OPTION_BYTES ? " bytes" : "");
 }
 
-static int options_parse_value(const struct option_spec *s, const char *text, char *base, char *error, size_t size)
+static int options_parse_value(const struct option_spec *s, const char *text, char *base,
+                               char *error, size_t size)
 {
     void *out = base + s->offset;
     char range[64];
@@ -182,7 +188,7 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
     case OPTION_TEXT:
         if (!*text || (s->max && strlen(text) > s->max))
             return options_refuse(error, size, "--%s takes 1 to %llu characters", s->name,
-                          (unsigned long long)(s->max ? s->max : 4096));
+                                  (unsigned long long)(s->max ? s->max : 4096));
         *(const char **)out = text;
         return 0;
     case OPTION_WORD:
@@ -193,8 +199,9 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
             }
         }
         const char *near = nearest_word(text, s->words, s->word_count);
-        return options_refuse(error, size, "--%s %s: there is no such value%s%s%s (it takes %s)", s->name, text,
-                      near ? " (did you mean " : "", near ? near : "", near ? "?)" : "", s->value);
+        return options_refuse(error, size, "--%s %s: there is no such value%s%s%s (it takes %s)",
+                              s->name, text, near ? " (did you mean " : "", near ? near : "",
+                              near ? "?)" : "", s->value);
     case OPTION_NUMBERS:
         result = options_parse_numbers(s, text, out);
         break;
@@ -209,12 +216,14 @@ static int options_parse_value(const struct option_spec *s, const char *text, ch
         return 0;
     options_say_range(s, range, sizeof range);
     if (result == -ERANGE)
-        return options_refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text, range);
-    return options_refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name, text, s->value,
-                  range);
+        return options_refuse(error, size, "--%s %s: out of range, it takes %s", s->name, text,
+                              range);
+    return options_refuse(error, size, "--%s %s: not a valid value, it takes %s (%s)", s->name,
+                          text, s->value, range);
 }
 
-static const struct option_spec *options_find(const struct option_table *table, const char *name, size_t length)
+static const struct option_spec *options_find(const struct option_table *table, const char *name,
+                                              size_t length)
 {
     for (size_t i = 0; i < table->count; i++)
         if (strlen(table->specs[i].name) == length && !strncmp(table->specs[i].name, name, length))
@@ -222,7 +231,8 @@ static const struct option_spec *options_find(const struct option_table *table, 
     return NULL;
 }
 
-static int options_unknown(const struct option_table *table, const char *argument, char *error, size_t size)
+static int options_unknown(const struct option_table *table, const char *argument, char *error,
+                           size_t size)
 {
     const char *names[65];
     char name[64];
@@ -231,8 +241,8 @@ static int options_unknown(const struct option_table *table, const char *argumen
         names[i] = table->specs[i].name;
     names[table->count] = "help";
     const char *near = nearest_word(name + strspn(name, "-"), names, table->count + 1);
-    return options_refuse(error, size, "there is no option %s%s%s%s", name, near ? " (did you mean --" : "",
-                  near ? near : "", near ? "?)" : "");
+    return options_refuse(error, size, "there is no option %s%s%s%s", name,
+                          near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
@@ -252,7 +262,8 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
             continue;
         }
         size_t length = strcspn(a, "=");
-        const struct option_spec *s = length > 2 && a[1] == '-' ? options_find(table, a + 2, length - 2) : NULL;
+        const struct option_spec *s =
+            length > 2 && a[1] == '-' ? options_find(table, a + 2, length - 2) : NULL;
         if (!s)
             return options_unknown(table, a, error, error_size);
         uint64_t bit = (uint64_t)1 << (s - table->specs);
@@ -266,7 +277,8 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
             value = s->words[0];
         if (s->type != OPTION_FLAG && !value) {
             if (i + 1 == argc || !strncmp(argv[i + 1], "--", 2))
-                return options_refuse(error, error_size, "--%s needs a value (%s)", s->name, s->value);
+                return options_refuse(error, error_size, "--%s needs a value (%s)", s->name,
+                                      s->value);
             value = argv[++i];
         }
         int result = options_parse_value(s, value, values, error, error_size);
@@ -276,16 +288,19 @@ int options_parse(const struct option_table *table, int argc, char **argv, void 
     return 0;
 }
 
-int options_check(const struct option_table *table, const struct options_found *found, uint32_t context,
-                  const char *name, char *error, size_t error_size)
+int options_check(const struct option_table *table, const struct options_found *found,
+                  uint32_t context, const char *name, char *error, size_t error_size)
 {
     for (size_t i = 0; i < table->count; i++)
-        if (found->given >> i & 1 && table->specs[i].contexts && !(table->specs[i].contexts & context))
-            return options_refuse(error, error_size, "%s does not take --%s", name, table->specs[i].name);
+        if (found->given >> i & 1 && table->specs[i].contexts &&
+            !(table->specs[i].contexts & context))
+            return options_refuse(error, error_size, "%s does not take --%s", name,
+                                  table->specs[i].name);
     return 0;
 }
 
-int options_given(const struct option_table *table, const struct options_found *found, const char *name)
+int options_given(const struct option_table *table, const struct options_found *found,
+                  const char *name)
 {
     const struct option_spec *s = options_find(table, name, strlen(name));
     return s && found->given >> (s - table->specs) & 1;
@@ -316,8 +331,11 @@ static void options_print_wrapped(FILE *out, const char *text, int indent, int w
 static void options_print_option(FILE *out, const struct option_spec *s)
 {
     char head[64];
-    snprintf(head, sizeof head, "--%s%s%s%s", s->name, s->bare ? "[=" : s->value ? " " : "", s->value ? s->value : "",
-             s->bare ? "]" : "");
+    snprintf(head, sizeof head, "--%s%s%s%s", s->name,
+             s->bare    ? "[="
+             : s->value ? " "
+                        : "",
+             s->value ? s->value : "", s->bare ? "]" : "");
     int wide = strlen(head) > 22;
     fprintf(out, "  %-22s%s%*s", head, wide ? "\n" : "  ", wide ? 26 : 0, "");
     options_print_wrapped(out, s->help, 26, 104);
@@ -343,7 +361,8 @@ void options_help(const struct option_table *table, FILE *out)
                 printed |= (uint64_t)1 << j;
             }
     }
-    fprintf(out, "%s  %-22s  this text\n", table->count && table->specs[0].group ? "\n" : "", "--help");
+    fprintf(out, "%s  %-22s  this text\n", table->count && table->specs[0].group ? "\n" : "",
+            "--help");
     if (table->examples)
         fprintf(out, "\nexamples:\n%s", table->examples);
 }

@@ -1,8 +1,9 @@
-/* Command-line options from a table: parsed, checked and explained by it. Pure: nothing here prints but
- * options_help, and nothing exits.
+/* Command-line options from a table: parsed, checked and explained by it. Pure: nothing here prints
+ * but options_help, and nothing exits.
  *
- * Values: --name VALUE or --name=VALUE, each option at most once. Units: seconds are 10, 0.5, 10s, 500ms or
- * 20us; sizes are 4096, 256KB, 1GB with 1 KB = 1024 bytes. Numbers are decimal, whole, without sign. */
+ * Values: --name VALUE or --name=VALUE, each option at most once. Units: seconds are 10, 0.5, 10s,
+ * 500ms or 20us; sizes are 4096, 256KB, 1GB with 1 KB = 1024 bytes. Numbers are decimal, whole,
+ * without sign. */
 #ifndef MK_OPTIONS_H
 #define MK_OPTIONS_H
 
@@ -27,11 +28,14 @@ struct option_spec {
     const char *value; /* what help calls the value: "M,N,K" */
     const char *help;
     uint64_t min, max;
-    unsigned parts;           /* OPTION_NUMBERS: 0 stands for 1 */
-    unsigned least;           /* OPTION_NUMBERS: as few as this may be given, the rest are 0; 0: all are */
+    unsigned parts; /* OPTION_NUMBERS: 0 stands for 1 */
+    /* OPTION_NUMBERS: as few as this may be given, the rest are 0; 0: all are */
+    unsigned least;
     const char *const *words; /* OPTION_WORD */
     unsigned word_count;
-    int bare; /* OPTION_WORD: --name alone is words[0], and a value comes after =, never as the next argument */
+    /* OPTION_WORD: --name alone is words[0], and a value comes after =, never as the next
+     * argument */
+    int bare;
     uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */
     const char *group; /* the heading in the help under which it stands with others; NULL: none */
 };
@@ -51,23 +55,24 @@ struct options_found {
     int help; /* --help or -h was there: the caller prints the help and ends */
 };
 
-/* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in defaults
- * first). Returns 0, or -EINVAL with one sentence in `error`, without a full stop. */
+/* Parses argv[1..argc-1] into `values` (left as they are where an option is not given: fill in
+ * defaults first). Returns 0, or -EINVAL with one sentence in `error`, without a full stop. */
 int options_parse(const struct option_table *table, int argc, char **argv, void *values,
                   struct options_found *found, char *error, size_t error_size);
 
-/* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL with a
- * sentence. */
-int options_check(const struct option_table *table, const struct options_found *found, uint32_t context,
-                  const char *name, char *error, size_t error_size);
+/* Whether everything that was given is for `context` (a bit), which is called `name`. 0, or -EINVAL
+ * with a sentence. */
+int options_check(const struct option_table *table, const struct options_found *found,
+                  uint32_t context, const char *name, char *error, size_t error_size);
 
 /* Whether option `name` was given. The name must be in the table. */
-int options_given(const struct option_table *table, const struct options_found *found, const char *name);
+int options_given(const struct option_table *table, const struct options_found *found,
+                  const char *name);
 
 void options_help(const struct option_table *table, FILE *out);
 
-/* The parsers of single values, for who reads them elsewhere. 0, or -EINVAL (not one) or -ERANGE (outside min
- * .. max). */
+/* The parsers of single values, for who reads them elsewhere. 0, or -EINVAL (not one) or -ERANGE
+ * (outside min .. max). */
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns);
 int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes);
 

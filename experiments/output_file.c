@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int output_file_refuse(const char *option, const char *path, const char *why, char *error, size_t size)
+static int output_file_refuse(const char *option, const char *path, const char *why, char *error,
+                              size_t size)
 {
     snprintf(error, size, "%s %s cannot be written: %s", option, *path ? path : "''", why);
     return -EINVAL;
@@ -36,7 +37,8 @@ static int output_file_standard(const struct stat *file)
     return -1;
 }
 
-int output_check(const char *option, const char *path, enum output_kind kind, char *error, size_t size)
+int output_check(const char *option, const char *path, enum output_kind kind, char *error,
+                 size_t size)
 {
     struct stat file, link;
     char beside[PATH_MAX + 32];
@@ -52,9 +54,13 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
     if (there && S_ISDIR(file.st_mode))
         return output_file_refuse(option, path, "it is a folder", error, size);
     if (there && kind == OUTPUT_REPLACED && !S_ISREG(file.st_mode))
-        return output_file_refuse(option, path, "it is a device, pipe or socket, and a file would take its place", error, size);
+        return output_file_refuse(option, path,
+                                  "it is a device, pipe or socket, and a file would take its place",
+                                  error, size);
     if (there && kind == OUTPUT_REPLACED && output_file_standard(&file) >= 0)
-        return output_file_refuse(option, path, "it is standard input, output or error, and a file would take its place", error, size);
+        return output_file_refuse(
+            option, path, "it is standard input, output or error, and a file would take its place",
+            error, size);
     if (there && access(path, W_OK))
         return output_file_refuse(option, path, strerror(errno), error, size);
     if (kind == OUTPUT_REPLACED) {
@@ -66,8 +72,8 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
     return why ? output_file_refuse(option, path, strerror(why), error, size) : 0;
 }
 
-/* Whether what is written to `path` comes out where standard output leads, be it by /dev/stdout or by the name of its file. Not
- * where both are thrown away. */
+/* Whether what is written to `path` comes out where standard output leads, be it by /dev/stdout or
+ * by the name of its file. Not where both are thrown away. */
 static int output_file_leads_to_stdout(const char *path)
 {
     struct stat file, out;
@@ -77,7 +83,9 @@ static int output_file_leads_to_stdout(const char *path)
 
 FILE *output_table(int quiet, const char *one, const char *other)
 {
-    return quiet ? NULL : output_file_leads_to_stdout(one) || output_file_leads_to_stdout(other) ? stderr : stdout;
+    return quiet                                                                    ? NULL
+           : output_file_leads_to_stdout(one) || output_file_leads_to_stdout(other) ? stderr
+                                                                                    : stdout;
 }
 
 int output_table_end(FILE *table)
@@ -125,6 +133,6 @@ int output_same(const char *one, const char *other)
     struct stat a, b;
     if (!one || !other)
         return 0;
-    return !strcmp(one, other) ||
-           (!stat(one, &a) && !stat(other, &b) && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+    return !strcmp(one, other) || (!stat(one, &a) && !stat(other, &b) && S_ISREG(a.st_mode) &&
+                                   a.st_dev == b.st_dev && a.st_ino == b.st_ino);
 }

@@ -9,8 +9,8 @@ static const char *const layouts[] = {"kn", "nk"};
 
 /* ---- which operators take what ---- */
 
-static uint32_t problem_ops_where(enum problem_command command, int (*wanted)(enum mk_op, const void *),
-                          const void *context)
+static uint32_t problem_ops_where(enum problem_command command,
+                                  int (*wanted)(enum mk_op, const void *), const void *context)
 {
     uint32_t bits = 0;
     _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
@@ -52,7 +52,7 @@ static struct option_spec *problem_add(struct problem_table *t)
 
 /* One option for all shapes that are called so; the text of each begins with those who take it. */
 static void problem_add_shape(struct problem_table *t, enum problem_command command, size_t at,
-                      const char *option)
+                              const char *option)
 {
     static char help[MK_OPS][1200], value[MK_OPS][64];
     const struct op_shape *last = NULL;
@@ -110,15 +110,16 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         *problem_add(t) = (struct option_spec){
             "causal",           OPTION_FLAG,           AT(causal), NULL, "no row sees a later one",
             .contexts = masked, .group = PROBLEM_GROUP};
-    *problem_add(t) = (struct option_spec){"b-layout",
-                                   OPTION_WORD,
-                                   AT(layout),
-                                   "kn|nk",
-                                   "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
-                                   .words = layouts,
-                                   .word_count = 2,
-                                   .contexts = problem_ops_where(command, problem_has_layout, NULL),
-                                   .group = PROBLEM_GROUP};
+    *problem_add(t) =
+        (struct option_spec){"b-layout",
+                             OPTION_WORD,
+                             AT(layout),
+                             "kn|nk",
+                             "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
+                             .words = layouts,
+                             .word_count = 2,
+                             .contexts = problem_ops_where(command, problem_has_layout, NULL),
+                             .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
         "deterministic",
         OPTION_FLAG,
@@ -130,7 +131,7 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
 }
 
 static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
-                     const char *group)
+                             const char *group)
 {
     static const enum op_knob any = OP_ROLES;
     /* clang-format off */
@@ -205,7 +206,8 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
     }
 }
 
-static int problem_find_op(const struct options_found *found, enum mk_op *op, char *error, size_t size)
+static int problem_find_op(const struct options_found *found, enum mk_op *op, char *error,
+                           size_t size)
 {
     const char *names[MK_OPS];
     char list[OP_LIST_TEXT];

@@ -24,12 +24,13 @@ int progress_due(struct progress *p, uint64_t now)
     return 1;
 }
 
-const char *progress_line(const struct progress *p, const char *name, const char *says, uint64_t done, uint64_t all,
-                          uint64_t now, char *text, size_t size)
+const char *progress_line(const struct progress *p, const char *name, const char *says,
+                          uint64_t done, uint64_t all, uint64_t now, char *text, size_t size)
 {
     char share[32] = "";
     if (all)
-        snprintf(share, sizeof share, ", %llu %%", (unsigned long long)(done < all ? (double)done * 100 / (double)all : 100));
+        snprintf(share, sizeof share, ", %llu %%",
+                 (unsigned long long)(done < all ? (double)done * 100 / (double)all : 100));
     snprintf(text, size, "%s%s: %s%s, %llu s%s", p->terminal ? "\r\033[K" : "", name, says, share,
              (unsigned long long)((now - p->start) / SECOND), p->terminal ? "" : "\n");
     return text;

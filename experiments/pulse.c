@@ -42,8 +42,10 @@ static uint64_t pulse_done_by(const struct mk_comm *comm)
     uint64_t sum = __atomic_load_n(&comm->beats, __ATOMIC_RELAXED);
     if (comm->exec_beats)
         sum += __atomic_load_n(comm->exec_beats, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; comm->heap.memory == MK_MEMORY_CUDA && comm->progress && i < comm->progress_count; i++)
-        sum = sum * 31 + __atomic_load_n(&comm->progress[i], __ATOMIC_RELAXED); /* a GPU's own words */
+    for (uint32_t i = 0;
+         comm->heap.memory == MK_MEMORY_CUDA && comm->progress && i < comm->progress_count; i++)
+        /* a GPU's own words */
+        sum = sum * 31 + __atomic_load_n(&comm->progress[i], __ATOMIC_RELAXED);
     return sum;
 }
 
@@ -73,7 +75,9 @@ static void pulse_show(void)
     if (!*pulse.name || !*pulse.says || !progress_due(&pulse.line, now))
         return;
     uint64_t done = pulse.done ? __atomic_load_n(pulse.done, __ATOMIC_RELAXED) : 0;
-    fputs(progress_line(&pulse.line, pulse.name, pulse.says, done, pulse.done ? pulse.all : 0, now, text, sizeof text), stderr);
+    fputs(progress_line(&pulse.line, pulse.name, pulse.says, done, pulse.done ? pulse.all : 0, now,
+                        text, sizeof text),
+          stderr);
     fflush(stderr);
     pulse.line.shown = pulse.line.terminal;
 }
@@ -100,7 +104,8 @@ void pulse_begin(const char *name)
     snprintf(pulse.name, sizeof pulse.name, "%s", name ? name : "");
     pulse.says[0] = 0;
     pulse.ends = 0;
-    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"), pulse_clock_ns(CLOCK_MONOTONIC));
+    progress_begin(&pulse.line, isatty(STDERR_FILENO), getenv("MKERNEL_PROGRESS"),
+                   pulse_clock_ns(CLOCK_MONOTONIC));
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&pulse.over, &monotonic);

@@ -18,8 +18,8 @@ void result_drop(struct result_file *r)
     free(r->text);
 }
 
-/* Whether a folder takes no new file, or none in this one's place, though the file itself can be written: one that is not the
- * user's, or a file that is mounted by itself, as in a container. */
+/* Whether a folder takes no new file, or none in this one's place, though the file itself can be
+ * written: one that is not the user's, or a file that is mounted by itself, as in a container. */
 static int result_file_no_place_beside(int rc)
 {
     return rc == -EACCES || rc == -EPERM || rc == -EROFS || rc == -EBUSY;

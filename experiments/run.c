@@ -32,8 +32,8 @@ static int run_say(const struct run_options *o, int status, const char *sentence
 
 void openblas_set_num_threads(int threads) __attribute__((weak)); /* not in every cblas */
 
-/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process, and for
- * what it starts. */
+/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process,
+ * and for what it starts. */
 static void run_share_cores(uint32_t ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -54,19 +54,24 @@ static uint32_t run_count_status(const struct spawn_end *ends, uint32_t world, i
     return count;
 }
 
-/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with status 3".
+/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with
+ * status 3".
  */
 static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
 {
     for (uint32_t i = 0; i < world; i++) {
         size_t used = strlen(text);
-        const char *between = !used ? "" : used > 5 && !strcmp(text + used - 5, "; but") ? " " : "; ";
+        const char *between = !used                                           ? ""
+                              : used > 5 && !strcmp(text + used - 5, "; but") ? " "
+                                                                              : "; ";
         if (!ends[i].signal)
             continue;
         if (ends[i].overdue)
-            snprintf(text + used, size - used, "%srank %u did not end within %.1f s%s and %s", between, i,
-                     (double)ends[i].overdue_ns / 1e9, ends[i].overdue == SPAWN_STOPPED ? " (it was stopped)" : "",
-                     ends[i].overdue == SPAWN_UNKILLABLE ? "could not even be killed" : "was killed");
+            snprintf(text + used, size - used, "%srank %u did not end within %.1f s%s and %s",
+                     between, i, (double)ends[i].overdue_ns / 1e9,
+                     ends[i].overdue == SPAWN_STOPPED ? " (it was stopped)" : "",
+                     ends[i].overdue == SPAWN_UNKILLABLE ? "could not even be killed"
+                                                         : "was killed");
         else
             snprintf(text + used, size - used, "%srank %u was killed by signal %d (%s)", between, i,
                      ends[i].signal, strsignal(ends[i].signal));
@@ -74,29 +79,34 @@ static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *t
     uint32_t failed = run_count_status(ends, world, STATUS_FAILED);
     size_t used = strlen(text);
     if (failed && failed < world)
-        snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed, failed > 1 ? "s" : "");
+        snprintf(text + used, size - used, "; %u rank%s ended with status 3", failed,
+                 failed > 1 ? "s" : "");
 }
 
 /* "no rank got anything done for 11.9 s, so all 4 were killed (3 of them were stopped)" */
-static void run_say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle_ns, char *text, size_t size)
+static void run_say_idle(const struct spawn_end *ends, uint32_t world, uint64_t idle_ns, char *text,
+                         size_t size)
 {
     uint32_t killed = 0, stopped = 0;
     for (uint32_t i = 0; i < world; i++) {
         killed += ends[i].overdue != SPAWN_IN_TIME;
         stopped += ends[i].overdue == SPAWN_STOPPED;
     }
-    snprintf(text, size, "no rank got anything done for %.1f s, so %s%u were killed (%u of them stopped); longer steps need a longer --timeout",
+    snprintf(text, size,
+             "no rank got anything done for %.1f s, so %s%u were killed (%u of them stopped); "
+             "longer steps need a longer --timeout",
              (double)idle_ns / 1e9, killed == world ? "all " : "", killed, stopped);
 }
 
 /* One status and one sentence for all ranks. */
-static int run_join_ends(const struct run_job *job, const struct spawn_end *ends, const struct spawn_how *how)
+static int run_join_ends(const struct run_job *job, const struct spawn_end *ends,
+                         const struct spawn_how *how)
 {
     uint32_t world = job->identity.world, worst = UINT32_MAX;
     char text[SPAWN_SENTENCE + 512] = "";
     if (how->interrupted) {
-        snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended", how->interrupted,
-                 strsignal(how->interrupted), world);
+        snprintf(text, sizeof text, "interrupted by signal %d (%s); all %u ranks have ended",
+                 how->interrupted, strsignal(how->interrupted), world);
         return run_say(&job->options, STATUS_FAILED, text);
     }
     if (how->idle_ns) {
@@ -151,11 +161,11 @@ static int run_here(struct run_job *job, char **argv)
     if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && job->options.vs &&
         !strcmp(job->options.vs, "torch") && bench_torch && (torch_fd = mkstemp(torch)) >= 0) {
         const struct mk_problem *q = &job->problem;
-        snprintf(text, sizeof text, "%llu,%llu,%llu", (unsigned long long)q->m, (unsigned long long)q->n,
-                 (unsigned long long)q->k);
+        snprintf(text, sizeof text, "%llu,%llu,%llu", (unsigned long long)q->m,
+                 (unsigned long long)q->n, (unsigned long long)q->k);
         if (bench_torch(job, job->options.shapes ? job->options.shapes : text, torch))
-            fprintf(stderr,
-                    "mkernel bench: PyTorch's fused operator did not run here; its column stays empty\n");
+            fprintf(stderr, "mkernel bench: PyTorch's fused operator did not run here; its column "
+                            "stays empty\n");
         setenv("MKERNEL_BENCH_TORCH", torch, 1);
     }
     int result = ends ? spawn_ranks(argv, world, job->options.timeout_ns, ends, &how) : -ENOMEM;
@@ -171,7 +181,8 @@ static int run_here(struct run_job *job, char **argv)
         unlink(torch);
     }
     free(ends);
-    if (how.interrupted) { /* all is told and tidied up: a shell that runs us in a loop has to see what ended us */
+    /* all is told and tidied up: a shell that runs us in a loop has to see what ended us */
+    if (how.interrupted) {
         fflush(stdout);
         signal(how.interrupted, SIG_DFL);
         raise(how.interrupted);
@@ -187,9 +198,10 @@ static void run_join_words(int argc, char **argv, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
 }
 
-/* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a sentence. */
-static int run_identify(const struct spawn_identity *spawned, int is_spawned, struct run_identity *me,
-                    char *error, size_t size)
+/* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a
+ * sentence. */
+static int run_identify(const struct spawn_identity *spawned, int is_spawned,
+                        struct run_identity *me, char *error, size_t size)
 {
     struct launcher l;
     *me = (struct run_identity){.listen_fd = -1};
@@ -223,8 +235,10 @@ static void run_warn_of_token(const struct run_identity *me, const char *mode)
 {
     if (!me->rank && me->guessable)
         fprintf(stderr,
-                "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made from ids that others may guess; "
-                "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, before %s keeps them out\n",
+                "mkernel %s: warning: %s gives the job no secret, so its token at port %u is made "
+                "from ids that others may guess; "
+                "export MKERNEL_TOKEN=$(openssl rand -hex 16), the same for every rank, before %s "
+                "keeps them out\n",
                 mode, me->launcher, me->port, me->launcher);
 }
 
@@ -243,7 +257,8 @@ void run_last_word(const struct run_job *job, int status, const char *sentence)
     pulse_hide();
     if (reporter)
         spawn_report(reporter, status, sentence);
-    else if (!said && (status == STATUS_FAILED || job->identity.rank == 0)) /* what went well, or wrong, is the same on every rank */
+    /* what went well, or wrong, is the same on every rank */
+    else if (!said && (status == STATUS_FAILED || job->identity.rank == 0))
         run_say(&job->options, status, sentence);
     spawn_allow(0);
     if (status == STATUS_FAILED && !said) {
@@ -257,17 +272,20 @@ void run_last_word(const struct run_job *job, int status, const char *sentence)
 static int run_be_rank(struct run_job *job, char *sentence, size_t size)
 {
     char name[64];
-    snprintf(name, sizeof name, "mkernel %s %s", modes[job->options.mode], plan_op_name(job->options.op));
+    snprintf(name, sizeof name, "mkernel %s %s", modes[job->options.mode],
+             plan_op_name(job->options.op));
     pulse_begin(job->identity.rank || job->options.live || job->options.quiet ? NULL : name);
     if (job->problem.exec == MK_EXEC_CUDA)
         spawn_allow(GPU_ALLOWANCE_NS);
-    signal(SIGPIPE, SIG_IGN); /* nobody reads the table: that is told, and the files are written all the same */
+    /* nobody reads the table: that is told, and the files are written all the same */
+    signal(SIGPIPE, SIG_IGN);
     int status = run_rank(job, sentence, size);
     run_last_word(job, status, sentence);
     pulse_end();
     fflush(stdout);
     if (status == STATUS_FAILED)
-        _exit(status); /* a thread may hang in a launch, and libraries that tidy up at exit would wait for it */
+        /* a thread may hang in a launch, and libraries that tidy up at exit would wait for it */
+        _exit(status);
     return status;
 }
 
@@ -294,7 +312,8 @@ static int run_op(int argc, char **argv, enum run_mode mode)
     }
     run_join_words(argc, argv, job.command, sizeof job.command);
     if (is_rank && !is_spawned && options.live) {
-        fprintf(stderr, "mkernel run: under a launcher nobody has the terminal; leave --live out and look on with `mkernel tui "
+        fprintf(stderr, "mkernel run: under a launcher nobody has the terminal; leave --live out "
+                        "and look on with `mkernel tui "
                         "--attach`\n");
         return STATUS_USAGE;
     }

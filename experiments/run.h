@@ -1,14 +1,15 @@
-/* Inside `mkernel run`, `bench OP` and `tune OP`: what was asked for, who this process is, and what came out.
+/* Inside `mkernel run`, `bench OP` and `tune OP`: what was asked for, who this process is, and what
+ * came out.
  *
- *   run.c           the command: options, then either all ranks (spawn.h) or one
- *   run_options.c   the option tables and what they make of argv
- *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan
- *   run_rank.c      one rank: communicator, plan, launches, report
+ *   run.c           the command: options, then either all ranks (spawn.h) or one run_options.c
+ *   the option tables and what they make of argv
+ *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan run_rank.c
+ *   one rank: communicator, plan, launches, report
  *   run_alike.c     were all ranks started with the same options?
  *   run_burst.c     launches back to back, timed, then checked
  *   run_data.c      the launch's operands, on host or GPU
- *   op.h, ops/      what is each operator's: its inputs, whether its results are right
- *   run_trace.c     what it tells the tracer
+ *   op.h, ops/      what is each operator's: its inputs, whether its results are right run_trace.c
+ *   what it tells the tracer
  *   run_live.c      what it shows while it runs
  *   run_report.c    the table
  *   run_files.c     the JSON and the CSV */
@@ -20,7 +21,8 @@
 #include "experiments/problem.h"
 #include "experiments/spawn.h"
 
-/* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none on the last rank. */
+/* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none
+ * on the last rank. */
 enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
 extern const char *const run_routings[]; /* their names */
 
@@ -31,12 +33,12 @@ enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
 struct run_options {
     enum run_mode mode;
     enum mk_op op;
-    int exec; /* enum mk_exec, -1: choose */
-    uint64_t rails; /* devices of a rank; 0: choose */
+    int exec;          /* enum mk_exec, -1: choose */
+    uint64_t rails;    /* devices of a rank; 0: choose */
     const char *verbs; /* options of the verbs fabric; NULL: MK_VERBS */
     int fabric, check;
     struct problem_options ask;
-    int routing; /* enum run_routing */
+    int routing;          /* enum run_routing */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
     const char *nic, *trace, *json, *csv, *vs;
@@ -68,21 +70,25 @@ struct run_job {
     struct run_options options;
     struct run_identity identity;
     struct mk_problem problem; /* as every rank gives it to mk_plan_create, of the first shape */
-    struct mk_plan plan;       /* the same plan, made before anything starts: shows what was chosen */
+    /* the same plan, made before anything starts: shows what was chosen */
+    struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
     uint32_t shape_count;
-    char device[64];           /* that tuned plans are for: a GPU's name, or "host" */
-    int cuda_driver;           /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
-    uint64_t burst;            /* launches in flight before a wait */
-    char command[512];         /* as it was typed */
-    double nic_gbit;           /* of the devices of local rank 0 together; 0 on one node, or unknown */
-    char nic[256];             /* the device of local rank 0, or its devices with + between them; empty on one node */
+    char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
+    int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    uint64_t burst;    /* launches in flight before a wait */
+    char command[512]; /* as it was typed */
+    /* of the devices of local rank 0 together; 0 on one node, or unknown */
+    double nic_gbit;
+    /* the device of local rank 0, or its devices with + between them; empty on one node */
+    char nic[256];
 };
 
 /* What one rank has to say; exchanged as bytes. */
 struct run_result {
     double ms_median, ms_min, ms_max; /* per launch */
-    double blas_ms;                 /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
+    /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
+    double blas_ms;
     uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
     struct check_result check;
     uint64_t bits; /* of all checked results: the same for the same bits */
@@ -102,26 +108,30 @@ struct run_summary {
 };
 
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
-int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error, size_t error_size);
+int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error,
+                      size_t error_size);
 
-/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL for none. 0,
- * or -EINVAL with a sentence. */
-int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
-                    char *error, size_t error_size);
+/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL
+ * for none. 0, or -EINVAL with a sentence. */
+int run_job_prepare(struct run_job *job, const struct run_options *o,
+                    const struct run_identity *launched, char *error, size_t error_size);
 
-/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its sentence.
+/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its
+ * sentence.
  */
 int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 
 /* The communicator that a job asks for. */
 void run_configure(const struct run_job *job, struct mk_config *config);
 
-/* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that differs is named. */
+/* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that
+ * differs is named. */
 int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
 void run_close(struct mk_comm *comm);
 
-/* How this rank ends, before it closes anything: that may hang, and then the word is said. Where the rank has failed the process ends
- * 1.5 s later by itself, with status 3. May be called again, with the same. */
+/* How this rank ends, before it closes anything: that may hang, and then the word is said. Where
+ * the rank has failed the process ends 1.5 s later by itself, with status 3. May be called again,
+ * with the same. */
 void run_last_word(const struct run_job *job, int status, const char *sentence);
 
 #define RUN_ARGUMENTS (MK_SPACES - 1)
@@ -138,9 +148,10 @@ struct run_data {
 
 int run_data_open(struct run_data *d, const struct run_job *job);
 void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
-int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch); /* fresh inputs, poisoned output */
-int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
-                   struct check_result *result);
+/* fresh inputs, poisoned output */
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch);
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
+                   const struct check_pace *pace, struct check_result *result);
 uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has been checked */
 
 /* Elements [first, first + count) of any rank's input `argument`. */
@@ -154,8 +165,8 @@ void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint
 int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
               const struct check_pace *pace, struct check_result *result);
 
-/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16. Host only.
- * 0: no memory. */
+/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16.
+ * Host only. 0: no memory. */
 double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
 
@@ -173,29 +184,32 @@ struct run_rank {
     char trace_lost[300];
 };
 
-/* `count` launches back to back, then each is checked, where the job says so, into r->result. `first`: the number of the first,
- * from 1. *ms: per launch. Collective. 0 or -errno. */
+/* `count` launches back to back, then each is checked, where the job says so, into r->result.
+ * `first`: the number of the first, from 1. *ms: per launch. Collective. 0 or -errno. */
 int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
 
-/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the last, before the end, or, two beyond,
- * after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it there. */
+/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
+ * last, before the end, or, two beyond, after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it
+ * there. */
 void run_die(const struct run_rank *r, uint64_t launch);
 
-/* --trace: takes clock samples before the first launch; after the last one gathers and stores the trace.
- * Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could not be kept, else
- * empty; the run stands. */
+/* --trace: takes clock samples before the first launch; after the last one gathers and stores the
+ * trace. Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could
+ * not be kept, else empty; the run stands. */
 struct run_trace;
 int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
 void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
                    const struct run_result *result, char *lost, size_t lost_size);
 
-/* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on. Ended by live_end, before
- * the communicator is closed. */
+/* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on.
+ * Ended by live_end, before the communicator is closed. */
 struct live;
-struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, const struct mk_plan *plan);
+struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
+                            const struct mk_plan *plan);
 
-/* Around all ranks of a job that this process starts: with --live begins the viewer and holds the ranks' words back until it
- * ends; afterwards takes away what ranks left that were killed. 0, or -EINVAL with a sentence. */
+/* Around all ranks of a job that this process starts: with --live begins the viewer and holds the
+ * ranks' words back until it ends; afterwards takes away what ranks left that were killed. 0, or
+ * -EINVAL with a sentence. */
 struct run_live {
     char folder[256];
     int output, saved[2]; /* -1: no viewer */
@@ -204,7 +218,8 @@ struct run_live {
 int run_live_open(struct run_live *l, const struct run_job *job, char *error, size_t size);
 void run_live_close(struct run_live *l);
 
-void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks);
+void run_summarise(struct run_summary *s, const struct run_job *job,
+                   const struct run_result *ranks);
 /* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
 #define RUN_FABRIC_TEXT 272
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
@@ -214,7 +229,8 @@ int run_print(const struct run_summary *s);
 /* GFLOP/s of a rank; 0 where the result is wrong. */
 double run_gflops(const struct run_summary *s, double flop);
 
-/* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or -EINVAL with a sentence. */
+/* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or
+ * -EINVAL with a sentence. */
 int run_check_append(const struct run_job *job, char *error, size_t error_size);
 
 /* Writes --json and --csv. 0 or -errno, with the path in *path. */

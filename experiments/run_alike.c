@@ -1,6 +1,7 @@
-/* Under a launcher every rank has a command line of its own. What all must be alike in is compared when they meet, under the
- * options' names: what follows from a difference (the size of a heap, a launch that nobody else makes, inputs of another seed)
- * would be told in other words, or end as wrong results. What is this rank's own business (NICs, result files) is not compared. */
+/* Under a launcher every rank has a command line of its own. What all must be alike in is compared
+ * when they meet, under the options' names: what follows from a difference (the size of a heap, a
+ * launch that nobody else makes, inputs of another seed) would be told in other words, or end as
+ * wrong results. What is this rank's own business (NICs, result files) is not compared. */
 #include "experiments/run.h"
 #include "experiments/pulse.h"
 #include "core/agree.h"
@@ -12,7 +13,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
 {
     const struct run_options *o = &job->options;
     const struct op_shape *shape = op_of(o->op)->shape;
-    char numbers[OP_DIMENSIONS][32]; /* "--shape M" */
+    char numbers[OP_DIMENSIONS][32];             /* "--shape M" */
     for (uint32_t i = 0; i < OP_DIMENSIONS; i++) /* those behind its last are 0 */
         snprintf(numbers[i], sizeof numbers[i], "--%s %s", shape->option,
                  shape->dimensions[i].name ? shape->dimensions[i].name : "");

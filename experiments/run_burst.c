@@ -1,4 +1,5 @@
-/* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune` measure on the host. */
+/* Launches back to back, timed together, then each is checked: what `run`, `bench` and `tune`
+ * measure on the host. */
 #include "experiments/op.h"
 #include "core/clock.h"
 #include "experiments/inputs.h"
@@ -31,7 +32,8 @@ static int run_burst_is_mine(const struct run_rank *r, uint64_t launch, const ch
     const char *text = getenv(variable);
     unsigned rank;
     unsigned long long which;
-    return text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank && which == launch;
+    return text && sscanf(text, "%u,%llu", &rank, &which) == 2 && rank == r->job->identity.rank &&
+           which == launch;
 }
 
 void run_die(const struct run_rank *r, uint64_t launch)
@@ -42,7 +44,8 @@ void run_die(const struct run_rank *r, uint64_t launch)
         raise(SIGSTOP);
 }
 
-/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is checked. */
+/* For tests: MKERNEL_TEST_SPOIL=RANK,LAUNCH makes one element of that result wrong before it is
+ * checked. */
 static void run_burst_spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
 {
     if (!r->data.cuda && run_burst_is_mine(r, launch, "MKERNEL_TEST_SPOIL"))
@@ -50,7 +53,8 @@ static void run_burst_spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
 }
 
 /* What comes now, for those who look on. */
-static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, const char *does, uint64_t first, uint64_t count)
+static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, const char *does,
+                                  uint64_t first, uint64_t count)
 {
     const struct run_options *o = &r->job->options;
     char last[32] = "";
@@ -60,7 +64,8 @@ static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, con
         return;
     if (count > 1)
         snprintf(last, sizeof last, " to %llu", (unsigned long long)(first + count - 1));
-    pulse_says("launch %llu%s of %llu %s%s", (unsigned long long)first, last, (unsigned long long)(o->warmup + o->iters), does,
+    pulse_says("launch %llu%s of %llu %s%s", (unsigned long long)first, last,
+               (unsigned long long)(o->warmup + o->iters), does,
                r->result.check.wrong ? ", WRONG results before" : "");
 }
 
@@ -78,7 +83,8 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
         return result;
-    /* Everybody starts at the same time, else the first to come would be charged for the inputs of the last.
+    /* Everybody starts at the same time, else the first to come would be charged for the inputs of
+     * the last.
      */
     live_phase(r->live, LIVE_MEETS, first - 1);
     result = bootstrap_barrier(r->comm->bootstrap);

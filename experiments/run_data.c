@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#define SOME_ELEMENTS (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */
+#define SOME_ELEMENTS                                                                              \
+    (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */
 
 #ifdef MK_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -68,7 +69,8 @@ int run_data_open(struct run_data *d, const struct run_job *job)
         if (!d->bytes[i])
             continue;
         for (uint64_t slot = 0; slot < job->burst; slot++) {
-            void *p = d->cuda ? run_data_device_alloc(d->bytes[i]) : run_data_host_alloc(d->bytes[i]);
+            void *p =
+                d->cuda ? run_data_device_alloc(d->bytes[i]) : run_data_host_alloc(d->bytes[i]);
             if (!p)
                 return -ENOMEM;
             d->memory[slot * RUN_ARGUMENTS + i] = p;
@@ -92,8 +94,8 @@ void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, 
     inputs_fill(out, run_data_key(d, argument ? 1 + rank : 0, launch), before + first, count);
 }
 
-static void run_data_fill_some(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch, uint64_t first, uint64_t count,
-                      uint16_t *out)
+static void run_data_fill_some(const struct run_data *d, uint32_t argument, uint32_t rank,
+                               uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
 {
     const struct run_op *op = run_op_of(d->job->problem.op);
     (op->input ? op->input : run_data_plain)(d, argument, rank, launch, first, count, out);
@@ -119,7 +121,8 @@ static void run_data_poison(uint16_t *out, uint64_t count)
 }
 
 /* Makes this rank's input `argument` of a launch. */
-static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch, void *to)
+static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch,
+                                void *to)
 {
     enum mk_op op = d->job->problem.op;
     if (op_of(op)->arguments[argument].type == OP_BF16)
@@ -150,13 +153,14 @@ int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
     return 0;
 }
 
-int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch, const struct check_pace *pace,
-                   struct check_result *result)
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
+                   const struct check_pace *pace, struct check_result *result)
 {
     const void *arguments[RUN_ARGUMENTS];
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
         arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
-        if (d->cuda && d->outputs >> i & 1 && run_data_device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
+        if (d->cuda && d->outputs >> i & 1 &&
+            run_data_device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
             return -EIO;
         if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
             run_data_make_input(d, i, launch, d->host[i]);
@@ -191,8 +195,8 @@ double run_data_blas(struct run_data *d, uint64_t slot)
         for (uint64_t i = 0; i < b_count; i++)
             b[i] = mk_bf16_to_float(from_b[i]);
         uint64_t start = mk_now_ns();
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
-                    a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n,
+                    k, 1.0f, a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
         ms = (double)(mk_now_ns() - start) / 1e6;
     }
     free(a);

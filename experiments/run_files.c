@@ -38,15 +38,16 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
     if (s->checked) {
         json_number(f, "relative_error", check_error(&s->check));
         json_number(f, "worst_of_bound", s->check.worst);
-        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n", (unsigned long long)s->check.wrong,
-                (unsigned long long)s->check.elements);
+        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n",
+                (unsigned long long)s->check.wrong, (unsigned long long)s->check.elements);
         fprintf(f, "  \"bits\": \"%016llx\",\n",
                 (unsigned long long)s->bits); /* of all results of all ranks */
     }
     fprintf(f, "  \"verdict\": \"%s\"\n}\n", run_files_verdict(s));
 }
 
-/* M, N and K are cells of their own where they are somebody's: what a plan makes of another shape is not. */
+/* M, N and K are cells of their own where they are somebody's: what a plan makes of another shape
+ * is not. */
 static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;

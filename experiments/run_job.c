@@ -31,7 +31,8 @@
 static int run_job_check_files(const struct run_options *o, char *error, size_t size)
 {
     if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
-        snprintf(error, size, "%s and --json name the same file %s", output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
+        snprintf(error, size, "%s and --json name the same file %s",
+                 output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
         return -EINVAL;
     }
     int result = output_check("--trace", o->trace, OUTPUT_REPLACED, error, size);
@@ -45,23 +46,30 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     const char *only = NULL;
     int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
     if (!cuda)
-        only = o->shapes && o->mode != RUN_TUNE ? "--shapes" : o->traced ? "--traced" : o->ask.pace ? "--pace" : torch ? "--vs torch" : NULL;
+        only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
+               : o->traced                      ? "--traced"
+               : o->ask.pace                    ? "--pace"
+               : torch                          ? "--vs torch"
+                                                : NULL;
     else if (o->vs && !torch)
         only = "--vs blas";
     const char *compared = o->shapes ? "--shapes" : o->traced ? "--traced" : o->vs ? "--vs" : NULL;
     if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op)) {
-        snprintf(error, size, "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
+        snprintf(error, size,
+                 "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
                  plan_op_name(o->op));
         return -EINVAL;
     }
     if (only)
-        snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only, cuda ? "host" : "cuda", cuda ? "cuda" : "host");
+        snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only,
+                 cuda ? "host" : "cuda", cuda ? "cuda" : "host");
     else if (o->shapes && o->ask.numbers[0])
         snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
     return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
 }
 
-static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error,
+                               size_t size)
 {
     uint32_t hoppers = gpu_hoppers(gpus);
     int *exec = &job->options.exec, built = 0, kernel = op_on_gpu(job->options.op);
@@ -75,27 +83,30 @@ static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus,
     if (!built)
         snprintf(error, size, "--exec cuda is not in this build; --exec host is");
     else if (!kernel)
-        snprintf(error, size, "--exec cuda: %s has no GPU kernel yet; --exec host runs it", plan_op_name(job->options.op));
+        snprintf(error, size, "--exec cuda: %s has no GPU kernel yet; --exec host runs it",
+                 plan_op_name(job->options.op));
     else if (!hoppers)
         snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
                  gpus->count ? "another kind is" : gpus->missing);
     return built && kernel && hoppers ? 0 : -EINVAL;
 }
 
-static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched, uint32_t hoppers,
-                           char *error, size_t size)
+static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
+                                   uint32_t hoppers, char *error, size_t size)
 {
     struct run_options *o = &job->options;
     if (launched) {
         uint64_t world = launched->world;
         if (!o->gpus)
-            o->gpus = o->nodes ? world / o->nodes : launched->local_world ? launched->local_world : world;
+            o->gpus = o->nodes                ? world / o->nodes
+                      : launched->local_world ? launched->local_world
+                                              : world;
         if (!o->nodes)
             o->nodes = o->gpus ? world / o->gpus : 0;
         if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
             snprintf(error, size, "%llu x %llu ranks are not the %llu that %s started",
-                     (unsigned long long)o->nodes, (unsigned long long)o->gpus, (unsigned long long)world,
-                     launched->launcher);
+                     (unsigned long long)o->nodes, (unsigned long long)o->gpus,
+                     (unsigned long long)world, launched->launcher);
             return -EINVAL;
         }
         return 0;
@@ -113,9 +124,10 @@ static int run_job_choose_topology(struct run_job *job, const struct run_identit
     return 0;
 }
 
-/* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses none, where one was asked
- * for. */
-static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error, size_t size)
+/* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses
+ * none, where one was asked for. */
+static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error,
+                              size_t size)
 {
     const struct run_options *o = &job->options;
     struct nic_choice choice;
@@ -135,7 +147,9 @@ static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, 
         return 0;
 #ifndef MK_HAVE_EFA
     if (o->fabric) {
-        snprintf(error, size, "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
+        snprintf(
+            error, size,
+            "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
         return -EINVAL;
     }
 #endif
@@ -158,13 +172,16 @@ static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, 
         return -EINVAL;
 #endif
     for (uint32_t i = 0; i < o->gpus; i++)
-        nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count ? gpus->devices[i % gpus->count].bus : "");
+        nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count
+                                      ? gpus->devices[i % gpus->count].bus
+                                      : "");
     int result = nic_choose(&choice, &request, error, size);
     if (result || o->nodes == 1)
         return result;
     job->nic_gbit = choice.gbit;
     for (uint32_t i = 0, used = 0; i < choice.count && used < sizeof job->nic; i++)
-        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "", choice.devices[i]);
+        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "",
+                                   choice.devices[i]);
     return 0;
 }
 
@@ -176,7 +193,8 @@ static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
     int used = 0, more = p != NULL;
     while (more && job->shape_count < RUN_SHAPES) {
         unsigned long long s[3];
-        if (sscanf(p, "%llu,%llu,%llu%n", &s[0], &s[1], &s[2], &used) != 3 || (p[used] && p[used] != ':'))
+        if (sscanf(p, "%llu,%llu,%llu%n", &s[0], &s[1], &s[2], &used) != 3 ||
+            (p[used] && p[used] != ':'))
             break;
         for (int i = 0; i < 3; i++)
             job->shapes[job->shape_count][i] = s[i];
@@ -185,7 +203,8 @@ static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
         p += used + more;
     }
     if (more) {
-        snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes, RUN_SHAPES);
+        snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes,
+                 RUN_SHAPES);
         return -EINVAL;
     }
     if (o->shapes) { /* M,N,K are the numbers of all that take them */
@@ -203,7 +222,9 @@ static int run_job_check_tune(const struct run_job *job, const char *path, char 
 {
     struct tune_space space;
     int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
-    for (uint32_t i = 0; i < TUNE_OPTIONS && !result && job->options.space && job->problem.exec == MK_EXEC_HOST; i++)
+    for (uint32_t i = 0;
+         i < TUNE_OPTIONS && !result && job->options.space && job->problem.exec == MK_EXEC_HOST;
+         i++)
         if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
             snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
             result = -EINVAL;
@@ -211,7 +232,9 @@ static int run_job_check_tune(const struct run_job *job, const char *path, char 
     if (result || job->options.verify || job->identity.rank)
         return result;
     if (!*path) {
-        snprintf(error, size, "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
+        snprintf(
+            error, size,
+            "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
         return -EINVAL;
     }
     tuning_make_folders(path);
@@ -257,13 +280,14 @@ static int run_job_check_append(const struct run_job *job, char *error, size_t s
         snprintf(error, size, "--append adds to the file of --csv, which is not given");
         return -EINVAL;
     }
-    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) && bench_gpu_check_append
+    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
+                   bench_gpu_check_append
                ? bench_gpu_check_append(job, error, size)
                : run_check_append(job, error, size);
 }
 
-int run_job_prepare(struct run_job *job, const struct run_options *o, const struct run_identity *launched,
-                    char *error, size_t error_size)
+int run_job_prepare(struct run_job *job, const struct run_options *o,
+                    const struct run_identity *launched, char *error, size_t error_size)
 {
     static struct gpu_list gpus;
     memset(job, 0, sizeof *job);
@@ -284,7 +308,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
     if (result)
         return result;
     o = &job->options;
-    snprintf(job->device, sizeof job->device, "%s", o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
+    snprintf(job->device, sizeof job->device, "%s",
+             o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
     job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
     job->problem = (struct mk_problem){
         .op = o->op,
@@ -293,7 +318,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
         .timeout_ns = o->timeout_ns,
     };
-    problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST, &job->problem);
+    problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
+                 &job->problem);
     result = run_job_list_shapes(job, error, error_size);
     if (result)
         return result;
@@ -302,7 +328,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o, const stru
         return result;
     job->identity.world = mk_world(&job->problem.topo);
     job->burst = o->burst ? o->burst : o->mode != RUN_RUN ? 1 : DEFAULT_BURST;
-    while (!o->burst && job->burst > 1 && job->burst * run_job_operand_bytes(&job->plan.problem) > BURST_BYTES)
+    while (!o->burst && job->burst > 1 &&
+           job->burst * run_job_operand_bytes(&job->plan.problem) > BURST_BYTES)
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;

@@ -1,5 +1,5 @@
-/* What `mkernel run` shows while it runs: every rank publishes its progress words (tracer/live.h); with --live the viewer
- * has the terminal until the job ends. */
+/* What `mkernel run` shows while it runs: every rank publishes its progress words (tracer/live.h);
+ * with --live the viewer has the terminal until the job ends. */
 #define _GNU_SOURCE
 #include "experiments/run.h"
 #include "experiments/commands.h"
@@ -24,19 +24,23 @@ static int run_live_folder(const struct run_job *job, int job_pid, char *path, s
     return live_folder(path, size, job_pid, job->identity.launcher, job->identity.token);
 }
 
-struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm, const struct mk_plan *plan)
+struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
+                            const struct mk_plan *plan)
 {
     char folder[256];
     struct live *live = NULL;
-    int parent = job->identity.launcher && !strcmp(job->identity.launcher, "mkernel") ? getppid() : 0;
+    int parent =
+        job->identity.launcher && !strcmp(job->identity.launcher, "mkernel") ? getppid() : 0;
     if (job->options.mode != RUN_RUN) /* what is timed has nothing beside it */
         return NULL;
     if (!run_live_folder(job, parent, folder, sizeof folder))
-        live_begin(&live, folder, comm, plan, parent, job->options.warmup + job->options.iters, job->command);
+        live_begin(&live, folder, comm, plan, parent, job->options.warmup + job->options.iters,
+                   job->command);
     return live; /* NULL: nobody can look, and the run goes on */
 }
 
-/* The viewer in a process of its own: it keeps the terminal, and the ranks write into a file meanwhile. */
+/* The viewer in a process of its own: it keeps the terminal, and the ranks write into a file
+ * meanwhile. */
 static pid_t run_live_start_viewer(const char *folder)
 {
     char name[256];
@@ -65,7 +69,9 @@ int run_live_open(struct run_live *l, const struct run_job *job, char *error, si
         return -EINVAL;
     }
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        snprintf(error, size, "--live needs a terminal; `mkernel tui --attach --dump-screen` prints a screen of a running job");
+        snprintf(error, size,
+                 "--live needs a terminal; `mkernel tui --attach --dump-screen` prints a screen of "
+                 "a running job");
         return -EINVAL;
     }
     fflush(stdout);

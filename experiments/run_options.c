@@ -110,7 +110,8 @@ static const struct option_spec tune_specs[] = {
 
 static const struct option_table run_table = {
     "run OP [OPTIONS]",
-    "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this host; under "
+    "Runs an op on all ranks of a job. Without a launcher it starts the ranks itself, on this "
+    "host; under "
     "torchrun, srun "
     "or\nmpirun this process is one of them.",
     run_specs, sizeof run_specs / sizeof *run_specs,
@@ -126,7 +127,8 @@ static const struct option_table run_table = {
 
 static const struct option_table bench_table = {
     "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
-    "Times an op: a barrier before every launch, new inputs each time, every result checked, median of each "
+    "Times an op: a barrier before every launch, new inputs each time, every result checked, "
+    "median of each "
     "rank, then the\n"
     "slowest rank. A wrong result prints no speed.",
     bench_specs, sizeof bench_specs / sizeof *bench_specs,
@@ -136,16 +138,21 @@ static const struct option_table bench_table = {
 
 static const struct option_table tune_table = {
     "tune OP [OPTIONS]",
-    "Finds the fastest plan of a shape on this machine and keeps it where the plan takes its defaults from: `mkernel run` and\n"
-    "`bench` then take it. All plans are measured in turns within the same seconds, as `bench` measures, and checked: what\n"
-    "computes wrong results is never taken. From the formula's plan on, each round tries every change of one option of the\n"
+    "Finds the fastest plan of a shape on this machine and keeps it where the plan takes its "
+    "defaults from: `mkernel run` and\n"
+    "`bench` then take it. All plans are measured in turns within the same seconds, as `bench` "
+    "measures, and checked: what\n"
+    "computes wrong results is never taken. From the formula's plan on, each round tries every "
+    "change of one option of the\n"
     "best so far; the best of all are measured once more against the default.",
     tune_specs, sizeof tune_specs / sizeof *tune_specs,
     "  mkernel tune gemm_rs --exec cuda --gpus 8 --shapes 8192,8192,1024:16384,16384,2048\n"
-    "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning my.plans\n"
+    "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning "
+    "my.plans\n"
     "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"};
 
-int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error, size_t error_size)
+int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error,
+                      size_t error_size)
 {
     static const struct option_table *const tables[] = {&run_table, &bench_table, &tune_table};
     static const uint64_t iters[] = {10, 50, 20}, warmups[] = {1, 5, 0};

@@ -1,5 +1,5 @@
-/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time, checks,
- * reports. */
+/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
+ * checks, reports. */
 #include "experiments/op.h"
 #include "experiments/bench_gpu.h"
 #include "experiments/commands.h"
@@ -16,8 +16,8 @@
 
 #define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
 
-/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a few per
- * tile that it computes, or per piece that it moves. */
+/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a
+ * few per tile that it computes, or per piece that it moves. */
 static uint32_t run_rank_trace_events(const struct run_job *job)
 {
     const struct mk_plan *p = &job->plan;
@@ -25,7 +25,8 @@ static uint32_t run_rank_trace_events(const struct run_job *job)
     const uint32_t *ctas = p->problem.tuning.split.ctas;
     uint32_t slices = p->problem.tuning.slices ? p->problem.tuning.slices : 1;
     uint64_t moved = (uint64_t)p->chunks * slices * p->problem.tuning.pieces * t->gpus;
-    uint64_t per_launch = (3 + slices) * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
+    uint64_t per_launch =
+        (3 + slices) * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
     if (ctas[MK_INTRA_COMM] && 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]) > per_launch)
         per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
     if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)
@@ -121,7 +122,8 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
     const char *path;
     int status = STATUS_FAILED;
     run_die(r, job->options.warmup + job->options.iters + 1);
-    int result = all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
+    int result =
+        all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
     if (result) {
         snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
         goto out;
@@ -130,18 +132,23 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
     summary.trace_lost = r->trace_lost;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
-        snprintf(sentence, size, "%llu launch%s on %u rank%s done%s", (unsigned long long)job->options.iters,
-                 job->options.iters > 1 ? "es" : "", job->identity.world, job->identity.world > 1 ? "s" : "",
+        snprintf(sentence, size, "%llu launch%s on %u rank%s done%s",
+                 (unsigned long long)job->options.iters, job->options.iters > 1 ? "es" : "",
+                 job->identity.world, job->identity.world > 1 ? "s" : "",
                  summary.checked ? ", all right" : ", not checked");
     else
         snprintf(sentence, size,
-                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu is %g and "
+                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu "
+                 "is %g and "
                  "should be %g",
-                 (unsigned long long)summary.check.wrong, (unsigned long long)summary.check.elements,
+                 (unsigned long long)summary.check.wrong,
+                 (unsigned long long)summary.check.elements,
                  (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
-                 (unsigned long long)summary.check.worst_row, (unsigned long long)summary.check.worst_col,
-                 summary.check.worst_value, summary.check.worst_reference);
-    if (*r->trace_lost) { /* what was asked for and is not there is no success, as with --json and --csv */
+                 (unsigned long long)summary.check.worst_row,
+                 (unsigned long long)summary.check.worst_col, summary.check.worst_value,
+                 summary.check.worst_reference);
+    /* what was asked for and is not there is no success, as with --json and --csv */
+    if (*r->trace_lost) {
         status = status == STATUS_DONE ? STATUS_FAILED : status;
         size_t used = strlen(sentence);
         snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
@@ -168,9 +175,9 @@ out:
     return status;
 }
 
-/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that goes
- * missing while nobody waits for its data (between launches, or after its last chunk) leaves no such word:
- * then what will be missing is said. */
+/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that
+ * goes missing while nobody waits for its data (between launches, or after its last chunk) leaves
+ * no such word: then what will be missing is said. */
 static void run_rank_say_failure(struct run_rank *r, int result, char *sentence, size_t size)
 {
     struct mk_failure f;
@@ -202,8 +209,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     int status = STATUS_FAILED;
     if (job->options.mode == RUN_TUNE)
         return tune_rank(job, sentence, size);
-    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
-        bench_gpu_rank)
+    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA &&
+        run_op_is_compared(job->problem.op) && bench_gpu_rank)
         return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
     int result = run_open(&r.comm, &config, job);
@@ -218,7 +225,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
     if (result) {
         snprintf(sentence, size,
-                 "rank %u has no memory for the operands of %llu launches of %s; fewer at a time (--burst) "
+                 "rank %u has no memory for the operands of %llu launches of %s; fewer at a time "
+                 "(--burst) "
                  "or a smaller "
                  "problem need less",
                  job->identity.rank, (unsigned long long)job->burst, plan_op_name(job->problem.op));
@@ -237,7 +245,8 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     status = run_rank_report(&r, sentence, size);
     if (!comm_failed(r.comm)) {
         run_die(&r, job->options.warmup + job->options.iters + 2);
-        bootstrap_barrier(r.comm->bootstrap); /* as mk_comm_close would, but a rank that is missing here is told of */
+        /* as mk_comm_close would, but a rank that is missing here is told of */
+        bootstrap_barrier(r.comm->bootstrap);
     }
 out:
     live_end(r.live);

@@ -1,4 +1,5 @@
-/* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for programs). */
+/* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
+ * programs). */
 #include "experiments/run.h"
 #include "experiments/inputs.h"
 #include "experiments/op.h"
@@ -15,7 +16,8 @@ const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT])
 {
     text[0] = '\0';
     if (job->options.nodes > 1)
-        snprintf(text, RUN_FABRIC_TEXT, "%s over %s", job->options.fabric ? "efa" : "verbs", job->nic);
+        snprintf(text, RUN_FABRIC_TEXT, "%s over %s", job->options.fabric ? "efa" : "verbs",
+                 job->nic);
     return text;
 }
 
@@ -34,8 +36,8 @@ void run_summarise(struct run_summary *s, const struct run_job *job, const struc
             s->slowest = i;
         if (s->checked && !check_right(&ranks[i].check))
             s->right = 0;
-        if (ranks[i].first_wrong &&
-            (s->wrong_rank == UINT32_MAX || ranks[i].first_wrong < ranks[s->wrong_rank].first_wrong))
+        if (ranks[i].first_wrong && (s->wrong_rank == UINT32_MAX ||
+                                     ranks[i].first_wrong < ranks[s->wrong_rank].first_wrong))
             s->wrong_rank = i;
     }
     if (s->wrong_rank != UINT32_MAX)
@@ -66,16 +68,19 @@ static void run_report_print_bytes(FILE *out, uint64_t bytes)
         fprintf(out, "%llu B", (unsigned long long)bytes);
 }
 
-static void run_report_print_speed(FILE *out, const struct run_summary *s, double flop, uint64_t moved)
+static void run_report_print_speed(FILE *out, const struct run_summary *s, double flop,
+                                   uint64_t moved)
 {
     const struct run_result *r = &s->ranks[s->slowest];
     if (!s->right) {
         fprintf(out, "time      not shown: the result is wrong\n");
         return;
     }
-    fprintf(out, "time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s",
-            r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
-            r->launches > 1 ? "es" : "");
+    fprintf(
+        out,
+        "time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s",
+        r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
+        r->launches > 1 ? "es" : "");
     if (s->job->options.warmup)
         fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
     fprintf(out, "\n");
@@ -88,8 +93,8 @@ static void run_report_print_speed(FILE *out, const struct run_summary *s, doubl
                 r->blas_ms, r->blas_ms / r->ms_median);
 }
 
-/* How near to its bound an element comes is said only of one that is beyond: right results come up to it, since half a unit in the
- * last place of a bf16 uses it up (check.h). */
+/* How near to its bound an element comes is said only of one that is beyond: right results come up
+ * to it, since half a unit in the last place of a bf16 uses it up (check.h). */
 static void run_report_print_check(FILE *out, const struct run_summary *s)
 {
     const struct check_result *c = &s->check;
@@ -99,7 +104,8 @@ static void run_report_print_check(FILE *out, const struct run_summary *s)
         fprintf(out, "%llu of %llu elements are beyond their bounds, the worst %.2f times; ",
                 (unsigned long long)c->wrong, (unsigned long long)c->elements, c->worst);
     else
-        fprintf(out, "all %llu elements are within their bounds; ", (unsigned long long)c->elements);
+        fprintf(out, "all %llu elements are within their bounds; ",
+                (unsigned long long)c->elements);
     fprintf(out, "%llu launch%s checked\n", (unsigned long long)launches, launches > 1 ? "es" : "");
 }
 
@@ -115,10 +121,11 @@ int run_print(const struct run_summary *s)
         return 0;
     plan_work(&s->job->plan, &flop, &nvlink, &network);
     fprintf(out, "op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
-            op_of(q->op)->shape->heading,
-            problem_text(q, shape), (unsigned long long)s->job->options.seed);
-    fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes, q->topo.nodes > 1 ? "s" : "",
-            q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "", s->fabric);
+            op_of(q->op)->shape->heading, problem_text(q, shape),
+            (unsigned long long)s->job->options.seed);
+    fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
+            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "",
+            s->fabric);
     fprintf(out, "plan      roles ");
     run_report_print_roles(out, &q->tuning.split);
     if (q->tuning.tile_m)
@@ -135,14 +142,16 @@ int run_print(const struct run_summary *s)
     fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
     run_report_print_bytes(out, network);
     fprintf(out, " over the network, into each rank in each launch%s\n",
-            run_op_is_routed(q->op) ? "; on average at most, as it depends on what experts tokens name" : "");
+            run_op_is_routed(q->op)
+                ? "; on average at most, as it depends on what experts tokens name"
+                : "");
     if (s->checked)
         run_report_print_check(out, s);
     if (s->job->options.trace && s->trace_lost && *s->trace_lost)
         fprintf(out, "trace     LOST: %s\n", s->trace_lost);
     else if (s->job->options.trace)
-        fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", s->job->options.trace,
-                s->job->options.trace);
+        fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n",
+                s->job->options.trace, s->job->options.trace);
     fprintf(out, "verdict   %s\n",
             !s->checked ? "done, not checked (--check)"
             : s->right  ? "right"

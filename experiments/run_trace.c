@@ -46,7 +46,8 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
 {
     const struct run_options *o = &job->options;
     struct gpu_list gpus = {.count = 0};
-    const struct gpu_device *gpu = NULL; /* a rank's GPU is the one of its local rank; all of a host are alike */
+    /* a rank's GPU is the one of its local rank; all of a host are alike */
+    const struct gpu_device *gpu = NULL;
     if (job->problem.exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
     if (comm->topo.rank == 0) /* whose rates are stored for all */
@@ -66,7 +67,8 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .device = gpu ? gpu->name : NULL,
         .peak_flops = gpu ? gpu_peak_flops(gpu) : 0,
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
-        .network_bytes_per_s = gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,
+        .network_bytes_per_s =
+            gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,
         .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,

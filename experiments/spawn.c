@@ -44,7 +44,8 @@ static int spawn_make_token(char *token, size_t size)
 }
 
 /* Between fork and exec: only what is safe there. */
-static void spawn_become_rank(char **argv, const struct spawn_identity *who, int words_fd, pid_t parent, const sigset_t *mask)
+static void spawn_become_rank(char **argv, const struct spawn_identity *who, int words_fd,
+                              pid_t parent, const sigset_t *mask)
 {
     char value[192];
     struct spawn_identity me = *who;
@@ -60,8 +61,8 @@ static void spawn_become_rank(char **argv, const struct spawn_identity *who, int
         fcntl(me.listen_fd, F_SETFD, 0);
     else
         me.listen_fd = -1;
-    snprintf(value, sizeof value, "%u,%u,%u,%d,%d,%d,%s", me.rank, me.world, me.port, me.listen_fd, me.report_fd,
-             words_fd, me.token);
+    snprintf(value, sizeof value, "%u,%u,%u,%d,%d,%d,%s", me.rank, me.world, me.port, me.listen_fd,
+             me.report_fd, words_fd, me.token);
     setenv(SPAWN_VARIABLE, value, 1);
     execv("/proc/self/exe", argv);
     char text[SPAWN_SENTENCE];
@@ -76,7 +77,9 @@ static int spawn_share_words(struct spawn_job *j)
     int fd = memfd_create("mkernel-ranks", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;
-    void *words = ftruncate(fd, SPAWN_WORDS_BYTES) ? MAP_FAILED : mmap(NULL, SPAWN_WORDS_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    void *words = ftruncate(fd, SPAWN_WORDS_BYTES)
+                      ? MAP_FAILED
+                      : mmap(NULL, SPAWN_WORDS_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (words == MAP_FAILED) {
         int error = errno;
         close(fd);
@@ -98,7 +101,8 @@ static void spawn_watch_signals(sigset_t *watched)
             sigaddset(watched, ending[i]);
 }
 
-static int spawn_start(struct spawn_job *j, char **argv, struct spawn_identity *who, int words_fd, const sigset_t *mask)
+static int spawn_start(struct spawn_job *j, char **argv, struct spawn_identity *who, int words_fd,
+                       const sigset_t *mask)
 {
     pid_t parent = getpid();
     for (uint32_t i = 0; i < j->world; i++) {
@@ -125,9 +129,11 @@ static void spawn_close_fd(int *fd)
     *fd = -1;
 }
 
-int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends, struct spawn_how *how)
+int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends,
+                struct spawn_how *how)
 {
-    struct spawn_job j = {.world = world, .ends = ends, .timeout_ns = timeout_ns, .signals = -1, .how = how};
+    struct spawn_job j = {
+        .world = world, .ends = ends, .timeout_ns = timeout_ns, .signals = -1, .how = how};
     struct spawn_identity who = {.world = world, .listen_fd = -1};
     sigset_t watched, old;
     int pipes[2] = {-1, -1}, words_fd = -1;
@@ -140,7 +146,8 @@ int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_e
     j.pids = calloc(world, sizeof *j.pids);
     j.beats = calloc(world, sizeof *j.beats);
     j.reported_at = calloc(world, sizeof *j.reported_at);
-    int result = j.pids && j.beats && j.reported_at ? spawn_make_token(who.token, sizeof who.token) : -ENOMEM;
+    int result = j.pids && j.beats && j.reported_at ? spawn_make_token(who.token, sizeof who.token)
+                                                    : -ENOMEM;
     if (result)
         goto out;
     words_fd = spawn_share_words(&j);

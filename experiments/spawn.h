@@ -1,15 +1,18 @@
-/* All ranks of a job as processes of this host: the parent starts itself once per rank, waits, and ends
- * whatever is left.
+/* All ranks of a job as processes of this host: the parent starts itself once per rank, waits, and
+ * ends whatever is left.
  *
- * A child is this program again with the same arguments; spawn_identity tells it who it is. It reports its
- * status and its one sentence through a pipe, so that the parent says one thing for all. Children end when
- * the parent does, even by SIGKILL: the kernel is asked for it, and each watches the pipe.
+ * A child is this program again with the same arguments; spawn_identity tells it who it is. It
+ * reports its status and its one sentence through a pipe, so that the parent says one thing for
+ * all. Children end when the parent does, even by SIGKILL: the kernel is asked for it, and each
+ * watches the pipe.
  *
- * No job lasts for ever: children show in a page that they share with the parent that they get things done. It ends
+ * No job lasts for ever: children show in a page that they share with the parent that they get
+ * things done. It ends
  *   all of them   where none has got anything done for the timeout and nearly 2 s
- *   a child       that runs on for the timeout and 2 s after the first one has ended well; after a failure, for 1.5 s where it is
- *                 stopped or takes no notice, for 3.5 s where it does, for 2 s after its last word, and for the timeout and 2 s
- *                 where it is still being set up. */
+ *   a child       that runs on for the timeout and 2 s after the first one has ended well; after a
+ *   failure, for 1.5 s where it is
+ *                 stopped or takes no notice, for 3.5 s where it does, for 2 s after its last word,
+ *                 and for the timeout and 2 s where it is still being set up. */
 #ifndef MK_SPAWN_H
 #define MK_SPAWN_H
 
@@ -31,14 +34,17 @@ struct spawn_identity {
  * environment, and from then on this process ends (status 3) when its parent has. */
 int spawn_identity(struct spawn_identity *out);
 
-/* A child's last word. One write, so that words of several children do not mix; a later one replaces it. */
+/* A child's last word. One write, so that words of several children do not mix; a later one
+ * replaces it. */
 void spawn_report(const struct spawn_identity *me, int status, const char *sentence);
 
-/* A child has got something done, be it small: a tile, a message, some rows of a check. Not for what only waits. Any thread;
- * cheap. These three do nothing in a process that was not started by spawn_ranks. */
+/* A child has got something done, be it small: a tile, a message, some rows of a check. Not for
+ * what only waits. Any thread; cheap. These three do nothing in a process that was not started by
+ * spawn_ranks. */
 void spawn_beat(void);
 
-/* What comes may take so much longer than other things without a beat in between, such as setting up a GPU. 0: no longer. */
+/* What comes may take so much longer than other things without a beat in between, such as setting
+ * up a GPU. 0: no longer. */
 void spawn_allow(uint64_t ns);
 
 enum spawn_stage {
@@ -68,12 +74,15 @@ struct spawn_end {
 
 /* How a job ended. */
 struct spawn_how {
-    int interrupted;  /* the signal that ended it; 0: none */
-    uint64_t idle_ns; /* nobody had got anything done for so long, and so all were killed; 0: otherwise */
+    int interrupted; /* the signal that ended it; 0: none */
+    /* nobody had got anything done for so long, and so all were killed; 0: otherwise */
+    uint64_t idle_ns;
 };
 
-/* Starts `world` children with `argv`, waits for all. After SIGINT, SIGTERM or SIGHUP, as far as this process does not ignore
- * them, all are ended at once. Fills ends[world] and *how. Returns 0 or -errno (nothing is left running). */
-int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends, struct spawn_how *how);
+/* Starts `world` children with `argv`, waits for all. After SIGINT, SIGTERM or SIGHUP, as far as
+ * this process does not ignore them, all are ended at once. Fills ends[world] and *how. Returns 0
+ * or -errno (nothing is left running). */
+int spawn_ranks(char **argv, uint32_t world, uint64_t timeout_ns, struct spawn_end *ends,
+                struct spawn_how *how);
 
 #endif

@@ -1,4 +1,5 @@
-/* What a rank does about the parent that started it: who it is, what it says, how it shows that it goes on. */
+/* What a rank does about the parent that started it: who it is, what it says, how it shows that it
+ * goes on. */
 #define _GNU_SOURCE
 #include "experiments/spawn_internal.h"
 
@@ -17,8 +18,9 @@
 static struct spawn_word alone;
 static struct spawn_word *word = &alone;
 
-/* The parent alone holds the reading end of the pipe: once it is gone, whatever it died of, so is the rank.
- * The kernel's own word for that, PR_SET_PDEATHSIG, does not outlive a change of credentials. */
+/* The parent alone holds the reading end of the pipe: once it is gone, whatever it died of, so is
+ * the rank. The kernel's own word for that, PR_SET_PDEATHSIG, does not outlive a change of
+ * credentials. */
 static void *spawn_child_watch_parent(void *argument)
 {
     struct pollfd p = {.fd = (int)(intptr_t)argument};
@@ -41,13 +43,17 @@ static void spawn_child_start_watching(int report_fd)
     pthread_attr_destroy(&attributes);
 }
 
-/* The rank's own word in the page that it shares with the parent. One that cannot be had would look like a rank that hangs. */
+/* The rank's own word in the page that it shares with the parent. One that cannot be had would look
+ * like a rank that hangs. */
 static void spawn_child_take_word(const struct spawn_identity *me, int fd)
 {
-    struct spawn_word *words = mmap(NULL, SPAWN_WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    struct spawn_word *words =
+        mmap(NULL, SPAWN_WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (words == MAP_FAILED) {
         char text[128];
-        snprintf(text, sizeof text, "rank %u cannot map the page that it shares with its parent: %s", me->rank, strerror(errno));
+        snprintf(text, sizeof text,
+                 "rank %u cannot map the page that it shares with its parent: %s", me->rank,
+                 strerror(errno));
         spawn_report(me, 3, text);
         _exit(3);
     }
@@ -63,8 +69,8 @@ int spawn_identity(struct spawn_identity *out)
     memset(out, 0, sizeof *out);
     if (!text)
         return 0;
-    int fields = sscanf(text, "%u,%u,%hu,%d,%d,%d,%63s", &out->rank, &out->world, &out->port, &out->listen_fd,
-                        &out->report_fd, &words_fd, out->token);
+    int fields = sscanf(text, "%u,%u,%hu,%d,%d,%d,%63s", &out->rank, &out->world, &out->port,
+                        &out->listen_fd, &out->report_fd, &words_fd, out->token);
     unsetenv(SPAWN_VARIABLE);
     /* What this process starts in its turn must not hold the parent's pipe open. */
     if (fields == 7 && out->rank < SPAWN_MAX_RANKS) {
@@ -72,7 +78,8 @@ int spawn_identity(struct spawn_identity *out)
         if (out->listen_fd >= 0)
             fcntl(out->listen_fd, F_SETFD, FD_CLOEXEC);
         spawn_child_take_word(out, words_fd);
-        spawn_child_start_watching(out->report_fd); /* without it, PR_SET_PDEATHSIG is there still */
+        /* without it, PR_SET_PDEATHSIG is there still */
+        spawn_child_start_watching(out->report_fd);
         return 1;
     }
     return 0;

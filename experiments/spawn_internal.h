@@ -34,7 +34,8 @@ struct spawn_job {
     uint64_t *reported_at; /* 0: not yet */
     int reports, signals;  /* fds */
     uint64_t timeout_ns;
-    /* A clock that does not jump where the parent was stopped, or got no CPU: it moves on by what a look around should take. */
+    /* A clock that does not jump where the parent was stopped, or got no CPU: it moves on by what a
+     * look around should take. */
     uint64_t now, wall;
     uint64_t progress_at, first_end_at, failed_at, interrupted_at, killed_at; /* 0: not yet */
     struct spawn_how *how;

@@ -13,15 +13,18 @@
 #include <unistd.h>
 
 #define SECOND 1000000000ull
-#define LOOK_NS (SECOND / 10)         /* how often the ranks' words are looked at */
-#define JUMP_NS (SECOND / 2)          /* between two looks: more has passed without us */
-#define IDLE_EXTRA_NS (19 * LOOK_NS)  /* beyond the timeout: a wait that has expired in a rank shows as its failure before */
+#define LOOK_NS (SECOND / 10) /* how often the ranks' words are looked at */
+#define JUMP_NS (SECOND / 2)  /* between two looks: more has passed without us */
+#define IDLE_EXTRA_NS                                                                              \
+    (19 * LOOK_NS) /* beyond the timeout: a wait that has expired in a rank shows as its failure   \
+                      before */
 #define END_EXTRA_NS (2 * SECOND)
-#define DEAF_NS (15 * LOOK_NS)        /* after a failure: whoever takes no notice */
-#define FAILED_NS (35 * LOOK_NS)      /* whoever does: at most 1.2 s to settle on a sentence, then to close */
-#define REPORTED_NS (2 * SECOND)      /* after a rank's last word */
+#define DEAF_NS (15 * LOOK_NS) /* after a failure: whoever takes no notice */
+#define FAILED_NS                                                                                  \
+    (35 * LOOK_NS) /* whoever does: at most 1.2 s to settle on a sentence, then to close */
+#define REPORTED_NS (2 * SECOND) /* after a rank's last word */
 #define INTERRUPTED_NS SECOND
-#define KILLED_NS (2 * SECOND)        /* only a process that hangs in the kernel takes longer to die */
+#define KILLED_NS (2 * SECOND) /* only a process that hangs in the kernel takes longer to die */
 
 static void spawn_wait_move_clock(struct spawn_job *j)
 {
@@ -41,7 +44,8 @@ static void spawn_wait_collect_ends(struct spawn_job *j)
     int status;
     for (uint32_t i = 0; i < j->world; i++) {
         struct spawn_end *e = &j->ends[i];
-        if (!j->pids[i] || waitpid(j->pids[i], &status, WNOHANG | WUNTRACED | WCONTINUED) != j->pids[i])
+        if (!j->pids[i] ||
+            waitpid(j->pids[i], &status, WNOHANG | WUNTRACED | WCONTINUED) != j->pids[i])
             continue;
         if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
             e->stopped = WIFSTOPPED(status);
@@ -116,7 +120,9 @@ static uint64_t spawn_wait_limit(const struct spawn_job *j, uint32_t i, uint64_t
         return *since + INTERRUPTED_NS;
     }
     if (j->failed_at) {
-        uint64_t most = stage == SPAWN_FAILED ? FAILED_NS : stage == SPAWN_RUNS || j->ends[i].stopped ? DEAF_NS : j->timeout_ns + END_EXTRA_NS;
+        uint64_t most = stage == SPAWN_FAILED                       ? FAILED_NS
+                        : stage == SPAWN_RUNS || j->ends[i].stopped ? DEAF_NS
+                                                                    : j->timeout_ns + END_EXTRA_NS;
         *since = j->failed_at;
         if (j->reported_at[i] && j->reported_at[i] + REPORTED_NS > j->failed_at + most) {
             *since = j->reported_at[i];
@@ -168,7 +174,8 @@ void spawn_wait(struct spawn_job *j)
     j->wall = mk_now_ns();
     j->now = j->progress_at = 1; /* 0 means never */
     while (j->alive) {
-        struct pollfd fds[] = {{.fd = j->reports, .events = POLLIN}, {.fd = j->signals, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = j->reports, .events = POLLIN},
+                               {.fd = j->signals, .events = POLLIN}};
         poll(fds, fds[0].fd < 0 ? 0 : 2, (int)(LOOK_NS / 1000000));
         spawn_wait_move_clock(j);
         spawn_wait_collect_words(j);

@@ -134,7 +134,8 @@ static const struct option_spec generate_specs[] = {
 #define SPECS(s) .specs = s, .count = sizeof s / sizeof *s
 static const struct option_table summary_table = {
     .usage = "trace summary FILE",
-    .about = "One screenful: overlap, exposed communication, efficiency, time by role, stalls, messages, "
+    .about = "One screenful: overlap, exposed communication, efficiency, time by role, stalls, "
+             "messages, "
              "drops, clocks.",
     .examples = "  mkernel trace summary run.db\n"};
 static const struct option_table diff_table = {
@@ -145,20 +146,23 @@ static const struct option_table export_table = {
     .usage = "trace export FILE [OPTIONS]",
     .about = "Writes JSON that ui.perfetto.dev and chrome://tracing open.",
     SPECS(export_specs),
-    .examples = "  mkernel trace export run.db --out run.json.gz\n  mkernel trace export run.db --launch 3 --out launch.json\n"
+    .examples = "  mkernel trace export run.db --out run.json.gz\n  mkernel trace export run.db "
+                "--launch 3 --out launch.json\n"
                 "  mkernel trace export run.db --from 1ms --to 2ms --rank 0 > part.json\n"};
 static const struct option_table sql_table = {
     .usage = "trace sql FILE [QUERY]",
-    .about = "Runs a query, or lists the tables and views that there are. docs/TRACE.md explains them.",
+    .about =
+        "Runs a query, or lists the tables and views that there are. docs/TRACE.md explains them.",
     SPECS(sql_specs),
-    .examples =
-        "  mkernel trace sql run.db\n  mkernel trace sql run.db 'SELECT * FROM worst_stalls LIMIT 10'\n"};
+    .examples = "  mkernel trace sql run.db\n  mkernel trace sql run.db 'SELECT * FROM "
+                "worst_stalls LIMIT 10'\n"};
 static const struct option_table plot_table = {
     .usage = "trace plot FILE [OPTIONS]",
     .about = "Draws with gnuplot: role timelines or overlap bars.",
     SPECS(plot_specs),
-    .examples = "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
-                "--kind overlap --out overlap.png\n"};
+    .examples =
+        "  mkernel trace plot run.db --launch 3 --out timeline.svg\n  mkernel trace plot run.db "
+        "--kind overlap --out overlap.png\n"};
 static const struct option_table generate_table = {
     .usage = "trace generate FILE [OPTIONS]",
     .about = "Makes up a large trace for tests and benches; the file says that it is synthetic.",
@@ -218,7 +222,8 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
     sqlite3 *db;
     struct trace_export what = {.from = a->from,
                                 .to = options_given(&export_table, f, "to") ? a->to : UINT64_MAX,
-                                .rank = options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1,
+                                .rank =
+                                    options_given(&export_table, f, "rank") ? (int64_t)a->rank : -1,
                                 .launch = a->launch};
     int64_t begin, end;
     if (what.to < what.from)
@@ -231,7 +236,8 @@ static int trace_run_export(struct asked *a, struct options_found *f, char *erro
         return trace_refuse("export", error);
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
     if (what.rank >= ranks) {
-        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld", (long long)what.rank, (long long)ranks - 1);
+        snprintf(error, size, "there is no rank %lld; the trace has ranks 0 to %lld",
+                 (long long)what.rank, (long long)ranks - 1);
         sqlite3_close(db);
         return trace_refuse("export", error);
     }
@@ -309,9 +315,11 @@ static int trace_run_sql(struct asked *a, struct options_found *f, char *error, 
         return trace_refuse("sql", "the query is empty");
     if (trace_open(&db, f->words[0], error, size))
         return trace_refuse("sql", error);
-    const char *list = "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS columns FROM"
-                       " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
-                       " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
+    const char *list =
+        "SELECT type, name, (SELECT group_concat(name, ' ') FROM pragma_table_info(m.name)) AS "
+        "columns FROM"
+        " (SELECT type, name FROM sqlite_master UNION SELECT type, name FROM sqlite_temp_master) m"
+        " WHERE type IN ('table', 'view') ORDER BY type DESC, name";
     int rc = trace_run_query(db, f->word_count > 1 ? f->words[1] : list, a->csv, error, size);
     sqlite3_close(db);
     return rc ? trace_refuse("sql", error) : STATUS_DONE;
@@ -323,7 +331,8 @@ static int trace_run_plot(struct asked *a, struct options_found *f, char *error,
     const char *out = a->out ? a->out : "trace.png", *dot = strrchr(out, '.');
     if (!dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".svg")))
         return trace_refuse("plot", "--out must end in .png or .svg");
-    if ((!a->script && trace_output_check(out, error, size)) || trace_open(&db, f->words[0], error, size))
+    if ((!a->script && trace_output_check(out, error, size)) ||
+        trace_open(&db, f->words[0], error, size))
         return trace_refuse("plot", error);
     int rc = a->script ? trace_plot_script(db, a->kind, a->launch, out, stdout, error, size)
                        : trace_plot(db, a->kind, a->launch, out, error, size);
@@ -340,8 +349,8 @@ static int trace_run_generate(struct asked *a, struct options_found *f, char *er
         return trace_refuse("generate", error);
     snprintf(command, sizeof command,
              "mkernel trace generate --events %llu --nodes %llu --gpus %llu --seed %llu",
-             (unsigned long long)a->events, (unsigned long long)a->nodes, (unsigned long long)a->gpus,
-             (unsigned long long)a->seed);
+             (unsigned long long)a->events, (unsigned long long)a->nodes,
+             (unsigned long long)a->gpus, (unsigned long long)a->seed);
     struct generate_config c = {.events = a->events,
                                 .nodes = (uint32_t)a->nodes,
                                 .gpus = (uint32_t)a->gpus,
@@ -378,8 +387,8 @@ static void trace_print_help(void)
     printf("\nexamples:\n");
     for (int i = 0; i < COMMANDS; i++)
         fputs(commands[i].table->examples, stdout);
-    printf(
-        "\nA trace is made by `mkernel run OP --trace FILE`. `mkernel trace COMMAND --help` tells more.\n");
+    printf("\nA trace is made by `mkernel run OP --trace FILE`. `mkernel trace COMMAND --help` "
+           "tells more.\n");
 }
 
 int command_trace(int argc, char **argv)
@@ -400,7 +409,8 @@ int command_trace(int argc, char **argv)
             continue;
         if (options_parse(commands[i].table, argc - 1, argv + 1, &a, &f, error, sizeof error)) {
             size_t used = strlen(error);
-            snprintf(error + used, sizeof error - used, "; `mkernel trace %s --help` tells more", names[i]);
+            snprintf(error + used, sizeof error - used, "; `mkernel trace %s --help` tells more",
+                     names[i]);
             return trace_refuse(names[i], error);
         }
         if (f.help) {
@@ -416,10 +426,13 @@ int command_trace(int argc, char **argv)
     }
     const char *near = argc > 1 ? nearest_word(argv[1], names, COMMANDS) : NULL;
     if (argc < 2)
-        fprintf(stderr, "mkernel trace: which report? summary, diff, export, sql, plot or generate; `mkernel "
-                        "trace --help` tells more\n");
+        fprintf(
+            stderr,
+            "mkernel trace: which report? summary, diff, export, sql, plot or generate; `mkernel "
+            "trace --help` tells more\n");
     else
-        fprintf(stderr, "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",
+        fprintf(stderr,
+                "mkernel trace: there is no report %s%s%s%s; `mkernel trace --help` lists them\n",
                 argv[1], near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     return STATUS_USAGE;
 }

@@ -17,29 +17,33 @@ struct trace_export {
     int64_t rank;      /* -1: all */
     uint64_t launch;   /* 0: all */
 };
-/* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open). Ends early where `out` fails,
- * which the caller asks it (ferror). */
+/* Writes the Trace Event Format's JSON (the form that chrome://tracing and ui.perfetto.dev open).
+ * Ends early where `out` fails, which the caller asks it (ferror). */
 void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out);
 
 enum trace_plot_kind { TRACE_PLOT_TIMELINE, TRACE_PLOT_OVERLAP };
-/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ERANGE: there is no such launch; -ENOENT: no gnuplot; -EIO: it
- * failed, or the picture could not be written: then what was at `path` is as it was. */
-int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, char *error,
-               size_t error_size);
+/* Draws into `path` (.png or .svg) with gnuplot. launch: 0 for all. -ERANGE: there is no such
+ * launch; -ENOENT: no gnuplot; -EIO: it failed, or the picture could not be written: then what was
+ * at `path` is as it was. */
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+               char *error, size_t error_size);
 /* The gnuplot script that draws into `path`: for tests and for who wants to change the picture. */
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
-                      char *error, size_t error_size);
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+                      FILE *out, char *error, size_t error_size);
 
-/* Prepares a query; NULL with *rc and a sentence where it cannot be. Arguments are bound as ?1, ?2. */
+/* Prepares a query; NULL with *rc and a sentence where it cannot be. Arguments are bound as ?1,
+ * ?2. */
 sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two);
 /* The first column of the first row; `missing` where there is none, or it is NULL. */
 int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing);
 double trace_real(sqlite3 *db, const char *sql, double missing);
 
 /* The time of a launch. 0, or -ERANGE with a sentence where there is no such launch. */
-int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error, size_t error_size);
+int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
+                 size_t error_size);
 
-/* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns text. */
+/* A time for people: "850 ns", "12.3 us", "4.56 ms". `text` has room for 24 characters. Returns
+ * text. */
 const char *trace_time(char text[24], double ns);
 const char *trace_bytes(char text[24], double bytes);
 /* "s" behind the noun of a count, or "". */

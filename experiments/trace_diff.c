@@ -1,4 +1,5 @@
-/* `mkernel trace diff`: two runs, figure by figure. Launches are aligned by their number, the rest by name.
+/* `mkernel trace diff`: two runs, figure by figure. Launches are aligned by their number, the rest
+ * by name.
  */
 #include "experiments/trace_cli.h"
 
@@ -50,13 +51,15 @@ static void trace_diff_print_row(FILE *out, const struct trace_figure *f)
 
 static void trace_diff_print_run(FILE *out, const char *side, sqlite3 *db)
 {
-    sqlite3_stmt *q = trace_query(
-        db,
-        "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' executor, ' || nodes ||"
-        " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus WHEN 1 THEN ' rank' "
-        "ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
-        " ELSE '' END FROM run",
-        0, 0);
+    sqlite3_stmt *q =
+        trace_query(db,
+                    "SELECT op || ' ' || shape || ': ' || source || ', ' || executor || ' "
+                    "executor, ' || nodes ||"
+                    " CASE nodes WHEN 1 THEN ' node x ' ELSE ' nodes x ' END || gpus || CASE gpus "
+                    "WHEN 1 THEN ' rank' "
+                    "ELSE ' ranks' END || CASE WHEN dropped THEN ', ' || dropped || ' DROPPED'"
+                    " ELSE '' END FROM run",
+                    0, 0);
     if (sqlite3_step(q) == SQLITE_ROW)
         fprintf(out, "%s  %s\n", side, (const char *)sqlite3_column_text(q, 0));
     sqlite3_finalize(q);
@@ -68,7 +71,8 @@ static int trace_diff_compare_double(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Launch i against launch i: the ratio's median and range say whether a difference is there in every launch.
+/* Launch i against launch i: the ratio's median and range say whether a difference is there in
+ * every launch.
  */
 static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
 {
@@ -84,7 +88,8 @@ static int trace_diff_print_launches(FILE *out, sqlite3 *a, sqlite3 *b)
     if (n) {
         qsort(ratio, (size_t)n, sizeof *ratio, trace_diff_compare_double);
         fprintf(out,
-                "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f over %lld "
+                "  slowest rank of launch i of B over that of A: median %.3f, from %.3f to %.3f "
+                "over %lld "
                 "launch%s\n",
                 ratio[n / 2], ratio[0], ratio[n - 1], (long long)n, n == 1 ? "" : "es");
     }
@@ -96,8 +101,10 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
 {
     const char *what = "SELECT op || ' ' || shape || ' on ' || nodes || ' x ' || gpus FROM run";
     sqlite3_stmt *p = trace_query(a, what, 0, 0), *q = trace_query(b, what, 0, 0);
-    const char *one = sqlite3_step(p) == SQLITE_ROW ? (const char *)sqlite3_column_text(p, 0) : NULL;
-    const char *two = sqlite3_step(q) == SQLITE_ROW ? (const char *)sqlite3_column_text(q, 0) : NULL;
+    const char *one =
+        sqlite3_step(p) == SQLITE_ROW ? (const char *)sqlite3_column_text(p, 0) : NULL;
+    const char *two =
+        sqlite3_step(q) == SQLITE_ROW ? (const char *)sqlite3_column_text(q, 0) : NULL;
     int same = one && two && !strcmp(one, two);
     sqlite3_finalize(p);
     sqlite3_finalize(q);
@@ -107,7 +114,8 @@ int trace_report_diff(sqlite3 *a, sqlite3 *b, FILE *out, char *error, size_t siz
         fprintf(out, "note: not the same op, shape and cluster; shares compare, times may not\n");
     fprintf(out, "\n  %-38s %12s %12s %12s\n", "", "A", "B", "change");
     struct trace_figure *figures = malloc(MOST_FIGURES * sizeof *figures);
-    int count = figures ? trace_figures(a, b, figures, MOST_FIGURES) : 0, rc = figures ? 0 : -ENOMEM;
+    int count = figures ? trace_figures(a, b, figures, MOST_FIGURES) : 0,
+        rc = figures ? 0 : -ENOMEM;
     for (int i = 0; i < count && !rc; i++) {
         const char *before = i ? figures[i - 1].section : "launch";
         if (strcmp(before, figures[i].section)) {

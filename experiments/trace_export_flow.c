@@ -33,8 +33,9 @@ enum {
     M_CARRIES
 };
 
-static void trace_export_flow_write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, const char *name,
-                        int begins, int64_t start, int64_t end)
+static void trace_export_flow_write_stage(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
+                                          int64_t tid, const char *name, int begins, int64_t start,
+                                          int64_t end)
 {
     if (sqlite3_column_type(q, begins) == SQLITE_NULL || end < start)
         return;
@@ -44,8 +45,8 @@ static void trace_export_flow_write_stage(struct trace_json *j, sqlite3_stmt *q,
     fprintf(j->out, ",\"cat\":\"stage\",\"name\":\"%s\"}", name);
 }
 
-static void trace_export_flow_write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank, int64_t tid, int64_t start,
-                          int64_t end)
+static void trace_export_flow_write_message(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
+                                            int64_t tid, int64_t start, int64_t end)
 {
     char name[160];
     snprintf(name, sizeof name, "%s to rank %lld",
@@ -56,16 +57,20 @@ static void trace_export_flow_write_message(struct trace_json *j, sqlite3_stmt *
     trace_json_us(j, "dur", end - start);
     fputs(",\"cat\":\"message\",\"name\":", j->out);
     trace_json_string(j->out, name);
-    fprintf(j->out, ",\"args\":{\"message\":%lld,\"peer\":%lld,\"bytes\":%lld,\"flag\":%lld,\"epoch\":%lld}}",
-            (long long)sqlite3_column_int64(q, M_ID), (long long)sqlite3_column_int64(q, M_PEER),
-            (long long)sqlite3_column_int64(q, M_BYTES), (long long)sqlite3_column_int64(q, M_FLAG),
-            (long long)sqlite3_column_int64(q, M_EPOCH));
+    fprintf(
+        j->out,
+        ",\"args\":{\"message\":%lld,\"peer\":%lld,\"bytes\":%lld,\"flag\":%lld,\"epoch\":%lld}}",
+        (long long)sqlite3_column_int64(q, M_ID), (long long)sqlite3_column_int64(q, M_PEER),
+        (long long)sqlite3_column_int64(q, M_BYTES), (long long)sqlite3_column_int64(q, M_FLAG),
+        (long long)sqlite3_column_int64(q, M_EPOCH));
     int64_t seen = sqlite3_column_int64(q, M_SEEN), posted = sqlite3_column_int64(q, M_POSTED);
     int known = sqlite3_column_type(q, M_SEEN) != SQLITE_NULL,
         sent = sqlite3_column_type(q, M_POSTED) != SQLITE_NULL;
     if (known && seen >= start && (!sent || posted >= seen)) {
-        trace_export_flow_write_stage(j, q, rank, tid, "in the ring", M_COMMANDED, start, seen < end ? seen : end);
-        trace_export_flow_write_stage(j, q, rank, tid, "in the proxy", M_SEEN, seen, sent ? posted : end);
+        trace_export_flow_write_stage(j, q, rank, tid, "in the ring", M_COMMANDED, start,
+                                      seen < end ? seen : end);
+        trace_export_flow_write_stage(j, q, rank, tid, "in the proxy", M_SEEN, seen,
+                                      sent ? posted : end);
     }
     if (sent && posted >= start)
         trace_export_flow_write_stage(j, q, rank, tid, "on the network", M_POSTED, posted, end);
@@ -75,12 +80,15 @@ struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
                                              const struct trace_export *what, int64_t *count)
 {
     static const char *const sql =
-        "SELECT m.id, m.commanded, m.seen, m.posted, m.completed, CASE WHEN m.waited THEN m.arrived END, "
+        "SELECT m.id, m.commanded, m.seen, m.posted, m.completed, CASE WHEN m.waited THEN "
+        "m.arrived END, "
         "m.peer, m.bytes, m.epoch, m.flag,"
-        " coalesce(f.text, g.text) FROM message m LEFT JOIN flag f ON f.plan = m.plan AND f.id = m.flag AND "
+        " coalesce(f.text, g.text) FROM message m LEFT JOIN flag f ON f.plan = m.plan AND f.id = "
+        "m.flag AND "
         "f.rank = m.peer"
         " LEFT JOIN flag g ON g.plan = m.plan AND g.id = m.flag AND g.rank = -1"
-        " WHERE m.rank = ?1 AND (?2 < 0 OR m.launch = ?2) ORDER BY coalesce(m.commanded, m.seen, m.posted)";
+        " WHERE m.rank = ?1 AND (?2 < 0 OR m.launch = ?2) ORDER BY coalesce(m.commanded, m.seen, "
+        "m.posted)";
     *count = trace_integer(db, "SELECT max(id) FROM message", -1) + 1;
     int64_t ranks = trace_integer(db, "SELECT count(*) FROM rank", 0);
     if (*count < 1 || *count > 1 << 28) /* of a damaged file */
@@ -102,8 +110,8 @@ struct trace_json_slice *trace_json_messages(struct trace_json *j, sqlite3 *db,
                 start = i <= M_POSTED && at < start ? at : start;
                 end = at > end ? at : end;
             }
-            if (start > end || start < 0 || end < (int64_t)what->from || start > trace_json_to(what) ||
-                id < 0 || id >= *count)
+            if (start > end || start < 0 || end < (int64_t)what->from ||
+                start > trace_json_to(what) || id < 0 || id >= *count)
                 continue;
             int lane = trace_lane(lanes, start, end);
             if (lane < 0)
@@ -125,18 +133,19 @@ struct point {
     int64_t rank, tid, at;
 };
 
-static void trace_export_flow_write_point(struct trace_json *j, char phase, const struct point *p, const char *name, int64_t id)
+static void trace_export_flow_write_point(struct trace_json *j, char phase, const struct point *p,
+                                          const char *name, int64_t id)
 {
     trace_json_begin(j, phase, p->rank, p->tid);
     trace_json_us(j, "ts", p->at);
-    fprintf(j->out, "%s,\"cat\":\"flow\",\"name\":\"%s\",\"id\":%lld}", phase == 'f' ? ",\"bp\":\"e\"" : "",
-            name, (long long)id);
+    fprintf(j->out, "%s,\"cat\":\"flow\",\"name\":\"%s\",\"id\":%lld}",
+            phase == 'f' ? ",\"bp\":\"e\"" : "", name, (long long)id);
 }
 
-/* The last moment inside the slice that an event is; of an event without length, inside the slice before it on its track and in its
- * launch. 0 where there is none. */
-static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event, int64_t start, int64_t ns,
-                  struct point *p)
+/* The last moment inside the slice that an event is; of an event without length, inside the slice
+ * before it on its track and in its launch. 0 where there is none. */
+static int trace_export_flow_inside(const struct trace_json *j, sqlite3_stmt *before, int64_t event,
+                                    int64_t start, int64_t ns, struct point *p)
 {
     int found = 1;
     p->at = start + ns - 1;
@@ -170,29 +179,35 @@ enum {
 void trace_json_arrows(struct trace_json *j, sqlite3 *db, const struct trace_export *what,
                        const struct trace_json_slice *messages, int64_t count)
 {
-    sqlite3_stmt *q =
-        trace_query(db,
-                    "SELECT d.event, d.producer, p.start, p.ns, s.rank, p.track, e.start, e.ns, t.rank, "
-                    "e.track, d.message"
-                    " FROM edge d JOIN event e ON e.id = d.event JOIN event p ON p.id = d.producer"
-                    " JOIN track t ON t.id = e.track JOIN track s ON s.id = p.track"
-                    " WHERE ?1 < 0 OR (e.launch = ?1 AND p.launch = ?1)",
-                    trace_json_launch(what), 0);
-    /* A track's events have ids in order of their starts. Mostly the one before it ended as it began; else, of those near it the one
-     * that ended last, or one that had not. (`+` keeps SQLite from reading the whole track by its index.) */
+    sqlite3_stmt *q = trace_query(
+        db,
+        "SELECT d.event, d.producer, p.start, p.ns, s.rank, p.track, e.start, e.ns, t.rank, "
+        "e.track, d.message"
+        " FROM edge d JOIN event e ON e.id = d.event JOIN event p ON p.id = d.producer"
+        " JOIN track t ON t.id = e.track JOIN track s ON s.id = p.track"
+        " WHERE ?1 < 0 OR (e.launch = ?1 AND p.launch = ?1)",
+        trace_json_launch(what), 0);
+    /* A track's events have ids in order of their starts. Mostly the one before it ended as it
+     * began; else, of those near it the one that ended last, or one that had not. (`+` keeps SQLite
+     * from reading the whole track by its index.) */
     sqlite3_stmt *before = trace_query(
         db,
-        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN EXISTS (SELECT 1 FROM event a"
-        " WHERE a.id = e.id - 1 AND +a.track = e.track AND a.ns > 0 AND a.kind <> 3 AND a.start + a.ns = e.start) THEN 1 ELSE 64 END"
+        "SELECT b.id, b.start + b.ns FROM event e JOIN event b ON b.id BETWEEN e.id - CASE WHEN "
+        "EXISTS (SELECT 1 FROM event a"
+        " WHERE a.id = e.id - 1 AND +a.track = e.track AND a.ns > 0 AND a.kind <> 3 AND a.start + "
+        "a.ns = e.start) THEN 1 ELSE 64 END"
         " AND e.id - 1 WHERE e.id = ?1 AND +b.track = e.track AND b.ns > 0 AND b.launch IS e.launch"
-        " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC LIMIT 1",
+        " ORDER BY b.start + b.ns <= e.start DESC, b.start + b.ns DESC, b.kind = 3, b.id DESC "
+        "LIMIT 1",
         0, 0);
     while (before && sqlite3_step(q) == SQLITE_ROW && !ferror(j->out)) {
         struct point from = {sqlite3_column_int64(q, A_RANK), sqlite3_column_int64(q, A_TRACK), 0};
-        struct point to = {sqlite3_column_int64(q, A_WAIT_RANK), sqlite3_column_int64(q, A_WAIT_TRACK),
-                           sqlite3_column_int64(q, A_WAIT) + sqlite3_column_int64(q, A_WAIT_NS) - 1};
-        if (!trace_export_flow_inside(j, before, sqlite3_column_int64(q, A_PRODUCER), sqlite3_column_int64(q, A_START),
-                    sqlite3_column_int64(q, A_NS), &from) ||
+        struct point to = {
+            sqlite3_column_int64(q, A_WAIT_RANK), sqlite3_column_int64(q, A_WAIT_TRACK),
+            sqlite3_column_int64(q, A_WAIT) + sqlite3_column_int64(q, A_WAIT_NS) - 1};
+        if (!trace_export_flow_inside(j, before, sqlite3_column_int64(q, A_PRODUCER),
+                                      sqlite3_column_int64(q, A_START),
+                                      sqlite3_column_int64(q, A_NS), &from) ||
             from.at < (int64_t)what->from || to.at > trace_json_to(what) || from.at > to.at ||
             (what->rank >= 0 && (from.rank != what->rank || to.rank != what->rank)))
             continue;

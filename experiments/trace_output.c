@@ -14,8 +14,8 @@
 #include "experiments/output_file.h"
 #include "tracer/trace.h"
 
-/* Whether a file made under another name can take its place: not that of a device or pipe, nor of what standard output is, since
- * whoever holds that open would go on with the old one. */
+/* Whether a file made under another name can take its place: not that of a device or pipe, nor of
+ * what standard output is, since whoever holds that open would go on with the old one. */
 static int trace_output_replaceable(const char *path)
 {
     struct stat there, standard;
@@ -26,14 +26,16 @@ static int trace_output_replaceable(const char *path)
     if (!S_ISREG(there.st_mode))
         return 0;
     for (int fd = 0; fd <= 2; fd++)
-        if (!fstat(fd, &standard) && standard.st_dev == there.st_dev && standard.st_ino == there.st_ino)
+        if (!fstat(fd, &standard) && standard.st_dev == there.st_dev &&
+            standard.st_ino == there.st_ino)
             return 0;
     return 1;
 }
 
 int trace_output_check(const char *path, char *error, size_t size)
 {
-    /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be followed. */
+    /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be
+     * followed. */
     int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
     if (rc || !trace_output_replaceable(path))
         return rc;
@@ -127,7 +129,8 @@ static int trace_output_open_direct(struct trace_output *o, const char *path)
 int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size)
 {
     *o = (struct trace_output){.fd = -1};
-    int rc = trace_output_replaceable(path) ? trace_output_open_beside(o, path) : trace_output_open_direct(o, path);
+    int rc = trace_output_replaceable(path) ? trace_output_open_beside(o, path)
+                                            : trace_output_open_direct(o, path);
     if (!rc && gzip) {
         signal(SIGPIPE, SIG_IGN);
         rc = trace_output_start_gzip(o, o->fd);
@@ -137,19 +140,22 @@ int trace_output_open(struct trace_output *o, const char *path, int gzip, char *
         rc = o->out ? 0 : -errno;
     }
     if (rc) {
-        snprintf(error, size, "cannot write '%s': %s", path ? path : "standard output", strerror(-rc));
+        snprintf(error, size, "cannot write '%s': %s", path ? path : "standard output",
+                 strerror(-rc));
         trace_output_forget(o);
     }
     return rc;
 }
 
-/* Waits for gzip. 0, or -EIO with a sentence that ends in its own reason ("gzip: stdout: No space left on device"). */
+/* Waits for gzip. 0, or -EIO with a sentence that ends in its own reason ("gzip: stdout: No space
+ * left on device"). */
 static int trace_output_end_gzip(struct trace_output *o, const char *name, char *error, size_t size)
 {
     char text[256] = "";
     size_t used = 0;
     int status = -1;
-    for (ssize_t n; used < sizeof text - 1 && (n = read(o->said, text + used, sizeof text - 1 - used)) > 0;)
+    for (ssize_t n;
+         used < sizeof text - 1 && (n = read(o->said, text + used, sizeof text - 1 - used)) > 0;)
         used += (size_t)n;
     close(o->said);
     while (waitpid(o->gzip, &status, 0) < 0 && errno == EINTR)
@@ -180,7 +186,8 @@ int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
         lost = errno ? errno : EIO;
     fclose(o->out);
     o->out = NULL;
-    if (o->gzip && trace_output_end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) && !rc)
+    if (o->gzip && trace_output_end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) &&
+        !rc)
         rc = -EIO; /* where `lost` says that the pipe broke, this says why */
     if (!rc && !lost && o->temporary && (fsync(o->fd) || rename(o->temporary, o->target)))
         lost = errno;

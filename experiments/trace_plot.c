@@ -1,4 +1,5 @@
-/* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and changed. */
+/* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
+ * changed. */
 #define _GNU_SOURCE
 #include "experiments/trace_cli.h"
 #include "experiments/trace_output.h"
@@ -40,10 +41,10 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
         trace_plot_quoted(p->out, p->path);
         fputc('\n', p->out);
     }
-    sqlite3_stmt *q = trace_query(
-        p->db,
-        "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || ' x ' || gpus || ' ranks' FROM run",
-        0, 0);
+    sqlite3_stmt *q = trace_query(p->db,
+                                  "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
+                                  "' x ' || gpus || ' ranks' FROM run",
+                                  0, 0);
     if (sqlite3_step(q) == SQLITE_ROW)
         snprintf(text, sizeof text, "%s: %s", title, (const char *)sqlite3_column_text(q, 0));
     sqlite3_finalize(q);
@@ -57,11 +58,12 @@ static int trace_plot_overlap(const struct trace_picture *p)
     FILE *out = p->out;
     static const char *const names[] = {"compute only", "both", "communication only", "idle"};
     static const char *const colours[] = {"#0072b2", "#009e73", "#d55e00", "#dddddd"};
-    sqlite3_stmt *q = trace_query(
-        p->db,
-        "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, sum(end - start)) FROM"
-        " launch_rank WHERE ?1 = 0 OR launch = ?1 GROUP BY rank ORDER BY rank",
-        (int64_t)p->launch, 0);
+    sqlite3_stmt *q =
+        trace_query(p->db,
+                    "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
+                    "sum(end - start)) FROM"
+                    " launch_rank WHERE ?1 = 0 OR launch = ?1 GROUP BY rank ORDER BY rank",
+                    (int64_t)p->launch, 0);
     int rows = 0;
     for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
         if (!rows) {
@@ -82,13 +84,14 @@ static int trace_plot_overlap(const struct trace_picture *p)
         return -ENODATA;
     fputs("END\nplot ", out);
     for (int i = 0; i < 4; i++)
-        fprintf(out, "%s$data using %d%s lc rgb '%s' title '%s'", i ? ", " : "", i + 2, i ? "" : ":xtic(1)",
-                colours[i], names[i]);
+        fprintf(out, "%s$data using %d%s lc rgb '%s' title '%s'", i ? ", " : "", i + 2,
+                i ? "" : ":xtic(1)", colours[i], names[i]);
     fputc('\n', out);
     return 0;
 }
 
-static int trace_plot_write_script(const struct trace_picture *p, enum trace_plot_kind kind, char *error, size_t size)
+static int trace_plot_write_script(const struct trace_picture *p, enum trace_plot_kind kind,
+                                   char *error, size_t size)
 {
     int64_t start, end;
     if (p->launch && trace_launch(p->db, p->launch, &start, &end, error, size))
@@ -105,10 +108,11 @@ static int trace_plot_write_script(const struct trace_picture *p, enum trace_plo
     return rc;
 }
 
-int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, FILE *out,
-                      char *error, size_t size)
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+                      FILE *out, char *error, size_t size)
 {
-    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error, size);
+    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error,
+                                   size);
 }
 
 enum { END = 12 };
@@ -121,7 +125,8 @@ static void trace_plot_keep_end(char end[END], const char *piece, size_t n)
     memcpy(end + END - new, piece + n - new, new);
 }
 
-/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing tag. */
+/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing
+ * tag. */
 static int trace_plot_is_whole(const char end[END], const char *path)
 {
     if (trace_plot_is_svg(path))
@@ -129,7 +134,8 @@ static int trace_plot_is_whole(const char end[END], const char *path)
     return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
 }
 
-/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or -errno with a sentence. */
+/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or
+ * -errno with a sentence. */
 static int trace_plot_run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
 {
     int picture[2], status = 0, rc = 0;
@@ -165,14 +171,15 @@ static int trace_plot_run_gnuplot(int script, FILE *out, const char *path, char 
         snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
         rc = -ENOENT;
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !trace_plot_is_whole(end, path)) {
-        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told", path);
+        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told",
+                 path);
         rc = -EIO;
     }
     return rc;
 }
 
-int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path, char *error,
-               size_t size)
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+               char *error, size_t size)
 {
     struct trace_output o;
     int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
@@ -183,7 +190,8 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
             close(fd);
         return -EIO;
     }
-    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, launch}, kind, error, size);
+    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, launch}, kind,
+                                     error, size);
     if (!rc && (fflush(script) || ferror(script))) {
         snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
         rc = -EIO;

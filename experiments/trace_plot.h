@@ -8,8 +8,9 @@ struct trace_picture {
     sqlite3 *db;
     FILE *out;        /* gnuplot's script */
     const char *path; /* of the picture; its end says which form */
-    int named;        /* the script names `path`; else the picture goes to gnuplot's standard output */
-    uint64_t launch;  /* 0: all */
+    /* the script names `path`; else the picture goes to gnuplot's standard output */
+    int named;
+    uint64_t launch; /* 0: all */
 };
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height);

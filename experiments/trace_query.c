@@ -35,15 +35,18 @@ double trace_real(sqlite3 *db, const char *sql, double missing)
     return missing;
 }
 
-int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error, size_t size)
+int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
+                 size_t size)
 {
-    sqlite3_stmt *q = trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
     int found = sqlite3_step(q) == SQLITE_ROW;
     if (found)
         *start = sqlite3_column_int64(q, 0), *end = sqlite3_column_int64(q, 1);
     sqlite3_finalize(q);
     if (!found)
-        snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld", (unsigned long long)launch,
+        snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
+                 (unsigned long long)launch,
                  (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
     return found ? 0 : -ERANGE;
 }
@@ -53,7 +56,8 @@ const char *trace_plural(int64_t count)
     return count == 1 ? "" : "s";
 }
 
-static const char *trace_query_scaled(char text[24], double value, const char *const *units, int count, double step)
+static const char *trace_query_scaled(char text[24], double value, const char *const *units,
+                                      int count, double step)
 {
     int unit = 0;
     double size = fabs(value);

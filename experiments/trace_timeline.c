@@ -1,6 +1,7 @@
-/* `mkernel trace plot`: what the CTAs of each role did over time, and what each NIC had under way. A row is a role of a rank or a
- * NIC's direction; a column is a stack whose heights are the states' shares of the role's CTAs. Time begins at zero with the first
- * launch, and what lies between launches is cut out. */
+/* `mkernel trace plot`: what the CTAs of each role did over time, and what each NIC had under way.
+ * A row is a role of a rank or a NIC's direction; a column is a stack whose heights are the states'
+ * shares of the role's CTAs. Time begins at zero with the first launch, and what lies between
+ * launches is cut out. */
 #include "experiments/trace_plot.h"
 
 #include <errno.h>
@@ -42,7 +43,8 @@ struct axis {
     double unit;               /* ns of what the axis counts in */
 };
 
-/* The launches' time in pieces, which follow each other with a small gap. A gap that is drawn as wide as it is, is not cut. */
+/* The launches' time in pieces, which follow each other with a small gap. A gap that is drawn as
+ * wide as it is, is not cut. */
 static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch)
 {
     int64_t room = trace_integer(db, "SELECT count(*) FROM launches", 0), n = 0;
@@ -50,9 +52,9 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch
     *a = (struct axis){.pieces = malloc((size_t)(room + 1) * sizeof *a->pieces)};
     if (!a->pieces)
         return -ENOMEM;
-    sqlite3_stmt *q =
-        trace_query(db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-                    (int64_t)launch, 0);
+    sqlite3_stmt *q = trace_query(
+        db, "SELECT start, end + 1 FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
+        (int64_t)launch, 0);
     while (n < room && sqlite3_step(q) == SQLITE_ROW) {
         a->pieces[n] = (struct piece){sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), 0};
         sum += (double)(a->pieces[n].to - a->pieces[n].from);
@@ -60,7 +62,8 @@ static int trace_timeline_make_axis(struct axis *a, sqlite3 *db, uint64_t launch
     }
     sqlite3_finalize(q);
     if (!n)
-        a->pieces[n++] = (struct piece){0, trace_integer(db, "SELECT duration_ns FROM run", 0) + 1, 0};
+        a->pieces[n++] =
+            (struct piece){0, trace_integer(db, "SELECT duration_ns FROM run", 0) + 1, 0};
     a->gap = n > 10 ? 0.1 * sum / (double)n : 0.01 * sum;
     for (int64_t i = 0; i < n; i++) {
         struct piece *last = a->count ? &a->pieces[a->count - 1] : NULL, now = a->pieces[i];
@@ -95,9 +98,11 @@ static int64_t trace_timeline_piece_after(const struct axis *a, int64_t time)
 
 typedef double columns[COLUMNS][STATES]; /* ns by state */
 
-static void trace_timeline_add(const struct axis *a, columns c, int64_t start, int64_t end, int state, double weight)
+static void trace_timeline_add(const struct axis *a, columns c, int64_t start, int64_t end,
+                               int state, double weight)
 {
-    for (int64_t i = trace_timeline_piece_after(a, start); i < a->count && a->pieces[i].from < end; i++) {
+    for (int64_t i = trace_timeline_piece_after(a, start); i < a->count && a->pieces[i].from < end;
+         i++) {
         const struct piece *p = &a->pieces[i];
         double from = p->at + (double)((start > p->from ? start : p->from) - p->from);
         double to = p->at + (double)((end < p->to ? end : p->to) - p->from);
@@ -111,27 +116,30 @@ static void trace_timeline_add(const struct axis *a, columns c, int64_t start, i
 
 /* ---- rows ---- */
 
-/* The coarsest level that is still finer than a column; -1: none, in a short piece of a long run. */
+/* The coarsest level that is still finer than a column; -1: none, in a short piece of a long
+ * run. */
 static int64_t trace_timeline_level_for(sqlite3 *db, const struct axis *a, int64_t *ns)
 {
-    sqlite3_stmt *z = trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
-                                  (int64_t)(a->width / 2), 0);
+    sqlite3_stmt *z =
+        trace_query(db, "SELECT level, ns FROM zoom WHERE ns <= ?1 ORDER BY level DESC LIMIT 1",
+                    (int64_t)(a->width / 2), 0);
     int64_t level = sqlite3_step(z) == SQLITE_ROW ? sqlite3_column_int64(z, 0) : -1;
     *ns = level < 0 ? 1 : sqlite3_column_int64(z, 1);
     sqlite3_finalize(z);
     return level;
 }
 
-static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int64_t role, columns c)
+static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int64_t role,
+                                          columns c)
 {
     int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0 || ns < 1)
         return 0;
-    sqlite3_stmt *q = trace_query(
-        db,
-        "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, wait_backpressure, 0, wait_network"
-        " FROM level WHERE level = ?1 AND track = ?2",
-        level, role);
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT bucket, tile, copy, command, reduce, wait_data + "
+                                  "wait_credit, wait_backpressure, 0, wait_network"
+                                  " FROM level WHERE level = ?1 AND track = ?2",
+                                  level, role);
     while (sqlite3_step(q) == SQLITE_ROW) {
         int64_t at = sqlite3_column_int64(q, 0) * ns;
         for (int s = 1; s < TRACE_STATES; s++)
@@ -143,36 +151,42 @@ static int trace_timeline_fill_from_level(sqlite3 *db, const struct axis *a, int
 }
 
 /* From the events themselves, which for a short piece are few. */
-static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, int64_t role, columns c)
+static void trace_timeline_fill_from_events(sqlite3 *db, const struct axis *a, int64_t role,
+                                            columns c)
 {
     sqlite3_stmt *q = NULL;
-    sqlite3_prepare_v2(db,
-                       "WITH leaf AS (SELECT id, longest_ns FROM track WHERE first_event IS NOT NULL AND (id "
-                       "= ?1 OR parent = ?1 OR"
-                       " parent IN (SELECT id FROM track WHERE parent = ?1))) SELECT e.start, e.start + "
-                       "e.ns, e.kind, e.cause FROM leaf"
-                       " CROSS JOIN event e ON e.track = leaf.id AND e.start BETWEEN ?2 - leaf.longest_ns "
-                       "AND ?3 WHERE e.ns > 0",
-                       -1, &q, NULL);
+    sqlite3_prepare_v2(
+        db,
+        "WITH leaf AS (SELECT id, longest_ns FROM track WHERE first_event IS NOT NULL AND (id "
+        "= ?1 OR parent = ?1 OR"
+        " parent IN (SELECT id FROM track WHERE parent = ?1))) SELECT e.start, e.start + "
+        "e.ns, e.kind, e.cause FROM leaf"
+        " CROSS JOIN event e ON e.track = leaf.id AND e.start BETWEEN ?2 - leaf.longest_ns "
+        "AND ?3 WHERE e.ns > 0",
+        -1, &q, NULL);
     sqlite3_bind_int64(q, 1, role);
     sqlite3_bind_int64(q, 2, a->pieces[0].from);
     sqlite3_bind_int64(q, 3, a->pieces[a->count - 1].to);
     while (sqlite3_step(q) == SQLITE_ROW) {
-        int state = trace_state_of((uint32_t)sqlite3_column_int(q, 2), (uint32_t)sqlite3_column_int(q, 3));
+        int state =
+            trace_state_of((uint32_t)sqlite3_column_int(q, 2), (uint32_t)sqlite3_column_int(q, 3));
         if (state != TRACE_IDLE)
-            trace_timeline_add(a, c, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state, 1);
+            trace_timeline_add(a, c, sqlite3_column_int64(q, 0), sqlite3_column_int64(q, 1), state,
+                               1);
     }
     sqlite3_finalize(q);
 }
 
 /* Bytes under way as a share of `peak`; at the finest level where no column is as wide. */
-static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int64_t link, double peak, columns c)
+static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int64_t link,
+                                          double peak, columns c)
 {
     int64_t ns, level = trace_timeline_level_for(db, a, &ns);
     if (level < 0)
         ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1);
-    sqlite3_stmt *q = trace_query(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
-                                  level < 0 ? 0 : level, link);
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT bucket, in_flight FROM flow WHERE level = ?1 AND link = ?2",
+                    level < 0 ? 0 : level, link);
     while (ns > 0 && sqlite3_step(q) == SQLITE_ROW) {
         int64_t at = sqlite3_column_int64(q, 0) * ns;
         trace_timeline_add(a, c, at, at + ns, STATE_NIC, sqlite3_column_double(q, 1) / peak);
@@ -180,9 +194,10 @@ static void trace_timeline_fill_from_flow(sqlite3 *db, const struct axis *a, int
     sqlite3_finalize(q);
 }
 
-/* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait while its copies are under way:
- * what adds up to more than its time is drawn in proportion. */
-static void trace_timeline_put_boxes(FILE *out, const struct axis *a, columns c, double row, double leaves)
+/* One row's boxes: state, begin, end, bottom, top. Rows are numbered from the top. A CTA may wait
+ * while its copies are under way: what adds up to more than its time is drawn in proportion. */
+static void trace_timeline_put_boxes(FILE *out, const struct axis *a, columns c, double row,
+                                     double leaves)
 {
     for (int column = 0; column < COLUMNS; column++) {
         double y = row + 0.95, at = column * a->width, whole = a->width * leaves, sum = 0;
@@ -192,8 +207,8 @@ static void trace_timeline_put_boxes(FILE *out, const struct axis *a, columns c,
         for (int s = 1; s < STATES; s++) {
             double share = 0.9 * c[column][s] / whole;
             if (share > 1e-4) /* a little wider than the column: no seams */
-                fprintf(out, "%d %.4f %.4f %.4f %.4f\n", s, at / a->unit, (at + 1.3 * a->width) / a->unit, y,
-                        y - share);
+                fprintf(out, "%d %.4f %.4f %.4f %.4f\n", s, at / a->unit,
+                        (at + 1.3 * a->width) / a->unit, y, y - share);
             y -= share;
         }
     }
@@ -205,29 +220,32 @@ static void trace_timeline_mark_cuts(FILE *out, const struct axis *a)
 {
     for (int64_t i = 1; i < a->count; i++)
         fprintf(out,
-                "set object rectangle from first %.4f, graph 0 to first %.4f, graph 1 behind fillcolor rgb "
+                "set object rectangle from first %.4f, graph 0 to first %.4f, graph 1 behind "
+                "fillcolor rgb "
                 "'#dddddd' fillstyle solid noborder\n",
                 (a->pieces[i].at - a->gap) / a->unit, a->pieces[i].at / a->unit);
 }
 
-/* A line where a launch begins, and its number above it where there is room. Of many launches every so manieth. */
+/* A line where a launch begins, and its number above it where there is room. Of many launches every
+ * so manieth. */
 static void trace_timeline_mark_launches(const struct trace_picture *p, const struct axis *a)
 {
     int64_t count = p->launch ? 1 : trace_integer(p->db, "SELECT count(*) FROM launches", 0),
             every = (count + MARKS - 1) / MARKS, n = 0;
     double named = -a->length;
-    sqlite3_stmt *q =
-        trace_query(p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
-                    (int64_t)p->launch, 0);
+    sqlite3_stmt *q = trace_query(
+        p->db, "SELECT launch, start FROM launches WHERE ?1 = 0 OR launch = ?1 ORDER BY start",
+        (int64_t)p->launch, 0);
     for (; sqlite3_step(q) == SQLITE_ROW; n++) {
         int64_t start = sqlite3_column_int64(q, 1), i = trace_timeline_piece_after(a, start);
         if (n % every || i == a->count)
             continue;
         double at = a->pieces[i].at + (double)(start - a->pieces[i].from);
-        fprintf(p->out,
-                "set arrow from first %.4f, graph 0 to first %.4f, graph 1 nohead front linewidth 1 "
-                "linecolor rgb '#000000' dashtype 3\n",
-                at / a->unit, at / a->unit);
+        fprintf(
+            p->out,
+            "set arrow from first %.4f, graph 0 to first %.4f, graph 1 nohead front linewidth 1 "
+            "linecolor rgb '#000000' dashtype 3\n",
+            at / a->unit, at / a->unit);
         if (at - named < 0.1 * a->length)
             continue;
         fprintf(p->out, "set label 'launch %lld' at first %.4f, graph 1.0 offset 0,0.6 front\n",
@@ -237,13 +255,15 @@ static void trace_timeline_mark_launches(const struct trace_picture *p, const st
     sqlite3_finalize(q);
 }
 
-static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a, int64_t rows, columns *c)
+static void trace_timeline_draw_rows(const struct trace_picture *p, const struct axis *a,
+                                     int64_t rows, columns *c)
 {
     /* By rank: its roles, then its NIC. */
     sqlite3_stmt *t = trace_query(
         p->db,
         "SELECT rank, 0 AS nic, id, name, leaves FROM track WHERE kind = 'role' UNION ALL"
-        " SELECT rank, 1, id, 'NIC ' || direction, 1 FROM link WHERE kind = 'network' AND transfers > 0"
+        " SELECT rank, 1, id, 'NIC ' || direction, 1 FROM link WHERE kind = 'network' AND "
+        "transfers > 0"
         " ORDER BY rank, nic, id",
         0, 0);
     double peak = trace_real(p->db, "SELECT max(peak_bytes) FROM link WHERE kind = 'network'", 1);
@@ -274,16 +294,19 @@ static void trace_timeline_draw_rows(const struct trace_picture *p, const struct
 int trace_plot_timeline(const struct trace_picture *p)
 {
     struct axis a = {0};
-    int64_t nics =
-        trace_integer(p->db, "SELECT count(*) FROM link WHERE kind = 'network' AND transfers > 0", 0);
+    int64_t nics = trace_integer(
+        p->db, "SELECT count(*) FROM link WHERE kind = 'network' AND transfers > 0", 0);
     int64_t rows = trace_integer(p->db, "SELECT count(*) FROM track WHERE kind = 'role'", 0) + nics;
     columns *c = malloc(sizeof *c);
-    int rc = !c ? -ENOMEM : rows == nics ? -ENODATA : trace_timeline_make_axis(&a, p->db, p->launch);
+    int rc = !c             ? -ENOMEM
+             : rows == nics ? -ENODATA
+                            : trace_timeline_make_axis(&a, p->db, p->launch);
     if (rc) {
         free(c);
         return rc;
     }
-    const char *title = rows > MAX_ROWS ? "CTA roles over time (the first 256 rows)" : "CTA roles over time";
+    const char *title =
+        rows > MAX_ROWS ? "CTA roles over time (the first 256 rows)" : "CTA roles over time";
     rows = rows > MAX_ROWS ? MAX_ROWS : rows;
     trace_plot_head(p, title, (int)(200 + (rows < 60 ? rows : 60) * 36));
     fprintf(p->out,
@@ -293,8 +316,8 @@ int trace_plot_timeline(const struct trace_picture *p)
             : a.unit < 1e4 ? "us"
             : a.unit < 1e7 ? "ms"
                            : "s",
-            a.count > 1 ? " in launches: what lies between them is cut out (grey)" : "", a.length / a.unit,
-            (long long)rows);
+            a.count > 1 ? " in launches: what lies between them is cut out (grey)" : "",
+            a.length / a.unit, (long long)rows);
     trace_timeline_mark_cuts(p->out, &a);
     trace_timeline_mark_launches(p, &a);
     trace_timeline_draw_rows(p, &a, rows, c);
@@ -302,7 +325,8 @@ int trace_plot_timeline(const struct trace_picture *p)
     for (int s = 1; s < (nics ? STATES : TRACE_STATES); s++)
         if (states[s].name)
             fprintf(p->out,
-                    "%s$data using ($1==%d?($2+$3)/2:1/0):(($4+$5)/2):2:3:5:4 with boxxyerror lc rgb '%s' title '%s'",
+                    "%s$data using ($1==%d?($2+$3)/2:1/0):(($4+$5)/2):2:3:5:4 with boxxyerror lc "
+                    "rgb '%s' title '%s'",
                     s > 1 ? ",\\\n " : "", s, states[s].colour, states[s].name);
     fputc('\n', p->out);
     free(a.pieces);

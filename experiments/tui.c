@@ -18,16 +18,21 @@ static const char *const dumps[] = {"text", "attributes"};
 #define AT(field) .offset = offsetof(struct arguments, field)
 static const struct option_spec specs[] = {
     {"attach", OPTION_FLAG, AT(o.attach), NULL,
-     "shows a running `mkernel run` instead: what every CTA does now, and which rank it waits for. JOB is its process; not needed "
+     "shows a running `mkernel run` instead: what every CTA does now, and which rank it waits for. "
+     "JOB is its process; not needed "
      "where one job runs"},
-    {"until-end", OPTION_FLAG, AT(o.until_end), NULL, "with --attach: waits for the job to begin, ends with it"},
+    {"until-end", OPTION_FLAG, AT(o.until_end), NULL,
+     "with --attach: waits for the job to begin, ends with it"},
     {"script", OPTION_TEXT, AT(o.script), "FILE", "plays keys from a file first (docs/VIEWER.md)"},
     {"dump-screen", OPTION_WORD, AT(as), "attributes",
-     "prints the screen as text instead of taking the terminal; =attributes adds its colours and attributes, a letter per cell",
+     "prints the screen as text instead of taking the terminal; =attributes adds its colours and "
+     "attributes, a letter per cell",
      .words = dumps, .word_count = 2, .bare = 1},
     {"size", OPTION_TEXT, AT(size), "WIDTHxHEIGHT", "size of the printed screen (default 80x24)"},
-    {"key-times", OPTION_FLAG, AT(o.key_times), NULL, "with --dump-screen: ms (wall and CPU) that each key took, on stderr"},
-    {"ascii", OPTION_FLAG, AT(o.ascii), NULL, "no characters beyond ASCII (default where the locale is not UTF-8)"},
+    {"key-times", OPTION_FLAG, AT(o.key_times), NULL,
+     "with --dump-screen: ms (wall and CPU) that each key took, on stderr"},
+    {"ascii", OPTION_FLAG, AT(o.ascii), NULL,
+     "no characters beyond ASCII (default where the locale is not UTF-8)"},
     {"no-mouse", OPTION_FLAG, AT(o.no_mouse), NULL, "leaves the mouse to the terminal"},
 };
 static const struct option_table table = {
@@ -43,16 +48,18 @@ static const struct option_table table = {
 static int tui_read_size(const char *text, struct tui_options *o)
 {
     char more;
-    return sscanf(text, "%4dx%4d%c", &o->width, &o->height, &more) == 2 && o->width >= 1 && o->height >= 1 && o->width <= 1000 &&
-           o->height <= 1000;
+    return sscanf(text, "%4dx%4d%c", &o->width, &o->height, &more) == 2 && o->width >= 1 &&
+           o->height >= 1 && o->width <= 1000 && o->height <= 1000;
 }
 
 /* What is wrong with the whole of it, in `error`; 0: nothing. */
-static int tui_check(struct arguments *a, const struct options_found *found, char *error, size_t size)
+static int tui_check(struct arguments *a, const struct options_found *found, char *error,
+                     size_t size)
 {
     struct tui_options *o = &a->o;
     if (found->word_count > 2)
-        return snprintf(error, size, "it takes two files at most, and %s is one too many", found->words[2]);
+        return snprintf(error, size, "it takes two files at most, and %s is one too many",
+                        found->words[2]);
     o->files = found->word_count;
     for (int i = 0; i < o->files; i++)
         o->file[i] = found->words[i];
@@ -67,7 +74,10 @@ static int tui_check(struct arguments *a, const struct options_found *found, cha
     if (a->size && !o->dump)
         return snprintf(error, size, "--size goes with --dump-screen");
     if (a->size && !tui_read_size(a->size, o))
-        return snprintf(error, size, "--size takes WIDTHxHEIGHT, at most 1000x1000, such as 120x40, but it was given %s", a->size);
+        return snprintf(
+            error, size,
+            "--size takes WIDTHxHEIGHT, at most 1000x1000, such as 120x40, but it was given %s",
+            a->size);
     if (o->key_times && (o->attach || !(o->dump && o->script)))
         return snprintf(error, size, "--key-times goes with --dump-screen and --script");
     return 0;

@@ -1,4 +1,5 @@
-/* One rank of `mkernel tune OP`. All ranks know all times, so that each comes to the same next step by itself. */
+/* One rank of `mkernel tune OP`. All ranks know all times, so that each comes to the same next step
+ * by itself. */
 #include "experiments/tune.h"
 #include "experiments/commands.h"
 #include "experiments/output_file.h"
@@ -15,7 +16,8 @@ enum { LAST = 3 /* plans that the default meets in the last comparison */ };
 
 /* What the shapes came to. */
 struct outcome {
-    uint32_t shapes, kept, wrong, slow; /* wrong: plans; slow: shapes whose default was not within TUNE_WITHIN */
+    /* wrong: plans; slow: shapes whose default was not within TUNE_WITHIN */
+    uint32_t shapes, kept, wrong, slow;
     char first_wrong[512];
     double slowest;
 };
@@ -49,7 +51,8 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
     t->standing_words[0] = '\0';
     int result = plan_build(&t->shape.plan, q, 0, 0, t->error, t->error_size);
     if (!result)
-        result = tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->error_size);
+        result =
+            tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->error_size);
     if (!result) {
         const struct tuning_entry *e = tuning_find(&t->table, q, t->job->device, &exact);
         tune_add(t, &q->tuning);
@@ -63,8 +66,9 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
 static void tune_show_round(const struct tune *t, const char *what, uint64_t round, uint32_t count)
 {
     const struct mk_problem *q = &t->shape.problem;
-    pulse_says("%llu,%llu,%llu, %s %llu, %u plans", (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, what,
-               (unsigned long long)round, count);
+    pulse_says("%llu,%llu,%llu, %s %llu, %u plans", (unsigned long long)q->m,
+               (unsigned long long)q->n, (unsigned long long)q->k, what, (unsigned long long)round,
+               count);
 }
 
 /* Rounds of changing the best in one option, until that is no use. */
@@ -93,7 +97,8 @@ static int tune_search(struct tune *t)
     return 0;
 }
 
-/* The default, the formula's plan and the best once more, with twice as many launches: the best of many is partly luck. */
+/* The default, the formula's plan and the best once more, with twice as many launches: the best of
+ * many is partly luck. */
 static int tune_compare(struct tune *t, uint32_t *best)
 {
     uint32_t which[LAST + 1], count = 0;
@@ -104,7 +109,8 @@ static int tune_compare(struct tune *t, uint32_t *best)
     for (uint32_t n = 0; n < LAST; n++) {
         uint32_t next = 0;
         for (uint32_t i = 1; i < t->count; i++)
-            if (!t->plans[i].last && !t->plans[i].wrong && (!next || t->plans[i].ratio < t->plans[next].ratio))
+            if (!t->plans[i].last && !t->plans[i].wrong &&
+                (!next || t->plans[i].ratio < t->plans[next].ratio))
                 next = i;
         if (!next)
             break;
@@ -143,26 +149,30 @@ static int tune_conclude(struct tune *t, uint32_t best, struct outcome *o)
 {
     const struct run_job *job = t->job;
     double slower = t->plans[t->standing].ratio / t->plans[best].ratio;
-    int within = !t->plans[t->standing].wrong && slower <= TUNE_WITHIN, result = 0, usable = !t->plans[best].wrong;
+    int within = !t->plans[t->standing].wrong && slower <= TUNE_WITHIN, result = 0,
+        usable = !t->plans[best].wrong;
     uint32_t chosen = !t->plans[t->standing].wrong && slower <= TUNE_KEEPS ? t->standing : best;
     char words[256];
     for (uint32_t i = 0; i < t->count; i++)
         if (t->plans[i].wrong && !o->wrong++)
-            snprintf(o->first_wrong, sizeof o->first_wrong, "%s at %llu,%llu,%llu", tuning_words(&t->plans[i].asked, words, sizeof words),
+            snprintf(o->first_wrong, sizeof o->first_wrong, "%s at %llu,%llu,%llu",
+                     tuning_words(&t->plans[i].asked, words, sizeof words),
                      (unsigned long long)t->shape.problem.m, (unsigned long long)t->shape.problem.n,
                      (unsigned long long)t->shape.problem.k);
     o->slow += !within;
     o->slowest = slower > o->slowest ? slower : o->slowest;
     if (!job->options.verify && usable)
         result = tune_keep(t, chosen);
-    FILE *out = job->identity.rank ? NULL : output_table(job->options.quiet, job->options.csv, NULL);
+    FILE *out =
+        job->identity.rank ? NULL : output_table(job->options.quiet, job->options.csv, NULL);
     if (result || job->identity.rank)
         return result;
     o->kept += usable && !job->options.verify;
     if (!out)
         return 0;
-    fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower, within ? "" : "not ",
-            TUNE_WITHIN, *t->standing_words ? t->standing_words : "the formula's");
+    fprintf(out, "default   %.3f of the best found: %swithin %.2f (%s)\n", slower,
+            within ? "" : "not ", TUNE_WITHIN,
+            *t->standing_words ? t->standing_words : "the formula's");
     if (!usable)
         fprintf(out, "kept      nothing: all results are wrong\n");
     else if (!job->options.verify)
@@ -191,7 +201,8 @@ static int tune_all(struct tune *t, struct outcome *o)
                 t->running = NULL; /* that was no plan's fault */
             if (result)
                 snprintf(t->error, t->error_size, "the table or %s could not be written: %s",
-                         job->options.csv ? job->options.csv : "standard output", strerror(-result));
+                         job->options.csv ? job->options.csv : "standard output",
+                         strerror(-result));
         }
         if (!result)
             result = tune_conclude(t, best, o);
@@ -206,16 +217,20 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     struct outcome o = {0};
     char words[256];
     t.plans = calloc(TUNE_PLANS, sizeof *t.plans);
-    int result = t.plans ? tune_space_parse(&t.space, job->options.op, job->options.space, sentence, size) : -ENOMEM;
+    int result =
+        t.plans ? tune_space_parse(&t.space, job->options.op, job->options.space, sentence, size)
+                : -ENOMEM;
     if (!t.plans)
         snprintf(sentence, size, "no memory for the plans");
     if (!result)
-        result = tuning_open(&t.table, job->options.tuning ? job->options.tuning : "", 1, sentence, size);
+        result = tuning_open(&t.table, job->options.tuning ? job->options.tuning : "", 1, sentence,
+                             size);
     if (!result)
         result = tune_all(&t, &o);
     if (result && t.running) {
         size_t used = strlen(sentence);
-        snprintf(sentence + used, size - used, "; it measured %s", tuning_words(&t.running->asked, words, sizeof words));
+        snprintf(sentence + used, size - used, "; it measured %s",
+                 tuning_words(&t.running->asked, words, sizeof words));
     }
     if (tune_gpu_close)
         tune_gpu_close(&t);
@@ -229,9 +244,12 @@ int tune_rank(const struct run_job *job, char *sentence, size_t size)
     if (result)
         return STATUS_FAILED;
     if (o.wrong)
-        snprintf(sentence, size, "%u plan%s computed wrong results, the first: %s", o.wrong, o.wrong > 1 ? "s" : "", o.first_wrong);
+        snprintf(sentence, size, "%u plan%s computed wrong results, the first: %s", o.wrong,
+                 o.wrong > 1 ? "s" : "", o.first_wrong);
     else if (job->options.verify)
-        snprintf(sentence, size, "the defaults of %u of %u shapes are within %.2f of the best found, the slowest is %.3f of it",
+        snprintf(sentence, size,
+                 "the defaults of %u of %u shapes are within %.2f of the best found, the slowest "
+                 "is %.3f of it",
                  o.shapes - o.slow, o.shapes, TUNE_WITHIN, o.slowest);
     else
         snprintf(sentence, size, "%u shape%s tuned, all right", o.shapes, o.shapes > 1 ? "s" : "");

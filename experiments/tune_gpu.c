@@ -1,4 +1,5 @@
-/* Many plans of a shape on this rank's GPU, in turns. The operands stay from communicator to communicator. */
+/* Many plans of a shape on this rank's GPU, in turns. The operands stay from communicator to
+ * communicator. */
 #include "experiments/tune.h"
 #include "experiments/gpu_shape.h"
 #include "core/comm.h"
@@ -34,8 +35,10 @@ static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
         t->gpu = calloc(1, sizeof *t->gpu);
         if (!t->gpu)
             return -ENOMEM;
-        t->gpu->bench = (struct gpu_bench){.job = t->job, .comm = comm, .error = t->error, .error_size = t->error_size};
-        t->gpu->bench.launches_most = (uint32_t)mk_ceil_div(2 * t->job->options.iters, GPU_TURNS) + GPU_SKIPPED;
+        t->gpu->bench = (struct gpu_bench){
+            .job = t->job, .comm = comm, .error = t->error, .error_size = t->error_size};
+        t->gpu->bench.launches_most =
+            (uint32_t)mk_ceil_div(2 * t->job->options.iters, GPU_TURNS) + GPU_SKIPPED;
         result = gpu_bench_open(&t->gpu->bench);
     }
     t->gpu->bench.comm = comm;
@@ -46,7 +49,8 @@ static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
     return gpu_shape_open(&t->gpu->bench, &t->gpu->shape, q->m, q->n, q->k);
 }
 
-static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, struct gpu_check *checks)
+static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which,
+                          uint32_t count, struct gpu_check *checks)
 {
     struct gpu_bench *b = &t->gpu->bench;
     int result = gpu_check(b, &t->gpu->shape, graphs, count, checks);
@@ -55,8 +59,9 @@ static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const
     return result;
 }
 
-static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *which, uint32_t count, float *times,
-                   uint32_t room, struct gpu_check *checks, struct tune_result *results)
+static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *which, uint32_t count,
+                   float *times, uint32_t room, struct gpu_check *checks,
+                   struct tune_result *results)
 {
     struct gpu_bench *b = &t->gpu->bench;
     struct gpu_shape *s = &t->gpu->shape;
@@ -88,8 +93,8 @@ static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *wh
     return result;
 }
 
-int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, uint64_t iters,
-                     struct tune_result *results)
+int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count,
+                     uint64_t iters, struct tune_result *results)
 {
     int result = tune_gpu_prepare(t, comm);
     if (result)
@@ -100,8 +105,9 @@ int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which
     struct gpu_graphs *graphs = calloc(count, sizeof *graphs);
     struct gpu_check *checks = calloc(count, sizeof *checks);
     float *times = calloc((size_t)count * room, sizeof *times);
-    result = graphs && checks && times ? measure(t, graphs, which, count, times, room, checks, results)
-                                       : gpu_say(b, -ENOMEM, "no memory for the plans that are measured");
+    result = graphs && checks && times
+                 ? measure(t, graphs, which, count, times, room, checks, results)
+                 : gpu_say(b, -ENOMEM, "no memory for the plans that are measured");
     cudaStreamSynchronize(b->stream);
     for (uint32_t i = 0; graphs && i < count; i++)
         gpu_graphs_close(&graphs[i]);

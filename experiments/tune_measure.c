@@ -1,4 +1,5 @@
-/* Many plans of a shape in one communicator, measured in turns: what drifts, drifts for all of them. */
+/* Many plans of a shape in one communicator, measured in turns: what drifts, drifts for all of
+ * them. */
 #include "experiments/tune.h"
 #include "core/agree.h"
 #include "core/comm.h"
@@ -17,10 +18,12 @@ static uint64_t tune_measure_most_heap(const struct tune *t)
     return t->shape.problem.exec == MK_EXEC_CUDA ? (uint64_t)32 << 30 : (uint64_t)1 << 30;
 }
 
-#define MOST_FLAGS ((uint64_t)7 << 20) /* bytes: with what is added to them, all that the efa fabric can name */
+#define MOST_FLAGS                                                                                 \
+    ((uint64_t)7 << 20) /* bytes: with what is added to them, all that the efa fabric can name */
 
 /* How many of the plans go beside each other, two at least. *heap, *flags: what they take. */
-static uint32_t tune_measure_fit(const struct tune *t, const uint32_t *which, uint32_t count, uint64_t *heap, uint64_t *flags)
+static uint32_t tune_measure_fit(const struct tune *t, const uint32_t *which, uint32_t count,
+                                 uint64_t *heap, uint64_t *flags)
 {
     uint32_t i = 0;
     *heap = *flags = 0;
@@ -46,8 +49,9 @@ static int tune_measure_by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans, const uint32_t *which, uint32_t count,
-                      uint64_t per_turn, double *times, struct check_result *checks)
+static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk_plan **plans,
+                                   const uint32_t *which, uint32_t count, uint64_t per_turn,
+                                   double *times, struct check_result *checks)
 {
     for (uint32_t turn = 0; turn < TURNS; turn++)
         for (uint32_t step = 0; step < count; step++) {
@@ -68,8 +72,8 @@ static int tune_measure_host_turns(struct tune *t, struct run_rank *r, struct mk
     return 0;
 }
 
-static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, uint64_t iters,
-                        struct tune_result *results)
+static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which,
+                                     uint32_t count, uint64_t iters, struct tune_result *results)
 {
     struct run_rank r = {.job = &t->shape, .comm = comm};
     struct mk_plan *plans[TOGETHER];
@@ -88,11 +92,12 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
     for (uint32_t i = 0; i < count && !result; i++) {
         double *mine = times + i * all;
         qsort(mine, all, sizeof *mine, tune_measure_by_size);
-        results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2, mine[0], mine[all - 1],
-                                          !check_right(&checks[i])};
+        results[i] = (struct tune_result){(mine[(all - 1) / 2] + mine[all / 2]) / 2, mine[0],
+                                          mine[all - 1], !check_right(&checks[i])};
     }
     if (result)
-        snprintf(t->error, t->error_size, "%s", *mk_error(comm) ? mk_error(comm) : strerror(-result));
+        snprintf(t->error, t->error_size, "%s",
+                 *mk_error(comm) ? mk_error(comm) : strerror(-result));
     if (r.data.job)
         run_data_close(&r.data);
     free(times);
@@ -100,11 +105,13 @@ static int tune_measure_host_measure(struct tune *t, struct mk_comm *comm, const
 }
 
 /* The slowest rank's times, and whether any rank was wrong. */
-static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count, struct tune_result *mine)
+static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_t *which,
+                             uint32_t count, struct tune_result *mine)
 {
     uint32_t world = t->job->identity.world;
     struct tune_result *all = calloc((size_t)world * count, sizeof *all);
-    int result = all ? bootstrap_allgather(comm->bootstrap, mine, all, count * sizeof *mine) : -ENOMEM;
+    int result =
+        all ? bootstrap_allgather(comm->bootstrap, mine, all, count * sizeof *mine) : -ENOMEM;
     for (uint32_t i = 0; i < count && !result; i++) {
         struct tune_plan *p = &t->plans[which[i]];
         p->ms = 0;
@@ -121,7 +128,8 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
     }
     free(all);
     if (result)
-        snprintf(t->error, t->error_size, "the times of the ranks could not be joined: %s", strerror(-result));
+        snprintf(t->error, t->error_size, "the times of the ranks could not be joined: %s",
+                 strerror(-result));
     return result;
 }
 
@@ -129,11 +137,14 @@ static int tune_measure_join(struct tune *t, struct mk_comm *comm, const uint32_
 static int tune_measure_agree_on_table(struct tune *t, struct mk_comm *comm)
 {
     const struct mk_topo *topo = &comm->topo;
-    const struct agree_field fields[] = {{"set of tuned plans", tuning_hash(&t->table, topo->nodes, topo->gpus), 1}};
-    return agree(comm->bootstrap, topo->rank, mk_world(topo), "has", fields, 1, 0, t->error, t->error_size);
+    const struct agree_field fields[] = {
+        {"set of tuned plans", tuning_hash(&t->table, topo->nodes, topo->gpus), 1}};
+    return agree(comm->bootstrap, topo->rank, mk_world(topo), "has", fields, 1, 0, t->error,
+                 t->error_size);
 }
 
-/* Before the ranks part: where they meet again. The listener of the communicator that they leave refuses ranks that connect too early. */
+/* Before the ranks part: where they meet again. The listener of the communicator that they leave
+ * refuses ranks that connect too early. */
 static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
 {
     const struct run_identity *me = &t->job->identity;
@@ -155,7 +166,8 @@ static int tune_measure_arrange_meeting(struct tune *t, struct mk_comm *comm)
     return result;
 }
 
-static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters, uint64_t heap, uint64_t flags)
+static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t count,
+                                 uint64_t iters, uint64_t heap, uint64_t flags)
 {
     struct tune_result *results = calloc(count, sizeof *results);
     struct mk_config config;
@@ -177,7 +189,8 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
     else if (config.exec == MK_EXEC_HOST)
         result = tune_measure_host_measure(t, comm, which, count, iters, results);
     else
-        result = tune_gpu_measure ? tune_gpu_measure(t, comm, which, count, iters, results) : -ENODEV;
+        result =
+            tune_gpu_measure ? tune_gpu_measure(t, comm, which, count, iters, results) : -ENODEV;
     if (!result)
         result = tune_measure_join(t, comm, which, count, results);
     if (!result)
@@ -196,7 +209,8 @@ int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t
         memcpy(together + 1, which + done, some * sizeof *which);
         uint32_t fits = tune_measure_fit(t, together, some + 1, &heap, &flags);
         if (fits < 2 && count) {
-            snprintf(t->error, t->error_size, "two plans of this shape are more than a communicator can hold");
+            snprintf(t->error, t->error_size,
+                     "two plans of this shape are more than a communicator can hold");
             return -ENOSPC;
         }
         int result = tune_measure_together(t, together, fits, iters, heap, flags);

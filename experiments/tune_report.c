@@ -15,7 +15,8 @@
 
 #define SHOWN 16u /* plans of a table */
 
-/* Against the best found; of a plan that was not in the last comparison, by way of the formula's plan, which was in all. */
+/* Against the best found; of a plan that was not in the last comparison, by way of the formula's
+ * plan, which was in all. */
 static double tune_report_of_best(const struct tune *t, const struct tune_plan *p, uint32_t best)
 {
     return p->ratio / t->plans[best].ratio;
@@ -24,7 +25,8 @@ static double tune_report_of_best(const struct tune *t, const struct tune_plan *
 /* The last comparison first, then the rest; wrong ones at the end. */
 static int tune_report_by_rank(const void *x, const void *y, void *plans)
 {
-    const struct tune_plan *a = (struct tune_plan *)plans + *(const uint32_t *)x, *b = (struct tune_plan *)plans + *(const uint32_t *)y;
+    const struct tune_plan *a = (struct tune_plan *)plans + *(const uint32_t *)x,
+                           *b = (struct tune_plan *)plans + *(const uint32_t *)y;
     if (a->wrong != b->wrong)
         return a->wrong - b->wrong;
     if (a->last != b->last)
@@ -39,7 +41,8 @@ static void tune_report_print_plan(FILE *out, const struct tune *t, uint32_t i, 
     if (p->wrong)
         fprintf(out, "     WRONG                               ");
     else
-        fprintf(out, "%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max, tune_report_of_best(t, p, best));
+        fprintf(out, "%10.4f %9.4f %9.4f %9.3f", p->ms, p->min, p->max,
+                tune_report_of_best(t, p, best));
     fprintf(out, "%s  %s", p->last ? " *" : "  ", tuning_words(&p->asked, words, sizeof words));
     if (i == 0)
         fprintf(out, " (%s)", tuning_words(&p->made, made, sizeof made));
@@ -97,7 +100,8 @@ static int tune_report_add_rows(struct tune *t, const uint32_t *order, uint32_t 
     return 0;
 }
 
-/* A file holds the shapes that are done, whole, whatever becomes of the next; what can only be written on gets each as it is done. */
+/* A file holds the shapes that are done, whole, whatever becomes of the next; what can only be
+ * written on gets each as it is done. */
 static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t best, int first)
 {
     const char *path = t->job->options.csv;
@@ -117,13 +121,14 @@ static int tune_report_write_csv(struct tune *t, const uint32_t *order, uint32_t
     return rc ? rc : result_close(&f, path);
 }
 
-static int tune_report_print_table(FILE *out, const struct tune *t, const uint32_t *order, uint32_t best, int first)
+static int tune_report_print_table(FILE *out, const struct tune *t, const uint32_t *order,
+                                   uint32_t best, int first)
 {
     const struct mk_problem *q = &t->shape.problem;
     uint32_t slower = 0;
     fprintf(out, "%s %llu,%llu,%llu, %u x %u ranks on %s: %u plans", plan_op_name(q->op),
-            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes,
-            q->topo.gpus, t->job->device, t->count);
+            (unsigned long long)q->m, (unsigned long long)q->n, (unsigned long long)q->k,
+            q->topo.nodes, q->topo.gpus, t->job->device, t->count);
     if (t->unfit)
         fprintf(out, "; %u more do not fit (%s)", t->unfit, t->unfit_why);
     fprintf(out, "\n%10s %9s %9s %9s    plan\n", "ms", "min", "max", "of best");
@@ -135,9 +140,11 @@ static int tune_report_print_table(FILE *out, const struct tune *t, const uint32
     if (slower)
         fprintf(out, "... and %u slower plans, which --csv FILE lists\n", slower);
     if (first)
-        fprintf(out, "ms: a launch, median of the slowest rank; of best: * as compared in the last turns, "
-                     "twice as many launches; else by "
-                     "way of the\nformula's plan, which was beside each\n");
+        fprintf(
+            out,
+            "ms: a launch, median of the slowest rank; of best: * as compared in the last turns, "
+            "twice as many launches; else by "
+            "way of the\nformula's plan, which was beside each\n");
     return output_table_end(out);
 }
 

@@ -9,21 +9,25 @@
 
 enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* of tuning_options */
 
-int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error, size_t size)
+int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
+                     size_t size)
 {
     memset(s, 0, sizeof *s);
     for (uint32_t i = 0; i < TUNE_OPTIONS; i++)
         s->options[i].tried = !text;
     while (text && *text) {
         uint32_t i = 0, length = (uint32_t)strcspn(text, "=:");
-        while (i < TUNE_OPTIONS && (strlen(tuning_options[i]) != length || strncmp(tuning_options[i], text, length)))
+        while (i < TUNE_OPTIONS &&
+               (strlen(tuning_options[i]) != length || strncmp(tuning_options[i], text, length)))
             i++;
         if (i == TUNE_OPTIONS) {
             char name[64];
             snprintf(name, sizeof name, "%.*s", (int)length, text);
             const char *near = nearest_word(name, tuning_options, TUNE_OPTIONS);
-            snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name, near ? " (did you mean " : "",
-                     near ? near : "", near ? "?)" : "; they are tile, roles, chunk_rows, slices, pieces, pace, width");
+            snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
+                     near ? " (did you mean " : "", near ? near : "",
+                     near ? "?)"
+                          : "; they are tile, roles, chunk_rows, slices, pieces, pace, width");
             return -EINVAL;
         }
         struct tune_option *o = &s->options[i];
@@ -34,7 +38,8 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             struct mk_tuning ignored;
             uint32_t value = (uint32_t)strcspn(++text, ",:");
             if (o->count == TUNE_VALUES) {
-                snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES, tuning_options[i]);
+                snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES,
+                         tuning_options[i]);
                 return -EINVAL;
             }
             char *word = o->words[o->count++];
@@ -50,7 +55,8 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
     return 0;
 }
 
-__attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, const char *format,
+                                                        ...)
 {
     va_list args;
     if (o->count == TUNE_VALUES)
@@ -60,16 +66,19 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
     va_end(args);
 }
 
-/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs ride beside them, any other number takes
- * SMs away from them; what rides goes along. */
-static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q, const struct mk_tuning *made)
+/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs ride beside
+ * them, any other number takes SMs away from them; what rides goes along. */
+static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q,
+                                   const struct mk_tuning *made)
 {
     static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
     const uint32_t *now = made->split.ctas;
     for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
-        for (uint32_t way = 0; now[role] && way < MK_RIDERS + sizeof blocks / sizeof *blocks; way++) {
+        for (uint32_t way = 0; now[role] && way < MK_RIDERS + sizeof blocks / sizeof *blocks;
+             way++) {
             uint32_t rides[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
-            int can_ride = q->exec == MK_EXEC_CUDA && (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
+            int can_ride =
+                q->exec == MK_EXEC_CUDA && (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
             if (way < MK_RIDERS && !can_ride)
                 continue;
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
@@ -94,9 +103,11 @@ static void tune_space_offer_roles(struct tune_option *o, const struct mk_proble
 }
 
 /* Values that suit the operator, about those of a plan. */
-static void tune_space_offer_values(struct tune_option *o, uint32_t option, const struct mk_problem *q, const struct mk_tuning *made)
+static void tune_space_offer_values(struct tune_option *o, uint32_t option,
+                                    const struct mk_problem *q, const struct mk_tuning *made)
 {
-    int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES, width = op_of(q->op)->knobs & OP_WIDTH;
+    int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
+        width = op_of(q->op)->knobs & OP_WIDTH;
     struct mk_gemm_tile tile;
     switch (option) {
     case TILE:
@@ -118,14 +129,16 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option, cons
         break;
     case PIECES:
         offer(o, "pieces=1");
-        for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2; n <= 4 * made->pieces && n <= 64; n *= 2)
+        for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2; n <= 4 * made->pieces && n <= 64;
+             n *= 2)
             offer(o, "pieces=%u", n);
         break;
     case PACE:
         if (!cuda)
             break;
         offer(o, "pace=1");
-        for (uint32_t percent = 60; percent <= 180 && made->pace > 1; percent += percent < 120 ? 15 : 30)
+        for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
+             percent += percent < 120 ? 15 : 30)
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
     default:

@@ -8,7 +8,8 @@
 static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 enum { ENDING = sizeof ending / sizeof *ending };
 
-/* SA_RESETHAND has put the default back: raised again, the signal ends the process once this returns. */
+/* SA_RESETHAND has put the default back: raised again, the signal ends the process once this
+ * returns. */
 static void unfinished_on_end(int number)
 {
     const char *path = trace_unfinished();

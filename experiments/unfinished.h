@@ -2,8 +2,9 @@
 #ifndef MK_UNFINISHED_H
 #define MK_UNFINISHED_H
 
-/* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, first remove the file that trace_unfinished names, then
- * end the process as they would have. Once, from main. Children that exec another program do not inherit it. */
+/* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, first remove the file that
+ * trace_unfinished names, then end the process as they would have. Once, from main. Children that
+ * exec another program do not inherit it. */
 void unfinished_watch(void);
 
 #endif

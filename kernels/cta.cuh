@@ -1,11 +1,13 @@
-/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by the lanes of a warp or of a whole
- * thread block, which go the same way. A thread copies by the TMA unit through a ring of shared-memory stages: it has an SM
- * to itself and moves as much as a CTA can. Lanes copy and add by plain 16-byte loads and stores: a warp shares its SM with
- * the GEMM engine, whose TMA loads would stand in line behind stores that NVLink does not take yet.
+/* The CTA interface (core/cta.h) on a Hopper GPU. A role is run by one thread, or by the lanes of a
+ * warp or of a whole thread block, which go the same way. A thread copies by the TMA unit through a
+ * ring of shared-memory stages: it has an SM to itself and moves as much as a CTA can. Lanes copy
+ * and add by plain 16-byte loads and stores: a warp shares its SM with the GEMM engine, whose TMA
+ * loads would stand in line behind stores that NVLink does not take yet.
  *
- * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached over NVLink. A wait
- * polls with one thread, acquires at system scope, and is followed by a proxy fence, because TMA loads read what it
- * announces. An announcement first waits until its bulk stores have been written (not only read). */
+ * Flags are 64-bit words at the start of each rank's heap, in device memory; peers' are reached
+ * over NVLink. A wait polls with one thread, acquires at system scope, and is followed by a proxy
+ * fence, because TMA loads read what it announces. An announcement first waits until its bulk
+ * stores have been written (not only read). */
 #ifndef MK_KERNELS_CTA_CUH
 #define MK_KERNELS_CTA_CUH
 
@@ -18,13 +20,15 @@ struct mk_cta {
     uint32_t cta;                    /* its number */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
     uint32_t number;                 /* enum mk_number of partial sums: a constant of the kernel */
-    uint32_t pace;                   /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
-    uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
-    uint32_t next_stage;             /* pieces moved so far */
-    uint32_t copying, copying_to;    /* id and destination of the copy whose interval is open */
-    uint64_t copy_start;             /* 0: none is open */
-    uint64_t posted;                 /* commands in this CTA's ring */
-    uint64_t room;                   /* `seen` of the ring when last read, plus its capacity */
+    /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
+    uint32_t pace;
+    /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
+    uint32_t stages;
+    uint32_t next_stage;          /* pieces moved so far */
+    uint32_t copying, copying_to; /* id and destination of the copy whose interval is open */
+    uint64_t copy_start;          /* 0: none is open */
+    uint64_t posted;              /* commands in this CTA's ring */
+    uint64_t room;                /* `seen` of the ring when last read, plus its capacity */
     struct mk_track track;
 };
 
@@ -48,7 +52,8 @@ PTX_FN void cta_meet(const struct mk_cta *cta)
         __syncwarp();
 }
 
-/* The lead's answer, 0 or 1, for all; what it has acquired, all have. (A shuffle alone orders no memory accesses.) */
+/* The lead's answer, 0 or 1, for all; what it has acquired, all have. (A shuffle alone orders no
+ * memory accesses.) */
 PTX_FN int cta_agree(const struct mk_cta *cta, int answer)
 {
     if (cta->lanes > 32)
@@ -62,8 +67,8 @@ PTX_FN uint64_t *cta_flag(char *heap, uint32_t flag)
     return (uint64_t *)heap + flag;
 }
 
-PTX_FN void cta_record(struct mk_cta *cta, uint32_t kind, uint32_t cause, uint64_t argument, uint64_t start,
-                       uint64_t end)
+PTX_FN void cta_record(struct mk_cta *cta, uint32_t kind, uint32_t cause, uint64_t argument,
+                       uint64_t start, uint64_t end)
 {
     mk_track_add(&cta->track, mk_event_what(kind, cause, argument), start, end);
 }
@@ -74,8 +79,8 @@ PTX_FN uint64_t cta_time(const struct mk_cta *cta)
 }
 
 /* The first CTA of the rank whose wait expired says so; the host makes the sentence. */
-PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen, uint64_t wanted,
-                       uint64_t waited)
+PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64_t seen,
+                       uint64_t wanted, uint64_t waited)
 {
     struct gpu_report *r = cta->launch->report;
     if (atomicCAS(cta->launch->ending, 0u, 1u))
@@ -92,10 +97,12 @@ PTX_FN void cta_report(struct mk_cta *cta, uint32_t flag, uint32_t cause, uint64
     *(volatile uint32_t *)&r->failed = 1;
 }
 
-/* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in reports. on_host: the word
- * lies in host memory, where a tight loop would keep PCIe from everything else: it is looked at less and less often. */
+/* Polls *word until it is at least `target`, at most the launch's timeout. `flag` names it in
+ * reports. on_host: the word lies in host memory, where a tight loop would keep PCIe from
+ * everything else: it is looked at less and less often. */
 template <bool on_host>
-PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t cause)
+PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, uint32_t flag,
+                    uint32_t cause)
 {
     const struct gpu_launch *l = cta->launch;
     volatile struct gpu_report *r = l->report;
@@ -114,7 +121,8 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
             r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
             shown = 1;
         }
-        /* Whoever first sees that the launch is ending, by its own wait or by the host's word, says what it waits for. */
+        /* Whoever first sees that the launch is ending, by its own wait or by the host's word, says
+         * what it waits for. */
         ending = now - start > l->timeout_ns || *(volatile uint64_t *)l->ending;
         if (ending) {
             cta_report(cta, flag, cause, seen, target, now - start);
@@ -128,7 +136,8 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
     return ending;
 }
 
-MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+MK_ROLE_CALL int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target,
+                             enum mk_cause cause)
 {
     const uint64_t *word = cta_flag(cta->launch->heap, flag);
     int ending = 0;
@@ -191,7 +200,8 @@ PTX_FN void cta_copy_open(struct mk_cta *cta, uint32_t local, uint32_t id)
 }
 
 /* Rows are moved in pieces that fill a stage at most. */
-PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t row_pieces, uint64_t pitch, uint64_t *at)
+PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t row_pieces,
+                          uint64_t pitch, uint64_t *at)
 {
     uint64_t in = (uint64_t)(piece % row_pieces) * GPU_COPY_STAGE_BYTES, rest = chunk->bytes - in;
     *at = piece / row_pieces * pitch + in;
@@ -199,21 +209,24 @@ PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t
 }
 
 /* A thread's copy. Two stages hold stores on their way out, the others loads on their way in. */
-PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination, const struct mk_chunk *chunk,
-                            uint32_t rows, uint64_t pitch)
+PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination,
+                            const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
 {
     const struct barrier_watch watch = {cta->launch->report->stuck, cta->launch->timeout_ns};
-    uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
+    uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES),
+             ahead = GPU_COPY_STAGES - 2;
     uint32_t pieces = rows * row_pieces, bytes;
     uint64_t at;
     for (uint32_t i = 0; i < pieces + ahead; i++) {
         if (i < pieces) {
-            /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest store may still read. */
+            /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest
+             * store may still read. */
             uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES;
             bytes = cta_piece(chunk, i, row_pieces, pitch, &at);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
-            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + at, bytes, cta_stage_barrier(cta, stage));
+            ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + at, bytes,
+                          cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
             uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
@@ -227,8 +240,8 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
     cta->next_stage += pieces;
 }
 
-PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
-                             uint64_t pitch)
+PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                             uint32_t rows, uint64_t pitch)
 {
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
@@ -240,9 +253,10 @@ PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk
         cta_copy_thread(cta, source, destination, chunk, rows, pitch);
 }
 
-/* Runs that are too short to keep all lanes busy one after the other: a lane takes 16 bytes of whichever run they are in. */
-PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
-                               uint64_t pitch)
+/* Runs that are too short to keep all lanes busy one after the other: a lane takes 16 bytes of
+ * whichever run they are in. */
+PTX_FN void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                               uint32_t rows, uint64_t pitch)
 {
     const uint32_t ahead = 8;
     const uint32_t pieces = (uint32_t)(chunk->bytes / 16), row_pieces = pieces / rows;
@@ -305,13 +319,15 @@ MK_ROLE_CALL void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, 
     cta_record_signal(cta, local, flag);
 }
 
-/* Waits for room in the ring. The word lies in host memory; it is read when the last value read leaves no room. */
+/* Waits for room in the ring. The word lies in host memory; it is read when the last value read
+ * leaves no room. */
 PTX_FN int cta_ring_room(struct mk_cta *cta, struct mk_ring *ring)
 {
     if (cta->posted < cta->room)
         return 0;
     uint64_t capacity = cta->launch->ring_capacity;
-    int ending = cta_poll<true>(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX, MK_CAUSE_BACKPRESSURE);
+    int ending = cta_poll<true>(cta, &ring->seen, cta->posted + 1 - capacity, UINT32_MAX,
+                                MK_CAUSE_BACKPRESSURE);
     cta->room = *(volatile uint64_t *)&ring->seen + capacity;
     return ending;
 }
@@ -330,15 +346,18 @@ PTX_FN int cta_post(struct mk_cta *cta, struct mk_command command)
     return 0;
 }
 
-PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
+PTX_FN int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
+                      uint32_t flag)
 {
     int ending = 0;
-    /* What this CTA's lanes have staged or acquired must be in memory before the NIC is told to read it: the barrier orders it
-     * before the leader's fence, and fences are cumulative (PTX ISA, memory consistency model: causality order). */
+    /* What this CTA's lanes have staged or acquired must be in memory before the NIC is told to
+     * read it: the barrier orders it before the leader's fence, and fences are cumulative (PTX ISA,
+     * memory consistency model: causality order). */
     cta_settle(cta);
     if (cta_leads(cta)) {
         __threadfence_system();
-        ending = cta_post(cta, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, 0));
+        ending = cta_post(
+            cta, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, 0));
     }
     return cta_agree(cta, ending);
 }
@@ -353,7 +372,8 @@ MK_ROLE_CALL int mk_cta_drain(struct mk_cta *cta)
 }
 
 /* Which role CTA `cta` of the grid has. */
-PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_t *role, uint32_t *index)
+PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_t *role,
+                        uint32_t *index)
 {
     *role = 0;
     while (cta >= split->ctas[*role])
@@ -361,8 +381,10 @@ PTX_FN void cta_role_of(const struct mk_role_split *split, uint32_t cta, uint32_
     *index = cta;
 }
 
-/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track. lanes: 1, 32 or the block. */
-PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
+/* Fills the struct of the thread or of each lane that runs CTA `number`, and opens its track.
+ * lanes: 1, 32 or the block. */
+PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
+                       uint32_t lanes)
 {
     cta->launch = launch;
     cta->cta = number;
@@ -380,14 +402,16 @@ PTX_FN void cta_resume(struct mk_cta *cta, const struct gpu_launch *launch, uint
 }
 
 /* The same for the first. */
-PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number, uint32_t lanes)
+PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint32_t number,
+                      uint32_t lanes)
 {
     cta_resume(cta, launch, number, lanes);
     uint64_t now = cta_time(cta);
     cta_record(cta, MK_EV_LAUNCH, launch->plan & 15, cta->epoch, now, now);
 }
 
-/* For a thread that copies: its stages in shared memory at `memory` (GPU_COPY_SHARED_BYTES of it). */
+/* For a thread that copies: its stages in shared memory at `memory` (GPU_COPY_SHARED_BYTES of
+ * it). */
 PTX_FN void cta_begin_copies(struct mk_cta *cta, uint32_t memory)
 {
     cta->stages = (memory + 127) & ~127u;
@@ -413,14 +437,14 @@ PTX_FN int cta_begin_commands(struct mk_cta *cta)
 PTX_FN void cta_end(struct mk_cta *cta)
 {
     ptx_bulk_wait_all(); /* shared memory is read until then */
-    if (cta->posted) /* the lead's alone */
+    if (cta->posted)     /* the lead's alone */
         cta->launch->posted[cta->index] = cta->posted;
     if (cta->launch->tracks && cta_leads(cta))
         cta->launch->tracks[cta->cta * GPU_TRACK_WARPS] = cta->track;
 }
 
-/* One thread of each block, last of all: the block has left. The last one to leave advances the epoch, on the device, so
- * that a launch can be captured in a graph and replayed. */
+/* One thread of each block, last of all: the block has left. The last one to leave advances the
+ * epoch, on the device, so that a launch can be captured in a graph and replayed. */
 PTX_FN void cta_leave(const struct gpu_launch *launch)
 {
     uint64_t epoch = *(volatile uint64_t *)launch->epoch + 1;

@@ -1,4 +1,5 @@
-/* mk_cta_reduce (core/cta_reduce.h) on a Hopper GPU, by the lanes of a warp or of a thread block. */
+/* mk_cta_reduce (core/cta_reduce.h) on a Hopper GPU, by the lanes of a warp or of a thread
+ * block. */
 #ifndef MK_KERNELS_CTA_REDUCE_CUH
 #define MK_KERNELS_CTA_REDUCE_CUH
 
@@ -30,14 +31,16 @@ PTX_FN void cta_store_8(char *destination, const float (&sum)[8], uint32_t numbe
         *(float4 *)destination = make_float4(sum[0], sum[1], sum[2], sum[3]);
         *(float4 *)(destination + 16) = make_float4(sum[4], sum[5], sum[6], sum[7]);
     } else {
-        *(uint4 *)destination = make_uint4(ptx_pack_bf16(sum[0], sum[1]), ptx_pack_bf16(sum[2], sum[3]),
-                                           ptx_pack_bf16(sum[4], sum[5]), ptx_pack_bf16(sum[6], sum[7]));
+        *(uint4 *)destination =
+            make_uint4(ptx_pack_bf16(sum[0], sum[1]), ptx_pack_bf16(sum[2], sum[3]),
+                       ptx_pack_bf16(sum[4], sum[5]), ptx_pack_bf16(sum[6], sum[7]));
     }
 }
 
-/* Eight numbers of a lane at a time, at `places` places, `ahead` sources of each under way: what a reducer gets done is what it has
- * under way, and that is what registers there are for it. */
-template <int number, uint32_t places> PTX_FN void cta_reduce_lanes(const struct mk_cta *cta, const struct mk_sum *s)
+/* Eight numbers of a lane at a time, at `places` places, `ahead` sources of each under way: what a
+ * reducer gets done is what it has under way, and that is what registers there are for it. */
+template <int number, uint32_t places>
+PTX_FN void cta_reduce_lanes(const struct mk_cta *cta, const struct mk_sum *s)
 {
     constexpr uint32_t loads = number == MK_FP32 ? 2 : 1, ahead = 4 / loads;
     constexpr uint32_t size = number == MK_FP32 ? 4 : 2;
@@ -53,16 +56,19 @@ template <int number, uint32_t places> PTX_FN void cta_reduce_lanes(const struct
 #pragma unroll
                 for (uint32_t i = 0; i < places * loads; i++)
                     if (source + j < s->sources && at + i / loads * step < elements)
-                        v[j][i / loads][i % loads] = ptx_load_16_l2(from + i / loads * step * size + i % loads * 16);
+                        v[j][i / loads][i % loads] =
+                            ptx_load_16_l2(from + i / loads * step * size + i % loads * 16);
 #pragma unroll
-            for (uint32_t i = 0; i < ahead * places; i++) /* in the order of the sources; a source too many is 0 */
+            /* in the order of the sources; a source too many is 0 */
+            for (uint32_t i = 0; i < ahead * places; i++)
                 cta_add_8<number>(sum[i % places], v[i / places][i % places]);
         }
 #pragma unroll
         for (uint32_t place = 0; place < places; place++) {
             uint32_t e = at + place * step, row = e / s->columns;
             if (e < elements)
-                cta_store_8(destination + row * s->row_pitch + (e - row * s->columns) * (s->to == MK_FP32 ? 4 : 2),
+                cta_store_8(destination + row * s->row_pitch +
+                                (e - row * s->columns) * (s->to == MK_FP32 ? 4 : 2),
                             sum[place], s->to);
         }
     }

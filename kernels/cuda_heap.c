@@ -10,7 +10,8 @@
 /* Says what CUDA said. */
 static int cuda_heap_refuse(struct mk_comm *comm, int result, const char *what)
 {
-    snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
+    snprintf(comm->error, sizeof comm->error, "%s: %s", what,
+             cudaGetErrorString(cudaGetLastError()));
     return result;
 }
 
@@ -53,7 +54,8 @@ int cuda_heap_choose_device(struct mk_comm *comm)
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
         major != 9) {
         snprintf(comm->error, sizeof comm->error,
-                 "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)", device, major);
+                 "GPU %d has compute capability %d; the kernels are for 9.0 (Hopper)", device,
+                 major);
         return -ENODEV;
     }
     return 0;
@@ -64,8 +66,9 @@ struct share {
     int32_t result; /* 0 or -errno of the rank's own part */
 };
 
-/* A handle shares the whole block of the driver that memory lies in, so what is shared fills whole ones (CUDA programming guide,
- * interprocess communication: allocations of a 2 MiB aligned size). */
+/* A handle shares the whole block of the driver that memory lies in, so what is shared fills whole
+ * ones (CUDA programming guide, interprocess communication: allocations of a 2 MiB aligned
+ * size). */
 #define BLOCK_BYTES ((uint64_t)2 << 20)
 
 static int cuda_heap_make_own(struct mk_comm *comm, struct share *mine)
@@ -97,16 +100,19 @@ int cuda_heap_open(struct mk_comm *comm)
         if (first + i == comm->topo.rank)
             continue;
         if (all[first + i].result) {
-            snprintf(comm->error, sizeof comm->error, "rank %u could not allocate its heap", first + i);
+            snprintf(comm->error, sizeof comm->error, "rank %u could not allocate its heap",
+                     first + i);
             result = all[first + i].result;
         } else if (cudaIpcOpenMemHandle(&comm->heap.peers[i], all[first + i].handle,
                                         cudaIpcMemLazyEnablePeerAccess) != cudaSuccess) {
-            result = cuda_heap_refuse(comm, -EIO,
-                            "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
+            result = cuda_heap_refuse(
+                comm, -EIO,
+                "a peer's heap cannot be mapped (are all GPUs of the node linked by NVLink?)");
         }
     }
     free(all);
-    /* Nobody writes into a heap before all have mapped. A rank that failed says so here, not later by its absence. */
+    /* Nobody writes into a heap before all have mapped. A rank that failed says so here, not later
+     * by its absence. */
     int32_t *results = calloc(world, sizeof *results), own = result;
     if (!results)
         return -ENOMEM;
@@ -126,7 +132,8 @@ void cuda_heap_close(struct mk_comm *comm)
     for (uint32_t i = 0; i < comm->topo.gpus; i++)
         if (comm->heap.peers[i] && i != own)
             cudaIpcCloseMemHandle(comm->heap.peers[i]);
-    /* Memory must not be freed while another process still has it mapped (CUDA runtime API, cudaIpcOpenMemHandle). */
+    /* Memory must not be freed while another process still has it mapped (CUDA runtime API,
+     * cudaIpcOpenMemHandle). */
     if (comm->heap.base && comm->topo.gpus > 1 && !comm_failed(comm))
         bootstrap_barrier(comm->bootstrap);
     if (comm->heap.base)

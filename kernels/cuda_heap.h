@@ -1,18 +1,21 @@
-/* The symmetric heap in GPU memory: one cudaMalloc per rank, mapped by the ranks of the node through cudaIpc. */
+/* The symmetric heap in GPU memory: one cudaMalloc per rank, mapped by the ranks of the node
+ * through cudaIpc. */
 #ifndef MK_KERNELS_CUDA_HEAP_H
 #define MK_KERNELS_CUDA_HEAP_H
 
 #include "core/comm.h"
 
-/* Picks this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective (uses the bootstrap). 0, -ENODEV
- * (no GPU, no driver, or not a Hopper), or the bootstrap's error; comm->error says it. */
+/* Picks this rank's GPU: the i-th rank of a host takes GPU i modulo its GPUs. Collective (uses the
+ * bootstrap). 0, -ENODEV (no GPU, no driver, or not a Hopper), or the bootstrap's error;
+ * comm->error says it. */
 int cuda_heap_choose_device(struct mk_comm *comm);
 
-/* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot be mapped); comm->error says it. */
+/* Allocates comm->heap.bytes, zeroes and maps. Collective. 0, -ENOMEM, -EIO (a peer's memory cannot
+ * be mapped); comm->error says it. */
 int cuda_heap_open(struct mk_comm *comm);
 
-/* Unmaps and frees; allowed at any point of opening. Where nothing has failed it waits, as long as the timeout says, until all ranks
- * have unmapped. */
+/* Unmaps and frees; allowed at any point of opening. Where nothing has failed it waits, as long as
+ * the timeout says, until all ranks have unmapped. */
 void cuda_heap_close(struct mk_comm *comm);
 
 #endif

@@ -10,8 +10,8 @@
 
 enum { WAYS = 2, UNDER_WAY = 512 /* copies of one way */ };
 
-/* Each way has a stream: one direction does not wait for the other, and a stream's order is the order that is
- * promised. Ticket: number of the copy * 2 + way. */
+/* Each way has a stream: one direction does not wait for the other, and a stream's order is the
+ * order that is promised. Ticket: number of the copy * 2 + way. */
 static struct {
     int open, device;
     cudaStream_t streams[WAYS];
@@ -24,7 +24,8 @@ static void *cuda_register_driver(const char *name)
 {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) != cudaSuccess ||
+    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess ||
         found != cudaDriverEntryPointSuccess)
         return NULL;
     return function;
@@ -36,7 +37,8 @@ static int cuda_register_export_dmabuf(void *base, uint64_t bytes, int *fd, uint
 {
     CUresult (*get)(void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long);
     CUresult (*attribute)(int *, CUdevice_attribute, CUdevice);
-    void *functions[] = {cuda_register_driver("cuMemGetHandleForAddressRange"), cuda_register_driver("cuDeviceGetAttribute")};
+    void *functions[] = {cuda_register_driver("cuMemGetHandleForAddressRange"),
+                         cuda_register_driver("cuDeviceGetAttribute")};
     memcpy(&get, &functions[0], sizeof get);
     memcpy(&attribute, &functions[1], sizeof attribute);
     int supported = 0;
@@ -52,15 +54,16 @@ static int cuda_register_export_dmabuf(void *base, uint64_t bytes, int *fd, uint
     return 0;
 }
 
-/* OWNER: the GPU whose memory it is sees a NIC's writes in the order in which they came, so its own threads
- * may poll the flag and then read the data; that is all that the kernels do with what a NIC has written.
- * (ALL_DEVICES would also allow other GPUs to read it over NVLink.) NONE: data written before the flag may
- * still be invisible when the flag is not, until the host calls cuFlushGPUDirectRDMAWrites; a kernel that
- * polls has no such moment. */
+/* OWNER: the GPU whose memory it is sees a NIC's writes in the order in which they came, so its own
+ * threads may poll the flag and then read the data; that is all that the kernels do with what a NIC
+ * has written. (ALL_DEVICES would also allow other GPUs to read it over NVLink.) NONE: data written
+ * before the flag may still be invisible when the flag is not, until the host calls
+ * cuFlushGPUDirectRDMAWrites; a kernel that polls has no such moment. */
 static int cuda_register_writes_in_order(void)
 {
     int order = cudaGPUDirectRDMAWritesOrderingNone;
-    if (cudaDeviceGetAttribute(&order, cudaDevAttrGPUDirectRDMAWritesOrdering, state.device) != cudaSuccess)
+    if (cudaDeviceGetAttribute(&order, cudaDevAttrGPUDirectRDMAWritesOrdering, state.device) !=
+        cudaSuccess)
         return 0;
     return order >= cudaGPUDirectRDMAWritesOrderingOwner;
 }
@@ -137,9 +140,11 @@ int cuda_register_open(void)
     state.open = 1;
     int failed = cudaGetDevice(&state.device) != cudaSuccess;
     for (int way = 0; way < WAYS && !failed; way++) {
-        failed = cudaStreamCreateWithFlags(&state.streams[way], cudaStreamNonBlocking) != cudaSuccess;
+        failed =
+            cudaStreamCreateWithFlags(&state.streams[way], cudaStreamNonBlocking) != cudaSuccess;
         for (int i = 0; i < UNDER_WAY && !failed; i++)
-            failed = cudaEventCreateWithFlags(&state.events[way][i], cudaEventDisableTiming) != cudaSuccess;
+            failed = cudaEventCreateWithFlags(&state.events[way][i], cudaEventDisableTiming) !=
+                     cudaSuccess;
     }
     if (failed) {
         cuda_register_close();

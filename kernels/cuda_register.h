@@ -2,9 +2,10 @@
 #ifndef MK_CUDA_REGISTER_H
 #define MK_CUDA_REGISTER_H
 
-/* Answers for CUDA memory from now on (backends/memory.h): of the current device, whose copies run on two
- * streams of its own. Once per communicator, before the network is opened; one communicator per process has
- * GPU memory on the network. 0, -EBUSY (another one has it), or -EIO. The last error of CUDA says more. */
+/* Answers for CUDA memory from now on (backends/memory.h): of the current device, whose copies run
+ * on two streams of its own. Once per communicator, before the network is opened; one communicator
+ * per process has GPU memory on the network. 0, -EBUSY (another one has it), or -EIO. The last
+ * error of CUDA says more. */
 int cuda_register_open(void);
 
 /* After the network is closed. Does nothing where it is not open. */

@@ -13,7 +13,8 @@ struct cuda_tracks {
     struct mk_track *host;   /* what has been brought over */
     struct mk_track *fresh;  /* the device's counters, just copied */
     struct mk_event
-        *brought; /* the device's events as they lie there; pages that nothing was copied to take no memory */
+        /* the device's events as they lie there; pages that nothing was copied to take no memory */
+        *brought;
     struct gpu_clock_mailbox *mailbox;
     struct gpu_clock_sample last;
 };
@@ -30,7 +31,8 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
     t->fresh = calloc(count, sizeof *t->fresh);
     t->brought = malloc((size_t)count * capacity * sizeof *t->brought);
     void *device = NULL, *events = NULL, *mailbox = NULL;
-    if (!t->host || !t->fresh || !t->brought || cudaMalloc(&device, count * sizeof *t->device) != cudaSuccess)
+    if (!t->host || !t->fresh || !t->brought ||
+        cudaMalloc(&device, count * sizeof *t->device) != cudaSuccess)
         return -ENOMEM;
     t->device = device;
     if (cudaMalloc(&events, (size_t)count * capacity * sizeof *t->events) != cudaSuccess)
@@ -41,13 +43,15 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
         return -ENOMEM;
     t->mailbox = mailbox;
     for (uint32_t i = 0; i < count; i++) {
-        t->fresh[i] = (struct mk_track){.events = t->events + (size_t)i * capacity, .capacity = capacity};
-        t->host[i] =
-            (struct mk_track){.events = malloc(capacity * sizeof(struct mk_event)), .capacity = capacity};
+        t->fresh[i] =
+            (struct mk_track){.events = t->events + (size_t)i * capacity, .capacity = capacity};
+        t->host[i] = (struct mk_track){.events = malloc(capacity * sizeof(struct mk_event)),
+                                       .capacity = capacity};
         if (!t->host[i].events)
             return -ENOMEM;
     }
-    if (cudaMemcpy(t->device, t->fresh, count * sizeof *t->device, cudaMemcpyHostToDevice) != cudaSuccess)
+    if (cudaMemcpy(t->device, t->fresh, count * sizeof *t->device, cudaMemcpyHostToDevice) !=
+        cudaSuccess)
         return -EIO;
     return gpu_clock_sample(t->mailbox, NULL, &t->last);
 }
@@ -58,7 +62,8 @@ struct mk_track *cuda_tracks_device(const struct cuda_tracks *t)
 }
 
 /* The line through two samples; `bracket` of either bounds how far off a point between them is. */
-static uint64_t cuda_tracks_to_host(const struct gpu_clock_sample *a, const struct gpu_clock_sample *b, uint64_t gpu)
+static uint64_t cuda_tracks_to_host(const struct gpu_clock_sample *a,
+                                    const struct gpu_clock_sample *b, uint64_t gpu)
 {
     double slope = b->gpu > a->gpu ? (double)(b->host - a->host) / (double)(b->gpu - a->gpu) : 1.0;
     return (uint64_t)((int64_t)a->host + (int64_t)((double)(int64_t)(gpu - a->gpu) * slope));
@@ -68,7 +73,8 @@ int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
 {
     struct gpu_clock_sample before = t->last;
     if (gpu_clock_sample(t->mailbox, NULL, &t->last) ||
-        cudaMemcpy(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost) != cudaSuccess)
+        cudaMemcpy(t->fresh, t->device, t->count * sizeof *t->fresh, cudaMemcpyDeviceToHost) !=
+            cudaSuccess)
         return -EIO;
     uint32_t first = UINT32_MAX, last = 0;
     for (uint32_t i = 0; i < t->count; i++) {

@@ -1,4 +1,5 @@
-/* The GPU's tracks: event buffers in device memory, brought to the host and onto the host's clock after a launch. */
+/* The GPU's tracks: event buffers in device memory, brought to the host and onto the host's clock
+ * after a launch. */
 #ifndef MK_KERNELS_CUDA_TRACKS_H
 #define MK_KERNELS_CUDA_TRACKS_H
 
@@ -12,8 +13,9 @@ int cuda_tracks_create(struct cuda_tracks **out, uint32_t count, uint32_t capaci
 /* The tracks as kernels see them. */
 struct mk_track *cuda_tracks_device(const struct cuda_tracks *t);
 
-/* Copies what is new to comm->tracks, its times turned into CLOCK_MONOTONIC by a line through the clock samples before and
- * after, and notes how far off they may be in comm->gpu_clock_residual. No kernel may be running. 0 or -EIO. */
+/* Copies what is new to comm->tracks, its times turned into CLOCK_MONOTONIC by a line through the
+ * clock samples before and after, and notes how far off they may be in comm->gpu_clock_residual. No
+ * kernel may be running. 0 or -EIO. */
 int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm);
 
 /* Frees; comm->tracks too. NULL is allowed. */

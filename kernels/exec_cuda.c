@@ -1,4 +1,5 @@
-/* The GPU executor: one process per rank, one persistent kernel per launch on the caller's stream. */
+/* The GPU executor: one process per rank, one persistent kernel per launch on the caller's
+ * stream. */
 #include "core/comm.h"
 #include "core/clock.h"
 #include "kernels/cuda_heap.h"
@@ -24,8 +25,14 @@ struct cuda_op {
 };
 
 static const struct cuda_op cuda_ops[MK_OPS] = {
-#define CUDA_OP_HOST(name) {NULL, NULL} /* has no kernel */
-#define CUDA_OP_GPU(name) {name##_prepare, name##_launch}
+#define CUDA_OP_HOST(name)                                                                         \
+    {                                                                                              \
+        NULL, NULL                                                                                 \
+    } /* has no kernel */
+#define CUDA_OP_GPU(name)                                                                          \
+    {                                                                                              \
+        name##_prepare, name##_launch                                                              \
+    }
 #define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = CUDA_OP_##where(name),
     MK_OPERATORS(MK_OPERATOR)
 #undef MK_OPERATOR
@@ -34,8 +41,10 @@ static const struct cuda_op cuda_ops[MK_OPS] = {
 struct cuda_executor {
     int sms;
     int on_network; /* this communicator holds cuda_register.h's one place */
-    struct gpu_launch launches[MAX_PLANS]; /* per plan, what does not change from launch to launch */
-    uint64_t *words; /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
+    /* per plan, what does not change from launch to launch */
+    struct gpu_launch launches[MAX_PLANS];
+    /* device memory: DEVICE_WORDS per plan, then `posted` of each ring, then `ending` */
+    uint64_t *words;
     struct gpu_report *report;  /* pinned */
     struct cuda_tracks *tracks; /* NULL: tracing is off */
     struct streams streams;     /* of the launches that nobody has waited for */
@@ -46,7 +55,8 @@ struct cuda_executor {
 
 static int exec_cuda_refuse(struct mk_comm *comm, int result, const char *what)
 {
-    snprintf(comm->error, sizeof comm->error, "%s: %s", what, cudaGetErrorString(cudaGetLastError()));
+    snprintf(comm->error, sizeof comm->error, "%s: %s", what,
+             cudaGetErrorString(cudaGetLastError()));
     return result;
 }
 
@@ -62,8 +72,8 @@ static int exec_cuda_make_rings(struct mk_comm *comm)
         return 0;
     for (uint32_t i = 0; i < MK_MAX_RINGS; i++) {
         void *ring = NULL;
-        if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY), cudaHostAllocPortable | cudaHostAllocMapped) !=
-            cudaSuccess)
+        if (cudaHostAlloc(&ring, mk_ring_bytes(RING_CAPACITY),
+                          cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
             return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the command rings");
         memset(ring, 0, mk_ring_bytes(RING_CAPACITY));
         comm->rings[i] = ring;
@@ -77,7 +87,8 @@ static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
 {
     size_t words = (MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS + 1) * sizeof *x->words;
     void *report = NULL, *device = NULL;
-    if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+    if (cudaHostAlloc(&report, sizeof *x->report, cudaHostAllocPortable | cudaHostAllocMapped) !=
+        cudaSuccess)
         return exec_cuda_refuse(comm, -ENOMEM, "no pinned memory for the GPU's reports");
     x->report = report;
     memset(x->report, 0, sizeof *x->report);
@@ -93,8 +104,8 @@ static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
-    int result =
-        cuda_tracks_create(&x->tracks, comm->progress_count * GPU_TRACK_WARPS, comm->config.trace_events);
+    int result = cuda_tracks_create(&x->tracks, comm->progress_count * GPU_TRACK_WARPS,
+                                    comm->config.trace_events);
     return result ? exec_cuda_refuse(comm, result, "no GPU memory for the trace") : 0;
 }
 
@@ -121,7 +132,8 @@ static int exec_cuda_open(struct mk_comm *comm)
         result = cuda_register_open();
         x->on_network = !result;
         if (result == -EBUSY)
-            snprintf(comm->error, sizeof comm->error, "this process already has a communicator with a GPU on the network");
+            snprintf(comm->error, sizeof comm->error,
+                     "this process already has a communicator with a GPU on the network");
         else if (result)
             exec_cuda_refuse(comm, result, "the GPU cannot be prepared for the network");
     }
@@ -132,12 +144,13 @@ static int exec_cuda_plan(struct mk_comm *comm, struct mk_plan *plan)
 {
     struct cuda_executor *x = comm->exec_state;
     if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id,
-                 MAX_PLANS);
+        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d",
+                 plan->id, MAX_PLANS);
         return -ENOSPC;
     }
     if (!cuda_ops[plan->problem.op].launch) {
-        snprintf(comm->error, sizeof comm->error, "%s has no GPU kernel in this build; --exec host runs it",
+        snprintf(comm->error, sizeof comm->error,
+                 "%s has no GPU kernel in this build; --exec host runs it",
                  plan_op_name(plan->problem.op));
         return -EINVAL;
     }
@@ -169,8 +182,8 @@ static int exec_cuda_stream_ended(void *stream)
     return status == cudaSuccess ? 1 : status == cudaErrorNotReady ? 0 : -(int)status;
 }
 
-static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
-                       void *stream)
+static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
+                            void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct cuda_executor *x = comm->exec_state;
     struct gpu_launch launch = x->launches[plan->id - 1];
@@ -178,8 +191,8 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *co
     for (int i = 0; i < MK_SPACES - 1; i++)
         launch.arguments[MK_SPACE_ARG0 + i] = arguments[i];
     if (streams_add(&x->streams, stream, exec_cuda_stream_ended)) {
-        snprintf(comm->error, sizeof comm->error, "launches on more than %d streams at once: wait for some of them",
-                 STREAMS_MOST);
+        snprintf(comm->error, sizeof comm->error,
+                 "launches on more than %d streams at once: wait for some of them", STREAMS_MOST);
         return -EBUSY;
     }
     x->last_plan = plan;
@@ -193,8 +206,10 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan, void *co
     return result;
 }
 
-/* Graphs of several plans may be under way, and which was launched last nobody tells: a flag belongs to one plan. */
-static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm, const struct cuda_executor *x, uint32_t flag)
+/* Graphs of several plans may be under way, and which was launched last nobody tells: a flag
+ * belongs to one plan. */
+static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm,
+                                                    const struct cuda_executor *x, uint32_t flag)
 {
     for (uint32_t i = 0; i < comm->plan_count; i++)
         if (flag - comm->plans[i]->flag_base < comm->plans[i]->flags)
@@ -254,8 +269,8 @@ static void exec_cuda_fail_from_device(struct mk_comm *comm, cudaError_t error)
 static void exec_cuda_end_waits(struct cuda_executor *x)
 {
     x->report->one = 1;
-    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1, &x->report->one,
-                    sizeof x->report->one, cudaMemcpyHostToDevice, x->aside);
+    cudaMemcpyAsync((uint32_t *)(x->words + MAX_PLANS * DEVICE_WORDS + MK_MAX_RINGS) + 1,
+                    &x->report->one, sizeof x->report->one, cudaMemcpyHostToDevice, x->aside);
 }
 
 /* Waits for these streams, and meanwhile carries bad news both ways. */
@@ -274,7 +289,8 @@ static int exec_cuda_wait_for(struct mk_comm *comm, struct streams *streams)
             exec_cuda_end_waits(x);
             stopped = now;
         }
-        if (stopped && now - stopped > 2000000000u) { /* every wait of a kernel sees `stop` within 50 us */
+        /* every wait of a kernel sees `stop` within 50 us */
+        if (stopped && now - stopped > 2000000000u) {
             snprintf(comm->error, sizeof comm->error,
                      "the kernel did not end within 2 s after the job had failed");
             return -ETIMEDOUT;
@@ -308,7 +324,9 @@ static void exec_cuda_close(struct mk_comm *comm)
     struct cuda_executor *x = comm->exec_state;
     if (!x)
         return;
-    if (x->hangs) { /* freeing waits for the kernel: what it may still touch is the driver's to free, when the process ends */
+    /* freeing waits for the kernel: what it may still touch is the driver's to free, when the
+     * process ends */
+    if (x->hangs) {
         comm->exec_state = NULL;
         comm->progress = NULL;
         comm->ring_count = comm->track_count = comm->progress_count = comm->plan_count = 0;

@@ -1,14 +1,14 @@
 /*
- * How a GEMM is cut into tiles: which tile shape suits a problem, and in which order the CTAs take the tiles.
- * Plain C for the host and the device; pure functions.
+ * How a GEMM is cut into tiles: which tile shape suits a problem, and in which order the CTAs take
+ * the tiles. Plain C for the host and the device; pure functions.
  */
 #ifndef MK_KERNELS_GEMM_TILING_H
 #define MK_KERNELS_GEMM_TILING_H
 
 #include "core/base.h"
 
-/* What one CTA computes at a time, in rows and columns of C, and how many neighbours along M form a cluster
- * that loads the columns of B together. */
+/* What one CTA computes at a time, in rows and columns of C, and how many neighbours along M form a
+ * cluster that loads the columns of B together. */
 struct gemm_tiling {
     uint32_t tile_m, tile_n, cluster;
 };
@@ -22,11 +22,11 @@ struct gemm_place {
 enum { GEMM_TILE_K = 64 };
 
 /*
- * Estimated SM cycles for C (m x n) with depth k under a tiling, on `sms` SMs. A wave of tiles costs what its
- * slower side costs per 64 elements of K: the tensor cores do 2048 multiply-adds a cycle and lose about 32
- * cycles a stage; loads bring about 60 bytes a cycle to each SM when all SMs load. Filling the pipeline and
- * storing the tile come on top. (Fitted to tests/gpu_gemm.cu's shapes on an H200: it picks the fastest of the
- * built tilings or one within 3 %.)
+ * Estimated SM cycles for C (m x n) with depth k under a tiling, on `sms` SMs. A wave of tiles
+ * costs what its slower side costs per 64 elements of K: the tensor cores do 2048 multiply-adds a
+ * cycle and lose about 32 cycles a stage; loads bring about 60 bytes a cycle to each SM when all
+ * SMs load. Filling the pipeline and storing the tile come on top. (Fitted to tests/gpu_gemm.cu's
+ * shapes on an H200: it picks the fastest of the built tilings or one within 3 %.)
  */
 MK_PURE double gemm_cost(struct gemm_tiling t, uint64_t m, uint64_t n, uint64_t k, uint32_t sms)
 {
@@ -55,24 +55,26 @@ MK_PURE struct gemm_tiling gemm_choose_tiling(uint64_t m, uint64_t n, uint64_t k
 }
 
 /*
- * Order of the tiles of a grid of rows x columns. The grid is cut into bands along its longer side, `width`
- * tiles across; each is walked from end to end, every other one backwards, all tiles across the band before
- * the next step along it. Tiles that run at the same time then form a block that is about square in elements,
- * and that moves on by one step at a time, so that most of A and B is in L2 when it is needed. (Bands across
- * the longer side cost a grid of 64 x 8 tiles with K = 16384 a third more DRAM reads and 1 % of its time on
- * an H200.)
+ * Order of the tiles of a grid of rows x columns. The grid is cut into bands along its longer side,
+ * `width` tiles across; each is walked from end to end, every other one backwards, all tiles across
+ * the band before the next step along it. Tiles that run at the same time then form a block that is
+ * about square in elements, and that moves on by one step at a time, so that most of A and B is in
+ * L2 when it is needed. (Bands across the longer side cost a grid of 64 x 8 tiles with K = 16384 a
+ * third more DRAM reads and 1 % of its time on an H200.)
  */
 struct gemm_order {
     uint32_t rows, columns, width;
 };
 
-/* The order for tiles of tile_rows x tile_columns elements of which `running` run at the same time. */
+/* The order for tiles of tile_rows x tile_columns elements of which `running` run at the same
+ * time. */
 MK_PURE struct gemm_order gemm_order_make(uint32_t rows, uint32_t columns, uint32_t tile_rows,
                                           uint32_t tile_columns, uint32_t running)
 {
     int down = rows > columns; /* bands run along M */
     uint32_t across = down ? columns : rows;
-    uint32_t square = down ? running * tile_rows / tile_columns : running * tile_columns / tile_rows;
+    uint32_t square =
+        down ? running * tile_rows / tile_columns : running * tile_columns / tile_rows;
     uint32_t width = 1;
     while ((width + 1) * (width + 1) <= square)
         width++;
@@ -81,7 +83,8 @@ MK_PURE struct gemm_order gemm_order_make(uint32_t rows, uint32_t columns, uint3
     return o;
 }
 
-MK_PURE void gemm_order_at(const struct gemm_order *o, uint32_t index, uint32_t *row, uint32_t *column)
+MK_PURE void gemm_order_at(const struct gemm_order *o, uint32_t index, uint32_t *row,
+                           uint32_t *column)
 {
     int down = o->rows > o->columns;
     uint32_t along = down ? o->rows : o->columns, across = down ? o->columns : o->rows;

@@ -29,7 +29,8 @@ static uint64_t host_clock(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream, struct gpu_clock_sample *out)
+int gpu_clock_sample(struct gpu_clock_mailbox *mailbox, cudaStream_t stream,
+                     struct gpu_clock_sample *out)
 {
     mailbox->ask = 0;
     out->bracket = UINT64_MAX;

@@ -1,4 +1,5 @@
-/* A copy by the lanes of a warp or of a thread block, with plain 16-byte loads and stores, at a pace.
+/* A copy by the lanes of a warp or of a thread block, with plain 16-byte loads and stores, at a
+ * pace.
  *
  * Beside the GEMM engine the pace matters: what NVLink does not take yet would stand in the SM's
  * way to memory before the loads of the GEMM. */

@@ -17,14 +17,17 @@ enum {
 /* Barriers in a CTA's shared memory that its threads wait at. */
 enum gpu_barrier {
     GPU_BARRIER_NONE,
-    GPU_BARRIER_EMPTY, /* of a stage of the engine's ring: its bytes have landed, and its readers are done */
-    GPU_BARRIER_COPY,  /* of a stage of a thread's copies: its bytes have landed */
-    GPU_BARRIER_THERE, /* of a place of the outbox: a part of a tile is in it, and the one before it is gone */
+    /* of a stage of the engine's ring: its bytes have landed, and its readers are done */
+    GPU_BARRIER_EMPTY,
+    GPU_BARRIER_COPY, /* of a stage of a thread's copies: its bytes have landed */
+    /* of a place of the outbox: a part of a tile is in it, and the one before it is gone */
+    GPU_BARRIER_THERE,
     GPU_BARRIERS
 };
 
-/* Where a thread stood when a barrier had outlasted its limit, before it trapped: one 16-byte store, so that of several
- * threads one is told whole. barrier is GPU_BARRIER_NONE where nobody did. */
+/* Where a thread stood when a barrier had outlasted its limit, before it trapped: one 16-byte
+ * store, so that of several threads one is told whole. barrier is GPU_BARRIER_NONE where nobody
+ * did. */
 struct gpu_stuck {
     uint8_t barrier, stage, parity, warp; /* stage: or place; warp: of the block */
     uint32_t block;
@@ -33,7 +36,8 @@ struct gpu_stuck {
 
 MK_PURE void gpu_stuck_pack(const struct gpu_stuck *s, uint64_t *low, uint64_t *high)
 {
-    *low = s->barrier | (uint64_t)s->stage << 8 | (uint64_t)s->parity << 16 | (uint64_t)s->warp << 24 | (uint64_t)s->block << 32;
+    *low = s->barrier | (uint64_t)s->stage << 8 | (uint64_t)s->parity << 16 |
+           (uint64_t)s->warp << 24 | (uint64_t)s->block << 32;
     *high = s->tile;
 }
 
@@ -49,22 +53,25 @@ MK_PURE struct gpu_stuck gpu_stuck_unpack(uint64_t low, uint64_t high)
     return s;
 }
 
-/* For comparing waits: ticks of the GPU's clock (32 ns), in 32 bits; more than 137 s count as that. */
+/* For comparing waits: ticks of the GPU's clock (32 ns), in 32 bits; more than 137 s count as
+ * that. */
 MK_PURE uint32_t gpu_wait_ticks(uint64_t ns)
 {
     return ns >> 5 > UINT32_MAX ? UINT32_MAX : (uint32_t)(ns >> 5);
 }
 
-/* How long a CTA that waits for a word of host memory leaves it alone before it looks again, ns: as long as it did last time
- * and once more, but all `count` CTAs that post look once in 4 us together at most. */
+/* How long a CTA that waits for a word of host memory leaves it alone before it looks again, ns: as
+ * long as it did last time and once more, but all `count` CTAs that post look once in 4 us together
+ * at most. */
 MK_PURE uint32_t gpu_host_pause(uint32_t last_ns, uint32_t count)
 {
     uint32_t most = 4096 * (count ? count : 1);
     return !last_ns ? 512 : last_ns * 2 < most ? last_ns * 2 : most;
 }
 
-/* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never polled by it (a hundred CTAs
- * that look at host memory now and then keep PCIe so busy that a system fence takes 130 us; measured on 8 H200s). */
+/* What the GPU tells the host while it runs, in pinned host memory: written by the GPU, never
+ * polled by it (a hundred CTAs that look at host memory now and then keep PCIe so busy that a
+ * system fence takes 130 us; measured on 8 H200s). */
 struct gpu_report {
     uint64_t stuck[2]; /* a struct gpu_stuck, packed; first, so that it lies at a multiple of 16 */
     uint32_t failed;   /* set last; what follows is valid */
@@ -72,7 +79,8 @@ struct gpu_report {
     uint64_t seen, wanted, epoch, waited_ns;
     uint32_t one; /* the host's: pinned, so that the copy engine takes it past a running kernel */
     uint64_t progress
-        [GPU_MAX_CTAS]; /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
+        /* per CTA, as struct mk_comm has it: what it has been waiting for for a while */
+        [GPU_MAX_CTAS];
 };
 
 struct gpu_launch {
@@ -83,10 +91,12 @@ struct gpu_launch {
     uint32_t ring_capacity;              /* of each, so that no kernel reads it from the host */
     uint64_t *posted;                    /* per ring: commands posted so far; device memory */
     uint64_t *epoch;                     /* of the plan: launches finished. Device memory */
-    uint64_t *left;                      /* of the plan: CTAs that have left, all launches together */
-    uint64_t *taken;                     /* of the plan: tiles asked for, all launches together, where CTAs take them in turn */
+    /* of the plan: CTAs that have left, all launches together */
+    uint64_t *left;
+    /* of the plan: tiles asked for, all launches together, where CTAs take them in turn */
+    uint64_t *taken;
     uint32_t *ending; /* device memory, two words. First: a CTA has reported a failure; second: the
-                                          * host wants an end. Either ends every wait */
+                       * host wants an end. Either ends every wait */
     struct gpu_report *report;
     struct mk_track *tracks; /* GPU_TRACK_WARPS per CTA; NULL: tracing is off */
     struct mk_role_split split;
@@ -94,8 +104,8 @@ struct gpu_launch {
     uint64_t timeout_ns;
 };
 
-/* CTAs are numbered role by role; thread blocks of compute CTAs may hold others too. inter_reduce comes last, so that where it
- * rides no other number changes. */
+/* CTAs are numbered role by role; thread blocks of compute CTAs may hold others too. inter_reduce
+ * comes last, so that where it rides no other number changes. */
 MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
 {
     uint32_t compute = split->ctas[MK_COMPUTE];
@@ -103,8 +113,8 @@ MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t bl
 }
 
 /* Number of rider `rider` of `role` in the thread block of compute CTA `block`. */
-MK_PURE uint32_t gpu_rider_of_block(const struct mk_role_split *split, enum mk_role role, uint32_t rider,
-                                    uint32_t block)
+MK_PURE uint32_t gpu_rider_of_block(const struct mk_role_split *split, enum mk_role role,
+                                    uint32_t rider, uint32_t block)
 {
     uint32_t number = rider * split->ctas[MK_COMPUTE] + block;
     for (int i = 0; i < (int)role; i++)

@@ -1,10 +1,11 @@
 /*
- * The PTX instructions that the Hopper kernels use, one function each, with its contract. Nothing here knows
- * about tiles or roles. Section numbers are those of the PTX ISA 8.8 manual (CUDA 12.9); 9.0 (CUDA 13.0)
- * keeps them.
+ * The PTX instructions that the Hopper kernels use, one function each, with its contract. Nothing
+ * here knows about tiles or roles. Section numbers are those of the PTX ISA 8.8 manual (CUDA 12.9);
+ * 9.0 (CUDA 13.0) keeps them.
  *
- * Shared memory is named by its 32-bit address in the .shared::cta window (ptx_shared). A CTA's own window is
- * also valid where an instruction wants .shared::cluster (5.1.7.1), and stands for the executing CTA.
+ * Shared memory is named by its 32-bit address in the .shared::cta window (ptx_shared). A CTA's own
+ * window is also valid where an instruction wants .shared::cluster (5.1.7.1), and stands for the
+ * executing CTA.
  */
 #ifndef MK_KERNELS_PTX_CUH
 #define MK_KERNELS_PTX_CUH
@@ -14,8 +15,9 @@
 
 #define PTX_FN static __device__ __forceinline__
 
-/* Variables of a block in shared memory, type name[count], at namespace scope or in a function; and its dynamic shared memory, in a
- * kernel. By these, because a compiler that has no blocks cannot be told by a keyword. */
+/* Variables of a block in shared memory, type name[count], at namespace scope or in a function; and
+ * its dynamic shared memory, in a kernel. By these, because a compiler that has no blocks cannot be
+ * told by a keyword. */
 #define PTX_SHARED(type, name, count) static __shared__ type name[count]
 #define PTX_SHARED_DYNAMIC(name) extern __shared__ uint8_t name[]
 
@@ -56,7 +58,8 @@ PTX_FN bool ptx_elect(void)
 /* ---- Flags and commands: ordered accesses to global memory, a peer's and the host's too
  * ------------------------------------------------------------------------------------- */
 
-/* Acquire at system scope: what was written before the release that stored this value is visible after it (9.7.9.8). */
+/* Acquire at system scope: what was written before the release that stored this value is visible
+ * after it (9.7.9.8). */
 PTX_FN uint64_t ptx_load_acquire(const uint64_t *p)
 {
     uint64_t v;
@@ -64,8 +67,8 @@ PTX_FN uint64_t ptx_load_acquire(const uint64_t *p)
     return v;
 }
 
-/* Release at system scope: what this thread has written before, and what it has acquired, is visible before the word is
- * (9.7.9.11). */
+/* Release at system scope: what this thread has written before, and what it has acquired, is
+ * visible before the word is (9.7.9.11). */
 PTX_FN void ptx_store_release(uint64_t *p, uint64_t v)
 {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
@@ -77,7 +80,8 @@ PTX_FN void ptx_add_release(uint64_t *p, uint64_t v)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* 16 bytes, 16-byte aligned, in one access: nobody sees half of them (9.7.9.11: .b128 stores are single accesses). Relaxed. */
+/* 16 bytes, 16-byte aligned, in one access: nobody sees half of them (9.7.9.11: .b128 stores are
+ * single accesses). Relaxed. */
 PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)
 {
     asm volatile("{\n .reg .b128 both;\n mov.b128 both, {%1, %2};\n"
@@ -89,8 +93,8 @@ PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)
 /* ---- Barriers and fences
  * -------------------------------------------------------------------------------------- */
 
-/* Every thread of the cluster arrives and waits; orders their memory accesses at cluster scope (9.7.13.4).
- * All threads of a warp must call it together. */
+/* Every thread of the cluster arrives and waits; orders their memory accesses at cluster scope
+ * (9.7.13.4). All threads of a warp must call it together. */
 PTX_FN void ptx_cluster_sync(void)
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -105,21 +109,22 @@ PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Counts this warp in as ptx_bar_sync does, and goes on: who of the `threads` waits there is let through by it. */
+/* Counts this warp in as ptx_bar_sync does, and goes on: who of the `threads` waits there is let
+ * through by it. */
 PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy (TMA,
- * wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). */
+/* Shared memory written by this thread's ordinary stores becomes visible to the asynchronous proxy
+ * (TMA, wgmma), once a barrier has followed (9.7.13.5, fence.proxy.async). */
 PTX_FN void ptx_fence_async_shared(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* The same for all state spaces: stands between this thread's acquire of a flag and a TMA load of the data
- * behind it, and between TMA stores that have completed and an ordinary release. */
+/* The same for all state spaces: stands between this thread's acquire of a flag and a TMA load of
+ * the data behind it, and between TMA stores that have completed and an ordinary release. */
 PTX_FN void ptx_fence_async(void)
 {
     asm volatile("fence.proxy.async;" ::: "memory");
@@ -128,8 +133,8 @@ PTX_FN void ptx_fence_async(void)
 /* ---- mbarriers (9.7.13.15)
  * ------------------------------------------------------------------------------------ */
 
-/* One thread, before anybody uses the barrier; follow with ptx_mbar_init_fence and a CTA or cluster barrier.
- * A phase completes after `arrivals` arrivals and as many bytes as were expected. */
+/* One thread, before anybody uses the barrier; follow with ptx_mbar_init_fence and a CTA or cluster
+ * barrier. A phase completes after `arrivals` arrivals and as many bytes as were expected. */
 PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
@@ -142,10 +147,12 @@ PTX_FN void ptx_mbar_init_fence(void)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/* Arrives, and makes the current phase also wait for `bytes` bytes of TMA loads. Release at CTA scope. */
+/* Arrives, and makes the current phase also wait for `bytes` bytes of TMA loads. Release at CTA
+ * scope. */
 PTX_FN void ptx_mbar_expect(uint32_t bar, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
 }
 
 /* Arrives at this CTA's barrier. Release at CTA scope. */
@@ -154,8 +161,9 @@ PTX_FN void ptx_mbar_arrive(uint32_t bar)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
-/* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Relaxed: it orders no writes of this
- * thread. For who has only read the shared memory that is given back, and has those reads behind it (wgmma_wait). */
+/* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Relaxed: it
+ * orders no writes of this thread. For who has only read the shared memory that is given back, and
+ * has those reads behind it (wgmma_wait). */
 PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
 {
     asm volatile("{\n .reg .b32 remote;\n"
@@ -165,8 +173,8 @@ PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
                  : "memory");
 }
 
-/* True when the phase of this parity has completed; acquire at CTA scope then. Suspends the thread for a
- * short time that the hardware bounds, and returns false if the phase is still open. */
+/* True when the phase of this parity has completed; acquire at CTA scope then. Suspends the thread
+ * for a short time that the hardware bounds, and returns false if the phase is still open. */
 PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
@@ -179,16 +187,17 @@ PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity)
     return done != 0;
 }
 
-/* Ends the launch with an error, soon: a store to where no memory is. Not C's __trap, since ptxas (CUDA 13.0) gives warps
- * that may come to a trap the registers that they have at entry, as if there were no setmaxnreg. */
+/* Ends the launch with an error, soon: a store to where no memory is. Not C's __trap, since ptxas
+ * (CUDA 13.0) gives warps that may come to a trap the registers that they have at entry, as if
+ * there were no setmaxnreg. */
 PTX_FN void ptx_fail(void)
 {
     asm volatile("st.global.u32 [%0], %1;" ::"l"(0ull), "r"(0) : "memory");
 }
 
-/* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what can be
- * late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the launch instead of
- * hanging. */
+/* Waits for the phase of this parity. A wait that outlasts `limit_ns` is a bug in the kernel (what
+ * can be late, flags of other GPUs, is waited for elsewhere and with a message), so it fails the
+ * launch instead of hanging. */
 PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
 {
     if (ptx_mbar_try(bar, parity))
@@ -203,10 +212,11 @@ PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t limit_ns)
 /* ---- Bulk copies, the TMA unit (9.7.9.25)
  * ---------------------------------------------------------------------- */
 
-/* Every TMA load below completes `bytes of the box` on `bar`, elements outside the tensor included (they
- * arrive as zeros). Destinations are 128-byte aligned, 1024 for the 128-byte swizzle. One thread calls. */
-PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y,
-                            int32_t z)
+/* Every TMA load below completes `bytes of the box` on `bar`, elements outside the tensor included
+ * (they arrive as zeros). Destinations are 128-byte aligned, 1024 for the 128-byte swizzle. One
+ * thread calls. */
+PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst),
@@ -214,7 +224,8 @@ PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
                  : "memory");
 }
 
-PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, int32_t w)
+PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z, int32_t w)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(dst),
@@ -222,11 +233,11 @@ PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
                  : "memory");
 }
 
-/* Delivers the box to the same address in every CTA of the cluster whose bit is set in `ranks`, and completes
- * its bytes on the barrier at the same address there. (Within a cluster; this has nothing to do with NVLink
- * multicast.) */
-PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y,
-                                    int32_t z, uint16_t ranks)
+/* Delivers the box to the same address in every CTA of the cluster whose bit is set in `ranks`, and
+ * completes its bytes on the barrier at the same address there. (Within a cluster; this has nothing
+ * to do with NVLink multicast.) */
+PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                                    int32_t y, int32_t z, uint16_t ranks)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
@@ -234,29 +245,34 @@ PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32
                  : "memory");
 }
 
-/* Stores the part of the box that lies inside the tensor. Belongs to this thread's next bulk group. */
+/* Stores the part of the box that lies inside the tensor. Belongs to this thread's next bulk
+ * group. */
 PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z)
 {
     asm volatile(
-        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+            "l"(map),
         "r"(src), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
 
-PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, int32_t w)
+PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
+                             int32_t w)
 {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-        "r"(src), "r"(x), "r"(y), "r"(z), "r"(w)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, "
+                 "%5}], [%1];" ::"l"(map),
+                 "r"(src), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
 }
 
-/* Plain bulk copies between shared and global memory (a peer's too): 16-byte aligned, a multiple of 16 bytes.
+/* Plain bulk copies between shared and global memory (a peer's too): 16-byte aligned, a multiple of
+ * 16 bytes.
  */
 PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
     asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst),
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(dst),
         "l"(src), "r"(bytes), "r"(bar)
         : "memory");
 }
@@ -268,7 +284,8 @@ PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes)
                  : "memory");
 }
 
-/* 16 bytes of global memory from L2: what TMA or another SM has written since this SM last read there (9.7.9.8). */
+/* 16 bytes of global memory from L2: what TMA or another SM has written since this SM last read
+ * there (9.7.9.8). */
 PTX_FN uint4 ptx_load_16_l2(const void *src)
 {
     uint4 v;
@@ -286,7 +303,8 @@ PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b)
 }
 
 /* Boxes of tensors of 2 and of 5 dimensions. */
-PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y)
+PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4}], [%2];" ::"r"(dst),
@@ -294,8 +312,8 @@ PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
                  : "memory");
 }
 
-PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, int32_t w,
-                            int32_t v)
+PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z, int32_t w, int32_t v)
 {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
@@ -303,11 +321,12 @@ PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, 
                  : "memory");
 }
 
-/* Adds the part of the box that lies inside the tensor to what is there, element by element, in the tensor's type and in no
- * order. Belongs to this thread's next bulk group. */
+/* Adds the part of the box that lies inside the tensor to what is there, element by element, in the
+ * tensor's type and in no order. Belongs to this thread's next bulk group. */
 PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, "
+                 "%3, %4}], [%1];" ::"l"(map),
                  "r"(src), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
@@ -315,15 +334,19 @@ PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int3
 /* The same for a run of bytes: 16-byte aligned, a multiple of 16. */
 PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes)
 {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(dst), "r"(src),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%0], [%1], %2;" ::"l"(
+            dst),
+        "r"(src), "r"(bytes)
+        : "memory");
 }
 
 PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes)
 {
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(dst),
+        "r"(src), "r"(bytes)
+        : "memory");
 }
 
 /* Closes this thread's current bulk group. */
@@ -332,14 +355,15 @@ PTX_FN void ptx_bulk_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Waits until at most `pending` of this thread's bulk groups still have to read their shared memory. */
+/* Waits until at most `pending` of this thread's bulk groups still have to read their shared
+ * memory. */
 template <int pending> PTX_FN void ptx_bulk_wait_read(void)
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
-/* Waits until all of this thread's bulk stores have been written: what must stand before a flag that
- * announces them. */
+/* Waits until all of this thread's bulk stores have been written: what must stand before a flag
+ * that announces them. */
 PTX_FN void ptx_bulk_wait_all(void)
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -354,8 +378,9 @@ PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map)
 /* ---- Registers and the way out of them
  * ------------------------------------------------------------------------- */
 
-/* All four warps of a warpgroup call the same one. Give back first (dec) what the others then take (inc,
- * which waits until it is there). Needs a register cap at entry: __launch_bounds__(threads, 1) (9.7.19.5). */
+/* All four warps of a warpgroup call the same one. Give back first (dec) what the others then take
+ * (inc, which waits until it is there). Needs a register cap at entry: __launch_bounds__(threads,
+ * 1) (9.7.19.5). */
 template <int registers> PTX_FN void ptx_registers_dec(void)
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -366,17 +391,18 @@ template <int registers> PTX_FN void ptx_registers_inc(void)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
 
-/* The warp stores four 8x8 matrices of 16-bit elements. Lane l passes the address (16-byte aligned) of row l
- * % 8 of matrix l / 8, and in register m two neighbours of row l / 4 of matrix m: columns 2 * (l % 4) and the
- * next (9.7.14.5.16). */
+/* The warp stores four 8x8 matrices of 16-bit elements. Lane l passes the address (16-byte aligned)
+ * of row l % 8 of matrix l / 8, and in register m two neighbours of row l / 4 of matrix m: columns
+ * 2 * (l % 4) and the next (9.7.14.5.16). */
 PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(r0),
-                 "r"(r1), "r"(r2), "r"(r3)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst),
+                 "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                  : "memory");
 }
 
-/* 2^x, within 2 units in the last place; 0 for -infinity, and where the result would be denormal (9.7.3.21, ex2). */
+/* 2^x, within 2 units in the last place; 0 for -infinity, and where the result would be denormal
+ * (9.7.3.21, ex2). */
 PTX_FN float ptx_exp2(float x)
 {
     float y;
@@ -384,7 +410,8 @@ PTX_FN float ptx_exp2(float x)
     return y;
 }
 
-/* The base-2 logarithm, within 2^-22 absolutely near 1 and 2^-22 relatively elsewhere (9.7.3.20, lg2). */
+/* The base-2 logarithm, within 2^-22 absolutely near 1 and 2^-22 relatively elsewhere (9.7.3.20,
+ * lg2). */
 PTX_FN float ptx_log2(float x)
 {
     float y;
@@ -400,8 +427,8 @@ PTX_FN float ptx_reciprocal(float x)
     return y;
 }
 
-/* Nothing that follows is begun before x, which is not negative, is computed: ptxas moves arithmetic past waits, not past
- * branches. */
+/* Nothing that follows is begun before x, which is not negative, is computed: ptxas moves
+ * arithmetic past waits, not past branches. */
 PTX_FN void ptx_after(float x)
 {
     if (x < 0)
@@ -422,11 +449,13 @@ PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v)
 }
 
 /* The same with each matrix transposed: register m holds two neighbours of column l / 4. */
-PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3)
+PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
+                                       uint32_t r3)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(r0), "r"(r1), "r"(r2),
-                 "r"(r3)
-                 : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst),
+        "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+        : "memory");
 }
 
 /* The way back, and back transposed (9.7.14.5.15). */

@@ -12,7 +12,8 @@ struct streams {
     uint32_t count;
 };
 
-/* Whether all that is on a stream so far has ended: 1, 0, or a negative number where the device failed. */
+/* Whether all that is on a stream so far has ended: 1, 0, or a negative number where the device
+ * failed. */
 typedef int streams_ended_fn(void *stream);
 
 /* Before a launch on `stream`. 0, or -EBUSY where STREAMS_MOST others are still at work. */

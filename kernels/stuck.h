@@ -20,8 +20,8 @@ static inline void stuck_say(const volatile uint64_t packed[2], char *text, size
     if (s.barrier == GPU_BARRIER_NONE || s.barrier >= GPU_BARRIERS)
         return;
     snprintf(where, sizeof where, names[s.barrier], s.stage);
-    snprintf(text, size, "block %u, warp %u waited too long %s (parity %u, its %s %u): ", s.block, s.warp, where,
-             s.parity, s.barrier == GPU_BARRIER_COPY ? "piece" : "tile", s.tile);
+    snprintf(text, size, "block %u, warp %u waited too long %s (parity %u, its %s %u): ", s.block,
+             s.warp, where, s.parity, s.barrier == GPU_BARRIER_COPY ? "piece" : "tile", s.tile);
 }
 
 #endif

@@ -19,7 +19,8 @@ struct row_state {
     float *sums, *most, *weight;
 };
 
-static struct row_state attention_row_of(const struct ring_attention_plan *p, float *state, uint32_t row)
+static struct row_state attention_row_of(const struct ring_attention_plan *p, float *state,
+                                         uint32_t row)
 {
     float *r = state + (uint64_t)row * (p->head_dim + 4);
     return (struct row_state){r, r + p->head_dim, r + p->head_dim + 1};
@@ -44,8 +45,9 @@ VECTORISED static void add_weighted(float *sums, float weight, const uint16_t *v
 }
 
 /* One row of Q against `count` rows of K and V. */
-static void attention_add_block(const struct ring_attention_plan *p, const float *q, const uint16_t *k,
-                      const uint16_t *v, uint64_t pitch, uint32_t count, struct row_state r)
+static void attention_add_block(const struct ring_attention_plan *p, const float *q,
+                                const uint16_t *k, const uint16_t *v, uint64_t pitch,
+                                uint32_t count, struct row_state r)
 {
     float scores[count], most = *r.most;
     for (uint32_t i = 0; i < count; i++) {
@@ -64,8 +66,8 @@ static void attention_add_block(const struct ring_attention_plan *p, const float
     *r.most = most;
 }
 
-static void attention_finish(const struct ring_attention_plan *p, const struct mk_tile *tile, float *state, uint16_t *o,
-                   float *lse)
+static void attention_finish(const struct ring_attention_plan *p, const struct mk_tile *tile,
+                             float *state, uint16_t *o, float *lse)
 {
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
     for (uint32_t i = 0; i < tile->rows; i++) {
@@ -79,15 +81,17 @@ static void attention_finish(const struct ring_attention_plan *p, const struct m
 }
 
 /* Rows [first, end) of a half of K and V, in blocks. */
-static void attention_add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
-                     const uint16_t *k, const uint16_t *v, uint64_t pitch, float *state, int diagonal,
-                     uint32_t first, uint32_t end)
+static void attention_add_rows(const struct ring_attention_plan *p, const struct mk_tile *tile,
+                               const uint16_t *q, const uint16_t *k, const uint16_t *v,
+                               uint64_t pitch, float *state, int diagonal, uint32_t first,
+                               uint32_t end)
 {
     float row[MOST_DIM], scale = 1.0f / sqrtf((float)p->head_dim);
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads;
     for (uint32_t i = 0; i < tile->rows; i++) {
         const uint16_t *from =
-            q + (((uint64_t)batch * p->rows + tile->row + i) * p->heads + head % p->heads) * p->head_dim;
+            q + (((uint64_t)batch * p->rows + tile->row + i) * p->heads + head % p->heads) *
+                    p->head_dim;
         uint32_t seen =
             diagonal ? tile->row % p->half + i + 1 : p->half; /* rows of the half that it may see */
         uint32_t stop = seen < end ? seen : end;
@@ -95,13 +99,14 @@ static void attention_add_rows(const struct ring_attention_plan *p, const struct
             row[j] = mk_bf16_to_float(from[j]) * scale;
         for (uint32_t j = first; j < stop; j += p->block_rows)
             attention_add_block(p, row, k + j * pitch, v + j * pitch, pitch,
-                      stop - j < p->block_rows ? stop - j : p->block_rows, attention_row_of(p, state, i));
+                                stop - j < p->block_rows ? stop - j : p->block_rows,
+                                attention_row_of(p, state, i));
     }
 }
 
-void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *tile, const uint16_t *q,
-                    const uint16_t *k, const uint16_t *v, float *state, uint16_t *o, float *lse,
-                    void (*between)(void))
+void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *tile,
+                    const uint16_t *q, const uint16_t *k, const uint16_t *v, float *state,
+                    uint16_t *o, float *lse, void (*between)(void))
 {
     uint32_t head = tile->col / p->head_dim, batch = head / p->heads, q_half = tile->row / p->half;
     uint32_t kv_head = ring_attention_kv_head(p, head % p->heads), middle = p->half / 2;
@@ -121,10 +126,12 @@ void attention_tile(const struct ring_attention_plan *p, const struct mk_tile *t
                              : ((uint64_t)batch * p->rows + row) * pitch + kv_head * p->head_dim;
         if (mask == RING_ATTENTION_NONE)
             continue;
-        attention_add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, 0, middle);
+        attention_add_rows(p, tile, q, k + at, v + at, pitch, state,
+                           mask == RING_ATTENTION_DIAGONAL, 0, middle);
         if (between)
             between();
-        attention_add_rows(p, tile, q, k + at, v + at, pitch, state, mask == RING_ATTENTION_DIAGONAL, middle, p->half);
+        attention_add_rows(p, tile, q, k + at, v + at, pitch, state,
+                           mask == RING_ATTENTION_DIAGONAL, middle, p->half);
     }
     if (step + 1 == mk_world(&p->topo))
         attention_finish(p, tile, state, o, lse);

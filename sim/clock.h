@@ -1,5 +1,5 @@
-/* The deterministic executor's chance and time, in one place: a seeded generator, and what things cost on the
- * virtual clock. */
+/* The deterministic executor's chance and time, in one place: a seeded generator, and what things
+ * cost on the virtual clock. */
 #ifndef SIM_CLOCK_H
 #define SIM_CLOCK_H
 
@@ -28,21 +28,26 @@ static inline uint32_t sim_random_below(struct sim_random *r, uint32_t below)
     return (uint32_t)((sim_random(r) >> 32) * below >> 32);
 }
 
-/* The cost model. Each hook says at what time (ns, not before `now`) the thing is done that starts at `now`,
- * so a model may keep links and engines busy between calls. A NULL hook costs nothing. With no cost model at
- * all the world explores: a step takes a few random ns and everything under way may land at any time. */
+/* The cost model. Each hook says at what time (ns, not before `now`) the thing is done that starts
+ * at `now`, so a model may keep links and engines busy between calls. A NULL hook costs nothing.
+ * With no cost model at all the world explores: a step takes a few random ns and everything under
+ * way may land at any time. */
 struct sim_costs {
     void *context;
-    uint64_t (*tile)(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile);
+    uint64_t (*tile)(void *context, uint64_t now, const struct mk_plan *plan,
+                     const struct mk_tile *tile);
     uint64_t (*copy)(void *context, uint64_t now, uint32_t from, uint32_t to,
                      uint64_t bytes);                                          /* within a node */
     uint64_t (*flag)(void *context, uint64_t now, uint32_t from, uint32_t to); /* within a node */
     uint64_t (*put)(void *context, uint64_t now, uint32_t from, uint32_t to,
                     uint64_t bytes); /* doorbell to last byte */
     uint64_t (*put_flag)(void *context, uint64_t now, uint32_t from,
-                         uint32_t to);                                        /* from last byte to the flag */
-    uint64_t (*ack)(void *context, uint64_t now, uint32_t from, uint32_t to); /* from flag to completion */
-    uint64_t (*proxy)(void *context, uint64_t now, uint32_t rank, int did); /* a pass that did `did` things */
+                         /* from last byte to the flag */
+                         uint32_t to);
+    /* from flag to completion */
+    uint64_t (*ack)(void *context, uint64_t now, uint32_t from, uint32_t to);
+    /* a pass that did `did` things */
+    uint64_t (*proxy)(void *context, uint64_t now, uint32_t rank, int did);
 };
 
 #endif

@@ -41,8 +41,11 @@ static const struct {
     const char *name;
     enum unit unit;
     double factor;
-} units[] = {{"TF/s", UNIT_FLOP, 1e3}, {"GB/s", UNIT_RATE, 1}, {"ns", UNIT_TIME, 1},
-             {"us", UNIT_TIME, 1e3},   {"ms", UNIT_TIME, 1e6}};
+} units[] = {{"TF/s", UNIT_FLOP, 1e3},
+             {"GB/s", UNIT_RATE, 1},
+             {"ns", UNIT_TIME, 1},
+             {"us", UNIT_TIME, 1e3},
+             {"ms", UNIT_TIME, 1e6}};
 
 /* One line without its comment. NULL, or what it should be. */
 static const char *cluster_read_line(struct sim_cluster *out, const char *line, uint32_t *seen)
@@ -62,7 +65,8 @@ static const char *cluster_read_line(struct sim_cluster *out, const char *line, 
                 continue;
             value *= units[u].factor;
             char *field = (char *)out + keys[k].offset;
-            if (!isfinite(value) || value < 0 || value > 1e9 || (keys[k].unit != UNIT_TIME && value < 1e-6))
+            if (!isfinite(value) || value < 0 || value > 1e9 ||
+                (keys[k].unit != UNIT_TIME && value < 1e-6))
                 return "the value is out of range";
             if (keys[k].unit == UNIT_TIME)
                 *(uint64_t *)(void *)field = (uint64_t)value;
@@ -70,7 +74,9 @@ static const char *cluster_read_line(struct sim_cluster *out, const char *line, 
                 *(double *)(void *)field = value;
             return NULL;
         }
-        return keys[k].unit == UNIT_FLOP ? "its unit is TF/s" : keys[k].unit == UNIT_RATE ? "its unit is GB/s" : "its unit is ns, us or ms";
+        return keys[k].unit == UNIT_FLOP   ? "its unit is TF/s"
+               : keys[k].unit == UNIT_RATE ? "its unit is GB/s"
+                                           : "its unit is ns, us or ms";
     }
     return "names are flop, memory, nvlink, network, nvlink_latency, network_latency and proxy";
 }
@@ -116,14 +122,16 @@ static double cluster_later(double a, double b)
 }
 
 /* When `bytes` that set out now are through both ends. */
-static double cluster_cross(struct sim_link *from, struct sim_link *to, double now, double bytes, double rate)
+static double cluster_cross(struct sim_link *from, struct sim_link *to, double now, double bytes,
+                            double rate)
 {
     from->out_free = cluster_later(from->out_free, now) + bytes / rate;
     to->in_free = cluster_later(to->in_free, now) + bytes / rate;
     return cluster_later(from->out_free, to->in_free);
 }
 
-static uint64_t cluster_tile_done(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
+static uint64_t cluster_tile_done(void *context, uint64_t now, const struct mk_plan *plan,
+                                  const struct mk_tile *tile)
 {
     struct sim_machine *m = context;
     const struct sim_op *op = sim_op_of(plan->problem.op);
@@ -141,16 +149,20 @@ static uint64_t cluster_tile_done(void *context, uint64_t now, const struct mk_p
     return now + (uint64_t)ceil(flop * ctas / m->cluster.flop);
 }
 
-static uint64_t cluster_copy_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t cluster_copy_done(void *context, uint64_t now, uint32_t from, uint32_t to,
+                                  uint64_t bytes)
 {
     struct sim_machine *m = context;
     struct sim_link *l = &m->links[from];
     if (from == to) {
-        l->memory_free = cluster_later(l->memory_free, (double)now) + (double)bytes / m->cluster.memory;
+        l->memory_free =
+            cluster_later(l->memory_free, (double)now) + (double)bytes / m->cluster.memory;
         return (uint64_t)ceil(l->memory_free);
     }
     m->links[to].bytes_in += bytes;
-    return (uint64_t)ceil(cluster_cross(l, &m->links[to], (double)now, (double)bytes, m->cluster.nvlink)) + m->cluster.nvlink_latency;
+    return (uint64_t)ceil(
+               cluster_cross(l, &m->links[to], (double)now, (double)bytes, m->cluster.nvlink)) +
+           m->cluster.nvlink_latency;
 }
 
 static uint64_t cluster_flag_done(void *context, uint64_t now, uint32_t from, uint32_t to)
@@ -159,11 +171,13 @@ static uint64_t cluster_flag_done(void *context, uint64_t now, uint32_t from, ui
     return from == to ? now : now + m->cluster.nvlink_latency;
 }
 
-static uint64_t cluster_put_done(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t cluster_put_done(void *context, uint64_t now, uint32_t from, uint32_t to,
+                                 uint64_t bytes)
 {
     struct sim_machine *m = context;
     m->nics[to].bytes_in += bytes;
-    return (uint64_t)ceil(cluster_cross(&m->nics[from], &m->nics[to], (double)now, (double)bytes, m->cluster.network)) +
+    return (uint64_t)ceil(cluster_cross(&m->nics[from], &m->nics[to], (double)now, (double)bytes,
+                                        m->cluster.network)) +
            m->cluster.network_latency;
 }
 
@@ -179,7 +193,8 @@ static uint64_t cluster_proxy_done(void *context, uint64_t now, uint32_t rank, i
     return now + (uint64_t)(did > 0 ? did : 0) * m->cluster.proxy;
 }
 
-int sim_machine_open(struct sim_machine *m, const struct sim_cluster *cluster, const struct mk_topo *topo)
+int sim_machine_open(struct sim_machine *m, const struct sim_cluster *cluster,
+                     const struct mk_topo *topo)
 {
     *m = (struct sim_machine){.cluster = *cluster,
                               .topo = *topo,
@@ -210,5 +225,6 @@ double sim_cluster_ideal(const struct sim_cluster *c, const struct mk_plan *plan
     double flop;
     uint64_t nvlink, network;
     plan_work(plan, &flop, &nvlink, &network);
-    return cluster_later(flop / c->flop, cluster_later((double)nvlink / c->nvlink, (double)network / c->network));
+    return cluster_later(flop / c->flop,
+                         cluster_later((double)nvlink / c->nvlink, (double)network / c->network));
 }

@@ -20,7 +20,7 @@ struct compute {
     const struct mk_plan *plan;
     uint64_t b_elements[2];
     float *b[2]; /* as laid out in the argument; the second: of a second B */
-    float *a; /* one tile's */
+    float *a;    /* one tile's */
     float *c;
 };
 
@@ -37,20 +37,24 @@ VECTORISED static void widen(float *to, const uint16_t *from, uint64_t count)
         to[i] = mk_bf16_to_float(from[i]);
 }
 
-/* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's midst, keeps for the next, and where
- * it gets none asks for again for ever. So it gets it here, once, where it can still be said that there is none. 0 or -ENOMEM. */
+/* OpenBLAS packs its operands into a buffer of its own, which it asks the kernel for in a call's
+ * midst, keeps for the next, and where it gets none asks for again for ever. So it gets it here,
+ * once, where it can still be said that there is none. 0 or -ENOMEM. */
 static int compute_give_blas_its_buffer(void)
 {
     enum { ROWS = 256, DEPTH = 64 }; /* small products do without */
     static int given;
     if (__atomic_load_n(&given, __ATOMIC_ACQUIRE))
         return 0;
-    void *room = mmap(NULL, BLAS_BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    float *a = calloc(ROWS * (2 * DEPTH + ROWS), sizeof *a), *b = a + ROWS * DEPTH, *c = b + ROWS * DEPTH;
+    void *room =
+        mmap(NULL, BLAS_BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    float *a = calloc(ROWS * (2 * DEPTH + ROWS), sizeof *a), *b = a + ROWS * DEPTH,
+          *c = b + ROWS * DEPTH;
     if (room != MAP_FAILED)
         munmap(room, BLAS_BUFFER_BYTES);
     if (a && room != MAP_FAILED) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ROWS, ROWS, DEPTH, 1.0f, a, DEPTH, b, ROWS, 0.0f, c, ROWS);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, ROWS, ROWS, DEPTH, 1.0f, a, DEPTH, b,
+                    ROWS, 0.0f, c, ROWS);
         __atomic_store_n(&given, 1, __ATOMIC_RELEASE);
     }
     free(a);
@@ -77,7 +81,8 @@ int compute_create(struct compute **out, const struct mk_plan *plan)
     m->a = malloc(compute_scratch_floats(m) * sizeof(float));
     m->b[0] = malloc(m->b_elements[0] * sizeof(float));
     m->b[1] = op->second ? malloc(m->b_elements[1] * sizeof(float)) : NULL;
-    m->c = malloc((uint64_t)plan->problem.tuning.tile_m * plan->problem.tuning.tile_n * sizeof(float));
+    m->c =
+        malloc((uint64_t)plan->problem.tuning.tile_m * plan->problem.tuning.tile_n * sizeof(float));
     if (!m->a || !m->b[0] || (op->second && !m->b[1]) || !m->c) {
         compute_destroy(m);
         return -ENOMEM;
@@ -128,11 +133,12 @@ void compute_load_b(struct compute *m, void *const arguments[MK_SPACES - 1], uin
     if (m->b[0])
         compute_widen_whole(m->b[0], arguments[1], m->b_elements[0], beats);
     if (m->b[1])
-        compute_widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1], beats);
+        compute_widen_whole(m->b[1], arguments[op->second - MK_SPACE_ARG0], m->b_elements[1],
+                            beats);
 }
 
-void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first, uint32_t count,
-                    float *a)
+void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uint32_t first,
+                    uint32_t count, float *a)
 {
     struct sim_operands o = {0};
     rank->op->operands(rank->plan, tile, rank->epoch, &o);
@@ -142,21 +148,23 @@ void compute_load_a(const struct sim_rank *rank, const struct mk_tile *tile, uin
 }
 
 /* A product of some rows at a time: none takes so long that the CTA seems to hang. */
-static void compute_multiply(const struct compute *m, const struct sim_rank *rank, const struct sim_operands *o, uint64_t b, const float *a,
-                     float *c)
+static void compute_multiply(const struct compute *m, const struct sim_rank *rank,
+                             const struct sim_operands *o, uint64_t b, const float *a, float *c)
 {
     const float *from = m->b[o->b_space != MK_SPACE_ARG1] + b / 2;
     uint64_t most = SLAB_FLOP / (2ull * o->cols * o->k + 1) + 1;
     for (uint64_t row = 0; row < o->rows; row += most) {
         uint64_t rows = o->rows - row < most ? o->rows - row : most;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans, (blasint)rows,
-                    (blasint)o->cols, (blasint)o->k, 1.0f, a + row * o->k, (blasint)o->k, from, (blasint)o->b_pitch, 0.0f,
-                    c + row * o->cols, (blasint)o->cols);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, o->b_transposed ? CblasTrans : CblasNoTrans,
+                    (blasint)rows, (blasint)o->cols, (blasint)o->k, 1.0f, a + row * o->k,
+                    (blasint)o->k, from, (blasint)o->b_pitch, 0.0f, c + row * o->cols,
+                    (blasint)o->cols);
         compute_beat(rank->beats);
     }
 }
 
-void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile, const float *a)
+void compute_store_c(struct compute *m, struct sim_cta *cta, const struct mk_tile *tile,
+                     const float *a)
 {
     const struct sim_rank *rank = cta->rank;
     struct sim_operands o = {0};

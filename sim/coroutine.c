@@ -1,6 +1,6 @@
-/* Coroutines: the switch itself is a dozen instructions per processor, because swapcontext makes a system
- * call each time and an exploration switches tens of millions of times. Other processors use ucontext
- * (SIM_UCONTEXT forces it). */
+/* Coroutines: the switch itself is a dozen instructions per processor, because swapcontext makes a
+ * system call each time and an exploration switches tens of millions of times. Other processors use
+ * ucontext (SIM_UCONTEXT forces it). */
 #include "sim/coroutine.h"
 
 #include <errno.h>
@@ -83,24 +83,25 @@ static void coroutine_prepare(struct coroutine *c)
 }
 #define SWITCH(from, to) swapcontext(&(from), &(to))
 #else
-/* Stores the callee-saved registers and the stack pointer in *from, takes those of `to`. Floating-point
- * control words are not kept: CTAs leave them alone. */
+/* Stores the callee-saved registers and the stack pointer in *from, takes those of `to`.
+ * Floating-point control words are not kept: CTAs leave them alone. */
 void sim_coroutine_switch(void **from, void *to);
 #define SWITCH(from, to) sim_coroutine_switch(&(from), to)
 
 #ifdef __x86_64__
-__asm__(
-    ".text\n.globl sim_coroutine_switch\n.hidden sim_coroutine_switch\n.type sim_coroutine_switch,@function\n"
-    "sim_coroutine_switch:\n"
-    "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq %r15\n"
-    "    movq %rsp, (%rdi)\n    movq %rsi, %rsp\n"
-    "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
-    "    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
+__asm__(".text\n.globl sim_coroutine_switch\n.hidden sim_coroutine_switch\n.type "
+        "sim_coroutine_switch,@function\n"
+        "sim_coroutine_switch:\n"
+        "    pushq %rbp\n    pushq %rbx\n    pushq %r12\n    pushq %r13\n    pushq %r14\n    pushq "
+        "%r15\n"
+        "    movq %rsp, (%rdi)\n    movq %rsi, %rsp\n"
+        "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
+        "    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
 
 static void coroutine_prepare(struct coroutine *c)
 {
-    /* From the top: a zero return address ends backtraces and aligns the frame as a call would; the entry;
-     * six registers. */
+    /* From the top: a zero return address ends backtraces and aligns the frame as a call would; the
+     * entry; six registers. */
     uint64_t *top = (uint64_t *)(void *)(c->stack + c->pool->bytes);
     *--top = 0;
     *--top = (uint64_t)(uintptr_t)coroutine_run_body;
@@ -109,20 +110,20 @@ static void coroutine_prepare(struct coroutine *c)
     c->here = top;
 }
 #else /* aarch64 */
-__asm__(
-    ".text\n.globl sim_coroutine_switch\n.hidden sim_coroutine_switch\n.type sim_coroutine_switch,%function\n"
-    "sim_coroutine_switch:\n"
-    "    sub sp, sp, #160\n"
-    "    stp x19, x20, [sp, #0]\n    stp x21, x22, [sp, #16]\n    stp x23, x24, [sp, #32]\n"
-    "    stp x25, x26, [sp, #48]\n    stp x27, x28, [sp, #64]\n    stp x29, x30, [sp, #80]\n"
-    "    stp d8, d9, [sp, #96]\n    stp d10, d11, [sp, #112]\n    stp d12, d13, [sp, #128]\n"
-    "    stp d14, d15, [sp, #144]\n"
-    "    mov x9, sp\n    str x9, [x0]\n    mov sp, x1\n"
-    "    ldp x19, x20, [sp, #0]\n    ldp x21, x22, [sp, #16]\n    ldp x23, x24, [sp, #32]\n"
-    "    ldp x25, x26, [sp, #48]\n    ldp x27, x28, [sp, #64]\n    ldp x29, x30, [sp, #80]\n"
-    "    ldp d8, d9, [sp, #96]\n    ldp d10, d11, [sp, #112]\n    ldp d12, d13, [sp, #128]\n"
-    "    ldp d14, d15, [sp, #144]\n"
-    "    add sp, sp, #160\n    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
+__asm__(".text\n.globl sim_coroutine_switch\n.hidden sim_coroutine_switch\n.type "
+        "sim_coroutine_switch,%function\n"
+        "sim_coroutine_switch:\n"
+        "    sub sp, sp, #160\n"
+        "    stp x19, x20, [sp, #0]\n    stp x21, x22, [sp, #16]\n    stp x23, x24, [sp, #32]\n"
+        "    stp x25, x26, [sp, #48]\n    stp x27, x28, [sp, #64]\n    stp x29, x30, [sp, #80]\n"
+        "    stp d8, d9, [sp, #96]\n    stp d10, d11, [sp, #112]\n    stp d12, d13, [sp, #128]\n"
+        "    stp d14, d15, [sp, #144]\n"
+        "    mov x9, sp\n    str x9, [x0]\n    mov sp, x1\n"
+        "    ldp x19, x20, [sp, #0]\n    ldp x21, x22, [sp, #16]\n    ldp x23, x24, [sp, #32]\n"
+        "    ldp x25, x26, [sp, #48]\n    ldp x27, x28, [sp, #64]\n    ldp x29, x30, [sp, #80]\n"
+        "    ldp d8, d9, [sp, #96]\n    ldp d10, d11, [sp, #112]\n    ldp d12, d13, [sp, #128]\n"
+        "    ldp d14, d15, [sp, #144]\n"
+        "    add sp, sp, #160\n    ret\n.size sim_coroutine_switch,.-sim_coroutine_switch\n");
 
 static void coroutine_prepare(struct coroutine *c)
 {
@@ -141,7 +142,8 @@ int coroutine_pool_create(struct coroutine_pool **out, size_t stack_bytes)
     if (!pool)
         return -ENOMEM;
     pool->page = (size_t)sysconf(_SC_PAGESIZE);
-    pool->bytes = ((stack_bytes ? stack_bytes : STACK_BYTES) + pool->page - 1) / pool->page * pool->page;
+    pool->bytes =
+        ((stack_bytes ? stack_bytes : STACK_BYTES) + pool->page - 1) / pool->page * pool->page;
     *out = pool;
     return 0;
 }
@@ -165,8 +167,8 @@ static void *coroutine_stack_take(struct coroutine_pool *pool)
         pool->free = stack->next;
         return stack;
     }
-    uint8_t *base =
-        mmap(NULL, pool->bytes + pool->page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    uint8_t *base = mmap(NULL, pool->bytes + pool->page, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
     if (mprotect(base + pool->page, pool->bytes, PROT_READ | PROT_WRITE)) {

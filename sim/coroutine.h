@@ -1,5 +1,6 @@
-/* Stackful coroutines: a CTA of the host executor and of the simulator is one. Resumed and left on one
- * thread; nothing is shared between threads but a pool is not locked, so each thread has its own. */
+/* Stackful coroutines: a CTA of the host executor and of the simulator is one. Resumed and left on
+ * one thread; nothing is shared between threads but a pool is not locked, so each thread has its
+ * own. */
 #ifndef SIM_COROUTINE_H
 #define SIM_COROUTINE_H
 
@@ -7,7 +8,8 @@
 
 struct coroutine;
 
-/* Stacks that ended coroutines left, to be used again; all of one size, each with a guard page below. */
+/* Stacks that ended coroutines left, to be used again; all of one size, each with a guard page
+ * below. */
 struct coroutine_pool;
 
 /* `stack_bytes` of each stack, rounded up to pages; 0: 256 KiB. 0 or -ENOMEM. */
@@ -19,11 +21,12 @@ void coroutine_pool_destroy(struct coroutine_pool *pool);
 /* A coroutine that does nothing until coroutine_start. 0 or -ENOMEM. */
 int coroutine_create(struct coroutine **out, struct coroutine_pool *pool);
 
-/* The next resume begins body(argument). One that has not ended is dropped where it stands: what it held is
- * not freed. */
+/* The next resume begins body(argument). One that has not ended is dropped where it stands: what it
+ * held is not freed. */
 void coroutine_start(struct coroutine *c, void (*body)(void *argument), void *argument);
 
-/* Runs until the coroutine yields or ends; returns 1 while there is more to run, 0 once it has ended. */
+/* Runs until the coroutine yields or ends; returns 1 while there is more to run, 0 once it has
+ * ended. */
 int coroutine_resume(struct coroutine *c);
 
 /* Inside a coroutine: back to the caller of coroutine_resume. */

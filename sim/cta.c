@@ -17,7 +17,8 @@ static struct sim_cta *cta_of(struct mk_cta *cta)
 static void cta_set_progress(struct sim_cta *c, uint32_t what)
 {
     if (c->rank->progress)
-        __atomic_store_n(&c->rank->progress[c->grid], c->rank->epoch << 32 | what, __ATOMIC_RELAXED);
+        __atomic_store_n(&c->rank->progress[c->grid], c->rank->epoch << 32 | what,
+                         __ATOMIC_RELAXED);
 }
 
 static struct mk_failure cta_about(const struct sim_cta *c, enum mk_failure_kind kind)
@@ -41,8 +42,8 @@ void sim_cta_internal(struct sim_cta *c, const char *what)
     c->rank->fail(c->rank->context, &f);
 }
 
-/* The CTA whose wait tells most: a wait for the rank's own CTAs or for the ring is often the echo of another CTA's
- * wait for a chunk. */
+/* The CTA whose wait tells most: a wait for the rank's own CTAs or for the ring is often the echo
+ * of another CTA's wait for a chunk. */
 static const struct sim_cta *cta_most_telling(const struct sim_cta *c)
 {
     const struct sim_rank *r = c->rank;
@@ -52,7 +53,8 @@ static const struct sim_cta *cta_most_telling(const struct sim_cta *c)
         if (other->ended || !other->word || other->flag == NO_FLAG)
             continue;
         plan_describe_flag(r->plan, other->flag, &meaning);
-        if (meaning.chunk != UINT32_MAX && __atomic_load_n(other->word, __ATOMIC_ACQUIRE) < other->target)
+        if (meaning.chunk != UINT32_MAX &&
+            __atomic_load_n(other->word, __ATOMIC_ACQUIRE) < other->target)
             return other;
     }
     return c;
@@ -82,7 +84,8 @@ static void cta_report_wait(const struct sim_cta *c, uint64_t now)
 }
 
 /* Yields until *word >= target. 0, or 1 where the launch is ending. */
-static int cta_block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint32_t flag, uint32_t what)
+static int cta_block(struct sim_cta *c, const uint64_t *word, uint64_t target, uint32_t flag,
+                     uint32_t what)
 {
     struct sim_rank *r = c->rank;
     c->since = r->now(r->context);
@@ -120,7 +123,8 @@ static void cta_record_wait(struct sim_cta *c)
     mk_track_add(&c->track, c->what, c->since, c->rank->now(c->rank->context));
 }
 
-int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
 {
     for (uint32_t i = 0; i < count; i++)
         if (mk_cta_wait(cta, flag + i, target, cause))
@@ -166,7 +170,8 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     cta_issue(c, &t, MK_EV_COPY);
 }
 
-void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                      uint32_t rows, uint64_t pitch)
 {
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
@@ -181,7 +186,8 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
     cta_issue(c, &t, MK_EV_COPY);
 }
 
-void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                        uint32_t rows, uint64_t pitch)
 {
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
@@ -198,7 +204,8 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
 
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 {
-    struct sim_transfer t = {.kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
+    struct sim_transfer t = {
+        .kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
     cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
 }
 
@@ -253,11 +260,15 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
     c->landed++;
 }
 
-static void cta_raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local, uint32_t flag,
-                       uint64_t value)
+static void cta_raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint32_t local,
+                           uint32_t flag, uint64_t value)
 {
-    struct sim_transfer t = {
-        .kind = kind, .local = local, .id = flag, .offset = (uint64_t)flag * 8, .bytes = 8, .value = value};
+    struct sim_transfer t = {.kind = kind,
+                             .local = local,
+                             .id = flag,
+                             .offset = (uint64_t)flag * 8,
+                             .bytes = 8,
+                             .value = value};
     cta_issue(cta_of(cta), &t, MK_EV_SIGNAL);
 }
 
@@ -275,7 +286,8 @@ static int cta_wait_landed(struct sim_cta *c)
 {
     if (c->landed == c->issued)
         return 0;
-    return cta_block(c, &c->landed, c->issued, NO_FLAG, mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
+    return cta_block(c, &c->landed, c->issued, NO_FLAG,
+                     mk_event_what(MK_EV_COPY, MK_CAUSE_NONE, NO_ARGUMENT));
 }
 
 static int cta_post(struct sim_cta *c, struct mk_command command)
@@ -284,7 +296,7 @@ static int cta_post(struct sim_cta *c, struct mk_command command)
     uint64_t room = ring->posted < ring->capacity ? 0 : ring->posted + 1 - ring->capacity;
     if (__atomic_load_n(&ring->seen, __ATOMIC_ACQUIRE) < room) {
         int result = cta_block(c, &ring->seen, room, NO_FLAG,
-                           mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, NO_ARGUMENT));
+                               mk_event_what(MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, NO_ARGUMENT));
         cta_record_wait(c);
         if (result)
             return 1;
@@ -316,7 +328,8 @@ int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
     c->begun = 1;
     coroutine_yield();
     uint64_t start = r->now(r->context), sequence = c->ring->posted;
-    if (cta_post(c, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag, cta_parity(c->ring))))
+    if (cta_post(c, mk_command_put(rank, chunk->source, chunk->destination, chunk->bytes, flag,
+                                   cta_parity(c->ring))))
         return 1;
     uint32_t what = mk_event_what(MK_EV_COMMAND, MK_CAUSE_NONE, sequence);
     cta_set_progress(c, what);
@@ -330,7 +343,7 @@ int mk_cta_drain(struct mk_cta *cta)
     if (!c->ring || !c->begun)
         return 0;
     int result = cta_block(c, &c->ring->completed, c->ring->posted, NO_FLAG,
-                       mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, NO_ARGUMENT));
+                           mk_event_what(MK_EV_WAIT, MK_CAUSE_NETWORK, NO_ARGUMENT));
     cta_record_wait(c);
     return result;
 }
@@ -380,11 +393,13 @@ void sim_cta_begin(struct sim_cta *c, struct sim_rank *rank, uint32_t grid)
     uint32_t role = 0, index = grid;
     while (index >= ctas[role])
         index -= ctas[role++];
-    c->cta = (struct mk_cta){.role = role, .index = index, .count = ctas[role], .epoch = rank->epoch};
+    c->cta =
+        (struct mk_cta){.role = role, .index = index, .count = ctas[role], .epoch = rank->epoch};
     c->rank = rank;
     c->grid = grid;
     /* Ring i belongs to the i-th CTA that may post. */
-    c->ring = role >= MK_INTER_SEND ? rank->rings[grid - ctas[MK_COMPUTE] - ctas[MK_INTRA_COMM]] : NULL;
+    c->ring =
+        role >= MK_INTER_SEND ? rank->rings[grid - ctas[MK_COMPUTE] - ctas[MK_INTRA_COMM]] : NULL;
     c->begun = c->ended = c->result = 0;
     c->issued = c->landed = 0;
     c->word = NULL;

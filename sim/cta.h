@@ -1,7 +1,7 @@
-/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and the executor
- * that runs the coroutines decides which one goes on. Form (a) is exec_host.c (a process per rank, real time), form (b)
- * world.c (everything in one thread, virtual time). They differ in what struct sim_rank points to and in
- * nothing else. */
+/* The CTA interface of core/cta.h on the host: a CTA is a coroutine that yields in every call, and
+ * the executor that runs the coroutines decides which one goes on. Form (a) is exec_host.c (a
+ * process per rank, real time), form (b) world.c (everything in one thread, virtual time). They
+ * differ in what struct sim_rank points to and in nothing else. */
 #ifndef SIM_CTA_H
 #define SIM_CTA_H
 
@@ -22,16 +22,18 @@ enum sim_transfer_kind { SIM_COPY, SIM_TILE, SIM_SUM, SIM_COMBINE, SIM_ROUTE, SI
 /* Moves bytes, unlike a flag. */
 #define SIM_IS_DATA(kind) ((kind) < SIM_SET)
 
-/* One store of a CTA into a heap of its node: bytes, or a flag that follows all earlier bytes of that CTA. */
+/* One store of a CTA into a heap of its node: bytes, or a flag that follows all earlier bytes of
+ * that CTA. */
 struct sim_transfer {
     enum sim_transfer_kind kind;
     uint32_t local;
     uint32_t id;           /* chunk of a copy, sum or weighted sum, index of a flag */
     uint64_t offset;       /* in the peer's heap */
     const uint8_t *source; /* of a copy; read when the bytes move */
-    uint64_t bytes;        /* of a tile, sum or weighted sum: 2 an element, however they lie in memory */
-    uint64_t value;        /* of a flag */
-    uint64_t start;        /* when the CTA asked */
+    /* of a tile, sum or weighted sum: 2 an element, however they lie in memory */
+    uint64_t bytes;
+    uint64_t value; /* of a flag */
+    uint64_t start; /* when the CTA asked */
     struct mk_sum sum;
     const struct mk_combine *combine; /* its caller's */
     const struct mk_route *route;     /* the CTA's own copy: one at a time */
@@ -60,8 +62,8 @@ struct sim_rank {
     void (*fail)(void *context, const struct mk_failure *failure);
     /* A tile's math, its loads and its stores; may yield. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile);
-    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values and a weighted sum's terms are
-     * its caller's. NULL: it lands at once. */
+    /* Takes a transfer that lands later (data then counts in cta->landed); a tile's values and a
+     * weighted sum's terms are its caller's. NULL: it lands at once. */
     void (*transfer)(struct sim_cta *cta, const struct sim_transfer *t);
     void *context;
 };
@@ -86,8 +88,8 @@ struct sim_cta {
     uint32_t what; /* of the record */
 };
 
-/* Fills in one CTA of `rank` for the launch that rank->plan and rank->epoch say, and starts its coroutine.
- * The track and the coroutine stay as they are. */
+/* Fills in one CTA of `rank` for the launch that rank->plan and rank->epoch say, and starts its
+ * coroutine. The track and the coroutine stay as they are. */
 void sim_cta_begin(struct sim_cta *c, struct sim_rank *rank, uint32_t grid);
 
 /* Whether a resume gets it any further at time `now`, in a job that has failed or not. */
@@ -99,14 +101,14 @@ static inline int sim_cta_runnable(const struct sim_cta *c, uint64_t now, int fa
            __atomic_load_n(c->word, __ATOMIC_ACQUIRE) >= c->target;
 }
 
-/* Makes a transfer's bytes or flag visible. For the executor, when it is due. sim_transfer_part: bytes
- * [first, first + count) of what is not a flag, multiples of 16. */
+/* Makes a transfer's bytes or flag visible. For the executor, when it is due. sim_transfer_part:
+ * bytes [first, first + count) of what is not a flag, multiples of 16. */
 void sim_transfer_land(const struct sim_rank *rank, const struct sim_transfer *t);
 void sim_transfer_part(const struct sim_rank *rank, const struct sim_transfer *t, uint64_t first,
                        uint64_t count);
 
-/* A tile's C goes where its operands say: into an argument at once, into a heap as a transfer. `values`:
- * [rows, cols]. */
+/* A tile's C goes where its operands say: into an argument at once, into a heap as a transfer.
+ * `values`: [rows, cols]. */
 void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float *values);
 
 /* A MK_FAIL_INTERNAL failure about this CTA: `what` happened. */

@@ -29,12 +29,13 @@ static void draw_shape(struct sim_random *r, struct mk_problem *q)
     q->n = 8ull * draw_some(r, 26);
     q->k = 8ull * draw_some(r, 34);
     uint32_t kv_heads = draw_some(r, 3);
-    q->attention = (struct mk_attention){.batch = draw_some(r, 3),
-                                         .sequence = (uint64_t)world * (1 + causal) * draw_some(r, 24),
-                                         .heads = (uint64_t)kv_heads * draw_some(r, 3),
-                                         .kv_heads = kv_heads,
-                                         .head_dim = draw_one_in(r, 4) ? 128 : 64,
-                                         .causal = (int)causal};
+    q->attention =
+        (struct mk_attention){.batch = draw_some(r, 3),
+                              .sequence = (uint64_t)world * (1 + causal) * draw_some(r, 24),
+                              .heads = (uint64_t)kv_heads * draw_some(r, 3),
+                              .kv_heads = kv_heads,
+                              .head_dim = draw_one_in(r, 4) ? 128 : 64,
+                              .causal = (int)causal};
     uint32_t experts = world * draw_some(r, 4);
     q->moe = (struct mk_moe){.tokens = draw_some(r, 40),
                              .hidden = 8ull * (3 + draw_some(r, 21)),
@@ -90,7 +91,8 @@ void sim_world_draw(struct sim_world_config *c)
     q->exec = MK_EXEC_HOST;
     uint32_t most = draw_one_in(&r, 4) ? 8 : 4;
     do
-        q->topo = (struct mk_topo){.nodes = 1 + draw_below(&r, most), .gpus = 1 + draw_below(&r, most)};
+        q->topo =
+            (struct mk_topo){.nodes = 1 + draw_below(&r, most), .gpus = 1 + draw_below(&r, most)};
     while (mk_world(&q->topo) > 9 || (mk_world(&q->topo) == 1 && !draw_one_in(&r, 3)));
     draw_shape(&r, q);
     draw_tuning(&r, q);

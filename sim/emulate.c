@@ -22,7 +22,8 @@ static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
     memset(ctas, 0, sizeof q->tuning.split.ctas);
     ctas[MK_COMPUTE] = 2;
     if (q->op == MK_OP_AG_GEMM) {
-        ctas[MK_INTRA_COMM] = q->topo.gpus < 2 ? 0 : seed & 1 ? 1 : 2; /* one: a block of its own, which copies by TMA */
+        /* one: a block of its own, which copies by TMA */
+        ctas[MK_INTRA_COMM] = q->topo.gpus < 2 ? 0 : seed & 1 ? 1 : 2;
         ctas[MK_INTER_SEND] = q->topo.nodes > 1;
         return;
     }
@@ -37,7 +38,9 @@ void sim_world_emulate(struct sim_world_config *c, int drawn)
     uint32_t tiles = emulate_tile_count();
     q->exec = MK_EXEC_CUDA;
     c->emulated = q->sms = q->sms ? q->sms : SMS;
-    if (drawn) { /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost more than these */
+    /* what the seed drew for CTAs that are coroutines, no kernel is built for; and threads cost
+     * more than these */
+    if (drawn) {
         uint64_t rows = q->m / mk_world(&q->topo);
         while (mk_world(&q->topo) > MOST_RANKS)
             q->topo.nodes > 1 && q->topo.nodes >= q->topo.gpus ? q->topo.nodes-- : q->topo.gpus--;

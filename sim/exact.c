@@ -16,9 +16,11 @@ static uint64_t exact_stride_of(const struct mk_problem *q)
     return most ? mk_ceil_div(q->k, most) : q->k;
 }
 
-static struct sim_random exact_stream(uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+static struct sim_random exact_stream(uint64_t seed, uint64_t launch, uint32_t rank,
+                                      uint32_t argument)
 {
-    return (struct sim_random){sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    return (struct sim_random){sim_mix(seed) ^
+                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
 }
 
 static int8_t exact_one(struct sim_random *r)
@@ -26,7 +28,8 @@ static int8_t exact_one(struct sim_random *r)
     return sim_random(r) >> 63 ? 1 : -1;
 }
 
-static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *a)
+static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
+                         int8_t *a)
 {
     struct sim_random r = exact_stream(seed, launch, rank, 0);
     uint64_t stride = exact_stride_of(q);
@@ -36,7 +39,8 @@ static void exact_fill_a(const struct mk_problem *q, uint64_t seed, uint64_t lau
             a[i * q->k + j] = exact_one(&r);
 }
 
-static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank, int8_t *b)
+static void exact_fill_b(const struct mk_problem *q, uint64_t seed, uint64_t launch, uint32_t rank,
+                         int8_t *b)
 {
     struct sim_random r = exact_stream(seed, launch, rank, 1);
     for (uint64_t i = 0; i < q->k * q->n; i++)
@@ -69,10 +73,12 @@ static void exact_multiply(const struct mk_problem *q, const int8_t *a, const in
     for (uint64_t i = 0; i < q->m; i++)
         for (uint64_t k = 0; k < q->k; k += stride)
             for (uint64_t j = 0; j < q->n; j++)
-                c[i * q->n + j] += a[i * q->k + k] * b[q->b_transposed ? j * q->k + k : k * q->n + j];
+                c[i * q->n + j] +=
+                    a[i * q->k + k] * b[q->b_transposed ? j * q->k + k : k * q->n + j];
 }
 
-static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint64_t launch, struct sim_reference *r)
+static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint64_t launch,
+                                struct sim_reference *r)
 {
     int8_t *values = malloc(q->m * q->k + q->k * q->n), *b = values + q->m * q->k;
     if (!r->memory)
@@ -91,8 +97,9 @@ static int exact_make_reference(const struct mk_problem *q, uint64_t seed, uint6
     return result;
 }
 
-int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first, uint64_t rows,
-                const uint16_t *c, struct sim_reference *reference, char *text, size_t size)
+int exact_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint64_t first,
+                 uint64_t rows, const uint16_t *c, struct sim_reference *reference, char *text,
+                 size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     if (reference->launch != launch && exact_make_reference(q, seed, launch, reference)) {

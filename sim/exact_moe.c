@@ -11,15 +11,19 @@
 
 enum routing { EVEN, ALL_TO_ONE, FEW, ONE_RANK_HAS_NONE, ROUTINGS };
 
-static struct sim_random exact_moe_stream(uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+static struct sim_random exact_moe_stream(uint64_t seed, uint64_t launch, uint32_t rank,
+                                          uint32_t argument)
 {
-    return (struct sim_random){sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    return (struct sim_random){sim_mix(seed) ^
+                               sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
 }
 
-void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t *ids)
+void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
+                   uint32_t *ids)
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k, world = mk_world(&plan->problem.topo);
+    uint32_t experts = (uint32_t)m->experts, k = (uint32_t)m->k,
+             world = mk_world(&plan->problem.topo);
     struct sim_random r = exact_moe_stream(seed, launch, rank, 2);
     int evenly = (seed & EXACT_MOE_EVENLY) != 0;
     enum routing how = evenly ? EVEN : (enum routing)((seed + launch) % ROUTINGS);
@@ -29,7 +33,8 @@ void exact_moe_ids(const struct mk_plan *plan, uint64_t seed, uint64_t launch, u
     if (how == ONE_RANK_HAS_NONE && rank == (seed + launch) / ROUTINGS % world)
         tokens = 0;
     for (uint32_t token = 0; token < m->tokens; token++) {
-        uint32_t first = sim_random_below(&r, used), step = evenly ? 1 + sim_random_below(&r, most) : 1;
+        uint32_t first = sim_random_below(&r, used),
+                 step = evenly ? 1 + sim_random_below(&r, most) : 1;
         for (uint32_t place = 0; place < k; place++) {
             uint32_t expert = (first + place * step) % used; /* a token names an expert once */
             ids[token * k + place] = token >= tokens     ? UINT32_MAX
@@ -54,8 +59,8 @@ static uint64_t exact_moe_stride_of(const struct mk_moe *m)
     return stride;
 }
 
-static void exact_moe_fill_tokens(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t rank,
-                        uint16_t *x)
+static void exact_moe_fill_tokens(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                  uint32_t rank, uint16_t *x)
 {
     const struct mk_moe *m = &plan->problem.moe;
     struct sim_random r = exact_moe_stream(seed, launch, rank, 0);
@@ -74,7 +79,8 @@ void exact_moe_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 }
 
 /* One row of C. */
-static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, const uint16_t *b, const uint16_t *c)
+static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, const uint16_t *b,
+                               const uint16_t *c)
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint64_t stride = exact_moe_stride_of(m);
@@ -82,17 +88,19 @@ static int exact_moe_check_row(const struct mk_plan *plan, const uint16_t *x, co
         float sum = 0;
         for (uint64_t i = 0; i < m->hidden; i += stride)
             sum += mk_bf16_to_float(x[i]) *
-                   mk_bf16_to_float(b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
+                   mk_bf16_to_float(
+                       b[plan->problem.b_transposed ? col * m->hidden + i : i * m->inner + col]);
         if (mk_bf16_to_float(c[col]) != sum)
             return 1;
     }
     return 0;
 }
 
-/* The rows of one expert, in the order of source rank, token, place; returns how many, or -1 for a wrong one. */
-static int64_t exact_moe_check_expert(const struct mk_plan *plan, uint32_t expert, const uint16_t *x,
-                            const uint32_t *ids, const uint16_t *b, const uint16_t *c, char *text,
-                            size_t size)
+/* The rows of one expert, in the order of source rank, token, place; returns how many, or -1 for a
+ * wrong one. */
+static int64_t exact_moe_check_expert(const struct mk_plan *plan, uint32_t expert,
+                                      const uint16_t *x, const uint32_t *ids, const uint16_t *b,
+                                      const uint16_t *c, char *text, size_t size)
 {
     const struct mk_moe *m = &plan->problem.moe;
     int64_t rows = 0;
@@ -112,8 +120,8 @@ static int64_t exact_moe_check_expert(const struct mk_plan *plan, uint32_t exper
 }
 
 int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                    void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                    size_t size)
+                     void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                     char *text, size_t size)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
@@ -130,12 +138,13 @@ int exact_moe_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
     for (uint32_t i = 0; i < rank_experts && !wrong; i++) {
         uint32_t expert = t->rank * rank_experts + i;
         int64_t rows = exact_moe_check_expert(
-            plan, expert, x, ids, (const uint16_t *)arguments[1] + (uint64_t)i * m->hidden * m->inner,
+            plan, expert, x, ids,
+            (const uint16_t *)arguments[1] + (uint64_t)i * m->hidden * m->inner,
             (const uint16_t *)arguments[3] + (uint64_t)next * m->inner, what, sizeof what);
         if (rows >= 0 && (said[2 * i] != next || said[2 * i + 1] != rows))
             snprintf(what, sizeof what,
-                     "expert %u has %lld rows from %u on, and is said to have %u from %u on", expert,
-                     (long long)rows, next, said[2 * i + 1], said[2 * i]);
+                     "expert %u has %lld rows from %u on, and is said to have %u from %u on",
+                     expert, (long long)rows, next, said[2 * i + 1], said[2 * i]);
         wrong = *what != 0;
         next += (uint32_t)mk_round_up((uint64_t)rows, plan->problem.tuning.tile_m);
     }

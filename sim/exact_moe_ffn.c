@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOKEN_ONES 32 /* elements of a token that are not 0; the first is 1 and makes gates 64 and a few */
+#define TOKEN_ONES                                                                                 \
+    32 /* elements of a token that are not 0; the first is 1 and makes gates 64 and a few */
 #define GATE 64
 #define DOWN_ONES 16 /* at most as many of a column of B2 are not 0 */
 
-/* Each tensor's elements are a function of its key and their place, so that the reference makes only those that it needs. */
+/* Each tensor's elements are a function of its key and their place, so that the reference makes
+ * only those that it needs. */
 static uint64_t key(uint64_t seed, uint64_t launch, uint32_t owner, uint32_t argument)
 {
     return sim_mix(sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)owner << 4 ^ argument));
@@ -46,7 +48,8 @@ static uint64_t exact_moe_ffn_down_step(const struct mk_moe *m)
 
 static int exact_moe_ffn_down_at(const struct mk_moe *m, uint64_t k, uint64_t row, uint64_t col)
 {
-    return (row + col) % exact_moe_ffn_down_step(m) ? 0 : exact_moe_ffn_one(k, row * m->hidden + col);
+    return (row + col) % exact_moe_ffn_down_step(m) ? 0
+                                                    : exact_moe_ffn_one(k, row * m->hidden + col);
 }
 
 static float exact_moe_ffn_weight_at(uint64_t k, uint64_t place)
@@ -54,7 +57,8 @@ static float exact_moe_ffn_weight_at(uint64_t k, uint64_t place)
     return 0.25f * (float)(1u << (sim_mix(k ^ place) >> 62));
 }
 
-static void exact_moe_ffn_fill_expert(const struct mk_plan *plan, uint64_t k1, uint64_t k2, uint16_t *b1, uint16_t *b2)
+static void exact_moe_ffn_fill_expert(const struct mk_plan *plan, uint64_t k1, uint64_t k2,
+                                      uint16_t *b1, uint16_t *b2)
 {
     const struct mk_moe *m = &plan->problem.moe;
     int transposed = plan->problem.b_transposed;
@@ -79,12 +83,12 @@ void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t laun
     memset(x, 0, m->tokens * m->hidden * 2);
     for (uint64_t token = 0; token < m->tokens; token++)
         for (uint64_t i = 0; i < TOKEN_ONES; i++)
-            x[token * m->hidden + exact_moe_ffn_token_place(m, i)] =
-                mk_bf16_from_float((float)exact_moe_ffn_token_at(m, key(seed, launch, rank, 0), token, i));
+            x[token * m->hidden + exact_moe_ffn_token_place(m, i)] = mk_bf16_from_float(
+                (float)exact_moe_ffn_token_at(m, key(seed, launch, rank, 0), token, i));
     for (uint32_t i = 0; i < rank_experts; i++)
         exact_moe_ffn_fill_expert(plan, key(seed, launch, rank * rank_experts + i, 1),
-                    key(seed, launch, rank * rank_experts + i, 4), b1 + 2 * i * m->hidden * m->inner,
-                    b2 + i * m->hidden * m->inner);
+                                  key(seed, launch, rank * rank_experts + i, 4),
+                                  b1 + 2 * i * m->hidden * m->inner, b2 + i * m->hidden * m->inner);
     exact_moe_ids(plan, seed, launch, rank, arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
         weights[i] = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i);
@@ -102,12 +106,15 @@ struct expert {
     int32_t *sums;      /* gate and up of one token, then its row of results: [2 I + H] */
 };
 
-static void exact_moe_ffn_load_expert(const struct mk_moe *m, uint64_t k1, uint64_t k2, const struct expert *e)
+static void exact_moe_ffn_load_expert(const struct mk_moe *m, uint64_t k1, uint64_t k2,
+                                      const struct expert *e)
 {
     for (uint64_t i = 0; i < TOKEN_ONES; i++)
         for (uint64_t col = 0; col < m->inner; col++) {
-            e->gate[i * m->inner + col] = exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), col);
-            e->up[i * m->inner + col] = exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), m->inner + col);
+            e->gate[i * m->inner + col] =
+                exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), col);
+            e->up[i * m->inner + col] =
+                exact_moe_ffn_up_at(m, k1, exact_moe_ffn_token_place(m, i), m->inner + col);
         }
     for (uint64_t row = 0; row < m->inner; row++)
         for (uint64_t col = 0; col < m->hidden; col++)
@@ -115,7 +122,8 @@ static void exact_moe_ffn_load_expert(const struct mk_moe *m, uint64_t k1, uint6
 }
 
 /* The results of one token of an expert; returns them. */
-static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct expert *e, uint64_t k, uint64_t token)
+static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct expert *e,
+                                          uint64_t k, uint64_t token)
 {
     int32_t *gate = e->sums, *up = gate + m->inner, *out = up + m->inner;
     memset(e->sums, 0, (2 * m->inner + m->hidden) * sizeof *e->sums);
@@ -135,8 +143,9 @@ static const int32_t *exact_moe_ffn_apply(const struct mk_moe *m, const struct e
 }
 
 /* Adds what node `node` has for every token of every rank to `partial` [W, T, H]. */
-static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch, uint32_t node,
-                     const uint32_t *ids, const struct expert *e, float *partial)
+static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                   uint32_t node, const uint32_t *ids, const struct expert *e,
+                                   float *partial)
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t world = mk_world(&plan->problem.topo),
@@ -153,14 +162,16 @@ static void exact_moe_ffn_add_node(const struct mk_plan *plan, uint64_t seed, ui
             float weight = exact_moe_ffn_weight_at(key(seed, launch, rank, 3), i % places);
             float *sum = partial + (rank * m->tokens + token) * m->hidden;
             for (uint64_t col = 0; col < m->hidden; col++)
-                sum[col] +=
-                    weight * (plan->problem.deterministic ? (float)out[col] : exact_moe_ffn_round_to_bf16((float)out[col]));
+                sum[col] += weight * (plan->problem.deterministic
+                                          ? (float)out[col]
+                                          : exact_moe_ffn_round_to_bf16((float)out[col]));
         }
     }
 }
 
 /* Y of all ranks, before its own rounding. */
-static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch, struct sim_reference *r)
+static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                                        struct sim_reference *r)
 {
     const struct mk_moe *m = &plan->problem.moe;
     const struct mk_topo *t = &plan->problem.topo;
@@ -168,7 +179,8 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
     uint32_t *ids = malloc(world * m->tokens * m->k * sizeof *ids);
     float *partial = malloc(count * sizeof *partial);
     int32_t *words =
-        malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) * sizeof *words);
+        malloc((2 * TOKEN_ONES * m->inner + m->inner * m->hidden + 2 * m->inner + m->hidden) *
+               sizeof *words);
     if (!r->memory)
         r->memory = malloc(count * sizeof(float));
     int result = !ids || !partial || !words || !r->memory;
@@ -185,7 +197,9 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
             exact_moe_ffn_add_node(plan, seed, launch, node, ids, &e, partial);
             for (uint64_t i = 0; i < count; i++) {
                 int crosses = mk_node_of(t, (uint32_t)(i / (m->tokens * m->hidden))) != node;
-                y[i] += crosses && !plan->problem.deterministic ? exact_moe_ffn_round_to_bf16(partial[i]) : partial[i];
+                y[i] += crosses && !plan->problem.deterministic
+                            ? exact_moe_ffn_round_to_bf16(partial[i])
+                            : partial[i];
             }
         }
         r->launch = launch;
@@ -197,12 +211,13 @@ static int exact_moe_ffn_make_reference(const struct mk_plan *plan, uint64_t see
 }
 
 int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                        size_t size)
+                         void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                         char *text, size_t size)
 {
     const struct mk_moe *m = &plan->problem.moe;
     uint32_t rank = plan->problem.topo.rank;
-    if (reference->launch != launch && exact_moe_ffn_make_reference(plan, seed, launch, reference)) {
+    if (reference->launch != launch &&
+        exact_moe_ffn_make_reference(plan, seed, launch, reference)) {
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
     }

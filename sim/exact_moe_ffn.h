@@ -1,7 +1,8 @@
-/* The explorer's inputs and verification for the MoE feed-forward layer. Tokens and experts are small integers and weights powers
- * of two, gates so large that silu(g) is g, so that every sum is exact in whatever order it is made, and what is rounded to
- * bf16 on the way (activation; in fast mode rows and nodes' sums) is rounded alike in the reference: bits are compared.
- * Tokens are routed as in sim/exact_moe.h. */
+/* The explorer's inputs and verification for the MoE feed-forward layer. Tokens and experts are
+ * small integers and weights powers of two, gates so large that silu(g) is g, so that every sum is
+ * exact in whatever order it is made, and what is rounded to bf16 on the way (activation; in fast
+ * mode rows and nodes' sums) is rounded alike in the reference: bits are compared. Tokens are
+ * routed as in sim/exact_moe.h. */
 #ifndef SIM_EXACT_MOE_FFN_H
 #define SIM_EXACT_MOE_FFN_H
 
@@ -10,7 +11,7 @@
 void exact_moe_ffn_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                         void *const arguments[MK_SPACES - 1]);
 int exact_moe_ffn_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                        void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                        size_t size);
+                         void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                         char *text, size_t size);
 
 #endif

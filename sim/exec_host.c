@@ -1,5 +1,5 @@
-/* The host executor, form (a): a rank is a process, its CTAs are coroutines on one thread, time and fabric
- * are real. */
+/* The host executor, form (a): a rank is a process, its CTAs are coroutines on one thread, time and
+ * fabric are real. */
 #include "backends/wall_clock.h"
 #include "core/comm.h"
 #include "sim/compute.h"
@@ -18,8 +18,9 @@
 #define MAX_PLANS 64
 #define QUEUE 256 /* launches that may be asked for before one is done */
 
-/* Waits look around this often, allow a CTA this much beyond the timeout, which is the bound of its own waits, and this much once the
- * job has failed: its waits end at once then, and what it computes shows that it goes on. */
+/* Waits look around this often, allow a CTA this much beyond the timeout, which is the bound of its
+ * own waits, and this much once the job has failed: its waits end at once then, and what it
+ * computes shows that it goes on. */
 #define LOOK_NS 50000000ull
 #define BEYOND_NS 300000000ull
 #define LINGER_NS 300000000ull
@@ -63,7 +64,8 @@ static int exec_host_job_failed(void *context)
 static void exec_host_fail_job(void *context, const struct mk_failure *failure)
 {
     struct host_executor *h = context;
-    if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED)) /* a CTA that closing cut short has not failed */
+    /* a CTA that closing cut short has not failed */
+    if (!__atomic_load_n(&h->stop, __ATOMIC_RELAXED))
         comm_fail(h->comm, failure);
 }
 
@@ -73,7 +75,8 @@ static void exec_host_do_math(struct sim_cta *cta, const struct mk_tile *tile)
     compute_tile(h->compute, cta, tile);
 }
 
-/* No CTA could go on: spin in case that lasts nanoseconds, then give the core to another rank, then sleep. */
+/* No CTA could go on: spin in case that lasts nanoseconds, then give the core to another rank, then
+ * sleep. */
 static void exec_host_back_off(uint32_t idle)
 {
     if (idle < 32)
@@ -208,7 +211,8 @@ static int exec_host_open(struct mk_comm *comm)
         h->threaded = !result;
     }
     if (result)
-        snprintf(comm->error, sizeof comm->error, "the host executor can't start: %s", strerror(-result));
+        snprintf(comm->error, sizeof comm->error, "the host executor can't start: %s",
+                 strerror(-result));
     return result;
 }
 
@@ -228,15 +232,18 @@ static void exec_host_fail_silent(struct host_executor *h, uint64_t silent_ns)
                            .producer = h->comm->topo.rank,
                            .epoch = launch->epoch,
                            .waited_ns = silent_ns};
-    snprintf(f.what, sizeof f.what, "%s", cta < h->cta_count ? "its own computation to go on" : "the executor to go on");
+    snprintf(f.what, sizeof f.what, "%s",
+             cta < h->cta_count ? "its own computation to go on" : "the executor to go on");
     comm_fail(h->comm, &f);
 }
 
-/* With the lock held: waits until at most `left` launches are left or, with left UINT64_MAX, the thread has ended. 0, or -ETIMEDOUT
- * where a CTA hangs, and will not see that the job has failed. */
+/* With the lock held: waits until at most `left` launches are left or, with left UINT64_MAX, the
+ * thread has ended. 0, or -ETIMEDOUT where a CTA hangs, and will not see that the job has
+ * failed. */
 static int exec_host_wait_until(struct host_executor *h, uint64_t left)
 {
-    uint64_t start = wall_clock(NULL), moved_at = start, failed_at = 0, seen = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
+    uint64_t start = wall_clock(NULL), moved_at = start, failed_at = 0,
+             seen = __atomic_load_n(&h->beats, __ATOMIC_RELAXED);
     int told = 0;
     while (left == UINT64_MAX ? !h->ended : h->head - h->tail > left) {
         uint64_t until = wall_clock(NULL) + LOOK_NS, tail = h->tail;
@@ -251,7 +258,8 @@ static int exec_host_wait_until(struct host_executor *h, uint64_t left)
         if (failed_at && now - failed_at > LINGER_NS && now - moved_at > LINGER_NS)
             return -ETIMEDOUT;
         if (!failed_at && now - moved_at > h->comm->config.timeout_ns + BEYOND_NS) {
-            if (told || h->stop) /* closing; or a communicator without a bootstrap, where no other rank can be told */
+            /* closing; or a communicator without a bootstrap, where no other rank can be told */
+            if (told || h->stop)
                 return -ETIMEDOUT;
             told = 1;
             if (h->head != h->tail)
@@ -291,7 +299,8 @@ static int exec_host_grow(struct host_executor *h, uint32_t count)
         if (coroutine_create(&c->coroutine, h->pool))
             return -ENOMEM;
         c->track.capacity = comm->config.trace_events;
-        c->track.events = c->track.capacity ? malloc(c->track.capacity * sizeof *c->track.events) : NULL;
+        c->track.events =
+            c->track.capacity ? malloc(c->track.capacity * sizeof *c->track.events) : NULL;
         progress[h->cta_count] = 0;
         tracks[h->cta_count] = c->track;
         comm->track_count = comm->progress_count = ++h->cta_count;
@@ -306,8 +315,8 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
     struct host_executor *h = comm->exec_state;
     uint32_t count = mk_total_ctas(&plan->problem.tuning.split);
     if (!plan->id || plan->id > MAX_PLANS) {
-        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d", plan->id,
-                 MAX_PLANS);
+        snprintf(comm->error, sizeof comm->error, "plan %u: a communicator has at most %d",
+                 plan->id, MAX_PLANS);
         return -ENOSPC;
     }
     int result = exec_host_wait_idle(h);
@@ -317,15 +326,17 @@ static int exec_host_plan(struct mk_comm *comm, struct mk_plan *plan)
         result = compute_create(&h->plans[plan->id - 1].compute, plan);
     if (result == -ENOMEM)
         snprintf(comm->error, sizeof comm->error,
-                 "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space of each; does `ulimit -v` allow less?)",
+                 "%s: no memory for a rank's tiles (OpenBLAS alone takes 128 MB of address space "
+                 "of each; does `ulimit -v` allow less?)",
                  plan_op_name(plan->problem.op));
     else if (result)
-        snprintf(comm->error, sizeof comm->error, "%s on the host: %s", plan_op_name(plan->problem.op), strerror(-result));
+        snprintf(comm->error, sizeof comm->error, "%s on the host: %s",
+                 plan_op_name(plan->problem.op), strerror(-result));
     return result;
 }
 
-static int exec_host_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
-                       void *stream)
+static int exec_host_launch(struct mk_comm *comm, struct mk_plan *plan,
+                            void *const arguments[MK_SPACES - 1], void *stream)
 {
     struct host_executor *h = comm->exec_state;
     struct launch launch = {.plan = plan, .epoch = ++h->plans[plan->id - 1].epoch};
@@ -345,7 +356,8 @@ static int exec_host_wait(struct mk_comm *comm)
     return comm_failed(comm) ? -EIO : result;
 }
 
-/* The thread hangs in a CTA. Whatever that may still touch stays, for as long as the process: rings, heap, plans and all. */
+/* The thread hangs in a CTA. Whatever that may still touch stays, for as long as the process:
+ * rings, heap, plans and all. */
 static void exec_host_abandon(struct mk_comm *comm)
 {
     struct host_executor *h = comm->exec_state;
@@ -364,7 +376,8 @@ static void exec_host_close(struct mk_comm *comm)
         return;
     if (h->threaded) {
         pthread_mutex_lock(&h->lock);
-        __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED); /* ends what still runs, as no call waits for it */
+        /* ends what still runs, as no call waits for it */
+        __atomic_store_n(&h->stop, 1, __ATOMIC_RELAXED);
         pthread_cond_signal(&h->asked);
         int hangs = exec_host_wait_until(h, UINT64_MAX);
         pthread_mutex_unlock(&h->lock);

@@ -7,9 +7,10 @@
 #include <string.h>
 
 void fingerprint_fill(uint16_t *to, uint64_t count, uint64_t seed, uint32_t rank, uint64_t launch,
-                uint32_t argument)
+                      uint32_t argument)
 {
-    struct sim_random random = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
+    struct sim_random random = {sim_mix(seed) ^
+                                sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
     for (uint64_t i = 0; i < count; i += 4) {
         /* Sign, two bits of exponent and the mantissa are random. */
         uint64_t bits = (sim_random(&random) & 0x81ff81ff81ff81ffull) | 0x3e003e003e003e00ull;
@@ -50,8 +51,9 @@ void fingerprint_expand(uint64_t row, uint32_t first, uint32_t count, uint16_t *
         c[i] = (uint16_t)((low + (first + i) * high) >> 16);
 }
 
-int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, const uint16_t *c, uint64_t *rows,
-                uint64_t *rows_launch, char *text, size_t size)
+int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                       const uint16_t *c, uint64_t *rows, uint64_t *rows_launch, char *text,
+                       size_t size)
 {
     uint32_t world = mk_world(&plan->problem.topo);
     uint64_t m = plan->problem.m, n = plan->problem.n, k = plan->problem.k, shard = m / world;
@@ -75,11 +77,13 @@ int fingerprint_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launc
         while (c[row * n + col] == memory[col])
             col++;
         snprintf(text, size,
-                 "launch %llu, rank %u: C[%llu][%llu] was not made from row %llu of rank %llu's A of this "
+                 "launch %llu, rank %u: C[%llu][%llu] was not made from row %llu of rank %llu's A "
+                 "of this "
                  "launch%s",
                  (unsigned long long)launch, plan->problem.topo.rank, (unsigned long long)row,
                  (unsigned long long)col, (unsigned long long)(row % shard),
-                 (unsigned long long)(row / shard), c[row * n + col] == 0xffff ? " (never written)" : "");
+                 (unsigned long long)(row / shard),
+                 c[row * n + col] == 0xffff ? " (never written)" : "");
         result = 1;
     }
     free(memory);

@@ -21,7 +21,8 @@ struct where {
     int64_t result; /* 0 or -errno of the rank's own part */
 };
 
-/* The file keeps its size: where a file shrinks under its mapping, the next access is a SIGBUS. Only a memfd can have these. */
+/* The file keeps its size: where a file shrinks under its mapping, the next access is a SIGBUS.
+ * Only a memfd can have these. */
 #define HEAP_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static int host_heap_make_own(struct mk_comm *comm, struct where *mine)
@@ -42,8 +43,9 @@ static int host_heap_make_own(struct mk_comm *comm, struct where *mine)
     return 0;
 }
 
-/* The token keeps jobs apart; where it can be guessed, what a rank says of itself is a stranger's word. So nothing is opened, which
- * could do more than open it, before it is known to be a file of this user, and nothing is mapped but a heap. 0 or -errno. */
+/* The token keeps jobs apart; where it can be guessed, what a rank says of itself is a stranger's
+ * word. So nothing is opened, which could do more than open it, before it is known to be a file of
+ * this user, and nothing is mapped but a heap. 0 or -errno. */
 static int host_heap_check_peer(const struct where *peer, const struct stat *st)
 {
     if (st->st_ino != peer->inode || (uint64_t)st->st_size != peer->bytes)
@@ -68,7 +70,8 @@ static int host_heap_map_peer(struct mk_comm *comm, uint32_t rank, const struct 
     int seals = fd < 0 ? 0 : fcntl(fd, F_GET_SEALS);
     if (!result && (seals < 0 || (seals & HEAP_SEALS) != HEAP_SEALS))
         result = -EPERM;
-    if (!result && (base = mmap(NULL, peer->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+    if (!result &&
+        (base = mmap(NULL, peer->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
         result = -errno;
     if (fd >= 0)
         close(fd);
@@ -85,24 +88,29 @@ static int host_heap_map_peers(struct mk_comm *comm, const struct where *all)
         if (rank == comm->topo.rank)
             continue;
         if (all[rank].bytes != comm->heap.bytes) {
-            snprintf(comm->error, sizeof comm->error, "rank %u has a heap of %llu bytes, rank %u one of %llu",
-                     rank, (unsigned long long)all[rank].bytes, comm->topo.rank,
+            snprintf(comm->error, sizeof comm->error,
+                     "rank %u has a heap of %llu bytes, rank %u one of %llu", rank,
+                     (unsigned long long)all[rank].bytes, comm->topo.rank,
                      (unsigned long long)comm->heap.bytes);
             return -EINVAL;
         }
         int result = host_heap_map_peer(comm, rank, &all[rank]);
         if (result) {
             int ours = result == -ENOMEM || result == -EMFILE || result == -ENFILE;
-            snprintf(comm->error, sizeof comm->error, "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank,
+            snprintf(comm->error, sizeof comm->error,
+                     "rank %u can't map the heap of rank %u (process %lld): %s%s", comm->topo.rank,
                      rank, (long long)all[rank].pid, strerror(-result),
-                     ours ? "" : "; ranks of one node must share a host, a user and a process namespace");
+                     ours
+                         ? ""
+                         : "; ranks of one node must share a host, a user and a process namespace");
             return result;
         }
     }
     return 0;
 }
 
-/* All ranks learn whether all of them managed; the sentence of the first that did not becomes that of all. */
+/* All ranks learn whether all of them managed; the sentence of the first that did not becomes that
+ * of all. */
 static int host_heap_agree(struct mk_comm *comm, int result, const char *doing)
 {
     uint32_t world = mk_world(&comm->topo);
@@ -117,7 +125,8 @@ static int host_heap_agree(struct mk_comm *comm, int result, const char *doing)
     int sent = bootstrap_allgather(comm->bootstrap, &mine, all, sizeof mine);
     if (sent) {
         result = sent;
-        snprintf(comm->error, sizeof comm->error, "%s: lost the other ranks: %s", doing, strerror(-sent));
+        snprintf(comm->error, sizeof comm->error, "%s: lost the other ranks: %s", doing,
+                 strerror(-sent));
     }
     for (uint32_t rank = 0; !sent && rank < world; rank++)
         if (all[rank].result) {
@@ -151,7 +160,8 @@ int host_heap_open(struct mk_comm *comm)
         goto out;
     }
     result = host_heap_map_peers(comm, all);
-    result = host_heap_agree(comm, result, "mapping the heaps"); /* from here on no rank needs the files open */
+    /* from here on no rank needs the files open */
+    result = host_heap_agree(comm, result, "mapping the heaps");
 out:
     if (mine.fd >= 0)
         close((int)mine.fd);

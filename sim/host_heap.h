@@ -1,13 +1,14 @@
-/* The symmetric heap in host memory that the ranks of a node share: an anonymous memory file each, which the
- * peers open through /proc. It has no name, so nothing stays behind however a process ends. */
+/* The symmetric heap in host memory that the ranks of a node share: an anonymous memory file each,
+ * which the peers open through /proc. It has no name, so nothing stays behind however a process
+ * ends. */
 #ifndef SIM_HOST_HEAP_H
 #define SIM_HOST_HEAP_H
 
 #include "core/comm.h"
 
-/* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job calls;
- * they return together, all well or all in error. 0 or -errno with comm->error set. Thread: the
- * communicator's. */
+/* Makes this rank's heap of comm->heap.bytes and maps the peers of its node. Every rank of the job
+ * calls; they return together, all well or all in error. 0 or -errno with comm->error set. Thread:
+ * the communicator's. */
 int host_heap_open(struct mk_comm *comm);
 
 /* Unmaps what is mapped, also after an error. */

@@ -45,8 +45,9 @@ static void model_fabric_address(struct fabric *f, void *out)
     memcpy(out, &model_fabric_of(f)->rank, sizeof(uint32_t));
 }
 
-static int model_fabric_connect_peers(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
-                         char *error, size_t error_size)
+static int model_fabric_connect_peers(struct fabric *f, const void *addresses,
+                                      const uint32_t *peers, uint32_t count, char *error,
+                                      size_t error_size)
 {
     return 0; /* the world has all ranks already */
 }
@@ -66,7 +67,8 @@ static int put(struct fabric *base, const struct fabric_put *p)
 }
 
 /* When something arrives that the cost model says arrives at `due`. */
-static uint64_t model_fabric_arrival(struct model_fabric *f, const struct model_put *m, uint64_t due)
+static uint64_t model_fabric_arrival(struct model_fabric *f, const struct model_put *m,
+                                     uint64_t due)
 {
     struct sim_world *w = f->world;
     const struct sim_fault *fault = &w->config.fault;
@@ -88,14 +90,16 @@ static int model_fabric_flush(struct fabric *base)
         if (m->stage != WAITS_FOR_DOORBELL)
             continue;
         m->stage = m->status ? SENDS_ACK : SENDS_DATA;
-        m->due = model_fabric_arrival(
-            f, m,
-            costs && costs->put ? costs->put(costs->context, now, f->rank, m->put.peer, m->put.bytes) : now);
+        m->due = model_fabric_arrival(f, m,
+                                      costs && costs->put ? costs->put(costs->context, now, f->rank,
+                                                                       m->put.peer, m->put.bytes)
+                                                          : now);
     }
     return 0;
 }
 
-static int model_fabric_poll_completions(struct fabric *base, struct fabric_completion *out, int max)
+static int model_fabric_poll_completions(struct fabric *base, struct fabric_completion *out,
+                                         int max)
 {
     struct model_fabric *f = model_fabric_of(base);
     uint32_t kept = 0;
@@ -119,8 +123,8 @@ static int model_fabric_poll_completions(struct fabric *base, struct fabric_comp
 static int model_fabric_may_move(const struct model_fabric *f, uint32_t i)
 {
     const struct model_put *m = &f->puts[i];
-    if (m->stage == WAITS_FOR_DOORBELL || m->stage == ENDED || sim_world_dropped(f->world, f->rank) ||
-        sim_world_dropped(f->world, m->put.peer))
+    if (m->stage == WAITS_FOR_DOORBELL || m->stage == ENDED ||
+        sim_world_dropped(f->world, f->rank) || sim_world_dropped(f->world, m->put.peer))
         return 0;
     int in_order = f->world->config.order == SIM_ORDER_RC;
     for (uint32_t j = 0; j < i; j++) {
@@ -165,8 +169,9 @@ static void model_fabric_raise_flag(struct model_fabric *f, const struct fabric_
     if (f->world->hopper)
         world_emulated_raises(f->world, f->rank, flag);
     if (*flag > p->value && f->world->config.order == SIM_ORDER_RC)
-        sim_world_error(f->world, -EBADMSG, "a put of rank %u set flag %u of rank %u from %llu back to %llu",
-                        f->rank, p->flag, p->peer, (unsigned long long)*flag, (unsigned long long)p->value);
+        sim_world_error(f->world, -EBADMSG,
+                        "a put of rank %u set flag %u of rank %u from %llu back to %llu", f->rank,
+                        p->flag, p->peer, (unsigned long long)*flag, (unsigned long long)p->value);
     if (*flag < p->value)
         *flag = p->value;
 }
@@ -179,19 +184,22 @@ static void model_fabric_advance(struct model_fabric *f, struct model_put *m)
     switch (m->stage) {
     case SENDS_DATA:
         if (w->hopper && p->bytes && !m->moved)
-            world_emulated_moves(w, f->rank, w->ranks[p->peer].heap + p->destination, w->ranks[f->rank].heap + p->source, p->bytes);
+            world_emulated_moves(w, f->rank, w->ranks[p->peer].heap + p->destination,
+                                 w->ranks[f->rank].heap + p->source, p->bytes);
         if (p->bytes && !sim_world_move(w, w->ranks[p->peer].heap + p->destination,
                                         w->ranks[f->rank].heap + p->source, p->bytes, &m->moved))
             break;
         m->stage = SENDS_FLAG;
-        m->due = model_fabric_arrival(f, m,
-                         costs && costs->put_flag ? costs->put_flag(costs->context, w->now, f->rank, p->peer)
-                                                  : w->now);
+        m->due = model_fabric_arrival(
+            f, m,
+            costs && costs->put_flag ? costs->put_flag(costs->context, w->now, f->rank, p->peer)
+                                     : w->now);
         break;
     case SENDS_FLAG:
         model_fabric_raise_flag(f, p);
         m->stage = SENDS_ACK;
-        m->due = costs && costs->ack ? costs->ack(costs->context, w->now, f->rank, p->peer) : w->now;
+        m->due =
+            costs && costs->ack ? costs->ack(costs->context, w->now, f->rank, p->peer) : w->now;
         break;
     case SENDS_ACK:
         m->stage = ENDED;

@@ -1,5 +1,5 @@
-/* A fabric that is a model: puts land in the peers' heaps in this process, by steps that the world's
- * scheduler takes. */
+/* A fabric that is a model: puts land in the peers' heaps in this process, by steps that the
+ * world's scheduler takes. */
 #ifndef SIM_MODEL_FABRIC_H
 #define SIM_MODEL_FABRIC_H
 

@@ -1,5 +1,5 @@
-/* What an op gives to the host executors, in sim/ops/<name>.c: its roles and its tile source, compiled for the host, and where a
- * tile's operands lie. */
+/* What an op gives to the host executors, in sim/ops/<name>.c: its roles and its tile source,
+ * compiled for the host, and where a tile's operands lie. */
 #ifndef SIM_OP_H
 #define SIM_OP_H
 
@@ -7,7 +7,8 @@
 
 struct sim_cta;
 
-/* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in elements. */
+/* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in
+ * elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
     uint64_t a, b, c; /* byte offset of the first element in its space */
@@ -27,7 +28,8 @@ struct sim_reference {
 };
 
 struct sim_op {
-    int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta); /* NULL: computes tiles */
+    /* NULL: computes tiles */
+    int (*roles[MK_ROLES])(const struct mk_plan *plan, struct mk_cta *cta);
     int (*open)(const struct mk_plan *plan,
                 struct mk_cta *cta); /* before a compute CTA's first tile; NULL: nothing */
     void (*tile)(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *tile);
@@ -36,17 +38,19 @@ struct sim_op {
                   const struct mk_tile *tile); /* NULL: nothing */
     void (*operands)(const struct mk_plan *plan, const struct mk_tile *tile, uint64_t epoch,
                      struct sim_operands *out);
-    /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at once but
-     * for a call of `between` (NULL: none) while inputs are being read. */
+    /* A tile's math where it is no GEMM (then `operands` is NULL): loads, math and stores, all at
+     * once but for a call of `between` (NULL: none) while inputs are being read. */
     void (*math)(struct sim_cta *cta, const struct mk_tile *tile, void (*between)(void));
-    enum mk_space second; /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
+    /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
+    enum mk_space second;
 
-    /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints (sim/fingerprint.h) */
+    /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints
+     * (sim/fingerprint.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1]);
     int (*verify)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size);
+                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
+                  size_t size);
 };
 
 #define MK_OPERATOR(name, NAME, where) extern const struct sim_op sim_op_##name;

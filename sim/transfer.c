@@ -21,8 +21,8 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
-/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's
- * additions do. */
+/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA
+ * unit's additions do. */
 static void transfer_add_bf16(uint16_t *to, const float *from, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i += 4) {
@@ -32,14 +32,17 @@ static void transfer_add_bf16(uint16_t *to, const float *from, uint64_t count)
             uint16_t four[4];
             memcpy(four, &seen, 8);
             for (int j = 0; j < 4; j++)
-                four[j] = mk_bf16_from_float(mk_bf16_to_float(four[j]) +
-                                             mk_bf16_to_float(mk_bf16_from_float(from[i + (uint64_t)j])));
+                four[j] =
+                    mk_bf16_from_float(mk_bf16_to_float(four[j]) +
+                                       mk_bf16_to_float(mk_bf16_from_float(from[i + (uint64_t)j])));
             memcpy(&wanted, four, 8);
-        } while (!__atomic_compare_exchange_n(word, &seen, wanted, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+        } while (!__atomic_compare_exchange_n(word, &seen, wanted, 0, __ATOMIC_RELAXED,
+                                              __ATOMIC_RELAXED));
     }
 }
 
-void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
+void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
+                    uint64_t count)
 {
     for (uint64_t i = first / 2, end = (first + count) / 2; i < end;) {
         uint64_t row = i / t->cols, col = i % t->cols,
@@ -55,8 +58,8 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
     }
 }
 
-VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number, uint64_t count,
-                                  int first)
+VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number,
+                                  uint64_t count, int first)
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
     const float *whole = (const float *)(const void *)from;
@@ -68,7 +71,8 @@ VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_numbe
             sum[i] += number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]);
 }
 
-static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first, uint64_t count)
+static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t first,
+                              uint64_t count)
 {
     float sum[LANES];
     uint64_t size = s->from == MK_FP32 ? 4 : 2;
@@ -90,8 +94,8 @@ static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, 
     }
 }
 
-VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_number number, float weight,
-                                    uint64_t count)
+VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_number number,
+                                    float weight, uint64_t count)
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
     const float *whole = (const float *)(const void *)from;
@@ -99,7 +103,8 @@ VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_num
         sum[i] += weight * (number == MK_FP32 ? whole[i] : mk_bf16_to_float(half[i]));
 }
 
-static void transfer_combine_part(const struct sim_rank *r, const struct mk_combine *c, uint64_t first, uint64_t count)
+static void transfer_combine_part(const struct sim_rank *r, const struct mk_combine *c,
+                                  uint64_t first, uint64_t count)
 {
     uint64_t size = c->from == MK_FP32 ? 4 : 2;
     uint8_t *to = r->spaces[c->space] + c->destination;
@@ -117,17 +122,20 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
 }
 
 /* Bytes [first, first + count) of a copy, counted over its rows. */
-static void transfer_copy_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
+static void transfer_copy_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first,
+                               uint64_t count)
 {
     uint64_t row_bytes = t->row_bytes ? t->row_bytes : t->bytes;
     for (uint64_t i = first, run; i < first + count; i += run) {
         uint64_t row = i / row_bytes, within = i % row_bytes, left = first + count - i;
         run = row_bytes - within < left ? row_bytes - within : left;
-        memcpy(destination + row * t->to_pitch + within, t->source + row * t->row_pitch + within, run);
+        memcpy(destination + row * t->to_pitch + within, t->source + row * t->row_pitch + within,
+               run);
     }
 }
 
-void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first, uint64_t count)
+void sim_transfer_part(const struct sim_rank *r, const struct sim_transfer *t, uint64_t first,
+                       uint64_t count)
 {
     if (t->kind == SIM_ROUTE)
         route_make(t->route, r->spaces[MK_SPACE_HEAP], r->spaces[t->route->summary_space]);

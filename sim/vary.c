@@ -20,7 +20,8 @@ void sim_world_vary(struct sim_world_config *c)
                                      [MK_INTER_SEND] = 1 + (uint32_t)(seed >> 3) % 2,
                                      [MK_INTER_REDUCE] = 1 + (uint32_t)(seed >> 3) % 2};
     for (int role = 0; role < MK_ROLES; role++)
-        t->split.ctas[role] = op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role) ? ctas[role] : 0;
+        t->split.ctas[role] =
+            op_needs(c->problem.op, &c->problem.topo, (enum mk_role)role) ? ctas[role] : 0;
     if (op->sums)
         c->problem.deterministic = (int)(seed >> 8 & 1);
     c->ring_capacity = 1u << (seed >> 4) % 4;

@@ -39,13 +39,16 @@ static int world_failed(void *context)
     return r->world->result->failure.kind != MK_FAIL_NONE;
 }
 
-/* As comm_fail and the bootstrap do between processes: every record counts, and the one that names the rank that hangs is kept. */
+/* As comm_fail and the bootstrap do between processes: every record counts, and the one that names
+ * the rank that hangs is kept. */
 static void world_fail(void *context, const struct mk_failure *failure)
 {
     struct sim_world_rank *r = context;
     const struct mk_topo *topo = &r->plan.problem.topo;
     struct mk_failure f = *failure;
-    f.relay = f.kind == MK_FAIL_TIMEOUT && f.producer < mk_world(topo) ? mk_relay_of(topo, f.producer) : UINT32_MAX;
+    f.relay = f.kind == MK_FAIL_TIMEOUT && f.producer < mk_world(topo)
+                  ? mk_relay_of(topo, f.producer)
+                  : UINT32_MAX;
     failure_merge(&r->world->failure, &f);
     r->world->result->failure = r->world->failure.kept;
 }
@@ -78,9 +81,11 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     } else if (w->op->fill) {
         w->op->fill(&r->plan, config->seed, r->launch, r->arguments);
     } else {
-        fingerprint_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 0);
+        fingerprint_fill(r->arguments[0], bytes[0] / 2, config->seed, r->plan.problem.topo.rank,
+                         r->launch, 0);
         if (config->math == SIM_MATH_GEMM)
-            fingerprint_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank, r->launch, 1);
+            fingerprint_fill(r->arguments[1], bytes[1] / 2, config->seed, r->plan.problem.topo.rank,
+                             r->launch, 1);
     }
     for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (outputs >> i & 1)
@@ -94,15 +99,16 @@ void sim_world_begin_launch(struct sim_world_rank *r)
     r->busy = 1;
     int result = w->hopper ? world_emulated_launch(r) : 0;
     if (result)
-        sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d", r->plan.problem.topo.rank, result);
+        sim_world_error(w, -EBADMSG, "rank %u: its kernel is not launched: %d",
+                        r->plan.problem.topo.rank, result);
 }
 
 static void world_check_fingerprint(struct sim_world *w, struct sim_world_rank *r)
 {
     /* Ranks check the same launch one after the other, mostly: its rows of A are kept. */
     char text[256];
-    if (fingerprint_verify(&r->plan, w->config.seed, r->launch, r->arguments[2], w->fingerprint_rows, &w->fingerprint_launch,
-                    text, sizeof text))
+    if (fingerprint_verify(&r->plan, w->config.seed, r->launch, r->arguments[2],
+                           w->fingerprint_rows, &w->fingerprint_launch, text, sizeof text))
         sim_world_error(w, -EBADMSG, "%s", text);
 }
 
@@ -116,13 +122,16 @@ void sim_world_end_launch(struct sim_world_rank *r)
         return;
     if (w->config.check) {
         if (w->config.check(w->config.context, &r->plan, r->launch,
-                            r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text, sizeof text))
+                            r->arguments[__builtin_ctz(op_extents(&r->plan.problem, bytes))], text,
+                            sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->hopper && !w->op->verify) {
-        if (world_emulated_verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
+        if (world_emulated_verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference,
+                                  text, sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->op->verify) {
-        if (w->op->verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text, sizeof text))
+        if (w->op->verify(&r->plan, w->config.seed, r->launch, r->arguments, &w->reference, text,
+                          sizeof text))
             sim_world_error(w, -EBADMSG, "%s", text);
     } else if (w->config.math == SIM_MATH_FINGERPRINT) {
         world_check_fingerprint(w, r);
@@ -169,14 +178,17 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
 {
     uint64_t bytes[MK_SPACES - 1] = {0};
     op_extents(&r->plan.problem, bytes);
-    r->heap = w->hopper ? world_emulated_memory(w, r->heap_bytes) : aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
+    r->heap = w->hopper ? world_emulated_memory(w, r->heap_bytes)
+                        : aligned_alloc(4096, mk_round_up(r->heap_bytes, 4096));
     r->scratch = malloc((uint64_t)r->plan.problem.tuning.split.ctas[MK_COMPUTE] *
                             r->plan.problem.tuning.tile_m * r->plan.problem.k * sizeof(float) +
                         1);
     if (!r->heap || !r->scratch)
         return -ENOMEM;
     for (uint32_t i = r->plan.problem.a_in_heap ? 1 : 0; i < MK_SPACES - 1; i++) {
-        r->arguments[i] = !bytes[i] ? NULL : w->hopper ? world_emulated_memory(w, bytes[i]) : malloc(bytes[i]);
+        r->arguments[i] = !bytes[i]   ? NULL
+                          : w->hopper ? world_emulated_memory(w, bytes[i])
+                                      : malloc(bytes[i]);
         if (bytes[i] && !r->arguments[i])
             return -ENOMEM;
     }
@@ -186,7 +198,9 @@ static int world_make_memory(struct sim_world *w, struct sim_world_rank *r)
     memset(r->heap + r->plan.heap_base, 0, r->plan.zero_bytes);
     if (r->plan.problem.a_in_heap)
         r->arguments[0] = r->heap + r->plan.problem.a_offset;
-    return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill) ? compute_create(&r->compute, &r->plan) : 0;
+    return !w->hopper && (w->config.math == SIM_MATH_GEMM || w->op->fill)
+               ? compute_create(&r->compute, &r->plan)
+               : 0;
 }
 
 static int world_make_ctas(struct sim_world *w, struct sim_world_rank *r)
@@ -202,17 +216,19 @@ static int world_make_ctas(struct sim_world *w, struct sim_world_rank *r)
     return 0;
 }
 
-static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t rank, char *error, size_t size)
+static int world_make_plan(struct sim_world *w, struct sim_world_rank *r, uint32_t rank,
+                           char *error, size_t size)
 {
     struct mk_problem problem = w->config.problem;
-    /* Flags lie in front of everything, but the plan must not count on beginning at 0. How many it takes is
-     * known only once it is built, so it is built twice. */
+    /* Flags lie in front of everything, but the plan must not count on beginning at 0. How many it
+     * takes is known only once it is built, so it is built twice. */
     uint32_t flag_base = 3;
     problem.topo.rank = rank;
     int result = plan_build(&r->plan, &problem, flag_base, 0, error, size);
     if (result)
         return result;
-    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096), bytes[MK_SPACES - 1] = {0};
+    uint64_t data = mk_round_up(8ull * (flag_base + r->plan.flags), 4096),
+             bytes[MK_SPACES - 1] = {0};
     if (problem.a_in_heap) {
         problem.a_offset = data;
         op_extents(&r->plan.problem, bytes);

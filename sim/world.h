@@ -1,11 +1,12 @@
-/* The host executor, form (b): all ranks, their proxies and the network in one thread under one seeded
- * scheduler. Each step is one call of a CTA, the landing of (part of) one copy or flag, one pass of a proxy,
- * or one delivery of the network; which comes next is drawn from the seed among all that could. So orders are
- * tried that hardware shows once a month, and an order that fails is had again from its seed.
+/* The host executor, form (b): all ranks, their proxies and the network in one thread under one
+ * seeded scheduler. Each step is one call of a CTA, the landing of (part of) one copy or flag, one
+ * pass of a proxy, or one delivery of the network; which comes next is drawn from the seed among
+ * all that could. So orders are tried that hardware shows once a month, and an order that fails is
+ * had again from its seed.
  *
- * What may be reordered is what core/cta.h and backends/fabric.h leave open, no less and no more: copies of a
- * CTA land in pieces, in any order, their source read as late as that; its flags land in order, each after
- * all its earlier copies. */
+ * What may be reordered is what core/cta.h and backends/fabric.h leave open, no less and no more:
+ * copies of a CTA land in pieces, in any order, their source read as late as that; its flags land
+ * in order, each after all its earlier copies. */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -24,7 +25,8 @@ enum sim_order {
 
 enum sim_fault_kind {
     SIM_FAULT_NONE,
-    SIM_FAULT_DROP,     /* `rank` stops altogether, and nothing reaches or leaves it, from step `number` */
+    /* `rank` stops altogether, and nothing reaches or leaves it, from step `number` */
+    SIM_FAULT_DROP,
     SIM_FAULT_MUTE,     /* the communication CTAs of `rank` never run */
     SIM_FAULT_FAIL_PUT, /* put `number` of `rank`, from 1, fails */
     SIM_FAULT_SLOW,     /* puts from and to `rank` take up to `number` ns longer */
@@ -37,9 +39,9 @@ struct sim_fault {
 };
 
 enum sim_math {
-    SIM_MATH_FINGERPRINT, /* C says which bytes of A each row was read from: cheap, and no rounding hides a wrong
-                       byte */
-    SIM_MATH_GEMM,  /* the op's own, by OpenBLAS */
+    SIM_MATH_FINGERPRINT, /* C says which bytes of A each row was read from: cheap, and no rounding
+                       hides a wrong byte */
+    SIM_MATH_GEMM,        /* the op's own, by OpenBLAS */
 };
 
 struct sim_world_result;
@@ -61,23 +63,30 @@ struct sim_world_config {
     const struct sim_op *op;       /* NULL: the problem's; a broken one in tests */
     struct coroutine_pool *pool;   /* NULL: one of its own */
     uint64_t max_steps;            /* 0: 200 million */
-    uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper): problem.exec is MK_EXEC_CUDA,
-                        * problem.sms this. 0: CTAs are coroutines */
-    const struct hopper_mutation *mutations; /* of the emulated kernels (sim/hopper/hopper.h); tests */
+    uint32_t emulated; /* SMs of each rank's emulated GPU, which runs the op's kernel (sim/hopper):
+                        * problem.exec is MK_EXEC_CUDA, problem.sms this. 0: CTAs are coroutines */
+    /* of the emulated kernels (sim/hopper/hopper.h); tests */
+    const struct hopper_mutation *mutations;
     uint32_t mutation_count;
-    void (*sites)(void *context, const struct hopper_site *sites, uint32_t count); /* places that could have one; NULL: not asked */
-    int unwatched;     /* emulated: results are checked, races between threads are not watched for (several times faster) */
+    /* places that could have one; NULL: not asked */
+    void (*sites)(void *context, const struct hopper_site *sites, uint32_t count);
+    /* emulated: results are checked, races between threads are not watched for (several times
+     * faster) */
+    int unwatched;
 
     /* Fills A and B of `rank` for launch 1 .. launches; C is poisoned. NULL: random by the seed. */
-    void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b);
-    /* Verifies C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: by the operator's own verification, or by
-     * fingerprints (SIM_MATH_FINGERPRINT). */
-    int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c, char *text,
-                 size_t size);
-    /* Called once when all launches are over, before anything is freed: `comms` are the ranks, with their plan, and their
-     * tracks and messages where trace_events is not 0, as trace_collect_local takes them. What it returns is returned. */
+    void (*inputs)(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
+                   uint16_t *b);
+    /* Verifies C after launch `launch`: 0, or non-zero with a sentence in `text`. NULL: by the
+     * operator's own verification, or by fingerprints (SIM_MATH_FINGERPRINT). */
+    int (*check)(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
+                 char *text, size_t size);
+    /* Called once when all launches are over, before anything is freed: `comms` are the ranks, with
+     * their plan, and their tracks and messages where trace_events is not 0, as trace_collect_local
+     * takes them. What it returns is returned. */
     uint32_t trace_events; /* records kept per track; 0: no tracing */
-    int (*finished)(void *context, struct mk_comm *const *comms, uint32_t count, const struct sim_world_result *result);
+    int (*finished)(void *context, struct mk_comm *const *comms, uint32_t count,
+                    const struct sim_world_result *result);
     void *context;
 };
 
@@ -89,23 +98,28 @@ struct sim_world_result {
 };
 
 /* Runs `launches` launches on every rank. Allocates and frees everything; blocks while it computes.
- * 0; -EIO: a CTA or a proxy failed the job (result->failure); -EBADMSG: wrong result, or a flag or byte where
- * none may be; -EDEADLK: nothing can go on, or does not end in max_steps; -EINVAL: no plan; -ENOMEM. */
+ * 0; -EIO: a CTA or a proxy failed the job (result->failure); -EBADMSG: wrong result, or a flag or
+ * byte where none may be; -EDEADLK: nothing can go on, or does not end in max_steps; -EINVAL: no
+ * plan; -ENOMEM. */
 int sim_world_run(const struct sim_world_config *config, struct sim_world_result *result);
 
-/* Turns the knobs of the plan and of the machine by the seed: tiles, chunks, pieces, roles, where A lies,
- * ring, fabric, delays, order. What it does not set stays. */
+/* Turns the knobs of the plan and of the machine by the seed: tiles, chunks, pieces, roles, where A
+ * lies, ring, fabric, delays, order. What it does not set stays. */
 void sim_world_vary(struct sim_world_config *config);
 
-/* Draws everything but the op by the seed: cluster, shape, plan, machine, orders, and now and then a fault (draw.c). */
+/* Draws everything but the op by the seed: cluster, shape, plan, machine, orders, and now and then
+ * a fault (draw.c). */
 void sim_world_draw(struct sim_world_config *config);
 
-/* Makes a case one for emulated GPUs: of problem.sms SMs, or a few. `drawn`: sim_world_vary or sim_world_draw have chosen its plan,
- * which then becomes one that a kernel is built for, on at most four ranks; else only roles are chosen where none are (emulate.c). */
+/* Makes a case one for emulated GPUs: of problem.sms SMs, or a few. `drawn`: sim_world_vary or
+ * sim_world_draw have chosen its plan, which then becomes one that a kernel is built for, on at
+ * most four ranks; else only roles are chosen where none are (emulate.c). */
 void sim_world_emulate(struct sim_world_config *config, int drawn);
 
-/* Whether a run kept what is promised for its fault: right results, or, after a fault that no job survives, a failure that
- * names the operator, a rank, and the rank that owed it what. 0, or a negative value with the reason in result->sentence. */
-int sim_world_promised(const struct sim_world_config *config, int rc, struct sim_world_result *result);
+/* Whether a run kept what is promised for its fault: right results, or, after a fault that no job
+ * survives, a failure that names the operator, a rank, and the rank that owed it what. 0, or a
+ * negative value with the reason in result->sentence. */
+int sim_world_promised(const struct sim_world_config *config, int rc,
+                       struct sim_world_result *result);
 
 #endif

@@ -1,5 +1,6 @@
-/* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks' GPUs are one emulated machine
- * (sim/hopper), which is one actor of the world's scheduler; proxies and the network are the same as ever. */
+/* Form (b) with GPUs: the kernels' own device code in place of CTAs that are coroutines. All ranks'
+ * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
+ * and the network are the same as ever. */
 #include "core/bf16.h"
 #include "kernels/launch.h"
 #include "sim/hopper/hopper.h"
@@ -27,16 +28,23 @@ struct emulated_op {
 
 /* kernels/ops/NAME.cu, as localize.sh calls what is in it. */
 #define DECLARE_HOST(name)
-#define DECLARE_GPU(name)                                                                                              \
-    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);                         \
-    int emulated_##name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
+#define DECLARE_GPU(name)                                                                          \
+    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);     \
+    int emulated_##name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,      \
+                                 void *stream);
 #define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)
 MK_OPERATORS(MK_OPERATOR)
 #undef MK_OPERATOR
 
 static const struct emulated_op emulated_ops[MK_OPS] = {
-#define TAKE_HOST(name) {NULL, NULL}
-#define TAKE_GPU(name) {emulated_##name##_prepare, emulated_##name##_launch}
+#define TAKE_HOST(name)                                                                            \
+    {                                                                                              \
+        NULL, NULL                                                                                 \
+    }
+#define TAKE_GPU(name)                                                                             \
+    {                                                                                              \
+        emulated_##name##_prepare, emulated_##name##_launch                                        \
+    }
 #define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = TAKE_##where(name),
     MK_OPERATORS(MK_OPERATOR)
 #undef MK_OPERATOR
@@ -52,7 +60,8 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .mutation_count = w->config.mutation_count,
                                          .races = !w->config.unwatched};
     if (!emulated_ops[w->config.problem.op].launch) {
-        snprintf(error, size, "%s has no kernel that could be emulated", plan_op_name(w->config.problem.op));
+        snprintf(error, size, "%s has no kernel that could be emulated",
+                 plan_op_name(w->config.problem.op));
         return -EINVAL;
     }
     if (w->config.fault.kind == SIM_FAULT_MUTE || w->config.costs) {
@@ -127,8 +136,8 @@ int world_emulated_busy(const struct sim_world_rank *r)
     return hopper_busy(r->world->hopper, (uint32_t)(r - r->world->ranks));
 }
 
-/* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every kernel of the job is told to end,
- * and what it multiplies from then on is not watched. */
+/* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every
+ * kernel of the job is told to end, and what it multiplies from then on is not watched. */
 static void world_emulated_take_reports(struct sim_world *w)
 {
     for (uint32_t rank = 0; rank < w->world; rank++) {
@@ -138,9 +147,18 @@ static void world_emulated_take_reports(struct sim_world *w)
         if (!g->failed || e->reported)
             continue;
         e->reported = 1;
-        struct mk_failure f = {.kind = MK_FAIL_TIMEOUT, .op = r->plan.problem.op, .rank = rank, .cta = g->cta, .role = g->role,
-                               .flag = g->flag, .chunk = UINT32_MAX, .producer = rank, .seen = g->seen, .wanted = g->wanted,
-                               .epoch = g->epoch, .waited_ns = g->waited_ns};
+        struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
+                               .op = r->plan.problem.op,
+                               .rank = rank,
+                               .cta = g->cta,
+                               .role = g->role,
+                               .flag = g->flag,
+                               .chunk = UINT32_MAX,
+                               .producer = rank,
+                               .seen = g->seen,
+                               .wanted = g->wanted,
+                               .epoch = g->epoch,
+                               .waited_ns = g->waited_ns};
         if (g->flag != UINT32_MAX) {
             struct mk_flag_meaning meaning;
             plan_describe_flag(&r->plan, g->flag, &meaning);
@@ -148,8 +166,9 @@ static void world_emulated_take_reports(struct sim_world *w)
             f.producer = meaning.producer;
             memcpy(f.what, meaning.text, sizeof f.what);
         } else {
-            snprintf(f.what, sizeof f.what, "%s", g->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
-                                                                                    : "its puts to leave their source");
+            snprintf(f.what, sizeof f.what, "%s",
+                     g->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
+                                                       : "its puts to leave their source");
         }
         r->rank.fail(r->rank.context, &f);
     }
@@ -198,7 +217,8 @@ void world_emulated_drop(struct sim_world *w, uint32_t rank)
 
 /* ---- the network ---- */
 
-void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes)
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination,
+                          const void *source, uint64_t bytes)
 {
     hopper_nic_read(w->hopper, rank, source, bytes);
     hopper_nic_write(w->hopper, rank, destination, bytes);
@@ -225,41 +245,77 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
     snprintf(error, size, "this build has no emulated kernels: no C++ compiler was found");
     return -EINVAL;
 }
-void world_emulated_close(struct sim_world *w) {}
-int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size) { return -EINVAL; }
-void *world_emulated_memory(struct sim_world *w, size_t bytes) { return NULL; }
-int world_emulated_launch(struct sim_world_rank *r) { return -EINVAL; }
-int world_emulated_busy(const struct sim_world_rank *r) { return 0; }
-int world_emulated_step(struct sim_world *w) { return 0; }
-int world_emulated_tick(struct sim_world *w, uint64_t next) { return 0; }
-void world_emulated_deadlock(struct sim_world *w) {}
-void world_emulated_drop(struct sim_world *w, uint32_t rank) {}
-void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes) {}
-void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag) {}
-void world_emulated_proxy(struct sim_world_rank *r) {}
+void world_emulated_close(struct sim_world *w)
+{
+}
+int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *error, size_t size)
+{
+    return -EINVAL;
+}
+void *world_emulated_memory(struct sim_world *w, size_t bytes)
+{
+    return NULL;
+}
+int world_emulated_launch(struct sim_world_rank *r)
+{
+    return -EINVAL;
+}
+int world_emulated_busy(const struct sim_world_rank *r)
+{
+    return 0;
+}
+int world_emulated_step(struct sim_world *w)
+{
+    return 0;
+}
+int world_emulated_tick(struct sim_world *w, uint64_t next)
+{
+    return 0;
+}
+void world_emulated_deadlock(struct sim_world *w)
+{
+}
+void world_emulated_drop(struct sim_world *w, uint32_t rank)
+{
+}
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination,
+                          const void *source, uint64_t bytes)
+{
+}
+void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag)
+{
+}
+void world_emulated_proxy(struct sim_world_rank *r)
+{
+}
 
 #endif
 
 /* ---- AllGather+GEMM with its own math: the explorer's fingerprints of it are no product ---- */
 
 /* Of small integers, none 0: a sum of K products is exact in fp32. */
-static void world_emulated_integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch, uint32_t rank, uint32_t argument)
+static void world_emulated_integers(uint16_t *to, uint64_t count, uint64_t seed, uint64_t launch,
+                                    uint32_t rank, uint32_t argument)
 {
-    static const uint16_t values[] = {0xc040, 0xc000, 0xbf80, 0x3f80, 0x4000, 0x4040}; /* -3, -2, -1, 1, 2, 3 */
+    /* -3, -2, -1, 1, 2, 3 */
+    static const uint16_t values[] = {0xc040, 0xc000, 0xbf80, 0x3f80, 0x4000, 0x4040};
     struct sim_random r = {sim_mix(seed) ^ sim_mix(launch << 20 ^ (uint64_t)rank << 4 ^ argument)};
     for (uint64_t i = 0; i < count; i++)
         to[i] = values[sim_random_below(&r, 6)];
 }
 
-void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1])
+void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                         void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
-    world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch, q->topo.rank, 0);
+    world_emulated_integers(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, launch,
+                            q->topo.rank, 0);
     world_emulated_integers(arguments[1], q->k * q->n, seed, launch, q->topo.rank, 1);
 }
 
-int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
-                         struct sim_reference *reference, char *text, size_t size)
+int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                          char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     uint64_t shard = q->m / mk_world(&q->topo), m = q->m, n = q->n, k = q->k;
@@ -280,8 +336,9 @@ int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t la
         }
         for (uint64_t j = 0; j < n && !wrong; j++)
             if (c[i * n + j] != mk_bf16_from_float(row[j])) {
-                snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s", (unsigned long long)launch,
-                         q->topo.rank, (unsigned long long)i, (unsigned long long)j, (double)mk_bf16_to_float(c[i * n + j]),
+                snprintf(text, size, "launch %llu, rank %u: C[%llu][%llu] is %g and should be %g%s",
+                         (unsigned long long)launch, q->topo.rank, (unsigned long long)i,
+                         (unsigned long long)j, (double)mk_bf16_to_float(c[i * n + j]),
                          (double)row[j], c[i * n + j] == 0xffff ? " (never written)" : "");
                 wrong = 1;
             }

@@ -1,4 +1,5 @@
-/* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA interface allows.
+/* How a CTA's stores land, and how its tiles read: as late and in as many pieces as the CTA
+ * interface allows.
  */
 #include "sim/fingerprint.h"
 #include "sim/world_state.h"
@@ -19,32 +20,38 @@ static int world_memory_within(uint64_t offset, uint64_t bytes, uint64_t first, 
     return offset >= first && bytes <= end && offset <= end - bytes;
 }
 
-static int world_memory_sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s, uint64_t first)
+static int world_memory_sum_in_bounds(const struct sim_world_rank *r, const struct mk_sum *s,
+                                      uint64_t first)
 {
     uint64_t bytes[MK_SPACES - 1] = {0}, from = s->elements * (s->from == MK_FP32 ? 4 : 2);
     if (!s->columns || s->elements % s->columns)
         return 0;
-    uint64_t to = (s->elements / s->columns - 1) * s->row_pitch + s->columns * (s->to == MK_FP32 ? 4ull : 2ull);
+    uint64_t to = (s->elements / s->columns - 1) * s->row_pitch +
+                  s->columns * (s->to == MK_FP32 ? 4ull : 2ull);
     op_extents(&r->plan.problem, bytes);
     if (s->space >= MK_SPACES)
         return 0;
-    return world_memory_within(s->source, (s->sources - 1) * s->pitch + from, first, r->heap_bytes) &&
-           (s->space == MK_SPACE_HEAP ? world_memory_within(s->destination, to, first, r->heap_bytes)
-                                      : world_memory_within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
+    return world_memory_within(s->source, (s->sources - 1) * s->pitch + from, first,
+                               r->heap_bytes) &&
+           (s->space == MK_SPACE_HEAP
+                ? world_memory_within(s->destination, to, first, r->heap_bytes)
+                : world_memory_within(s->destination, to, 0, bytes[s->space - MK_SPACE_ARG0]));
 }
 
-static int world_memory_combine_in_bounds(const struct sim_world_rank *r, const struct mk_combine *c, uint64_t first)
+static int world_memory_combine_in_bounds(const struct sim_world_rank *r,
+                                          const struct mk_combine *c, uint64_t first)
 {
     uint64_t bytes[MK_SPACES - 1] = {0}, from = c->elements * (c->from == MK_FP32 ? 4 : 2),
-                                   to = c->elements * (c->to == MK_FP32 ? 4 : 2);
+                               to = c->elements * (c->to == MK_FP32 ? 4 : 2);
     op_extents(&r->plan.problem, bytes);
     if (c->count > MK_TERMS || c->space >= MK_SPACES)
         return 0;
     for (uint32_t i = 0; i < c->count; i++)
         if (!world_memory_within(c->terms[i].source, from, first, r->heap_bytes))
             return 0;
-    return c->space == MK_SPACE_HEAP ? world_memory_within(c->destination, to, first, r->heap_bytes)
-                                     : world_memory_within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);
+    return c->space == MK_SPACE_HEAP
+               ? world_memory_within(c->destination, to, first, r->heap_bytes)
+               : world_memory_within(c->destination, to, 0, bytes[c->space - MK_SPACE_ARG0]);
 }
 
 static int world_memory_in_bounds(const struct sim_world_rank *r, const struct sim_transfer *t)
@@ -76,8 +83,8 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
     struct sim_outbox *o = &r->outboxes[cta->grid];
     const struct sim_costs *costs = w->config.costs;
     if (!world_memory_in_bounds(r, t)) {
-        sim_cta_internal(cta,
-                         SIM_IS_DATA(t->kind) ? "a copy to outside the heap" : "a flag outside the plan's");
+        sim_cta_internal(cta, SIM_IS_DATA(t->kind) ? "a copy to outside the heap"
+                                                   : "a flag outside the plan's");
         return;
     }
     if (o->first + o->count == o->capacity) {
@@ -120,14 +127,15 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         f->transfer.values = f->values;
     }
     if (costs && SIM_IS_DATA(t->kind) && costs->copy)
-        f->due =
-            costs->copy(costs->context, w->now, from, t->kind == SIM_COPY || t->kind == SIM_TILE ? to : from,
-                        t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
+        f->due = costs->copy(costs->context, w->now, from,
+                             t->kind == SIM_COPY || t->kind == SIM_TILE ? to : from,
+                             t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
     else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
 }
 
-/* Store number `i` of the outbox may land: a flag follows everything before it, bytes follow nothing. */
+/* Store number `i` of the outbox may land: a flag follows everything before it, bytes follow
+ * nothing. */
 static int world_memory_may_land(const struct sim_outbox *o, uint32_t i)
 {
     const struct sim_flight *f = &o->flights[o->first + i];
@@ -180,17 +188,20 @@ static void world_memory_land(struct sim_world_rank *r, struct sim_cta *cta, str
             return;
         cta->landed++;
         if (t->kind != SIM_TILE)
-            mk_track_add(&cta->track,
-                         mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
-                         t->start, w->now);
+            mk_track_add(
+                &cta->track,
+                mk_event_what(t->kind == SIM_COPY ? MK_EV_COPY : MK_EV_REDUCE, t->local, t->id),
+                t->start, w->now);
         free(f->values);
         free(f->combine);
         f->values = NULL;
         f->combine = NULL;
     } else {
-        const uint64_t *flag = (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
+        const uint64_t *flag =
+            (const uint64_t *)(const void *)(r->rank.peers[t->local] + t->offset);
         if (t->kind == SIM_SET && *flag > t->value)
-            sim_world_error(w, -EBADMSG, "rank %u set flag %u of local rank %u from %llu back to %llu",
+            sim_world_error(w, -EBADMSG,
+                            "rank %u set flag %u of local rank %u from %llu back to %llu",
                             r->plan.problem.topo.rank, t->id, t->local, (unsigned long long)*flag,
                             (unsigned long long)t->value);
         sim_transfer_land(&r->rank, t);
@@ -224,7 +235,8 @@ void sim_outbox_free(struct sim_outbox *o)
     free(o->flights);
 }
 
-static void world_memory_store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, const float *rows)
+static void world_memory_store_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile,
+                                           const float *rows)
 {
     struct sim_operands o = {0};
     uint64_t hash;
@@ -232,12 +244,13 @@ static void world_memory_store_fingerprint(struct sim_world_rank *r, const struc
     for (uint32_t row = 0; row < tile->rows; row++) {
         memcpy(&hash, (const uint8_t *)rows + row * sizeof hash, sizeof hash);
         fingerprint_expand(hash, tile->col, tile->cols,
-                     (uint16_t *)(void *)(r->rank.spaces[o.c_space] + o.c) + (uint64_t)row * o.c_pitch);
+                           (uint16_t *)(void *)(r->rank.spaces[o.c_space] + o.c) +
+                               (uint64_t)row * o.c_pitch);
     }
 }
 
-static void world_memory_load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile, uint32_t first, uint32_t count,
-                       float *rows)
+static void world_memory_load_fingerprint(struct sim_world_rank *r, const struct mk_tile *tile,
+                                          uint32_t first, uint32_t count, float *rows)
 {
     struct sim_operands o = {0};
     r->world->op->operands(&r->plan, tile, r->rank.epoch, &o);
@@ -254,9 +267,11 @@ void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile)
     struct sim_world_rank *r = world_memory_rank_of(cta);
     const struct sim_costs *costs = r->world->config.costs;
     int gemm = r->compute != NULL;
-    float *a = r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
+    float *a =
+        r->scratch + (uint64_t)cta->cta.index * r->plan.problem.tuning.tile_m * r->plan.problem.k;
     uint32_t half = tile->rows / 2;
-    uint64_t done = costs && costs->tile ? costs->tile(costs->context, r->world->now, &r->plan, tile) : 0;
+    uint64_t done =
+        costs && costs->tile ? costs->tile(costs->context, r->world->now, &r->plan, tile) : 0;
     if (r->world->op->math) {
         cta->ready = done;
         coroutine_yield();

@@ -1,5 +1,5 @@
-/* The scheduler of form (b). Actors of a rank, in this order: its CTAs, their outboxes, its proxy, its
- * fabric, its host (which begins launches). */
+/* The scheduler of form (b). Actors of a rank, in this order: its CTAs, their outboxes, its proxy,
+ * its fabric, its host (which begins launches). */
 #include "sim/model_fabric.h"
 
 #include <errno.h>
@@ -40,7 +40,8 @@ static int world_schedule_ready(struct sim_world *w, uint32_t id)
         return 0;
     if (a.number < w->ctas) {
         struct sim_cta *c = &r->rank.ctas[a.number];
-        return r->busy && (!world_schedule_mute(w, c) || failed) && sim_cta_runnable(c, w->now, failed);
+        return r->busy && (!world_schedule_mute(w, c) || failed) &&
+               sim_cta_runnable(c, w->now, failed);
     }
     if (a.number < 2 * w->ctas)
         return sim_outbox_ready(w, &r->outboxes[a.number - w->ctas]);
@@ -160,15 +161,18 @@ static void world_schedule_step(struct sim_world *w, uint32_t id)
 static int world_schedule_starved(const struct sim_world *w, uint32_t id)
 {
     uint32_t past = id - w->starved_from;
-    return id >= w->starved_from && past % w->starved_step == 0 && past / w->starved_step < w->starved_count;
+    return id >= w->starved_from && past % w->starved_step == 0 &&
+           past / w->starved_step < w->starved_count;
 }
 
-/* One of the ready actors, all equally likely but those that are starved; w->actors where none is. */
+/* One of the ready actors, all equally likely but those that are starved; w->actors where none
+ * is. */
 static uint32_t world_schedule_draw(struct sim_world *w)
 {
     for (uint32_t tries = 0; tries < 4 * w->actors; tries++) {
         uint32_t id = sim_random_below(&w->random, w->actors);
-        if (w->strategy == SIM_STARVE && world_schedule_starved(w, id) && sim_random_below(&w->random, 256))
+        if (w->strategy == SIM_STARVE && world_schedule_starved(w, id) &&
+            sim_random_below(&w->random, 256))
             continue;
         if (world_schedule_ready(w, id))
             return id;
@@ -180,15 +184,16 @@ static uint32_t world_schedule_draw(struct sim_world *w)
     return w->actors;
 }
 
-/* The ready actor of the highest priority; now and then one gets another. After Burckhardt et al., A
- * Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010. */
+/* The ready actor of the highest priority; now and then one gets another. After Burckhardt et al.,
+ * A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010. */
 static uint32_t world_schedule_draw_by_priority(struct sim_world *w)
 {
     uint32_t best = w->actors;
     if (!sim_random_below(&w->random, 128))
         w->priorities[sim_random_below(&w->random, w->actors)] = (uint32_t)sim_random(&w->random);
     for (uint32_t i = 0; i < w->actors; i++)
-        if ((best == w->actors || w->priorities[i] > w->priorities[best]) && world_schedule_ready(w, i))
+        if ((best == w->actors || w->priorities[i] > w->priorities[best]) &&
+            world_schedule_ready(w, i))
             best = i;
     return best;
 }

@@ -16,11 +16,12 @@ struct sim_flight {
     uint64_t due;   /* not before */
     uint64_t moved; /* bytes that have landed */
     int landed;
-    float *values; /* a tile's, its own copy */
+    float *values;              /* a tile's, its own copy */
     struct mk_combine *combine; /* a weighted sum's, its own copy */
 };
 
-/* What a CTA has issued and what has not landed, oldest first: flights[first .. first + count - 1]. */
+/* What a CTA has issued and what has not landed, oldest first: flights[first .. first + count -
+ * 1]. */
 struct sim_outbox {
     struct sim_flight *flights;
     uint32_t first, count, capacity;
@@ -43,7 +44,7 @@ struct sim_world_rank {
     struct fabric *fabric;
     struct proxy *proxy;
     struct mk_message_log messages; /* where it is traced */
-    int proxy_touched; /* something happened that its proxy could see */
+    int proxy_touched;              /* something happened that its proxy could see */
     uint64_t proxy_ready;
     uint64_t launch;  /* the last one begun */
     uint32_t running; /* CTAs of it that have not ended */
@@ -72,8 +73,8 @@ struct sim_world {
     uint64_t fingerprint_launch;
     struct sim_reference reference;
     struct failure_case failure; /* all ranks' records; what it keeps is result->failure */
-    int error;   /* 0, or what sim_world_run will return */
-    int dropped; /* the fault DROP has struck */
+    int error;                   /* 0, or what sim_world_run will return */
+    int dropped;                 /* the fault DROP has struck */
 
     /* The scheduler's: actors are numbered rank by rank. */
     enum sim_strategy strategy;
@@ -91,21 +92,24 @@ int sim_world_dropped(const struct sim_world *w, uint32_t rank);
 void sim_world_begin_launch(struct sim_world_rank *r);
 void sim_world_end_launch(struct sim_world_rank *r);
 
-/* world_trace.c: tracks and messages of a rank, 0 or -ENOMEM; and what config->finished gets, and says. */
+/* world_trace.c: tracks and messages of a rank, 0 or -ENOMEM; and what config->finished gets, and
+ * says. */
 int sim_world_trace(struct sim_world *w, struct sim_world_rank *r);
 void sim_world_untrace(struct sim_world *w, struct sim_world_rank *r);
 int sim_world_finish(struct sim_world *w);
 
 /* world_memory.c */
-void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t); /* struct sim_rank's transfer */
-void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile);       /* struct sim_rank's math */
+/* struct sim_rank's transfer */
+void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t);
+/* struct sim_rank's math */
+void sim_world_math(struct sim_cta *cta, const struct mk_tile *tile);
 int sim_outbox_ready(const struct sim_world *w, const struct sim_outbox *o);
 uint64_t sim_outbox_due(const struct sim_outbox *o); /* the earliest; SIM_NEVER: empty */
 void sim_outbox_step(struct sim_world_rank *r, uint32_t cta);
 void sim_outbox_free(struct sim_outbox *o);
 
-/* Moves some or all of what is left of `bytes` (landed so far: *moved) to `destination`. 1 once all has
- * landed. */
+/* Moves some or all of what is left of `bytes` (landed so far: *moved) to `destination`. 1 once all
+ * has landed. */
 int sim_world_move(struct sim_world *w, uint8_t *destination, const uint8_t *source, uint64_t bytes,
                    uint64_t *moved);
 
@@ -120,12 +124,15 @@ int world_emulated_step(struct sim_world *w);
 int world_emulated_tick(struct sim_world *w, uint64_t next);
 void world_emulated_deadlock(struct sim_world *w); /* says which rank waits for what */
 void world_emulated_drop(struct sim_world *w, uint32_t rank);
-void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination, const void *source, uint64_t bytes);
+void world_emulated_moves(struct sim_world *w, uint32_t rank, const void *destination,
+                          const void *source, uint64_t bytes);
 void world_emulated_raises(struct sim_world *w, uint32_t rank, const void *flag);
 void world_emulated_proxy(struct sim_world_rank *r);
-void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1]);
-int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch, void *const arguments[MK_SPACES - 1],
-                         struct sim_reference *reference, char *text, size_t size);
+void world_emulated_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                         void *const arguments[MK_SPACES - 1]);
+int world_emulated_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
+                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                          char *text, size_t size);
 
 /* world_schedule.c: runs until everything has ended or world->error is set. */
 void sim_world_schedule(struct sim_world *w);

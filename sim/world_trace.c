@@ -1,4 +1,5 @@
-/* What a deterministic run leaves for the tracer: the same tracks and message log that a rank of a real run has. */
+/* What a deterministic run leaves for the tracer: the same tracks and message log that a rank of a
+ * real run has. */
 #include "core/comm.h"
 #include "sim/world_state.h"
 
@@ -29,7 +30,8 @@ void sim_world_untrace(struct sim_world *w, struct sim_world_rank *r)
 
 int sim_world_finish(struct sim_world *w)
 {
-    struct mk_comm *comms = calloc(w->world, sizeof *comms), **list = calloc(w->world, sizeof *list);
+    struct mk_comm *comms = calloc(w->world, sizeof *comms),
+                   **list = calloc(w->world, sizeof *list);
     struct mk_track *tracks = calloc((size_t)w->world * w->ctas, sizeof *tracks);
     int rc = comms && list && tracks ? 0 : -ENOMEM;
     for (uint32_t rank = 0; !rc && rank < w->world; rank++) {

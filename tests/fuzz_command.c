@@ -1,5 +1,5 @@
-/* With any 16 bytes in a ring, the proxy hands the fabric only puts that stay inside the heap and go to
- * a rank of another node, and says at most one failure. */
+/* With any 16 bytes in a ring, the proxy hands the fabric only puts that stay inside the heap and
+ * go to a rank of another node, and says at most one failure. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -24,13 +24,15 @@ static int failed(void *context)
 
 static void fail_job(void *context, const struct mk_failure *failure)
 {
-    if ((*(int *)context)++ || failure->kind != MK_FAIL_INTERNAL || !failure->detail[0] || !failure->what[0])
+    if ((*(int *)context)++ || failure->kind != MK_FAIL_INTERNAL || !failure->detail[0] ||
+        !failure->what[0])
         abort();
 }
 
 static int checked_put(struct fabric *fabric, const struct fabric_put *p)
 {
-    int inside = p->source + p->bytes <= HEAP && p->destination + p->bytes <= HEAP && p->flag < FLAGS;
+    int inside =
+        p->source + p->bytes <= HEAP && p->destination + p->bytes <= HEAP && p->flag < FLAGS;
     int elsewhere = p->peer < mk_world(&topo) && p->peer / 2 != 1;
     if (!inside || !elsewhere || !p->value || (p->bytes && p->destination < FLAGS * 8))
         abort();
@@ -40,8 +42,8 @@ static int checked_put(struct fabric *fabric, const struct fabric_put *p)
 static const struct fabric_ops ops = {
     .name = "checked", .put = checked_put, .flush = fake_flush, .poll = fake_poll};
 
-/* The first byte of each 17 bends a random command towards a valid one, so that the checks behind the first
- * are reached. */
+/* The first byte of each 17 bends a random command towards a valid one, so that the checks behind
+ * the first are reached. */
 static struct mk_command command_of(const uint8_t *data, uint32_t parity)
 {
     struct mk_command c;

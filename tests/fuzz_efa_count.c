@@ -1,5 +1,5 @@
-/* With any immediates from a peer, the efa fabric's counting raises only flags that there are, never takes one back, counts no
- * more messages than came, and says -EPROTO or goes on. */
+/* With any immediates from a peer, the efa fabric's counting raises only flags that there are,
+ * never takes one back, counts no more messages than came, and says -EPROTO or goes on. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(condition)                                                                                      \
-    if (!(condition))                                                                                        \
+#define MUST(condition)                                                                            \
+    if (!(condition))                                                                              \
     abort()
 
 enum { FLAGS = 24 };

@@ -1,5 +1,5 @@
-/* No bytes from a peer make softnic's frame parser read outside them or hand on a frame that breaks its
- * rules. */
+/* No bytes from a peer make softnic's frame parser read outside them or hand on a frame that breaks
+ * its rules. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MUST(condition)                                                                                      \
-    if (!(condition))                                                                                        \
+#define MUST(condition)                                                                            \
+    if (!(condition))                                                                              \
     abort()
 
 static void check(const struct softnic_message *m, const uint8_t *bytes, size_t used)
@@ -33,8 +33,8 @@ static void check(const struct softnic_message *m, const uint8_t *bytes, size_t 
     }
 }
 
-/* The input is a stream of frames, as a socket delivers it. The magic is put in so that the fuzzer gets past
- * it. */
+/* The input is a stream of frames, as a socket delivers it. The magic is put in so that the fuzzer
+ * gets past it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *bytes = malloc(size ? size : 1); /* exactly as large: reading further is caught */

@@ -1,5 +1,5 @@
-/* Whatever bytes a rank sends as its part of a trace, parsing them stays in bounds, and a part that is
- * accepted can be merged, joined and swept without leaving them. */
+/* Whatever bytes a rank sends as its part of a trace, parsing them stays in bounds, and a part that
+ * is accepted can be merged, joined and swept without leaving them. */
 #include "tracer/data.h"
 #include "tracer/flow.h"
 #include "tracer/levels.h"
@@ -9,8 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The fuzzer cannot guess the checksum-like head (magic, length, layout), so it is written for it, if it
- * asks. */
+/* The fuzzer cannot guess the checksum-like head (magic, length, layout), so it is written for it,
+ * if it asks. */
 static void mend_head(uint8_t *blob, size_t size)
 {
     struct trace_part empty = {.topo = {1, 1, 0}, .track_warps = 1};

@@ -1,5 +1,6 @@
-/* Any bytes as a file of tuned plans: it is read, or refused with a line of it; a plan that was read says in its own words what it is; and
- * the plan of a shape is built from it or from the formula, or refused with a line. */
+/* Any bytes as a file of tuned plans: it is read, or refused with a line of it; a plan that was
+ * read says in its own words what it is; and the plan of a shape is built from it or from the
+ * formula, or refused with a line. */
 #include "core/tuning.h"
 
 #include <stdio.h>
@@ -39,7 +40,8 @@ static void build(const struct tuning_table *t, const struct tuning_entry *e)
     int result = tuning_build(&tuned, t, &q, e->device, 0, 0, error, sizeof error);
     if (result && !error[0])
         abort();
-    if (result && !plan_build(&formula, &q, 0, 0, why, sizeof why) && !strstr(error, "its plan does not fit"))
+    if (result && !plan_build(&formula, &q, 0, 0, why, sizeof why) &&
+        !strstr(error, "its plan does not fit"))
         abort(); /* the formula has one, and the line is not to blame */
 }
 

@@ -1,6 +1,8 @@
-/* Conformance: one small kernel for each primitive of kernels/ptx.cuh and kernels/wgmma.cuh, with inputs that are the same everywhere.
- * A case's result is a hash of all that it has written. tests/golden/hopper_conformance.txt has the hashes that the emulated Hopper
- * gives (tests/test_hopper_conform.c, which has this file compiled for it); `check` on a GPU says whether hardware gives the same.
+/* Conformance: one small kernel for each primitive of kernels/ptx.cuh and kernels/wgmma.cuh, with
+ * inputs that are the same everywhere. A case's result is a hash of all that it has written.
+ * tests/golden/hopper_conformance.txt has the hashes that the emulated Hopper gives
+ * (tests/test_hopper_conform.c, which has this file compiled for it); `check` on a GPU says whether
+ * hardware gives the same.
  *
  *     gpu_conform print          every case and its hash
  *     gpu_conform check FILE     compares; exit status 0: all equal, 1: not, 77: no GPU here */
@@ -54,7 +56,8 @@ struct place {
 };
 
 template <int rank>
-__global__ void conform_load(const __grid_constant__ CUtensorMap map, struct place at, uint32_t *out)
+__global__ void conform_load(const __grid_constant__ CUtensorMap map, struct place at,
+                             uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
     uint32_t to = begin(memory, BARRIER) + at.offset;
@@ -75,7 +78,8 @@ __global__ void conform_load(const __grid_constant__ CUtensorMap map, struct pla
 
 /* mode 0: store, 1: add. */
 template <int mode>
-__global__ void conform_store(const __grid_constant__ CUtensorMap map, struct place at, const uint32_t *in)
+__global__ void conform_store(const __grid_constant__ CUtensorMap map, struct place at,
+                              const uint32_t *in)
 {
     PTX_SHARED_DYNAMIC(memory);
     uint32_t from = begin(memory, BARRIER) + at.offset;
@@ -118,7 +122,8 @@ __global__ void conform_multicast(const __grid_constant__ CUtensorMap map, uint3
     ptx_cluster_sync();
     if (threadIdx.x == 0) {
         ptx_mbar_expect(BARRIER, 2 * 64 * 128);
-        ptx_tma_load_3d_cluster(shared + rank * 64 * 128, &map, BARRIER, 8, (int32_t)rank * 40 - 8, 0, 3);
+        ptx_tma_load_3d_cluster(shared + rank * 64 * 128, &map, BARRIER, 8, (int32_t)rank * 40 - 8,
+                                0, 3);
     }
     wait(BARRIER, 0);
     dump(out + rank * 4096, shared, 2 * 64 * 128);
@@ -132,10 +137,12 @@ struct layout {
 
 PTX_FN uint64_t describe(uint32_t at, uint32_t leading, uint32_t stride, uint32_t code)
 {
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 | (uint64_t)code << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(leading >> 4) << 16 |
+           (uint64_t)(stride >> 4) << 32 | (uint64_t)code << 62;
 }
 
-template <int n, int b_mn_major, bool registers> __global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out)
+template <int n, int b_mn_major, bool registers>
+__global__ void conform_wgmma(const uint32_t *in, struct layout l, uint32_t *out)
 {
     PTX_SHARED_DYNAMIC(memory);
     uint32_t shared = begin(memory, BARRIER);
@@ -156,7 +163,8 @@ template <int n, int b_mn_major, bool registers> __global__ void conform_wgmma(c
         if (registers)
             wgmma_bf16_registers<b_mn_major>(d, a[k], b, 1);
         else
-            wgmma_bf16<b_mn_major>(d, describe(shared + k * l.a_step, l.a_leading, l.a_stride, l.code), b, 1);
+            wgmma_bf16<b_mn_major>(
+                d, describe(shared + k * l.a_step, l.a_leading, l.a_stride, l.code), b, 1);
     }
     wgmma_commit();
     wgmma_wait<0>();
@@ -214,24 +222,31 @@ __global__ void conform_warp(const uint32_t *in, uint32_t *out)
 __global__ void conform_pack(uint32_t *out)
 {
     for (uint32_t i = threadIdx.x; i < 16384; i += THREADS) {
-        uint32_t low = (i << 18) | (i % 5 == 0 ? 0x8000 : i % 5 == 1 ? 0x7fff : i % 5 == 2 ? 0x8001 : i % 5 == 3 ? 0x18000 : i * 40503 % 65536);
+        uint32_t low = (i << 18) | (i % 5 == 0   ? 0x8000
+                                    : i % 5 == 1 ? 0x7fff
+                                    : i % 5 == 2 ? 0x8001
+                                    : i % 5 == 3 ? 0x18000
+                                                 : i * 40503 % 65536);
         out[i] = ptx_pack_bf16(__uint_as_float(low), __uint_as_float(low ^ 0x80012345));
     }
 }
 
 /* ---- cases ---- */
 
-typedef CUresult (*encode_tiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                                 const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+typedef CUresult (*encode_tiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                 const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                 const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                  CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
 /* A dense tensor but for a gap of 16 bytes behind each row. */
-static int encode(CUtensorMap *map, CUtensorMapDataType type, uint32_t element, uint32_t rank, const void *base,
-                  const uint64_t *sizes, const uint32_t *box, CUtensorMapSwizzle swizzle)
+static int encode(CUtensorMap *map, CUtensorMapDataType type, uint32_t element, uint32_t rank,
+                  const void *base, const uint64_t *sizes, const uint32_t *box,
+                  CUtensorMapSwizzle swizzle)
 {
     void *function = NULL;
     cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) != cudaSuccess)
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                         cudaEnableDefault, &found) != cudaSuccess)
         return 1;
     cuuint64_t extents[5], strides[5];
     cuuint32_t boxes[5], steps[5];
@@ -241,11 +256,14 @@ static int encode(CUtensorMap *map, CUtensorMapDataType type, uint32_t element, 
         steps[i] = 1;
         strides[i] = i ? strides[i - 1] * sizes[i] : (sizes[0] * element + 31) / 16 * 16;
     }
-    return ((encode_tiled)function)(map, type, rank, (void *)base, extents, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                    swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+    return ((encode_tiled)function)(map, type, rank, (void *)base, extents, strides, boxes, steps,
+                                    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                    CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
 }
 
-template <class... P, class... A> static int launch(void (*kernel)(P...), uint32_t cluster, A... arguments)
+template <class... P, class... A>
+static int launch(void (*kernel)(P...), uint32_t cluster, A... arguments)
 {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
@@ -257,12 +275,14 @@ template <class... P, class... A> static int launch(void (*kernel)(P...), uint32
     config.dynamicSmemBytes = SHARED_BYTES;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) != cudaSuccess)
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES) !=
+        cudaSuccess)
         return 1;
     return cudaLaunchKernelEx(&config, kernel, arguments...) != cudaSuccess;
 }
 
-static int load_case(const uint32_t *in, uint32_t *out, uint32_t rank, CUtensorMapSwizzle swizzle, uint32_t inner, struct place at)
+static int load_case(const uint32_t *in, uint32_t *out, uint32_t rank, CUtensorMapSwizzle swizzle,
+                     uint32_t inner, struct place at)
 {
     static const uint64_t sizes[5] = {40, 13, 5, 3, 2};
     const uint32_t flat[5] = {inner, 32, 1, 1, 1}, deep[5] = {inner, 4, 2, 2, 2};
@@ -279,16 +299,21 @@ static int load_case(const uint32_t *in, uint32_t *out, uint32_t rank, CUtensorM
                        : launch(conform_load<5>, 1, map, at, out);
 }
 
-static int store_case(const uint32_t *in, uint32_t *out, int add, int fp32, CUtensorMapSwizzle swizzle, struct place at)
+static int store_case(const uint32_t *in, uint32_t *out, int add, int fp32,
+                      CUtensorMapSwizzle swizzle, struct place at)
 {
     static const uint64_t sizes[3] = {40, 13, 5};
-    uint32_t inner = swizzle == CU_TENSOR_MAP_SWIZZLE_128B ? 128 : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64 : 32;
+    uint32_t inner = swizzle == CU_TENSOR_MAP_SWIZZLE_128B  ? 128
+                     : swizzle == CU_TENSOR_MAP_SWIZZLE_64B ? 64
+                                                            : 32;
     const uint32_t box[3] = {inner / (fp32 ? 4 : 2), 16, 1};
     CUtensorMap map;
     at.bytes = inner * 16;
-    if (encode(&map, fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, fp32 ? 4 : 2, 3, out, sizes, box, swizzle))
+    if (encode(&map, fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+               fp32 ? 4 : 2, 3, out, sizes, box, swizzle))
         return 1;
-    return add ? launch(conform_store<1>, 1, map, at, in) : launch(conform_store<0>, 1, map, at, in);
+    return add ? launch(conform_store<1>, 1, map, at, in)
+               : launch(conform_store<0>, 1, map, at, in);
 }
 
 static int multicast_case(const uint32_t *in, uint32_t *out)
@@ -296,53 +321,70 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
     static const uint64_t sizes[3] = {100, 60, 2};
     static const uint32_t box[3] = {64, 64, 1};
     CUtensorMap map;
-    if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, 3, in, sizes, box, CU_TENSOR_MAP_SWIZZLE_128B))
+    if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, 3, in, sizes, box,
+               CU_TENSOR_MAP_SWIZZLE_128B))
         return 1;
     return launch(conform_multicast, 2, map, out);
 }
 
 #define SWIZZLE(bits) CU_TENSOR_MAP_SWIZZLE_##bits
-#define CASES(X)                                                                                                       \
-    X(load_3d_128b, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 0}))                                               \
-    X(load_3d_128b_outside, load_case(in, out, 3, SWIZZLE(128B), 64, {8, -3, 4}))                                      \
-    X(load_3d_128b_left_of_it, load_case(in, out, 3, SWIZZLE(128B), 64, {-24, 7, 1}))                                  \
-    X(load_3d_128b_at_512, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 2, 0, 0, 512}))                             \
-    X(load_3d_64b, load_case(in, out, 3, SWIZZLE(64B), 32, {16, -1, 1}))                                               \
-    X(load_3d_64b_at_256, load_case(in, out, 3, SWIZZLE(64B), 32, {0, 2, 1, 0, 0, 256}))                               \
-    X(load_3d_32b, load_case(in, out, 3, SWIZZLE(32B), 16, {8, 3, 3}))                                                 \
-    X(load_3d_plain, load_case(in, out, 3, SWIZZLE(NONE), 24, {24, 5, 4}))                                             \
-    X(load_3d_wholly_outside, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 9}))                                     \
-    X(load_2d, load_case(in, out, 2, SWIZZLE(128B), 64, {-8, -2}))                                                     \
-    X(load_4d, load_case(in, out, 4, SWIZZLE(128B), 64, {8, 11, 4, 2}))                                                \
-    X(load_5d, load_case(in, out, 5, SWIZZLE(64B), 32, {8, -1, 3, 2, 1}))                                              \
-    X(store_128b, store_case(in, out, 0, 0, SWIZZLE(128B), {-8, 4, 2}))                                                \
-    X(store_64b, store_case(in, out, 0, 0, SWIZZLE(64B), {24, -5, 0}))                                                 \
-    X(store_32b_fp32, store_case(in, out, 0, 1, SWIZZLE(32B), {4, 2, 4}))                                              \
-    X(add_bf16, store_case(in, out, 1, 0, SWIZZLE(128B), {8, 3, 1}))                                                   \
-    X(add_fp32, store_case(in, out, 1, 1, SWIZZLE(128B), {-4, 3, 1}))                                                  \
-    X(multicast, multicast_case(in, out))                                                                              \
-    X(bulk_copy, launch(conform_bulk<0>, 1, in, out))                                                                  \
-    X(bulk_add_bf16, launch(conform_bulk<1>, 1, in, out))                                                              \
-    X(bulk_add_fp32, launch(conform_bulk<2>, 1, in, out))                                                              \
-    X(matrix, launch(conform_matrix, 1, in, out))                                                                      \
-    X(warp, launch(conform_warp, 1, in, out))                                                                          \
-    X(pack, launch(conform_pack, 1, out))                                                                              \
-    X(wgmma_64_nk, launch(conform_wgmma<64, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))            \
-    X(wgmma_128_nk, launch(conform_wgmma<128, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))          \
-    X(wgmma_256_nk, launch(conform_wgmma<256, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))          \
-    X(wgmma_96_nk, launch(conform_wgmma<96, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))            \
-    X(wgmma_64_kn, launch(conform_wgmma<64, 1, false>, 1, in, layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))       \
-    X(wgmma_128_kn, launch(conform_wgmma<128, 1, false>, 1, in, layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))     \
-    X(wgmma_256_kn, launch(conform_wgmma<256, 1, false>, 1, in, layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))     \
-    X(wgmma_64b_nk, launch(conform_wgmma<128, 0, false>, 1, in, layout{2, 0, 512, 0, 512, 32, 32, 2}, out))            \
-    X(wgmma_32b_nk, launch(conform_wgmma<128, 0, false>, 1, in, layout{3, 0, 256, 0, 256, 0, 0, 1}, out))              \
-    X(wgmma_plain_nk, launch(conform_wgmma<64, 0, false>, 1, in, layout{0, 128, 256, 128, 256, 0, 0, 1}, out))         \
-    X(wgmma_64b_kn, launch(conform_wgmma<128, 1, false>, 1, in, layout{2, 0, 512, 4096, 512, 32, 1024, 2}, out))       \
-    X(wgmma_32b_kn, launch(conform_wgmma<64, 1, false>, 1, in, layout{3, 0, 256, 2048, 256, 0, 0, 1}, out))            \
-    X(wgmma_plain_kn, launch(conform_wgmma<64, 1, false>, 1, in, layout{0, 128, 256, 1024, 128, 0, 0, 1}, out))        \
-    X(wgmma_64_registers, launch(conform_wgmma<64, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))      \
-    X(wgmma_128_registers_kn, launch(conform_wgmma<128, 1, true>, 1, in, layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out)) \
-    X(wgmma_80_registers, launch(conform_wgmma<80, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))
+#define CASES(X)                                                                                   \
+    X(load_3d_128b, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 0}))                           \
+    X(load_3d_128b_outside, load_case(in, out, 3, SWIZZLE(128B), 64, {8, -3, 4}))                  \
+    X(load_3d_128b_left_of_it, load_case(in, out, 3, SWIZZLE(128B), 64, {-24, 7, 1}))              \
+    X(load_3d_128b_at_512, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 2, 0, 0, 512}))         \
+    X(load_3d_64b, load_case(in, out, 3, SWIZZLE(64B), 32, {16, -1, 1}))                           \
+    X(load_3d_64b_at_256, load_case(in, out, 3, SWIZZLE(64B), 32, {0, 2, 1, 0, 0, 256}))           \
+    X(load_3d_32b, load_case(in, out, 3, SWIZZLE(32B), 16, {8, 3, 3}))                             \
+    X(load_3d_plain, load_case(in, out, 3, SWIZZLE(NONE), 24, {24, 5, 4}))                         \
+    X(load_3d_wholly_outside, load_case(in, out, 3, SWIZZLE(128B), 64, {0, 0, 9}))                 \
+    X(load_2d, load_case(in, out, 2, SWIZZLE(128B), 64, {-8, -2}))                                 \
+    X(load_4d, load_case(in, out, 4, SWIZZLE(128B), 64, {8, 11, 4, 2}))                            \
+    X(load_5d, load_case(in, out, 5, SWIZZLE(64B), 32, {8, -1, 3, 2, 1}))                          \
+    X(store_128b, store_case(in, out, 0, 0, SWIZZLE(128B), {-8, 4, 2}))                            \
+    X(store_64b, store_case(in, out, 0, 0, SWIZZLE(64B), {24, -5, 0}))                             \
+    X(store_32b_fp32, store_case(in, out, 0, 1, SWIZZLE(32B), {4, 2, 4}))                          \
+    X(add_bf16, store_case(in, out, 1, 0, SWIZZLE(128B), {8, 3, 1}))                               \
+    X(add_fp32, store_case(in, out, 1, 1, SWIZZLE(128B), {-4, 3, 1}))                              \
+    X(multicast, multicast_case(in, out))                                                          \
+    X(bulk_copy, launch(conform_bulk<0>, 1, in, out))                                              \
+    X(bulk_add_bf16, launch(conform_bulk<1>, 1, in, out))                                          \
+    X(bulk_add_fp32, launch(conform_bulk<2>, 1, in, out))                                          \
+    X(matrix, launch(conform_matrix, 1, in, out))                                                  \
+    X(warp, launch(conform_warp, 1, in, out))                                                      \
+    X(pack, launch(conform_pack, 1, out))                                                          \
+    X(wgmma_64_nk,                                                                                 \
+      launch(conform_wgmma<64, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))     \
+    X(wgmma_128_nk,                                                                                \
+      launch(conform_wgmma<128, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))    \
+    X(wgmma_256_nk,                                                                                \
+      launch(conform_wgmma<256, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))    \
+    X(wgmma_96_nk,                                                                                 \
+      launch(conform_wgmma<96, 0, false>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))     \
+    X(wgmma_64_kn, launch(conform_wgmma<64, 1, false>, 1, in,                                      \
+                          layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))                       \
+    X(wgmma_128_kn, launch(conform_wgmma<128, 1, false>, 1, in,                                    \
+                           layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))                      \
+    X(wgmma_256_kn, launch(conform_wgmma<256, 1, false>, 1, in,                                    \
+                           layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))                      \
+    X(wgmma_64b_nk,                                                                                \
+      launch(conform_wgmma<128, 0, false>, 1, in, layout{2, 0, 512, 0, 512, 32, 32, 2}, out))      \
+    X(wgmma_32b_nk,                                                                                \
+      launch(conform_wgmma<128, 0, false>, 1, in, layout{3, 0, 256, 0, 256, 0, 0, 1}, out))        \
+    X(wgmma_plain_nk,                                                                              \
+      launch(conform_wgmma<64, 0, false>, 1, in, layout{0, 128, 256, 128, 256, 0, 0, 1}, out))     \
+    X(wgmma_64b_kn,                                                                                \
+      launch(conform_wgmma<128, 1, false>, 1, in, layout{2, 0, 512, 4096, 512, 32, 1024, 2}, out)) \
+    X(wgmma_32b_kn,                                                                                \
+      launch(conform_wgmma<64, 1, false>, 1, in, layout{3, 0, 256, 2048, 256, 0, 0, 1}, out))      \
+    X(wgmma_plain_kn,                                                                              \
+      launch(conform_wgmma<64, 1, false>, 1, in, layout{0, 128, 256, 1024, 128, 0, 0, 1}, out))    \
+    X(wgmma_64_registers,                                                                          \
+      launch(conform_wgmma<64, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))      \
+    X(wgmma_128_registers_kn, launch(conform_wgmma<128, 1, true>, 1, in,                           \
+                                     layout{1, 0, 1024, 8192, 1024, 32, 2048, 4}, out))            \
+    X(wgmma_80_registers,                                                                          \
+      launch(conform_wgmma<80, 0, true>, 1, in, layout{1, 0, 1024, 0, 1024, 32, 32, 4}, out))
 
 extern "C" const char *conform_name(uint32_t number)
 {
@@ -356,8 +398,8 @@ extern "C" const char *conform_name(uint32_t number)
 extern "C" int conform_launch(uint32_t number, const uint32_t *in, uint32_t *out)
 {
     uint32_t i = 0;
-#define CASE(name, call)                                                                                               \
-    if (i++ == number)                                                                                                 \
+#define CASE(name, call)                                                                           \
+    if (i++ == number)                                                                             \
         return call;
     CASES(CASE)
 #undef CASE
@@ -399,7 +441,8 @@ int main(int argc, char **argv)
     }
     if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9)
         return 77;
-    if (cudaMalloc(&device_in, IN_BYTES) != cudaSuccess || cudaMalloc(&device_out, OUT_BYTES) != cudaSuccess)
+    if (cudaMalloc(&device_in, IN_BYTES) != cudaSuccess ||
+        cudaMalloc(&device_out, OUT_BYTES) != cudaSuccess)
         return 3;
     FILE *golden = check ? fopen(argv[2], "r") : NULL;
     for (; conform_name(number); number++) {
@@ -420,10 +463,12 @@ int main(int argc, char **argv)
             printf("%s %016llx\n", conform_name(number), (unsigned long long)hash);
             continue;
         }
-        if (golden && fscanf(golden, "%63s %llx", name, &wanted) == 2 && !strcmp(name, conform_name(number)) && wanted == hash)
+        if (golden && fscanf(golden, "%63s %llx", name, &wanted) == 2 &&
+            !strcmp(name, conform_name(number)) && wanted == hash)
             equal++;
         else
-            printf("%s: %016llx, and should be %016llx\n", conform_name(number), (unsigned long long)hash, wanted);
+            printf("%s: %016llx, and should be %016llx\n", conform_name(number),
+                   (unsigned long long)hash, wanted);
     }
     if (check)
         printf("%u of %u equal\n", equal, number);

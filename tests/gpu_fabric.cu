@@ -1,5 +1,6 @@
-/* GPU memory through softnic between two processes (each on a GPU of its own where there are two): data
- * before flag, also while a kernel holds every SM, directly and staged through host memory; and how fast.
+/* GPU memory through softnic between two processes (each on a GPU of its own where there are two):
+ * data before flag, also while a kernel holds every SM, directly and staged through host memory;
+ * and how fast.
  *   gpu_fabric check    gpu_fabric bench [MB/s at least, from 1 MB chunks on] */
 #include <cuda_runtime.h>
 
@@ -20,13 +21,13 @@ extern "C" {
 
 enum { FLAG_BYTES = 4096, DATA = 64 << 20, CHUNKS = 400 };
 
-#define MUST(condition)                                                                                      \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "rank %u, line %d: %s; %s%s\n", rank, __LINE__, #condition, error,               \
-                    cudaGetErrorString(cudaGetLastError()));                                                 \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
+#define MUST(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %u, line %d: %s; %s%s\n", rank, __LINE__, #condition, error,     \
+                    cudaGetErrorString(cudaGetLastError()));                                       \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 
 static uint32_t rank;
@@ -49,11 +50,11 @@ __global__ void fill(uint64_t *p, uint64_t words, uint64_t stamp)
         p[i] = stamp + i;
 }
 
-/* Every SM waits, with all its shared memory, for flag 1 to reach `chunks`; after each step the chunk must be
- * whole. */
+/* Every SM waits, with all its shared memory, for flag 1 to reach `chunks`; after each step the
+ * chunk must be whole. */
 __global__ void __launch_bounds__(1024, 1)
-    receive(const char *h, uint64_t chunks, uint64_t bytes, uint64_t stamp, uint64_t step, unsigned *wrong,
-            uint64_t limit_ns)
+    receive(const char *h, uint64_t chunks, uint64_t bytes, uint64_t stamp, uint64_t step,
+            unsigned *wrong, uint64_t limit_ns)
 {
     __shared__ uint64_t seen;
     uint64_t start, now;
@@ -61,7 +62,10 @@ __global__ void __launch_bounds__(1024, 1)
     for (uint64_t c = 1; c <= chunks; c++) {
         if (threadIdx.x == 0)
             do {
-                asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(h + 8) : "memory");
+                asm volatile("ld.acquire.sys.global.u64 %0, [%1];"
+                             : "=l"(seen)
+                             : "l"(h + 8)
+                             : "memory");
                 asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
             } while (seen < c && now - start < limit_ns);
         __syncthreads();
@@ -70,7 +74,8 @@ __global__ void __launch_bounds__(1024, 1)
                 atomicAdd(wrong, 1000000u);
             return;
         }
-        const volatile uint64_t *p = (const volatile uint64_t *)(h + FLAG_BYTES + (c - 1) * bytes % DATA);
+        const volatile uint64_t *p =
+            (const volatile uint64_t *)(h + FLAG_BYTES + (c - 1) * bytes % DATA);
         for (uint64_t i = threadIdx.x + blockIdx.x * blockDim.x; i < bytes / 8;
              i += (uint64_t)gridDim.x * blockDim.x)
             if (p[i] != stamp + (c - 1) * step + i)
@@ -79,7 +84,8 @@ __global__ void __launch_bounds__(1024, 1)
     }
 }
 
-static int open_inner(void *, struct fabric **out, const struct stage_memory *memory, char *text, size_t size)
+static int open_inner(void *, struct fabric **out, const struct stage_memory *memory, char *text,
+                      size_t size)
 {
     struct verbs_rc_config c = config;
     c.options.qps = 1;
@@ -94,7 +100,8 @@ static void open_all(int fd, int staged)
 {
     static uint32_t peer;
     int devices = 0;
-    MUST(cudaGetDeviceCount(&devices) == cudaSuccess && cudaSetDevice((int)rank % devices) == cudaSuccess);
+    MUST(cudaGetDeviceCount(&devices) == cudaSuccess &&
+         cudaSetDevice((int)rank % devices) == cudaSuccess);
     MUST(cudaMalloc(&heap, FLAG_BYTES + DATA) == cudaSuccess &&
          cudaMemset(heap, 0, FLAG_BYTES + DATA) == cudaSuccess);
     MUST(cudaDeviceSynchronize() == cudaSuccess && !cuda_register_open());
@@ -221,7 +228,8 @@ static void bench(int fd, int staged, double least)
         if (rank == 0)
             MUST(write(fd, "x", 1) == 1);
         else
-            for (char byte; recv(fd, &byte, 1, MSG_DONTWAIT) != 1;) /* a staged rank moves on what arrives */
+            /* a staged rank moves on what arrives */
+            for (char byte; recv(fd, &byte, 1, MSG_DONTWAIT) != 1;)
                 fabric->ops->poll(fabric, &c, 1);
     }
 }
@@ -271,7 +279,8 @@ static int no_gpu(void)
     if (!fds) {
         int n = 0, major = 0;
         _exit(cudaGetDeviceCount(&n) == cudaSuccess && n &&
-                      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+                      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) ==
+                          cudaSuccess &&
                       major >= 9
                   ? 0
                   : 1);

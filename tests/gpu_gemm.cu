@@ -1,10 +1,11 @@
 /*
- * The GEMM engine computes C = A B for any shape, layout of B and tile shape, writes all of C and nothing
- * else; and it is as fast as cuBLAS.
+ * The GEMM engine computes C = A B for any shape, layout of B and tile shape, writes all of C and
+ * nothing else; and it is as fast as cuBLAS.
  *
- *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference
- *     gpu_gemm bench [MS REST]  against cuBLAS in the same run: blocks of MS ms in turn, REST ms of idling
- * before each. Default 20 and 0, which heats the GPU to its power limit; 4 and 30 keep its clocks up.
+ *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference gpu_gemm
+ *     bench [MS REST]  against cuBLAS in the same run: blocks of MS ms in turn, REST ms of idling
+ * before each. Default 20 and 0, which heats the GPU to its power limit; 4 and 30 keep its clocks
+ * up.
  *
  * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
@@ -20,13 +21,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CUDA(call)                                                                                           \
-    do {                                                                                                     \
-        cudaError_t err_ = (call);                                                                           \
-        if (err_ != cudaSuccess) {                                                                           \
-            fprintf(stderr, "gpu_gemm: %s: %s (line %d)\n", #call, cudaGetErrorString(err_), __LINE__);      \
-            exit(3);                                                                                         \
-        }                                                                                                    \
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        cudaError_t err_ = (call);                                                                 \
+        if (err_ != cudaSuccess) {                                                                 \
+            fprintf(stderr, "gpu_gemm: %s: %s (line %d)\n", #call, cudaGetErrorString(err_),       \
+                    __LINE__);                                                                     \
+            exit(3);                                                                               \
+        }                                                                                          \
     } while (0)
 
 typedef __nv_bfloat16 bf16;
@@ -54,15 +56,16 @@ static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
 }
 
 /* One thread an element, in order, fp32. */
-static __global__ void reference(const bf16 *a, const bf16 *b, float *c, int64_t m, int64_t n, int64_t k,
-                                 int b_kn)
+static __global__ void reference(const bf16 *a, const bf16 *b, float *c, int64_t m, int64_t n,
+                                 int64_t k, int b_kn)
 {
     int64_t col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
     if (col >= n || row >= m)
         return;
     float sum = 0;
     for (int64_t i = 0; i < k; i++)
-        sum += __bfloat162float(a[row * k + i]) * __bfloat162float(b_kn ? b[i * n + col] : b[col * k + i]);
+        sum += __bfloat162float(a[row * k + i]) *
+               __bfloat162float(b_kn ? b[i * n + col] : b[col * k + i]);
     c[row * n + col] = sum;
 }
 
@@ -80,15 +83,15 @@ static __device__ float value(bf16 x)
     return __bfloat162float(x);
 }
 
-/* The relative error (Frobenius) of results that are rounded to bf16 once: 1.66e-3 of many random numbers, half a unit in the
- * last place at most of a few. */
+/* The relative error (Frobenius) of results that are rounded to bf16 once: 1.66e-3 of many random
+ * numbers, half a unit in the last place at most of a few. */
 static double error_bound(uint64_t count)
 {
     return count < 4096 ? 1.0 / 256 : 2e-3;
 }
 
-/* An element is wrong when it is further from the reference than rounding to bf16 (twice, where the reference
- * is bf16 too) and fp32 sums of k normal products explain. NaN is. */
+/* An element is wrong when it is further from the reference than rounding to bf16 (twice, where the
+ * reference is bf16 too) and fp32 sums of k normal products explain. NaN is. */
 template <class T>
 static __global__ void compare(const bf16 *c, const T *want, uint64_t count, float slack,
                                struct difference *out)
@@ -125,7 +128,8 @@ static bf16 *device_random(uint64_t count, uint64_t seed)
 }
 
 template <class T>
-static struct difference device_compare(const bf16 *c, const T *want, int64_t m, int64_t n, int64_t k)
+static struct difference device_compare(const bf16 *c, const T *want, int64_t m, int64_t n,
+                                        int64_t k)
 {
     struct difference *out, host;
     CUDA(cudaMalloc(&out, sizeof *out));
@@ -145,7 +149,9 @@ static uint64_t fresh_seed(void)
 }
 
 /* ---- check
- * ------------------------------------------------------------------------------------------------------ */
+ *
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static const struct gemm_tiling tilings[] = {
     {128, 256, 2}, {256, 128, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},
@@ -161,7 +167,8 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
     CUDA(cudaMalloc(&want, m * n * 4));
     CUDA(cudaMalloc(&c, (m * n + 2 * GUARD) * 2));
     CUDA(cudaMalloc(&changed, 8));
-    reference<<<dim3((n + 15) / 16, (m + 15) / 16), dim3(16, 16)>>>(a, b, want, m, n, k, b_rows == GEMM_B_KN);
+    reference<<<dim3((n + 15) / 16, (m + 15) / 16), dim3(16, 16)>>>(a, b, want, m, n, k,
+                                                                    b_rows == GEMM_B_KN);
     for (int t = 0; t < TILINGS; t++) {
         CUDA(cudaMemset(c, 0xff, (m * n + 2 * GUARD) * 2));
         CUDA(cudaMemset(changed, 0, 8));
@@ -173,10 +180,12 @@ static int check_one(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows)
         CUDA(cudaMemcpy(&stray, changed, 8, cudaMemcpyDeviceToHost));
         double relative = sqrt(d.error / d.norm);
         if (err || d.wrong || stray || !(relative <= error_bound((uint64_t)m * n))) {
-            printf("WRONG %lld,%lld,%lld %s tile %dx%dx%d: returned %d, relative error %.2e, %llu wrong, "
+            printf("WRONG %lld,%lld,%lld %s tile %dx%dx%d: returned %d, relative error %.2e, %llu "
+                   "wrong, "
                    "%llu stray\n",
                    (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
-                   tilings[t].tile_m, tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong, stray);
+                   tilings[t].tile_m, tilings[t].tile_n, tilings[t].cluster, err, relative, d.wrong,
+                   stray);
             failed = 1;
         }
     }
@@ -215,13 +224,15 @@ static int check(void)
 }
 
 /* ---- bench
- * ------------------------------------------------------------------------------------------------------ */
+ *
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static struct {
     int (*create)(void **);
     int (*set_workspace)(void *, void *, size_t);
-    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
-                const void *, void *, int, int, int, int);
+    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *,
+                int, int, const void *, void *, int, int, int, int);
     void *handle;
 } cublas;
 
@@ -255,8 +266,8 @@ static int run_cublas(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t 
     const float one = 1, zero = 0;
     enum { OP_N = 0, OP_T = 1, R_16BF = 14, COMPUTE_32F = 68, DEFAULT = -1 };
     int kn = b_rows == GEMM_B_KN;
-    return cublas.gemm(cublas.handle, kn ? OP_N : OP_T, OP_N, n, m, k, &one, b, R_16BF, kn ? n : k, a, R_16BF,
-                       k, &zero, c, R_16BF, n, COMPUTE_32F, DEFAULT);
+    return cublas.gemm(cublas.handle, kn ? OP_N : OP_T, OP_N, n, m, k, &one, b, R_16BF, kn ? n : k,
+                       a, R_16BF, k, &zero, c, R_16BF, n, COMPUTE_32F, DEFAULT);
 }
 
 static int run_chosen(const bf16 *a, const bf16 *b, bf16 *c, int64_t m, int64_t n, int64_t k,
@@ -294,9 +305,11 @@ static double median(double *values, int count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Times all contestants in turn, ROUNDS times, over sets of inputs that together exceed L2 many times over.
+/* Times all contestants in turn, ROUNDS times, over sets of inputs that together exceed L2 many
+ * times over.
  */
-static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, double block_ms, double rest_ms)
+static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, double block_ms,
+                       double rest_ms)
 {
     bf16 *a[MAX_SETS], *b[MAX_SETS], *c, *want;
     int sets = 2, wrong = 0;
@@ -317,8 +330,8 @@ static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, doub
         struct difference d = device_compare(c, want, m, n, k);
         relative[i] = sqrt(d.error / d.norm);
         if (bad || err || !(relative[i] <= error_bound((uint64_t)m * n))) {
-            printf("WRONG %s: returned %d, relative error %.2e, %llu wrong\n", contestants[i].name, err,
-                   relative[i], d.wrong);
+            printf("WRONG %s: returned %d, relative error %.2e, %llu wrong\n", contestants[i].name,
+                   err, relative[i], d.wrong);
             wrong = 1;
         }
     }
@@ -347,9 +360,11 @@ static int bench_shape(int64_t m, int64_t n, int64_t k, enum gemm_b b_rows, doub
     for (int i = 0; i < CONTESTANTS && !wrong; i++) {
         double rho = median(ratio[i], ROUNDS), t = median(ms[i], ROUNDS);
         contestants[i].ratios += log(rho);
-        printf("%5lld %5lld %5lld %s  %-22s %8.4f ms (%.4f-%.4f) %6.1f TF  %.3f of cuBLAS  error %.1e\n",
+        printf("%5lld %5lld %5lld %s  %-22s %8.4f ms (%.4f-%.4f) %6.1f TF  %.3f of cuBLAS  error "
+               "%.1e\n",
                (long long)m, (long long)n, (long long)k, b_rows == GEMM_B_KN ? "KN" : "NK",
-               contestants[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho, relative[i]);
+               contestants[i].name, t, ms[i][0], ms[i][ROUNDS - 1], 2e-9 * m * n * k / t, rho,
+               relative[i]);
     }
     fflush(stdout);
     for (int s = 0; s < sets; s++) {
@@ -372,8 +387,8 @@ static int bench(double block_ms, double rest_ms)
         return 77;
     for (int layout = 0; layout < 2; layout++)
         for (int i = 0; i < cases; i++)
-            wrong |=
-                bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], (enum gemm_b)layout, block_ms, rest_ms);
+            wrong |= bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], (enum gemm_b)layout,
+                                 block_ms, rest_ms);
     for (int i = 0; i < CONTESTANTS && !wrong; i++)
         printf("geometric mean over %d shapes, both layouts: %-22s %.3f of cuBLAS\n", cases,
                contestants[i].name, exp(contestants[i].ratios / (2 * cases)));

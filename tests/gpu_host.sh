@@ -117,6 +117,7 @@ nodes="--nodes 2 --gpus $((gpus / 2)) --nic soft"
 [ "$gpus" -ge 2 ] || nodes="--nodes 2 --gpus 1 --nic soft" # both on the one that there is
 world=$((gpus < 2 ? 2 : gpus / 2 * 2))
 run="$mkernel run ag_gemm --exec cuda --check --timeout 5"
+check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/hopper_conformance.txt
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check

@@ -1,13 +1,16 @@
-/* Commands go from a kernel through pinned memory to the proxy whole and in order, and how fast they do.
+/* Commands go from a kernel through pinned memory to the proxy whole and in order, and how fast
+ * they do.
  *
- *   gpu_ring check   the proxy's fabric gets every put of four posting CTAs, each ring's in order, ring after ring full
- *   gpu_ring bench   commands per second of 1, 2, 4 and 8 posting CTAs into the proxy; and how long a command takes until a
+ *   gpu_ring check   the proxy's fabric gets every put of four posting CTAs, each ring's in order,
+ *   ring after ring full gpu_ring bench   commands per second of 1, 2, 4 and 8 posting CTAs into
+ *   the proxy; and how long a command takes until a
  *                    thread that polls as the proxy does sees it
  *
- * The way to the host cannot be timed by itself without a common clock. What is timed, on the GPU's clock alone: from the
- * command's store until the kernel sees the answer that the polling thread writes to pinned memory. That is the way there and
- * the GPU's read of host memory, which is timed too: the answer lies there on average half a read before the read that finds
- * it begins to come back. So the way there is the round trip less one read; the round trip bounds it. */
+ * The way to the host cannot be timed by itself without a common clock. What is timed, on the GPU's
+ * clock alone: from the command's store until the kernel sees the answer that the polling thread
+ * writes to pinned memory. That is the way there and the GPU's read of host memory, which is timed
+ * too: the answer lies there on average half a read before the read that finds it begins to come
+ * back. So the way there is the round trip less one read; the round trip bounds it. */
 #include "kernels/cta.cuh"
 
 #include <errno.h>
@@ -21,13 +24,13 @@ extern "C" {
 #include "backends/wall_clock.h"
 }
 
-#define CUDA(call)                                                                                                     \
-    do {                                                                                                               \
-        cudaError_t e_ = (call);                                                                                       \
-        if (e_ != cudaSuccess) {                                                                                       \
-            printf("%s: %s\n", #call, cudaGetErrorString(e_));                                                         \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        cudaError_t e_ = (call);                                                                   \
+        if (e_ != cudaSuccess) {                                                                   \
+            printf("%s: %s\n", #call, cudaGetErrorString(e_));                                     \
+            exit(3);                                                                               \
+        }                                                                                          \
     } while (0)
 
 enum { RINGS = 8, CAPACITY = 1024, TRIPS = 20000, LIMIT_NS = 2000000000 };
@@ -54,7 +57,8 @@ __global__ void post(const __grid_constant__ struct gpu_launch launch, uint32_t 
 }
 
 /* The round trip, and a read of host memory, TRIPS times each, ns. */
-__global__ void ping(struct mk_ring *ring, volatile uint64_t *answer, uint32_t *trips, uint32_t *reads)
+__global__ void ping(struct mk_ring *ring, volatile uint64_t *answer, uint32_t *trips,
+                     uint32_t *reads)
 {
     for (uint32_t i = 0; i < TRIPS; i++) {
         struct mk_command c = mk_command_put(1, 0, 8192, 128, 16, mk_ring_parity(CAPACITY, i));
@@ -88,7 +92,8 @@ static int counting_put(struct fabric *fabric, const struct fabric_put *put)
     uint32_t ring = 0;
     while (ring < f->rings && f->next[ring] % f->per_ring != number)
         ring++;
-    if (ring == f->rings || put->peer != 1 || put->bytes != 128 || put->destination != 8192 || put->flag != 16)
+    if (ring == f->rings || put->peer != 1 || put->bytes != 128 || put->destination != 8192 ||
+        put->flag != 16)
         f->wrong++;
     else
         f->next[ring]++;
@@ -208,10 +213,12 @@ static double rate(uint32_t rings, uint32_t per_ring, int launches)
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaEventElapsedTime(&ms, begin, end));
     uint64_t wanted = (uint64_t)rings * per_ring * launches;
-    int right = !s.fabric.wrong && !s.job_failed && !s.launch.report->failed && s.fabric.posted == wanted;
+    int right =
+        !s.fabric.wrong && !s.job_failed && !s.launch.report->failed && s.fabric.posted == wanted;
     if (!right)
-        printf("WRONG: %llu of %llu commands came, %llu out of order\n", (unsigned long long)s.fabric.posted,
-               (unsigned long long)wanted, (unsigned long long)s.fabric.wrong);
+        printf("WRONG: %llu of %llu commands came, %llu out of order\n",
+               (unsigned long long)s.fabric.posted, (unsigned long long)wanted,
+               (unsigned long long)s.fabric.wrong);
     stage_close(&s);
     return right ? (double)rings * per_ring * (launches - 1) / ms * 1e3 : 0;
 }
@@ -271,9 +278,12 @@ static int latency(void)
     qsort(trips, TRIPS, sizeof *trips, by_value);
     qsort(reads, TRIPS, sizeof *reads, by_value);
     double us = 1e3 / khz;
-    printf("round trip        median %.2f us, p99 %.2f us\n", trips[TRIPS / 2] * us, trips[TRIPS * 99 / 100] * us);
-    printf("read of host word median %.2f us, p99 %.2f us\n", reads[TRIPS / 2] * us, reads[TRIPS * 99 / 100] * us);
-    printf("store to seen     about %.2f us (the round trip less a read, medians; SM clock at most %.2f GHz)\n",
+    printf("round trip        median %.2f us, p99 %.2f us\n", trips[TRIPS / 2] * us,
+           trips[TRIPS * 99 / 100] * us);
+    printf("read of host word median %.2f us, p99 %.2f us\n", reads[TRIPS / 2] * us,
+           reads[TRIPS * 99 / 100] * us);
+    printf("store to seen     about %.2f us (the round trip less a read, medians; SM clock at most "
+           "%.2f GHz)\n",
            (trips[TRIPS / 2] - (double)reads[TRIPS / 2]) * us, khz * 1e-6);
     return 0;
 }
@@ -289,7 +299,8 @@ int main(int argc, char **argv)
     int wrong = 0;
     for (uint32_t rings = 1; rings <= RINGS; rings *= 2) {
         double r = rate(rings, 200000, 4);
-        printf("%u posting CTA%s: %.2f M commands/s to the proxy\n", rings, rings > 1 ? "s" : "", r / 1e6);
+        printf("%u posting CTA%s: %.2f M commands/s to the proxy\n", rings, rings > 1 ? "s" : "",
+               r / 1e6);
         wrong |= r == 0;
     }
     return latency() | wrong;

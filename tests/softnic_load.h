@@ -1,5 +1,5 @@
-/* Shared by the softnic tests: the library, loaded from beside the test as a program would, and a QP end
- * with one buffer. Included by each test; nothing here is linked. */
+/* Shared by the softnic tests: the library, loaded from beside the test as a program would, and a
+ * QP end with one buffer. Included by each test; nothing here is linked. */
 #ifndef TESTS_SOFTNIC_LOAD_H
 #define TESTS_SOFTNIC_LOAD_H
 
@@ -31,16 +31,17 @@
 #undef ibv_reg_mr
 
 /* The calls that verbs.h does not reach through the context, by their own names. */
-#define SOFTNIC_CALLS(X)                                                                                     \
-    X(ibv_get_device_list)                                                                                   \
-    X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) X(ibv_close_device) X(ibv_alloc_pd)    \
-        X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_mr_iova2) X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr)             \
-            X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) X(ibv_destroy_qp) X(ibv_modify_qp)           \
-                X(ibv_query_qp) X(ibv_query_device) X(ibv_query_gid) X(ibv_qp_to_qp_ex)                      \
-                    X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) X(ibv_get_cq_event)               \
-                        X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) X(ibv_create_srq) \
-                            X(ibv_create_ah) X(softnic_configure) X(softnic_error) X(softnic_silent) \
-                                X(softnic_provide_cuda)
+/* clang-format off */
+#define SOFTNIC_CALLS(X) \
+    X(ibv_get_device_list) X(ibv_free_device_list) X(ibv_get_device_name) X(ibv_open_device) \
+    X(ibv_close_device) X(ibv_alloc_pd) X(ibv_dealloc_pd) X(ibv_reg_mr) X(ibv_reg_mr_iova2) \
+    X(ibv_reg_dmabuf_mr) X(ibv_dereg_mr) X(ibv_create_cq) X(ibv_destroy_cq) X(ibv_create_qp) \
+    X(ibv_destroy_qp) X(ibv_modify_qp) X(ibv_query_qp) X(ibv_query_device) X(ibv_query_gid) \
+    X(ibv_qp_to_qp_ex) X(ibv_create_comp_channel) X(ibv_destroy_comp_channel) \
+    X(ibv_get_cq_event) X(ibv_ack_cq_events) X(ibv_get_async_event) X(ibv_ack_async_event) \
+    X(ibv_create_srq) X(ibv_create_ah) X(softnic_configure) X(softnic_error) X(softnic_silent) \
+    X(softnic_provide_cuda)
+/* clang-format on */
 
 static struct {
 #define X(name) __typeof__(&name) name;
@@ -59,8 +60,8 @@ static inline void nic_load(void)
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         fail_msg("%s", dlerror());
-#define X(name)                                                                                              \
-    nic.name = (__typeof__(nic.name))dlsym(library, #name);                                                  \
+#define X(name)                                                                                    \
+    nic.name = (__typeof__(nic.name))dlsym(library, #name);                                        \
     assert_non_null(nic.name);
     SOFTNIC_CALLS(X)
 #undef X
@@ -82,8 +83,8 @@ static inline double nic_seconds(void)
 }
 
 enum {
-    NIC_ALL =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
+    NIC_ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+              IBV_ACCESS_REMOTE_ATOMIC
 };
 
 /* One side of a connection: a device, a QP with its own CQs, and a registered buffer. */
@@ -120,7 +121,8 @@ static inline struct ibv_context *nic_open(int device)
     return context;
 }
 
-static inline struct end end_open(struct ibv_context *context, size_t size, struct ibv_qp_init_attr init)
+static inline struct end end_open(struct ibv_context *context, size_t size,
+                                  struct ibv_qp_init_attr init)
 {
     struct end e = {.context = context,
                     .size = size,
@@ -169,7 +171,8 @@ static inline void end_close(struct end *e)
 static inline struct address end_address(const struct end *e)
 {
     struct ibv_port_attr port;
-    /* verbs.h's inline form also names ibv_query_port itself, which a program without libibverbs cannot link
+    /* verbs.h's inline form also names ibv_query_port itself, which a program without libibverbs
+     * cannot link
      */
     assert_int_equal(verbs_get_ctx(e->context)->query_port(e->context, 1, &port, sizeof(port)), 0);
     return (struct address){.lid = port.lid,
@@ -197,8 +200,8 @@ static inline int end_to_rtr(struct end *e, struct address peer)
                                .min_rnr_timer = (uint8_t)e->min_rnr_timer,
                                .ah_attr = {.dlid = peer.lid, .port_num = 1}};
     return nic.ibv_modify_qp(e->qp, &attr,
-                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 static inline int end_to_rts(struct end *e)
@@ -231,8 +234,11 @@ static inline void ends_connect(struct end *a, struct end *b)
 static inline struct ibv_send_wr end_wr(enum ibv_wr_opcode opcode, uint64_t id, struct ibv_sge *sge,
                                         struct address peer, uint64_t offset)
 {
-    struct ibv_send_wr wr = {
-        .wr_id = id, .opcode = opcode, .sg_list = sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr wr = {.wr_id = id,
+                             .opcode = opcode,
+                             .sg_list = sge,
+                             .num_sge = 1,
+                             .send_flags = IBV_SEND_SIGNALED};
     wr.wr.rdma.remote_addr = peer.buffer + offset;
     wr.wr.rdma.rkey = peer.rkey;
     return wr;

@@ -1,5 +1,5 @@
-/* A row of `bench --csv` says all that the JSON of the same measurement says; rows can be added to the table that is there, and
- * to no other; what fails leaves a file as it was. */
+/* A row of `bench --csv` says all that the JSON of the same measurement says; rows can be added to
+ * the table that is there, and to no other; what fails leaves a file as it was. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
 
@@ -12,7 +12,9 @@
 
 #include "tests/helpers/folder.h"
 
-#define BENCH "bench gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape 64,64,64 --iters 2 --warmup 1"
+#define BENCH                                                                                      \
+    "bench gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape 64,64,64 --iters 2 --warmup " \
+    "1"
 
 static struct command_run r;
 static char text[65536];
@@ -52,7 +54,8 @@ static void run(const char *format, int status)
         fail_msg("mkernel %s: status %d, \"%s\"", line, r.status, r.err_text);
 }
 
-/* The cell of column `name` in row `row` (from 1) of a table in `text`, without quotes. NULL: no such column or row. */
+/* The cell of column `name` in row `row` (from 1) of a table in `text`, without quotes. NULL: no
+ * such column or row. */
 static const char *cell(const char *table, int row, const char *name)
 {
     static char out[256];
@@ -93,8 +96,9 @@ static void expect_cell(const char *table, const char *name, const struct json *
     else if (same && value->type == JSON_BOOL)
         same = !strcmp(have, value->number ? "true" : "false");
     else if (same && value->type == JSON_NUMBER) { /* as many digits as the column has */
-        double digit =
-            strchr(have, '.') && !strchr(have, 'e') ? pow(10, -(double)strlen(strchr(have, '.') + 1)) : 0;
+        double digit = strchr(have, '.') && !strchr(have, 'e')
+                           ? pow(10, -(double)strlen(strchr(have, '.') + 1))
+                           : 0;
         same = *have && fabs(atof(have) - value->number) <= 1e-3 * fabs(value->number) + digit;
     }
     if (!same)
@@ -142,7 +146,8 @@ static void a_row_says_what_the_json_says(void **state)
 {
     compare(BENCH " --seed 7 --deterministic --b-layout nk --vs blas");
     assert_string_equal(cell(text, 1, "fabric"), "verbs over soft0");
-    compare("bench ag_gemm --exec host --gpus 2 --shape 64,64,64 --iters 2 --roles compute=3,intra_comm=2 "
+    compare("bench ag_gemm --exec host --gpus 2 --shape 64,64,64 --iters 2 --roles "
+            "compute=3,intra_comm=2 "
             "--tile 32,64");
     assert_string_equal(cell(text, 1, "intra_comm"), "2");
     compare("bench ring_attention --exec host --gpus 2 --attention 1,32,2,1,64 --causal --iters 2");
@@ -156,7 +161,8 @@ static void rows_are_added(void **state)
     for (int i = 0; i < 3; i++) {
         char line[512];
         snprintf(line, sizeof line,
-                 "bench ag_gemm --exec host --gpus 2 --shape 64,64,64 --iters 2 --quiet --csv %%s/rows.csv "
+                 "bench ag_gemm --exec host --gpus 2 --shape 64,64,64 --iters 2 --quiet --csv "
+                 "%%s/rows.csv "
                  "--append --roles "
                  "compute=%s,intra_comm=1",
                  roles[i]);
@@ -201,7 +207,8 @@ static void another_table_is_refused(void **state)
     write_text("other.csv", "op,m,n,knights\nag_gemm,1,2,3\n");
     run(BENCH " --csv %s/other.csv --append", 2);
     assert_non_null(
-        strstr(r.err_text, "other.csv is another table: its column 4 is knights, and this bench writes k; "));
+        strstr(r.err_text,
+               "other.csv is another table: its column 4 is knights, and this bench writes k; "));
     assert_string_equal(read_text("other.csv"), "op,m,n,knights\nag_gemm,1,2,3\n");
     run("bench fabric --nic soft --csv %s/other.csv --append", 2);
     assert_non_null(strstr(r.err_text, "its column 1 is op, and this bench writes test; "));
@@ -244,8 +251,10 @@ static void a_full_disk_leaves_what_was_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_says_what_the_json_says),     cmocka_unit_test(rows_are_added),
-        cmocka_unit_test(rows_of_several_at_once),           cmocka_unit_test(another_table_is_refused),
+        cmocka_unit_test(a_row_says_what_the_json_says),
+        cmocka_unit_test(rows_are_added),
+        cmocka_unit_test(rows_of_several_at_once),
+        cmocka_unit_test(another_table_is_refused),
         cmocka_unit_test(a_full_disk_leaves_what_was_there),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -32,7 +32,8 @@ static int open_descriptors(int *inheritable)
     return n;
 }
 
-static int try_allgather(struct bootstrap *b, const struct bootstrap_config *c, uint32_t round, size_t bytes)
+static int try_allgather(struct bootstrap *b, const struct bootstrap_config *c, uint32_t round,
+                         size_t bytes)
 {
     uint8_t *mine = malloc(bytes + 1), *all = malloc(bytes * c->world + 1);
     int bad = 0;
@@ -80,7 +81,8 @@ static int try_clock(struct bootstrap *b, const struct bootstrap_config *c)
         return 1;
     for (int i = 0; i < SAMPLES; i++) {
         uint64_t apart = local[i] > remote[i] ? local[i] - remote[i] : remote[i] - local[i];
-        if (c->rank == 0 ? local[i] || remote[i] || bracket[i] : apart > bracket[i] / 2 + 1 || !bracket[i])
+        if (c->rank == 0 ? local[i] || remote[i] || bracket[i]
+                         : apart > bracket[i] / 2 + 1 || !bracket[i])
             return 1; /* one host, one clock: rank 0's answer lies inside the bracket */
     }
     return 0;
@@ -184,14 +186,16 @@ static void much_is_given_as_there_is_room(void **state)
 }
 
 /* Rank `round` has more than a gather takes. */
-static int gather_too_much(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+static int gather_too_much(const struct bootstrap_config *c, char *text, size_t size,
+                           void *argument)
 {
     struct bootstrap *b;
     int result = bootstrap_join(&b, c, text, size), wrong = 0;
     for (uint32_t round = 0; round < c->world && !result; round++) {
         size_t lengths[JOB_MAX] = {0};
         void *all = NULL;
-        int own = c->rank == round, got = bootstrap_gather(b, "abc", own ? (size_t)5 << 30 : 3, &all, lengths);
+        int own = c->rank == round,
+            got = bootstrap_gather(b, "abc", own ? (size_t)5 << 30 : 3, &all, lengths);
         wrong |= got != (own ? -EMSGSIZE : 0);
         for (uint32_t r = 0; r < c->world && c->rank == 0; r++)
             wrong |= lengths[r] != (r == round ? 0 : 3);
@@ -245,7 +249,8 @@ static void one_rank_needs_no_network(void **state)
 
 static void unusable_arguments_are_refused(void **state)
 {
-    struct bootstrap_config c = {.rank = 2, .world = 2, .token = "t", .listen_fd = -1, .timeout_ns = 1000};
+    struct bootstrap_config c = {
+        .rank = 2, .world = 2, .token = "t", .listen_fd = -1, .timeout_ns = 1000};
     char text[256];
     struct bootstrap *b = (void *)&c;
     assert_int_equal(bootstrap_join(&b, &c, text, sizeof text), -EINVAL);
@@ -255,7 +260,8 @@ static void unusable_arguments_are_refused(void **state)
     assert_int_equal(bootstrap_join(&b, &c, text, sizeof text), -EINVAL);
 }
 
-static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t size,
+                            void *argument)
 {
     struct bootstrap *b;
     if (c->rank == 0)
@@ -267,7 +273,8 @@ static int join_and_barrier(const struct bootstrap_config *c, char *text, size_t
     return result;
 }
 
-/* Without a socket from the launcher, and rank 0 the last to come: the others connect again and again until it listens. */
+/* Without a socket from the launcher, and rank 0 the last to come: the others connect again and
+ * again until it listens. */
 static void rank_0_may_come_last(void **state)
 {
     struct job j;

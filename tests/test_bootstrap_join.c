@@ -1,5 +1,5 @@
-/* Every failure while ranks join ends in one sentence on every rank within the timeout; a stranger ends
- * nothing. */
+/* Every failure while ranks join ends in one sentence on every rank within the timeout; a stranger
+ * ends nothing. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include "core/bootstrap_peer.h"
 #include "tests/helpers/job.h"
@@ -34,7 +34,8 @@ static int join(const struct bootstrap_config *c, char *text, size_t size, void 
 static int unanswered; /* questions for a name that the resolver does not answer yet; -1: any */
 
 /* In place of the system's. */
-int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **list)
 {
     int (*next)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
     void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
@@ -55,9 +56,11 @@ struct visitor {
 static int visit(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     const struct visitor *v = argument;
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct timeval patience = {20, 0}; /* a process that is let in is not refused, and would wait with the job */
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons(c->port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    /* a process that is let in is not refused, and would wait with the job */
+    struct timeval patience = {20, 0};
     int fds[64];
     for (int i = 0; i < v->connections; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
@@ -83,14 +86,16 @@ static int visit(const struct bootstrap_config *c, char *text, size_t size, void
     return -code;
 }
 
-/* A process that is no rank either: it announces the longest message there is and sends zeros until they are no longer taken, three
- * times. Returns the megabytes that one connection has taken; 64 are too many to go on. */
+/* A process that is no rank either: it announces the longest message there is and sends zeros until
+ * they are no longer taken, three times. Returns the megabytes that one connection has taken; 64
+ * are too many to go on. */
 static int flood(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     static const uint8_t zeros[65536];
     uint8_t header[WIRE_HEADER_BYTES];
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_port = htons(c->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons(c->port),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     uint64_t most = 0, enough = (uint64_t)64 << 20;
     wire_put_header(header, WIRE_PART, 0, 1, WIRE_MAX_BYTES);
     for (int i = 0; i < 3 && most < enough; i++) {
@@ -98,7 +103,8 @@ static int flood(const struct bootstrap_config *c, char *text, size_t size, void
         uint64_t sent = 0;
         struct timeval bound = {10, 0};
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-        if (connect(fd, (struct sockaddr *)&a, sizeof a) || send(fd, header, sizeof header, MSG_NOSIGNAL) < 0)
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) ||
+            send(fd, header, sizeof header, MSG_NOSIGNAL) < 0)
             return -1;
         for (ssize_t n; sent < enough && (n = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
             sent += (uint64_t)n;
@@ -196,7 +202,8 @@ static void strangers_do_not_stop_the_job(void **state)
 {
     static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     uint8_t hello[256], frame[WIRE_HEADER_BYTES], liar[WIRE_HEADER_BYTES];
-    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 60}, wrong = {hello, 0, 1};
+    struct visitor web = {request, sizeof request - 1, 1}, silent = {"", 0, 60},
+                   wrong = {hello, 0, 1};
     struct visitor early = {frame, sizeof frame, 1}, huge = {liar, sizeof liar, 1};
     wrong.size = hello_bytes(hello, "a token of another job", 1, 2);
     wire_put_header(frame, WIRE_BYE, 0, 1, 0);
@@ -238,11 +245,13 @@ static int join_and_stay(const struct bootstrap_config *c, char *text, size_t si
     return result;
 }
 
-/* A connection that shows no token fills no memory, neither before the ranks have joined nor afterwards. */
+/* A connection that shows no token fills no memory, neither before the ranks have joined nor
+ * afterwards. */
 static void strangers_that_flood_are_cut_off(void **state)
 {
     struct job j;
-    int *enough = mmap(NULL, sizeof *enough, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int *enough =
+        mmap(NULL, sizeof *enough, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(enough != MAP_FAILED);
     job_init(&j, 2, LONG);
     struct bootstrap_config root = job_config(&j, 0), c = job_config(&j, 1);
@@ -264,11 +273,13 @@ static void strangers_that_flood_are_cut_off(void **state)
     assert_int_equal(j.reports[1].result, 0);
     for (uint32_t i = 2; i < 10; i++) {
         assert_true(j.reports[i].came);
-        assert_in_range(j.reports[i].result, 0, 32); /* megabytes: what the kernel's own buffers take */
+        /* megabytes: what the kernel's own buffers take */
+        assert_in_range(j.reports[i].result, 0, 32);
     }
 }
 
-/* A stranger's turn costs one read, no longer than a hello, and no byte of a payload that its header should not announce. */
+/* A stranger's turn costs one read, no longer than a hello, and no byte of a payload that its
+ * header should not announce. */
 static void a_turn_reads_one_hello_at_most(void **state)
 {
     static const uint8_t zeros[8192];
@@ -279,14 +290,17 @@ static void a_turn_reads_one_hello_at_most(void **state)
     for (uint32_t kind = WIRE_HELLO; kind < WIRE_KINDS; kind++) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
         peer_init(&p, ends[0]);
-        uint64_t length = kind == WIRE_FAIL ? WIRE_FAILURE_BYTES : kind == WIRE_PART || kind == WIRE_RESULT ? WIRE_MAX_BYTES : 8;
+        uint64_t length = kind == WIRE_FAIL                          ? WIRE_FAILURE_BYTES
+                          : kind == WIRE_PART || kind == WIRE_RESULT ? WIRE_MAX_BYTES
+                                                                     : 8;
         wire_put_header(header, (enum wire_kind)kind, 0, 1, length);
         assert_int_equal(write(ends[1], header, sizeof header), sizeof header);
         assert_int_equal(write(ends[1], zeros, sizeof zeros), sizeof zeros);
         assert_int_equal(peer_receive_hello(&p, &why), -EPROTO);
         assert_non_null(why);
         assert_int_equal(ioctl(ends[0], FIONREAD, &left), 0);
-        assert_in_range(left, sizeof header + sizeof zeros - sizeof hello, sizeof header + sizeof zeros);
+        assert_in_range(left, sizeof header + sizeof zeros - sizeof hello,
+                        sizeof header + sizeof zeros);
         peer_close(&p);
         close(ends[1]);
     }
@@ -318,10 +332,12 @@ static void strangers_are_named_beside_a_missing_rank(void **state)
     job_start(&j, 5, &root, visit, &silent);
     job_finish(&j);
     ended(&j, 0, -ETIMEDOUT, "1 of 2 ranks did not join within 3.0 s: rank 1 (");
-    ended(&j, 0, -ETIMEDOUT, " unauthenticated connections were refused, the last from 127.0.0.1: ");
+    ended(&j, 0, -ETIMEDOUT,
+          " unauthenticated connections were refused, the last from 127.0.0.1: ");
 }
 
-static int join_with_few_files(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+static int join_with_few_files(const struct bootstrap_config *c, char *text, size_t size,
+                               void *argument)
 {
     struct rlimit few = {26, 26};
     if (setrlimit(RLIMIT_NOFILE, &few))
@@ -352,8 +368,11 @@ static void the_port_is_where_the_ranks_were_told(void **state)
         const char *host;
         uint32_t elsewhere; /* reached at 127.0.0.3 */
         uint32_t address;
-    } places[] = {{"127.0.0.2", 0, 0x7f000002}, {"localhost", 0, INADDR_LOOPBACK}, {"127.0.0.1", 0, INADDR_LOOPBACK},
-                  {"rank0.invalid", 1, INADDR_LOOPBACK}, {"192.0.2.1", 1, INADDR_LOOPBACK}};
+    } places[] = {{"127.0.0.2", 0, 0x7f000002},
+                  {"localhost", 0, INADDR_LOOPBACK},
+                  {"127.0.0.1", 0, INADDR_LOOPBACK},
+                  {"rank0.invalid", 1, INADDR_LOOPBACK},
+                  {"192.0.2.1", 1, INADDR_LOOPBACK}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         uint16_t port = 0;
         int fd = bootstrap_listen(places[i].host, &port);
@@ -361,16 +380,19 @@ static void the_port_is_where_the_ranks_were_told(void **state)
         for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
             struct sockaddr_in a = {.sin_family = AF_INET,
                                     .sin_port = htons(port),
-                                    .sin_addr.s_addr = htonl(elsewhere ? 0x7f000003 : places[i].address)};
+                                    .sin_addr.s_addr =
+                                        htonl(elsewhere ? 0x7f000003 : places[i].address)};
             int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            assert_int_equal(connect(caller, (struct sockaddr *)&a, sizeof a) == 0, !elsewhere || places[i].elsewhere);
+            assert_int_equal(connect(caller, (struct sockaddr *)&a, sizeof a) == 0,
+                             !elsewhere || places[i].elsewhere);
             close(caller);
         }
         close(fd);
     }
 }
 
-/* It knows the token, so what it does is the job's. Rank 3 never comes: the others are still joining. */
+/* It knows the token, so what it does is the job's. Rank 3 never comes: the others are still
+ * joining. */
 static void garbage_after_the_token_ends_the_job(void **state)
 {
     uint8_t bytes[512];
@@ -519,7 +541,8 @@ static void a_second_copy_after_the_start_is_refused(void **state)
     ended(&j, 5, -EEXIST, "rank 1 joined twice: the job at this port is complete and running");
 }
 
-/* The name server may start later than the ranks; where it never does, that is said within the timeout. */
+/* The name server may start later than the ranks; where it never does, that is said within the
+ * timeout. */
 static void a_name_may_be_known_later(void **state)
 {
     struct job j;

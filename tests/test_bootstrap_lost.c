@@ -1,5 +1,5 @@
-/* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls, with one
- * sentence for all. */
+/* After joining: a rank that dies, hangs, lies or reports a failure ends every other rank's calls,
+ * with one sentence for all. */
 #define _GNU_SOURCE
 #include "core/bootstrap_internal.h"
 #include "tests/helpers/job.h"
@@ -38,8 +38,12 @@ struct act {
 
 static struct mk_failure timeout_of(uint32_t rank, uint32_t producer)
 {
-    struct mk_failure f = {
-        .kind = MK_FAIL_TIMEOUT, .op = MK_OP_AG_GEMM, .rank = rank, .cta = 1, .flag = 9, .chunk = 4};
+    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
+                           .op = MK_OP_AG_GEMM,
+                           .rank = rank,
+                           .cta = 1,
+                           .flag = 9,
+                           .chunk = 4};
     f.producer = producer;
     f.relay = UINT32_MAX;
     f.seen = 2;
@@ -64,8 +68,8 @@ static void wait_for_news(struct bootstrap *b, double seconds)
         job_sleep(0.002);
 }
 
-/* Rank 1 hangs: rank 3's puts do not leave, rank 2 waits for rank 0, which waits for rank 3, and only when others are
- * blamed does rank 3 say where its puts should have gone. */
+/* Rank 1 hangs: rank 3's puts do not leave, rank 2 waits for rank 0, which waits for rank 3, and
+ * only when others are blamed does rank 3 say where its puts should have gone. */
 static void wait_in_a_chain(struct bootstrap *b, uint32_t rank)
 {
     struct mk_failure self = timeout_of(3, 3), data = timeout_of(rank, 3), other = timeout_of(2, 0),
@@ -79,7 +83,8 @@ static void wait_in_a_chain(struct bootstrap *b, uint32_t rank)
     } else if (rank == 2) {
         wait_for_news(b, TIMEOUT);
         bootstrap_fail(b, &other);
-    } else if (rank == 0) { /* after rank 2, so that rank 3 has heard rank 0 blamed when it speaks */
+        /* after rank 2, so that rank 3 has heard rank 0 blamed when it speaks */
+    } else if (rank == 0) {
         wait_for_news(b, TIMEOUT);
         job_sleep(0.6);
         bootstrap_fail(b, &data);
@@ -193,8 +198,8 @@ static void all_end(struct act act, uint32_t except, double latest, const char *
         first = first ? first : p->text;
         if (!p->came || !p->result || !job_ended_within(&j, r, latest) || !strstr(p->text, says) ||
             strcmp(p->text, first))
-            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds,
-                          p->text);
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result,
+                          p->seconds, p->text);
         assert_true(p->came);
         assert_int_not_equal(p->result, 0);
         assert_non_null(strstr(p->text, says));
@@ -228,9 +233,9 @@ static void a_rank_that_hangs(void **state)
 
 static void a_reported_failure_reaches_everybody(void **state)
 {
-    const char *says =
-        "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in epoch 3 (flag 9 saw 2, "
-        "wants 3); rank 1 should have produced it";
+    const char *says = "ag_gemm: rank 2 CTA 1 (compute) waited 1.5 s for chunk 4 of rank 1's A in "
+                       "epoch 3 (flag 9 saw 2, "
+                       "wants 3); rank 1 should have produced it";
     all_end((struct act){2, FAIL}, 9, SOON, says);
     all_end((struct act){2, FAIL_TWICE}, 9, SOON, says);
     says = "ag_gemm: rank 0 CTA 1";
@@ -243,7 +248,8 @@ static void a_chain_of_waits_is_followed_to_its_end(void **state)
             "ag_gemm: rank 3 CTA 1 (compute) could not reach rank 1 with chunk 4");
 }
 
-/* Ranks 1 and 3 are missing in rank 0's barrier, but rank 1 waits itself: for something that names no rank. */
+/* Ranks 1 and 3 are missing in rank 0's barrier, but rank 1 waits itself: for something that names
+ * no rank. */
 static int miss_a_barrier(const struct bootstrap_config *c, char *text, size_t size, void *argument)
 {
     struct bootstrap *b;
@@ -271,7 +277,8 @@ static void of_those_missing_in_a_barrier_the_silent_one_is_named(void **state)
     job_start_all(&j, miss_a_barrier, NULL);
     job_finish(&j);
     for (uint32_t r = 0; r < 4; r++)
-        assert_string_equal(j.reports[r].text, "rank 0 waited 3.0 s for rank 3 to take part in a barrier");
+        assert_string_equal(j.reports[r].text,
+                            "rank 0 waited 3.0 s for rank 3 to take part in a barrier");
 }
 
 static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
@@ -279,7 +286,8 @@ static void a_lost_rank_is_told_with_what_others_waited_for(void **state)
     for (uint32_t waiter = 0; waiter <= 2; waiter += 2) {
         char says[160];
         snprintf(says, sizeof says,
-                 "closed; rank %u CTA 1 (compute) was waiting for chunk 4 of rank 1's A in epoch 3 (flag 9 "
+                 "closed; rank %u CTA 1 (compute) was waiting for chunk 4 of rank 1's A in epoch 3 "
+                 "(flag 9 "
                  "saw 2, wants 3)",
                  waiter);
         all_end((struct act){waiter, ENRICH}, 1, SOON, says);
@@ -297,7 +305,8 @@ static void a_rank_that_sends_garbage(void **state)
 {
     all_end((struct act){1, GARBAGE}, 9, SOON,
             "a frame of unknown kind on the bootstrap's connection with rank 1");
-    all_end((struct act){1, SECOND_PART}, 9, SOON, "a second message before the first was answered");
+    all_end((struct act){1, SECOND_PART}, 9, SOON,
+            "a second message before the first was answered");
 }
 
 static void a_rank_that_leaves_early(void **state)
@@ -357,8 +366,8 @@ static void a_silent_host_is_found(void **state)
         for (uint32_t r = 0; r < 2; r++)
             if (j.reports[r].result != -ECONNRESET || !job_ended_within(&j, r, 6) ||
                 !strstr(j.reports[r].text, "its host 127.0.0.1 does not answer")) {
-                printf("rank %u: result %d after %.2f s: %s\n", r, j.reports[r].result, j.reports[r].seconds,
-                       j.reports[r].text);
+                printf("rank %u: result %d after %.2f s: %s\n", r, j.reports[r].result,
+                       j.reports[r].seconds, j.reports[r].text);
                 fflush(NULL);
                 _exit(1);
             }

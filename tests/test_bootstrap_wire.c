@@ -109,7 +109,8 @@ static void failures_survive_the_wire(void **state)
     memset(&f, 0, sizeof f);
     memset(&got, 0xff, sizeof got);
     f.kind = MK_FAIL_NETWORK;
-    f.op = 1, f.rank = 2, f.cta = 3, f.role = 4, f.flag = 5, f.chunk = 6, f.producer = 7, f.evidence = 2;
+    f.op = 1, f.rank = 2, f.cta = 3, f.role = 4, f.flag = 5, f.chunk = 6, f.producer = 7,
+    f.evidence = 2;
     f.seen = 1ull << 40, f.wanted = 9ull << 50, f.epoch = 10, f.waited_ns = 11;
     f.status = -12;
     snprintf(f.what, sizeof f.what, "what was waited for");
@@ -124,7 +125,8 @@ static void failures_survive_the_wire(void **state)
     bytes[4] = 200; /* kind */
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), -EPROTO);
     memset(f.what, 'w',
-           sizeof f.what); /* unterminated, and with a terminal's escape: sent as something harmless */
+           /* unterminated, and with a terminal's escape: sent as something harmless */
+           sizeof f.what);
     f.what[3] = 27;
     wire_put_failure(bytes, &f, 0);
     assert_int_equal(wire_get_failure(bytes, sizeof bytes, &got, &final), 0);
@@ -171,9 +173,12 @@ static void tokens_differ_by_any_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_survive_any_cut),         cmocka_unit_test(two_frames_in_one_piece),
-        cmocka_unit_test(impossible_headers_are_refused), cmocka_unit_test(failures_survive_the_wire),
-        cmocka_unit_test(refusals_survive_the_wire),      cmocka_unit_test(tokens_differ_by_any_bit),
+        cmocka_unit_test(frames_survive_any_cut),
+        cmocka_unit_test(two_frames_in_one_piece),
+        cmocka_unit_test(impossible_headers_are_refused),
+        cmocka_unit_test(failures_survive_the_wire),
+        cmocka_unit_test(refusals_survive_the_wire),
+        cmocka_unit_test(tokens_differ_by_any_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

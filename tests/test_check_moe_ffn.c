@@ -1,5 +1,6 @@
-/* The check of the MoE feed-forward layer takes a right result, computed one number after the other, for right, with either
- * layout of B and either precision on the way; and none that is wrong in one place or by one mistake. */
+/* The check of the MoE feed-forward layer takes a right result, computed one number after the
+ * other, for right, with either layout of B and either precision on the way; and none that is wrong
+ * in one place or by one mistake. */
 #include "experiments/check_moe_ffn.h"
 #include "core/bf16.h"
 #include "experiments/inputs.h"
@@ -62,7 +63,8 @@ static void add_row(uint32_t expert, uint32_t token, double weight, double *sum)
     for (uint32_t j = 0; j < H; j++) {
         double row = 0;
         for (uint32_t i = 0; i < I - (mistake == ACTIVATION_SHORT); i++)
-            row += acted[i] * (double)mk_bf16_to_float(b2[expert][transposed ? j * I + i : i * H + j]);
+            row +=
+                acted[i] * (double)mk_bf16_to_float(b2[expert][transposed ? j * I + i : i * H + j]);
         sum[j] += weight * row;
     }
 }
@@ -101,16 +103,17 @@ static void load_expert(void *context, uint32_t expert, uint16_t *to1, uint16_t 
 static struct check_result check(int deterministic)
 {
     struct check_result r = {0};
-    const struct check_moe_ffn c = {.problem = {.tokens = T, .hidden = H, .inner = I, .experts = E, .k = K},
-                                    .b_transposed = transposed,
-                                    .deterministic = deterministic,
-                                    .node = 0,
-                                    .node_experts = NODE_EXPERTS,
-                                    .x = x,
-                                    .ids = ids,
-                                    .weights = weights,
-                                    .y = y,
-                                    .expert = load_expert};
+    const struct check_moe_ffn c = {
+        .problem = {.tokens = T, .hidden = H, .inner = I, .experts = E, .k = K},
+        .b_transposed = transposed,
+        .deterministic = deterministic,
+        .node = 0,
+        .node_experts = NODE_EXPERTS,
+        .x = x,
+        .ids = ids,
+        .weights = weights,
+        .y = y,
+        .expert = load_expert};
     assert_int_equal(check_moe_ffn(&c, NULL, &r), 0);
     assert_int_equal(r.elements, T * H);
     return r;
@@ -162,7 +165,8 @@ static void test_one_element(void **state)
     static const struct {
         uint32_t at;
         float by;
-    } changes[] = {{0, 0.5f}, {T * H - 1, 0.5f}, {5 * H + 3, 1e-30f}, {11 * H + 8, INFINITY}, {9 * H, NAN}};
+    } changes[] = {
+        {0, 0.5f}, {T * H - 1, 0.5f}, {5 * H + 3, 1e-30f}, {11 * H + 8, INFINITY}, {9 * H, NAN}};
     mistake = NONE;
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         compute(0);

@@ -1,5 +1,5 @@
-/* The check tells a right product from a wrong one: correctly rounded results pass, one element off by more
- * than its bound fails, and inputs are the same wherever they are made. */
+/* The check tells a right product from a wrong one: correctly rounded results pass, one element off
+ * by more than its bound fails, and inputs are the same wherever they are made. */
 #include "experiments/check.h"
 #include "experiments/inputs.h"
 
@@ -90,8 +90,8 @@ static void test_norm(void **state)
     multiply();
 }
 
-/* Rounding alone may take a few elements over what it makes on average; it never takes them over its worst
- * case. */
+/* Rounding alone may take a few elements over what it makes on average; it never takes them over
+ * its worst case. */
 static void test_few_elements(void **state)
 {
     for (uint64_t seed = 1; seed < 300; seed++) {
@@ -102,8 +102,8 @@ static void test_few_elements(void **state)
         for (int i = 0; i < 4 * 8; i++) {
             double sum = 0;
             for (int k = 0; k < 8; k++)
-                sum +=
-                    (double)mk_bf16_to_float(x[i / 8 * 8 + k]) * (double)mk_bf16_to_float(y[k * 8 + i % 8]);
+                sum += (double)mk_bf16_to_float(x[i / 8 * 8 + k]) *
+                       (double)mk_bf16_to_float(y[k * 8 + i % 8]);
             z[i] = mk_bf16_from_float((float)sum);
         }
         struct check_gemm g = {4, 8, 8, x, y, z, 0, 0, 0};
@@ -151,7 +151,8 @@ static void test_join(void **state)
     assert_float_equal(check_error(&sum), check_error(&one), 1e-12);
 }
 
-/* Any part of a tensor equals the same part of the whole; another seed, tensor or epoch is another tensor. */
+/* Any part of a tensor equals the same part of the whole; another seed, tensor or epoch is another
+ * tensor. */
 static void test_inputs(void **state)
 {
     uint16_t whole[1000], part[1000];

@@ -1,5 +1,5 @@
-/* A damaged trace is never passed off as a whole one: whatever reads it ends in a status of its own and says so, and leaves no
- * file behind. */
+/* A damaged trace is never passed off as a whole one: whatever reads it ends in a status of its own
+ * and says so, and leaves no file behind. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -63,7 +63,9 @@ static void damage(const char *table)
     long size;
     snprintf(path, sizeof path, "%s/whole.db", folder);
     long page = root_of(path, table, &size);
-    snprintf(copy, sizeof copy, "cp %s/whole.db %s/bad.db && dd if=/dev/zero of=%s/bad.db bs=%ld seek=%ld count=1 conv=notrunc 2>/dev/null",
+    snprintf(copy, sizeof copy,
+             "cp %s/whole.db %s/bad.db && dd if=/dev/zero of=%s/bad.db bs=%ld seek=%ld count=1 "
+             "conv=notrunc 2>/dev/null",
              folder, folder, folder, size, page);
     assert_int_equal(system(copy), 0);
 }
@@ -71,7 +73,8 @@ static void damage(const char *table)
 static void expect_damaged(const char *line)
 {
     run(line);
-    if ((r.status != 3 && r.status != 2) || !strstr(r.err_text, "damaged") || command_lines(r.err_text) != 1)
+    if ((r.status != 3 && r.status != 2) || !strstr(r.err_text, "damaged") ||
+        command_lines(r.err_text) != 1)
         fail_msg("mkernel %s: status %d, \"%s\"", line, r.status, r.err_text);
 }
 
@@ -97,9 +100,10 @@ static void test_reports(void **state)
 
 static void test_whole(void **state)
 {
-    static const char *const lines[] = {"trace summary %s/whole.db", "trace diff %s/whole.db %s/whole.db",
-                                        "trace export %s/whole.db --out %s/whole.json", "trace plot %s/whole.db --script",
-                                        "tui %s/whole.db --dump-screen"};
+    static const char *const lines[] = {
+        "trace summary %s/whole.db", "trace diff %s/whole.db %s/whole.db",
+        "trace export %s/whole.db --out %s/whole.json", "trace plot %s/whole.db --script",
+        "tui %s/whole.db --dump-screen"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         run(at(lines[i]));
         if (r.status || r.err_used)

@@ -1,5 +1,5 @@
-/* Every kind of bad argument ends mkernel with status 2 and one sentence on stderr that names it, before
- * anything starts. */
+/* Every kind of bad argument ends mkernel with status 2 and one sentence on stderr that names it,
+ * before anything starts. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -14,10 +14,11 @@ static void expect(const char *line, int status, const char *says)
     command_start(&r, line, NULL);
     command_finish(&r, 20);
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status,
-                 status, r.out_text, r.err_text, says);
+        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line,
+                 r.status, status, r.out_text, r.err_text, says);
     if (status && (command_lines(r.err_text) != 1 || r.out_used))
-        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
+        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text,
+                 r.out_text);
 }
 
 static void test_commands(void **state)
@@ -69,7 +70,8 @@ static void test_values(void **state)
     expect("run ag_gemm --csv x", 2, "no option --csv");
     expect("run ag_gemm --exec host --trace /nonexistent/folder/t.db", 2,
            "--trace /nonexistent/folder/t.db cannot be written");
-    expect("run ag_gemm --exec host --json /proc/x.json", 2, "--json /proc/x.json cannot be written");
+    expect("run ag_gemm --exec host --json /proc/x.json", 2,
+           "--json /proc/x.json cannot be written");
 }
 
 static void test_shapes(void **state)
@@ -91,7 +93,8 @@ static void test_shapes(void **state)
 /* Nothing has started: bad arguments cost milliseconds, leave no process and no shared memory. */
 static void test_nothing_started(void **state)
 {
-    expect("run ag_gemm --exec host --nodes 4 --gpus 4 --shape 17,8,8", 2, "does not divide by 16 ranks");
+    expect("run ag_gemm --exec host --nodes 4 --gpus 4 --shape 17,8,8", 2,
+           "does not divide by 16 ranks");
     assert_true(r.seconds < 5);
 }
 
@@ -109,8 +112,9 @@ static void test_info(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands), cmocka_unit_test(test_ops),  cmocka_unit_test(test_values),
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_info), cmocka_unit_test(test_nothing_started),
+        cmocka_unit_test(test_commands), cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_values),   cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_info),     cmocka_unit_test(test_nothing_started),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Whoever ends a command early finds nothing left of it: no half of a file and no process; who stops reading its output still
- * gets its files. */
+/* Whoever ends a command early finds nothing left of it: no half of a file and no process; who
+ * stops reading its output still gets its files. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -28,7 +28,8 @@ static int files_of(const char *part, off_t bytes)
     DIR *d = opendir(folder);
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));)
-        count += strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
+        count +=
+            strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
     closedir(d);
     return count;
 }
@@ -65,7 +66,8 @@ static void end_while_storing(const char *line, int number)
 static void test_half_a_trace(void **state)
 {
     end_while_storing(at("trace generate %s/x.db --events 1000000 --nodes 2 --gpus 2"), SIGINT);
-    end_while_storing(at("bench trace --file %s/x.db --events 1000000 --nodes 2 --gpus 2"), SIGTERM);
+    end_while_storing(at("bench trace --file %s/x.db --events 1000000 --nodes 2 --gpus 2"),
+                      SIGTERM);
     end_while_storing(at("trace generate %s/x.db --events 1000000 --nodes 2 --gpus 2"), SIGHUP);
 }
 
@@ -80,7 +82,8 @@ static void test_half_a_bench(void **state)
     assert_non_null(f);
     fputs("{}", f);
     fclose(f);
-    command_start(&r, at("bench fabric --nic soft --iters 10000000 --size 16 --json %s/fabric.json"), NULL);
+    command_start(
+        &r, at("bench fabric --nic soft --iters 10000000 --size 16 --json %s/fabric.json"), NULL);
     for (int i = 0; i < 2000 && !found; i++) {
         usleep(10000);
         found = command_children(r.pid, children, 4);
@@ -93,7 +96,8 @@ static void test_half_a_bench(void **state)
         char state_path[64], text[256] = "";
         snprintf(state_path, sizeof state_path, "/proc/%d/stat", (int)children[0]);
         f = fopen(state_path, "r");
-        if (!f || !fgets(text, sizeof text, f) || strstr(text, ") Z")) /* nobody is left to bury it */
+        /* nobody is left to bury it */
+        if (!f || !fgets(text, sizeof text, f) || strstr(text, ") Z"))
             i = 2000;
         if (f)
             fclose(f);
@@ -114,7 +118,8 @@ static void test_nobody_reads(void **state)
     char mkernel[1024], script[2048];
     command_path(mkernel, sizeof mkernel);
     snprintf(script, sizeof script,
-             "exec 3>&1; { %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json %s/run.json --trace %s/run.db >&4; echo status $? >&3; } 4>&1 >&3 | true",
+             "exec 3>&1; { %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json "
+             "%s/run.json --trace %s/run.db >&4; echo status $? >&3; } 4>&1 >&3 | true",
              mkernel, folder, folder);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
     command_finish(&r, 60);

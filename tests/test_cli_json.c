@@ -1,4 +1,5 @@
-/* What scripts read: the JSON of `run`, `bench` and `sim` is JSON, says what was run, and is not left half written. */
+/* What scripts read: the JSON of `run`, `bench` and `sim` is JSON, says what was run, and is not
+ * left half written. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
 
@@ -50,7 +51,8 @@ static double number_of(const struct json *j, const char *key)
 
 static void test_run(void **state)
 {
-    struct json *j = result_of("run gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape 64,64,64 --iters 3 --deterministic "
+    struct json *j = result_of("run gemm_rs --exec host --nic soft --nodes 2 --gpus 1 --shape "
+                               "64,64,64 --iters 3 --deterministic "
                                "--b-layout nk --check");
     assert_string_equal(text_of(j, "command"), "run");
     assert_string_equal(text_of(j, "op"), "gemm_rs");
@@ -61,7 +63,8 @@ static void test_run(void **state)
     assert_true(number_of(j, "ms_median") > 0);
     assert_non_null(json_get(j, "shape"));
     json_free(j);
-    j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 16,64,40,4,2 --routing few");
+    j = result_of("bench moe_dispatch_gemm --exec host --iters 2 --warmup 0 --moe 16,64,40,4,2 "
+                  "--routing few");
     assert_string_equal(text_of(j, "command"), "bench");
     assert_string_equal(text_of(j, "routing"), "few");
     assert_true(number_of(j, "deterministic") == 0);
@@ -75,7 +78,8 @@ static void test_sim(void **state)
 {
     double ms[2];
     for (int i = 0; i < 2; i++) {
-        struct json *j = result_of("sim gemm_ar --nodes 2 --gpus 2 --shape 256,64,64 --launches 2 --seed 5");
+        struct json *j =
+            result_of("sim gemm_ar --nodes 2 --gpus 2 --shape 256,64,64 --launches 2 --seed 5");
         assert_string_equal(text_of(j, "command"), "sim");
         assert_string_equal(text_of(j, "op"), "gemm_ar");
         assert_true(number_of(j, "seed") == 5 && number_of(j, "launches") == 2);
@@ -94,22 +98,26 @@ static void test_sim(void **state)
 /* A full disk: status 3, one sentence, and no half of a file. */
 static void test_disk_full(void **state)
 {
-    static const char *const lines[] = {"sim ag_gemm --shape 64,64,64", "bench ring --commands 1000 --rounds 1"};
+    static const char *const lines[] = {"sim ag_gemm --shape 64,64,64",
+                                        "bench ring --commands 1000 --rounds 1"};
     char path[96], command[2048], mkernel[1024];
     command_path(mkernel, sizeof mkernel);
     snprintf(path, sizeof path, "%s/result.json", folder);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         /* SIGXFSZ ignored, a limit of no bytes: writes fail as on a full disk, and only to files */
-        snprintf(command, sizeof command, "trap '' XFSZ; ulimit -f 0; exec %s %s --json %s", mkernel, lines[i], path);
+        snprintf(command, sizeof command, "trap '' XFSZ; ulimit -f 0; exec %s %s --json %s",
+                 mkernel, lines[i], path);
         command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
         command_finish(&r, 120);
-        if (r.status != 3 || command_lines(r.err_text) != 1 || !strstr(r.err_text, path) || access(path, F_OK) == 0)
-            fail_msg("mkernel %s: status %d, \"%s\", the file is%s there", lines[i], r.status, r.err_text,
-                     access(path, F_OK) ? " not" : "");
+        if (r.status != 3 || command_lines(r.err_text) != 1 || !strstr(r.err_text, path) ||
+            access(path, F_OK) == 0)
+            fail_msg("mkernel %s: status %d, \"%s\", the file is%s there", lines[i], r.status,
+                     r.err_text, access(path, F_OK) ? " not" : "");
     }
 }
 
-/* `mkernel LINE`; 1 where its standard output is the result and nothing else, JSON or a CSV that begins with `header`. */
+/* `mkernel LINE`; 1 where its standard output is the result and nothing else, JSON or a CSV that
+ * begins with `header`. */
 static void expect_only_result(const char *line, const char *header)
 {
     command_start(&r, line, NULL);
@@ -120,7 +128,8 @@ static void expect_only_result(const char *line, const char *header)
     json_free(j);
 }
 
-/* A result that goes to standard output is there alone: the table is on standard error, or, with --quiet, nowhere. */
+/* A result that goes to standard output is there alone: the table is on standard error, or, with
+ * --quiet, nowhere. */
 static void test_standard_output(void **state)
 {
 #define RUN " ag_gemm --exec host --shape 64,64,64 --iters 2 "
@@ -132,9 +141,12 @@ static void test_standard_output(void **state)
         {"bench" RUN "--csv /dev/stdout", "op,", "verdict   right"},
         {"sim ag_gemm --shape 64,64,64 --json /dev/stdout", NULL, "ideal "},
         {"bench ring --commands 1000 --rounds 1 --json /dev/stdout", NULL, "median[M/s]"},
-        {"bench fabric --nic soft --size 64 --iters 20 --test bw --json /dev/stdout", NULL, "MsgRate"},
-        {"bench fabric --nic soft --size 64 --iters 20 --test lat --csv /dev/stdout", "test,", "t_typical"},
-        {"tune" RUN "--tuning none --verify --rounds 1 --space pieces=1 --csv /dev/stdout", "op,", "of best"},
+        {"bench fabric --nic soft --size 64 --iters 20 --test bw --json /dev/stdout", NULL,
+         "MsgRate"},
+        {"bench fabric --nic soft --size 64 --iters 20 --test lat --csv /dev/stdout", "test,",
+         "t_typical"},
+        {"tune" RUN "--tuning none --verify --rounds 1 --space pieces=1 --csv /dev/stdout", "op,",
+         "of best"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char quiet[512];
@@ -152,13 +164,16 @@ static void test_standard_output(void **state)
     assert_int_equal(command_lines(r.err_text), 1);
 }
 
-/* Standard output is a file: the result stands there, behind what was written before it, and nothing takes its place. */
+/* Standard output is a file: the result stands there, behind what was written before it, and
+ * nothing takes its place. */
 static void test_standard_output_is_a_file(void **state)
 {
     char mkernel[1024], command[2048], text[16384], path[96];
     struct stat there;
     command_path(mkernel, sizeof mkernel);
-    snprintf(command, sizeof command, "cd %s; { echo first; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json both; } >both",
+    snprintf(command, sizeof command,
+             "cd %s; { echo first; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --json "
+             "both; } >both",
              folder, mkernel);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
     command_finish(&r, 120);
@@ -175,8 +190,9 @@ static void test_standard_output_is_a_file(void **state)
     json_free(j);
 
     snprintf(command, sizeof command,
-             "cd %s; ln -s /proc/self/fd/1 out; %s run ag_gemm --exec host --shape 64,64,64 --iters 1 --trace out >table", folder,
-             mkernel);
+             "cd %s; ln -s /proc/self/fd/1 out; %s run ag_gemm --exec host --shape 64,64,64 "
+             "--iters 1 --trace out >table",
+             folder, mkernel);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", command, NULL});
     command_finish(&r, 120);
     assert_int_equal(r.status, 2);

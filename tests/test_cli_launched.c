@@ -1,5 +1,5 @@
-/* Commands that are no job of ranks, under a launcher that starts several of them: `bench fabric` measures between two ranks and
- * refuses more, `sim` and the benches of one process run once. */
+/* Commands that are no job of ranks, under a launcher that starts several of them: `bench fabric`
+ * measures between two ranks and refuses more, `sim` and the benches of one process run once. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
 
@@ -84,7 +84,8 @@ static void two_ranks_are_the_two_ends_of_a_fabric(void **state)
 /* Each rank has its own NIC; the measurement is between the two. */
 static void ranks_have_their_nics(void **state)
 {
-    launch("bench fabric --nic soft0 --peer-nic soft1 --size 64 --iters 50 --timeout 60 --test bw", 2, 0);
+    launch("bench fabric --nic soft0 --peer-nic soft1 --size 64 --iters 50 --timeout 60 --test bw",
+           2, 0);
     assert_non_null(strstr(ranks[0].out_text, "soft0"));
     expect_silent(1);
 }
@@ -98,8 +99,9 @@ static void one_rank_is_both_ends(void **state)
 static void more_ranks_are_refused(void **state)
 {
     launch(FABRIC, 3, 2);
-    assert_non_null(strstr(ranks[0].err_text,
-                           "mpirun started 3 ranks, and a fabric is measured between two ends: start 2"));
+    assert_non_null(
+        strstr(ranks[0].err_text,
+               "mpirun started 3 ranks, and a fabric is measured between two ends: start 2"));
     assert_int_equal(command_lines(ranks[0].err_text), 1);
     expect_silent(1);
     expect_silent(2);
@@ -111,13 +113,14 @@ static void an_end_that_is_alone_says_so(void **state)
     char port[64];
     snprintf(port, sizeof port, "MKERNEL_PORT=%d", free_port());
     for (int i = 0; i < 2; i++) {
-        command_start(&ranks[i], "bench fabric --nic soft --size 64 --timeout 0.5", i ? "RANK=1" : "RANK=0",
-                      i ? "LOCAL_RANK=1" : "LOCAL_RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                      "MASTER_ADDR=127.0.0.1", port, NULL);
+        command_start(&ranks[i], "bench fabric --nic soft --size 64 --timeout 0.5",
+                      i ? "RANK=1" : "RANK=0", i ? "LOCAL_RANK=1" : "LOCAL_RANK=0", "WORLD_SIZE=2",
+                      "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port, NULL);
         command_finish(&ranks[i], 60);
         assert_int_equal(ranks[i].status, 3);
         assert_int_equal(command_lines(ranks[i].err_text), 1);
-        assert_non_null(strstr(ranks[i].err_text, i ? "no server at 127.0.0.1 port" : "no client on port"));
+        assert_non_null(
+            strstr(ranks[i].err_text, i ? "no server at 127.0.0.1 port" : "no client on port"));
     }
 }
 
@@ -138,7 +141,8 @@ static void what_is_one_process_runs_once(void **state)
         assert_int_equal(ranks[0].err_used, 0);
         for (int r = 1; r < 3; r++) {
             snprintf(says, sizeof says,
-                     "mkernel %s: one process does it all, rank 0 of the 3 that mpirun started; rank %d has ",
+                     "mkernel %s: one process does it all, rank 0 of the 3 that mpirun started; "
+                     "rank %d has ",
                      lines[i].name, r);
             if (ranks[r].out_used || command_lines(ranks[r].err_text) != 1 ||
                 !strstr(ranks[r].err_text, says))

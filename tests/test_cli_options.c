@@ -1,5 +1,5 @@
-/* An option table takes exactly what it says: right values arrive, and everything else is refused with one
- * sentence that names the option. */
+/* An option table takes exactly what it says: right values arrive, and everything else is refused
+ * with one sentence that names the option. */
 #include "experiments/nearest.h"
 #include "experiments/options.h"
 
@@ -29,11 +29,13 @@ static const struct option_spec specs[] = {
      1, 1000000, 3},
     {"some", OPTION_NUMBERS, AT(some), "M,N|M,N,K", "two or three", 1, 99, 3, .least = 2},
     {"iters", OPTION_NUMBERS, AT(iters), "N", "launches", 1, 1000},
-    {"timeout", OPTION_SECONDS, AT(timeout), "SECONDS", "bound", 1000000, 3600000000000ull, .contexts = 1},
+    {"timeout", OPTION_SECONDS, AT(timeout), "SECONDS", "bound", 1000000, 3600000000000ull,
+     .contexts = 1},
     {"bytes", OPTION_BYTES, AT(bytes), "BYTES", "size", 1, (uint64_t)1 << 40, .contexts = 2},
     {"trace", OPTION_TEXT, AT(trace), "FILE", "file", .max = 20},
     {"roles", OPTION_ROLES, AT(roles), "compute=..", "split"},
-    {"dump", OPTION_WORD, AT(dump), "cuda", "a word that may be left out", .words = execs, .word_count = 2, .bare = 1},
+    {"dump", OPTION_WORD, AT(dump), "cuda", "a word that may be left out", .words = execs,
+     .word_count = 2, .bare = 1},
 };
 static const struct option_table table = {"test OP", "tests", specs, sizeof specs / sizeof *specs,
                                           "  mkernel test x\n"};
@@ -79,7 +81,8 @@ static void fewer_numbers_where_that_is_allowed(void **state)
     assert_int_equal(values.some[2], 0);
     assert_int_equal(parse("--some 4,5,6"), 0);
     assert_int_equal(values.some[2], 6);
-    const char *const bad[] = {"--some 4", "--some 4,", "--some 4,5,", "--some 4,5,6,7", "--some 4,0"};
+    const char *const bad[] = {"--some 4", "--some 4,", "--some 4,5,", "--some 4,5,6,7",
+                               "--some 4,0"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_true(parse(bad[i]) < 0);
 }
@@ -244,10 +247,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
-                                       cmocka_unit_test(a_word_that_may_be_left_out),
-                                       cmocka_unit_test(fewer_numbers_where_that_is_allowed),   cmocka_unit_test(test_units),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_help_names_everything),
+        cmocka_unit_test(a_word_that_may_be_left_out),
+        cmocka_unit_test(fewer_numbers_where_that_is_allowed),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_help_names_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

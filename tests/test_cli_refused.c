@@ -1,5 +1,5 @@
-/* What a command would ignore or could not write it refuses before it starts, nothing but a regular file is ever replaced,
- * and output that did not arrive is no success. */
+/* What a command would ignore or could not write it refuses before it starts, nothing but a regular
+ * file is ever replaced, and output that did not arrive is no success. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -16,8 +16,8 @@ static struct command_run r;
 static void judge(const char *what, int status, const char *says)
 {
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("%s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", what, r.status, status, r.out_text,
-                 r.err_text, says);
+        fail_msg("%s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", what,
+                 r.status, status, r.out_text, r.err_text, says);
 }
 
 static void refuses(const char *line, const char *says)
@@ -26,7 +26,8 @@ static void refuses(const char *line, const char *says)
     command_finish(&r, 20);
     judge(line, 2, says);
     if (command_lines(r.err_text) != 1 || r.out_used)
-        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
+        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text,
+                 r.out_text);
 }
 
 /* `mkernel`, its arguments and what the shell does with its descriptors. */
@@ -57,12 +58,14 @@ static void test_ignored(void **state)
 /* Before anything starts, and before anybody looks for a GPU. */
 static void test_no_kernel(void **state)
 {
-    static const char *const lines[] = {"run moe_ffn --exec cuda", "bench moe_dispatch_gemm --exec cuda"};
+    static const char *const lines[] = {"run moe_ffn --exec cuda",
+                                        "bench moe_dispatch_gemm --exec cuda"};
     for (int i = 0; i < 2; i++) {
         in_shell(lines[i]);
         assert_int_equal(r.status, 2);
         assert_int_equal(command_lines(r.err_text), 1);
-        if (!strstr(r.err_text, "has no GPU kernel yet; --exec host runs it") && !strstr(r.err_text, "--exec cuda is not in this build"))
+        if (!strstr(r.err_text, "has no GPU kernel yet; --exec host runs it") &&
+            !strstr(r.err_text, "--exec cuda is not in this build"))
             fail_msg("%s", r.err_text);
     }
 }
@@ -76,10 +79,15 @@ static void test_memory(void **state)
     refuses("sim ag_gemm --explore --nodes 256 --gpus 16", "at most 256 are simulated");
     FILE *f = fopen("/proc/sys/vm/max_map_count", "r");
     int most = 0;
-    if (f && fscanf(f, "%d", &most) == 1 && most <= 65530) { /* more than that allows as many CTAs as can be asked for */
-        refuses("run ag_gemm --exec host --shape 64,64,64 --roles compute=65535,intra_comm=1", "65536 CTAs of a rank: that can be");
-        refuses("sim ag_gemm --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1", "20002 CTAs of a rank, all ranks in one process");
-        refuses("sim ag_gemm --explore --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1", "20002 CTAs of a rank");
+    /* more than that allows as many CTAs as can be asked for */
+    if (f && fscanf(f, "%d", &most) == 1 && most <= 65530) {
+        refuses("run ag_gemm --exec host --shape 64,64,64 --roles compute=65535,intra_comm=1",
+                "65536 CTAs of a rank: that can be");
+        refuses("sim ag_gemm --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1",
+                "20002 CTAs of a rank, all ranks in one process");
+        refuses("sim ag_gemm --explore --shape 64,64,64 --roles "
+                "compute=20000,intra_comm=1,inter_send=1",
+                "20002 CTAs of a rank");
     }
     if (f)
         fclose(f);
@@ -91,15 +99,18 @@ static void test_sim(void **state)
     refuses("sim gemm_rs --slices 2", "gemm_rs does not take --slices");
     refuses("sim ag_gemm --nodes 1 --slices 17", "out of range");
     refuses("sim ag_gemm --explore --vary --width 1", "--vary chooses, so --width cannot be given");
-    refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1", "--random chooses, so --moe cannot be given");
+    refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1",
+            "--random chooses, so --moe cannot be given");
     refuses("run moe_ffn --shape 8,8,8", "moe_ffn does not take --shape");
     refuses("tune moe_ffn", "ag_gemm, gemm_ar and gemm_rs do");
     refuses("sim ag_gem --explore", "did you mean ag_gemm?");
     refuses("sim ag_gemm gemm_rs --explore", "gemm_rs is one argument too many");
     refuses("sim ag_gemm --explore --moe 8,64,8,4,1", "ag_gemm does not take --moe");
     refuses("sim ring_attention --explore --shape 8,8,8", "ring_attention does not take --shape");
-    refuses("sim ag_gemm --explore --random --nodes 3", "--random chooses, so --nodes cannot be given");
-    refuses("sim ag_gemm --explore --vary --tile 16,64", "--vary chooses, so --tile cannot be given");
+    refuses("sim ag_gemm --explore --random --nodes 3",
+            "--random chooses, so --nodes cannot be given");
+    refuses("sim ag_gemm --explore --vary --tile 16,64",
+            "--vary chooses, so --tile cannot be given");
     refuses("sim ag_gemm --explore --random --fault drop", "--random chooses");
     refuses("sim ag_gemm --explore --fault-rank 1", "go with --fault");
     refuses("sim ag_gemm --explore --fault drop --fault-rank 4", "no rank of this cluster");
@@ -113,13 +124,16 @@ static void test_sim(void **state)
 
 static void test_network(void **state)
 {
-    refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'"); /* one node: not used, and wrong all the same */
+    /* one node: not used, and wrong all the same */
+    refuses("run ag_gemm --exec host --verbs bogus=1", "no 'bogus'");
     refuses("run ag_gemm --exec host --nic soft9", "soft9");
     refuses("run ag_gemm --exec host --nic soft --rails 3", "3 NICs for each rank were asked for");
     refuses("run ag_gemm --exec host --fabric efa --nic soft0", "not an EFA device");
-    refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3", "3 NICs for each rank were asked for");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft --rails 3",
+            "3 NICs for each rank were asked for");
     refuses("run ag_gemm --exec host --nodes 2 --nic soft0 --rails 2", "only 1 may be used");
-    refuses("run ag_gemm --exec host --nodes 2 --nic soft0,soft", "soft is all of softnic's devices");
+    refuses("run ag_gemm --exec host --nodes 2 --nic soft0,soft",
+            "soft is all of softnic's devices");
     refuses("bench fabric --nic nosuch0", "no NIC nosuch0");
     refuses("bench fabric --nic soft --peer-nic nosuch0", "no NIC nosuch0");
     refuses("bench fabric --nic soft0 --fabric efa", "not an EFA device");
@@ -131,18 +145,21 @@ static void test_network(void **state)
 
 static void test_softnic_options(void **state)
 {
-    static const char *const lines[] = {"run ag_gemm --exec host --nodes 2 --nic soft", "bench fabric --nic soft0"};
-    static const char *const wrong[][2] = {{"SOFTNIC=bogus=1", "unknown key \"bogus\""},
-                                           {"SOFTNIC=bw=5", "bw=5: the value must be"},
-                                           {"SOFTNIC=latency=1us,latency=2us", "latency is given twice"},
-                                           {"SOFTNIC=only=soft9", "only names a device that is not there"},
-                                           {"SOFTNIC=devices=1,drop-peer=soft1", "drop-peer names a device"}};
+    static const char *const lines[] = {"run ag_gemm --exec host --nodes 2 --nic soft",
+                                        "bench fabric --nic soft0"};
+    static const char *const wrong[][2] = {
+        {"SOFTNIC=bogus=1", "unknown key \"bogus\""},
+        {"SOFTNIC=bw=5", "bw=5: the value must be"},
+        {"SOFTNIC=latency=1us,latency=2us", "latency is given twice"},
+        {"SOFTNIC=only=soft9", "only names a device that is not there"},
+        {"SOFTNIC=devices=1,drop-peer=soft1", "drop-peer names a device"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         for (size_t l = 0; l < 2; l++) {
             command_start(&r, lines[l], wrong[i][0], NULL);
             command_finish(&r, 20);
             judge(wrong[i][0], 2, wrong[i][1]);
-            if (command_lines(r.err_text) != 1) /* softnic says it itself only under programs that do not ask */
+            /* softnic says it itself only under programs that do not ask */
+            if (command_lines(r.err_text) != 1)
                 fail_msg("%s: not one line: \"%s\"", wrong[i][0], r.err_text);
         }
 }
@@ -189,7 +206,8 @@ static void test_trace(void **state)
     refuses(at("tui %s/t.db --dump-screen --script %s"), "Is a directory");
     refuses(at("trace summary %s/fifo"), "is not a file"); /* at once: nobody writes to it */
     refuses(at("tui %s/fifo"), "is not a file");
-    /* What cannot be written in full is taken away, but for a device: root's own, since root could take the machine's. */
+    /* What cannot be written in full is taken away, but for a device: root's own, since root could
+     * take the machine's. */
     struct stat there;
     char device[96] = "/dev/full", line[512];
     if (geteuid() == 0) {
@@ -206,8 +224,13 @@ static void test_trace(void **state)
 /* A full disk behind standard output. */
 static void test_output_lost(void **state)
 {
-    static const char *const lines[] = {"--help", "run --help", "info", "sim ag_gemm --explore --runs 1",
-                                        "tui %s/t.db --dump-screen", "trace sql %s/t.db", "trace summary %s/t.db",
+    static const char *const lines[] = {"--help",
+                                        "run --help",
+                                        "info",
+                                        "sim ag_gemm --explore --runs 1",
+                                        "tui %s/t.db --dump-screen",
+                                        "trace sql %s/t.db",
+                                        "trace summary %s/t.db",
                                         "run ag_gemm --exec host --iters 1"};
     char line[600];
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -231,10 +254,11 @@ static void test_descriptors_closed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ignored), cmocka_unit_test(test_no_kernel),         cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
-        cmocka_unit_test(test_memory),          cmocka_unit_test(test_sim),
-        cmocka_unit_test(test_files),           cmocka_unit_test(test_trace),       cmocka_unit_test(test_output_lost),
-        cmocka_unit_test(test_descriptors_closed),
+        cmocka_unit_test(test_ignored),     cmocka_unit_test(test_no_kernel),
+        cmocka_unit_test(test_network),     cmocka_unit_test(test_softnic_options),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_files),       cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_output_lost), cmocka_unit_test(test_descriptors_closed),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -1,5 +1,5 @@
-/* A communicator opens its parts in order and closes them in reverse, hands out heap and flags once, and
- * names what the ranks disagree about before it hurts. */
+/* A communicator opens its parts in order and closes them in reverse, hands out heap and flags
+ * once, and names what the ranks disagree about before it hurts. */
 #include "tests/helpers/comm_job.h"
 
 /* ---- the way it should go ---- */
@@ -13,7 +13,8 @@ static int launch_twice(struct mk_comm *comm, uint32_t rank, char *text, size_t 
         result = mk_ag_gemm(p, memory, memory + 8, memory + 16, NULL);
     if (!result)
         result = mk_wait(comm);
-    if (fake.arguments[0] != memory || fake.arguments[1] != memory + 8 || fake.arguments[2] != memory + 16)
+    if (fake.arguments[0] != memory || fake.arguments[1] != memory + 8 ||
+        fake.arguments[2] != memory + 16)
         return -1;
     if (comm_plan(comm, p->id) != p || comm_plan(comm, 0) || comm_plan(comm, 2))
         return -2;
@@ -72,7 +73,8 @@ static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size
 {
     uint64_t a, b, c;
     uint8_t *x = mk_heap_alloc(comm, 100, &a), *y = mk_heap_alloc(comm, 1, &b);
-    if (!x || !y || a != comm->heap.flag_bytes || b != a + 128 || y - x != 128 || (uintptr_t)x % 128)
+    if (!x || !y || a != comm->heap.flag_bytes || b != a + 128 || y - x != 128 ||
+        (uintptr_t)x % 128)
         return -1;
     struct mk_problem q = problem();
     struct mk_plan *p, *second;
@@ -82,9 +84,11 @@ static int use_heap(struct mk_comm *comm, uint32_t rank, char *text, size_t size
         second->heap_base < p->heap_base + p->heap_bytes)
         return -3;
     uint64_t rest = comm->heap.bytes - mk_round_up(comm->heap.next_data, 128);
-    if (mk_heap_alloc(comm, rest + 1, &c) || !strstr(mk_error(comm), "open it with more heap_bytes"))
+    if (mk_heap_alloc(comm, rest + 1, &c) ||
+        !strstr(mk_error(comm), "open it with more heap_bytes"))
         return -4;
-    if (!mk_heap_alloc(comm, rest, &c) || mk_heap_alloc(comm, 1, &c) || mk_heap_alloc(comm, UINT64_MAX, &c))
+    if (!mk_heap_alloc(comm, rest, &c) || mk_heap_alloc(comm, 1, &c) ||
+        mk_heap_alloc(comm, UINT64_MAX, &c))
         return -5;
     return 0;
 }
@@ -122,7 +126,8 @@ static int too_many_flags(struct mk_comm *comm, uint32_t rank, char *text, size_
     int result = comm_make_plan(&p, comm, &q);
     char says[160];
     snprintf(says, sizeof says,
-             "needs %u flags and 512 of 512 are free: open the communicator with flag_bytes of at least %llu",
+             "needs %u flags and 512 of 512 are free: open the communicator with flag_bytes of at "
+             "least %llu",
              needed.flags, (unsigned long long)mk_round_up(needed.flags * 8ull, 4096));
     snprintf(text, size, "%s", mk_error(comm));
     return strstr(text, says) ? result : -2;
@@ -148,8 +153,7 @@ static int many_plans(struct mk_comm *comm, uint32_t rank, char *text, size_t si
 static void a_plan_that_does_not_fit_says_what_it_needs(void **state)
 {
     all(3, (struct setup){too_large, 1, NULL, NULL}, 0, "");
-    all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -ENOSPC,
-        "ag_gemm needs");
+    all(3, (struct setup){too_many_flags, 1, few_flags, NULL}, -ENOSPC, "ag_gemm needs");
     all(3, (struct setup){many_plans, 1, NULL, NULL}, -ENOSPC, "at most 64 plans");
 }
 
@@ -203,10 +207,12 @@ static void ranks_that_disagree_are_named(void **state)
 {
     all(3, (struct setup){refused_shape, 1, NULL, NULL}, -EINVAL,
         "M = 97 does not divide by 3 ranks; the next that does is 99");
-    all(3, (struct setup){one_differs, 1, NULL, NULL}, -EINVAL, "rank 2 plans N = 72 where rank 0 has 64");
+    all(3, (struct setup){one_differs, 1, NULL, NULL}, -EINVAL,
+        "rank 2 plans N = 72 where rank 0 has 64");
     all(3, (struct setup){other_order, 1, NULL, NULL}, -EINVAL,
         "rank 1 plans first heap byte (allocations must be made");
-    all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC, "a communicator has at most 64 plans");
+    all(3, (struct setup){only_one_refuses, 1, NULL, NULL}, -ENOSPC,
+        "a communicator has at most 64 plans");
 }
 
 static void other_heap(uint32_t rank, struct mk_config *config)
@@ -264,16 +270,20 @@ static int bad_arguments(struct mk_comm *comm, uint32_t rank, char *text, size_t
     uint64_t bytes = q.m / mk_world(&comm->topo) * q.k * 2, rest;
     uint8_t *a = mk_heap_alloc(comm, bytes - 1024, &at);
     q.a_offset = at;
-    if (comm_make_plan(&p, comm, &q) != -EINVAL || !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
+    if (comm_make_plan(&p, comm, &q) != -EINVAL ||
+        !strstr(mk_error(comm), "not a block that mk_heap_alloc returned"))
         return -7; /* it begins there, and does not end there */
     if (mk_heap_alloc(comm, 1024, &rest) != a + bytes - 1024 || comm_make_plan(&p, comm, &q))
         return -5;
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "symmetric heap"))
+    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EINVAL ||
+        !strstr(mk_error(comm), "symmetric heap"))
         return -6;
     void *const arguments[] = {a, memory, memory};
-    if (mk_launch(p, arguments, 2, NULL) != -EINVAL || !strstr(mk_error(comm), "2 arguments of ag_gemm: it takes 3"))
+    if (mk_launch(p, arguments, 2, NULL) != -EINVAL ||
+        !strstr(mk_error(comm), "2 arguments of ag_gemm: it takes 3"))
         return -8;
-    if (mk_gemm_rs(p, a, memory, memory, NULL) != -EINVAL || !strstr(mk_error(comm), "mk_gemm_rs got a plan of ag_gemm"))
+    if (mk_gemm_rs(p, a, memory, memory, NULL) != -EINVAL ||
+        !strstr(mk_error(comm), "mk_gemm_rs got a plan of ag_gemm"))
         return -9;
     int result = mk_ag_gemm(p, a, memory, memory, NULL);
     return result ? result : mk_launch(p, arguments, 3, NULL);

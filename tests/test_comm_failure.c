@@ -1,5 +1,5 @@
-/* Any part of a communicator may fail on one rank: every rank ends with the same sentence and closes at
- * once. */
+/* Any part of a communicator may fail on one rank: every rank ends with the same sentence and
+ * closes at once. */
 #include "tests/helpers/comm_job.h"
 
 static void no_gpu(uint32_t rank, struct mk_config *config)
@@ -60,7 +60,8 @@ static void timeout_in_launch(struct mk_comm *comm)
                            .rank = comm->topo.rank,
                            .cta = 3,
                            .role = MK_INTRA_COMM};
-    f.flag = 1, f.chunk = 0, f.producer = 1, f.relay = UINT32_MAX, f.wanted = f.epoch = 2, f.seen = 1;
+    f.flag = 1, f.chunk = 0, f.producer = 1, f.relay = UINT32_MAX, f.wanted = f.epoch = 2,
+    f.seen = 1;
     f.waited_ns = 5000000000;
     snprintf(f.what, sizeof f.what, "chunk 0 of rank 1's A");
     if (comm->topo.rank == 2)
@@ -84,8 +85,8 @@ static int fail_in_launch(struct mk_comm *comm, uint32_t rank, char *text, size_
     if (comm->failure.kind != MK_FAIL_TIMEOUT || comm->failure.rank != 2)
         return -2;
     /* From now on every call says the same. */
-    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO || comm_make_plan(&p, comm, &q) != -EIO ||
-        strcmp(text, mk_error(comm)))
+    if (mk_ag_gemm(p, memory, memory, memory, NULL) != -EIO ||
+        comm_make_plan(&p, comm, &q) != -EIO || strcmp(text, mk_error(comm)))
         return -3;
     return result;
 }
@@ -106,12 +107,14 @@ static int device_fails(struct mk_comm *comm, uint32_t rank, char *text, size_t 
 static void a_failure_has_one_sentence_on_every_rank(void **state)
 {
     all(4, (struct setup){fail_in_launch, 1, NULL, "oplwc"}, -EIO,
-        "ag_gemm: rank 2 CTA 3 (intra_comm) waited 5.0 s for chunk 0 of rank 1's A in epoch 2 (flag 1 saw 1, "
+        "ag_gemm: rank 2 CTA 3 (intra_comm) waited 5.0 s for chunk 0 of rank 1's A in epoch 2 "
+        "(flag 1 saw 1, "
         "wants 2); "
         "rank 1 should have produced it");
     all(3, (struct setup){plan_fails_on_one, 1, NULL, NULL}, -EIO,
         "rank 1 could not go on: the GPU has no room for the plan");
-    all(3, (struct setup){device_fails, 1, NULL, NULL}, -EIO, "rank 1 could not go on: an illegal address");
+    all(3, (struct setup){device_fails, 1, NULL, NULL}, -EIO,
+        "rank 1 could not go on: an illegal address");
 }
 
 int main(void)

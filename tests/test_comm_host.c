@@ -1,5 +1,6 @@
-/* Over the real bootstrap and the host executor, AllGather+GEMM on one node is right on every rank, launch
- * after launch; and when a rank is killed, the others say which, and what they were waiting for. */
+/* Over the real bootstrap and the host executor, AllGather+GEMM on one node is right on every rank,
+ * launch after launch; and when a rank is killed, the others say which, and what they were waiting
+ * for. */
 #include "core/comm.h"
 #include "tests/helpers/job.h"
 
@@ -65,7 +66,8 @@ static int wrong(const struct bootstrap_config *c, uint32_t launch, const uint16
                 size += fabs(p);
             }
             /* One rounding to bf16 (half of 2^-7), and K roundings of float32 on the way. */
-            if (!(fabs((double)from_bf16(got[row * N + col]) - sum) <= fabs(sum) / 256 + size * K * 1.2e-7))
+            if (!(fabs((double)from_bf16(got[row * N + col]) - sum) <=
+                  fabs(sum) / 256 + size * K * 1.2e-7))
                 return (int)(row * N + col) + 1;
         }
     return 0;
@@ -75,7 +77,8 @@ struct buffers {
     uint16_t *a, *b, *c;
 };
 
-static int launch(struct mk_plan *plan, const struct bootstrap_config *c, uint32_t number, struct buffers *m)
+static int launch(struct mk_plan *plan, const struct bootstrap_config *c, uint32_t number,
+                  struct buffers *m)
 {
     uint32_t shard = M / c->world;
     m->a = aligned_alloc(16, mk_round_up(shard * K * 2, 16));
@@ -117,7 +120,8 @@ static int run_launches(const struct bootstrap_config *c, char *text, size_t siz
     for (uint32_t i = 0; i < LAUNCHES; i++) {
         int bad = result ? 0 : wrong(c, i, m[i].c);
         if (bad) {
-            snprintf(text, size, "launch %u is wrong at row %d, col %d", i, (bad - 1) / N, (bad - 1) % N);
+            snprintf(text, size, "launch %u is wrong at row %d, col %d", i, (bad - 1) / N,
+                     (bad - 1) % N);
             result = -1;
         }
     }
@@ -180,7 +184,8 @@ static void a_killed_rank_is_named_with_the_chunk(void **state)
         assert_true(j.reports[r].came);
         assert_int_equal(j.reports[r].result, -EIO);
         assert_non_null(strstr(j.reports[r].text, "ag_gemm: rank 2 is lost"));
-        assert_non_null(strstr(j.reports[r].text, "was waiting for chunk 0 of rank 2's A in epoch 1"));
+        assert_non_null(
+            strstr(j.reports[r].text, "was waiting for chunk 0 of rank 2's A in epoch 1"));
         assert_string_equal(j.reports[r].text, j.reports[0].text);
         assert_true(job_ended_within(&j, r, 2.5));
     }

@@ -1,5 +1,6 @@
-/* Ranks of a job tell each other where they are, and each opens the NIC nearest to its own GPU, or to the NUMA node that it is
- * bound to: over real processes on a DGX H100's tree, whose NICs are softnic's devices here. */
+/* Ranks of a job tell each other where they are, and each opens the NIC nearest to its own GPU, or
+ * to the NUMA node that it is bound to: over real processes on a DGX H100's tree, whose NICs are
+ * softnic's devices here. */
 #define _GNU_SOURCE
 #include "backends/memory.h"
 #include "tests/helpers/job.h"
@@ -14,7 +15,8 @@
 enum { NODES = 2, GPUS = 2, WORLD = NODES * GPUS };
 
 /* Rank r, on node r / 2. */
-static const char *const gpus[WORLD] = {"0000:9D:00.0", "0000:43:00.0", "0000:1B:00.0", "0000:DF:00.0"};
+static const char *const gpus[WORLD] = {"0000:9D:00.0", "0000:43:00.0", "0000:1B:00.0",
+                                        "0000:DF:00.0"};
 static const char *const nearest[WORLD] = {"soft6", "soft3", "soft0", "soft11"};
 
 static struct sysfs_tree tree;
@@ -135,7 +137,8 @@ static void test_gpus(void **state)
     }
 }
 
-/* Without GPUs: the node that has all CPUs of the process. One has none of them, so all ranks are bound to the other. */
+/* Without GPUs: the node that has all CPUs of the process. One has none of them, so all ranks are
+ * bound to the other. */
 static void test_numa(void **state)
 {
     uint32_t devices;
@@ -147,7 +150,8 @@ static void test_numa(void **state)
         for (int n = 0; n < 2; n++) {
             snprintf(path, sizeof path, "%s/devices/system/node/node%d/cpulist", tree.root, n);
             unlink(path);
-            snprintf(line, sizeof line, "devices/system/node/node%d/cpulist = %s", n, n == node ? "0-1023" : "2000-2001");
+            snprintf(line, sizeof line, "devices/system/node/node%d/cpulist = %s", n,
+                     n == node ? "0-1023" : "2000-2001");
             assert_int_equal(tree_add(&tree, line), 0);
         }
         job_init(&j, WORLD, 30);
@@ -158,7 +162,8 @@ static void test_numa(void **state)
             assert_string_equal(j.reports[r].text, "");
             assert_int_equal(j.reports[r].result, 0);
             if (!used(r, first[node][r % GPUS], &devices) || devices != 1)
-                fail_msg("rank %u on NUMA node %d has not sent over %s alone", r, node, first[node][r % GPUS]);
+                fail_msg("rank %u on NUMA node %d has not sent over %s alone", r, node,
+                         first[node][r % GPUS]);
         }
         tree_close(&tree);
     }

@@ -1,6 +1,6 @@
-/* The efa fabric refuses in one sentence what it cannot open or reach, works with a peer that has other devices, windows
- * and capabilities, and turns a failed request, a device that fails and a credit that cannot be sent into one completion
- * that says so, after which nothing is stuck. */
+/* The efa fabric refuses in one sentence what it cannot open or reach, works with a peer that has
+ * other devices, windows and capabilities, and turns a failed request, a device that fails and a
+ * credit that cannot be sent into one completion that says so, after which nothing is stuck. */
 #include "backends/efa/efa.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/fake_efa_network.h"
@@ -72,8 +72,8 @@ static void open_both(char *addresses)
     for (uint32_t i = 0; i < 2; i++) {
         if (open_end(i))
             fail_msg("%s", ends[i].error);
-        ends[i].fabric->ops->address(ends[i].fabric,
-                                     addresses + i * ends[i].fabric->ops->address_bytes(ends[i].fabric));
+        ends[i].fabric->ops->address(
+            ends[i].fabric, addresses + i * ends[i].fabric->ops->address_bytes(ends[i].fabric));
     }
 }
 
@@ -234,7 +234,8 @@ static void test_system_libraries(void **state)
 
 static int warm_up(uint32_t rank)
 {
-    return ends[rank].fabric->ops->warm_up(ends[rank].fabric, ends[rank].error, sizeof ends[rank].error);
+    return ends[rank].fabric->ops->warm_up(ends[rank].fabric, ends[rank].error,
+                                           sizeof ends[rank].error);
 }
 
 /* Every peer is reached over every lane, and nothing but that has happened. */
@@ -286,14 +287,20 @@ static void test_put_refuses(void **state)
         struct fabric_put put;
         int rc;
     } cases[] = {
-        {{.peer = 0, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},   /* itself */
-        {{.peer = 2, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},   /* no such rank */
-        {{.peer = 1, .flag = FLAGS}, -ERANGE},                                        /* no flag */
-        {{.peer = 1, .source = top - 16, .destination = data, .bytes = 32}, -ERANGE}, /* past the heap here */
-        {{.peer = 1, .source = data, .destination = top - 16, .bytes = 32}, -ERANGE}, /* and there */
-        {{.peer = 1, .source = data, .destination = data - 16, .bytes = 32}, -ERANGE}, /* over flags */
-        {{.peer = 1, .source = data - 16, .destination = data, .bytes = 32}, -ERANGE}, /* from flags */
-        {{.peer = 1, .value = 1ull << 63}, -EINVAL},                                   /* no epoch */
+        {{.peer = 0, .source = data, .destination = data, .bytes = 16}, -ENOTCONN}, /* itself */
+        /* no such rank */
+        {{.peer = 2, .source = data, .destination = data, .bytes = 16}, -ENOTCONN},
+        {{.peer = 1, .flag = FLAGS}, -ERANGE}, /* no flag */
+        /* past the heap here */
+        {{.peer = 1, .source = top - 16, .destination = data, .bytes = 32}, -ERANGE},
+        /* and there */
+        {{.peer = 1, .source = data, .destination = top - 16, .bytes = 32}, -ERANGE},
+        /* over flags */
+        {{.peer = 1, .source = data, .destination = data - 16, .bytes = 32}, -ERANGE},
+        /* from flags */
+        {{.peer = 1, .source = data - 16, .destination = data, .bytes = 32}, -ERANGE},
+        /* no epoch */
+        {{.peer = 1, .value = 1ull << 63}, -EINVAL},
         {{.peer = 1, .source = data, .destination = data, .bytes = 28672},
          -EMSGSIZE}, /* 7 of a window of 8 */
     };
@@ -359,7 +366,8 @@ static void test_queue_fails(void **state)
     assert_int_equal(put(0, 1, 2, 64), -EPIPE);
 }
 
-/* The receiver's copy engine fails: its proxy is told by a completion of no put, and nothing is stuck. */
+/* The receiver's copy engine fails: its proxy is told by a completion of no put, and nothing is
+ * stuck. */
 static void test_copy_fails(void **state)
 {
     mr_provide(MK_MEMORY_CUDA, &fake_copier_ops);
@@ -406,8 +414,9 @@ static void test_options(void **state)
     struct efa_options o;
     char error[128] = "";
     efa_options_default(&o);
-    assert_int_equal(
-        efa_options_parse(&o, "depth=300,window=16,,stripe=4096,unsolicited=0", error, sizeof error), 0);
+    assert_int_equal(efa_options_parse(&o, "depth=300,window=16,,stripe=4096,unsolicited=0", error,
+                                       sizeof error),
+                     0);
     assert_int_equal(o.depth, 300);
     assert_int_equal(o.window, 16);
     assert_int_equal(o.unsolicited, 0);
@@ -427,11 +436,11 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_options),     TEST(test_open_refuses),   TEST(test_foreign_addresses),
-        TEST(test_unlike_ends), TEST(test_old_library),    TEST(test_system_libraries),
-        TEST(test_warm_up),       TEST(test_warm_up_fails),
-        TEST(test_put_refuses), TEST(test_failed_request), TEST(test_post_fails),
-        TEST(test_queue_fails), TEST(test_copy_fails),      TEST(test_credit_fails),
+        TEST(test_options),        TEST(test_open_refuses),  TEST(test_foreign_addresses),
+        TEST(test_unlike_ends),    TEST(test_old_library),   TEST(test_system_libraries),
+        TEST(test_warm_up),        TEST(test_warm_up_fails), TEST(test_put_refuses),
+        TEST(test_failed_request), TEST(test_post_fails),    TEST(test_queue_fails),
+        TEST(test_copy_fails),     TEST(test_credit_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

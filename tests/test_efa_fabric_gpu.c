@@ -1,6 +1,7 @@
-/* The efa fabric between two heaps in GPU memory, which the CPU cannot touch: a kernel that polls a flag there sees all bytes of its put,
- * over devices that reorder, split and spread them. What --exec cuda --fabric efa does, with a fake GPU; the owner of the memory
- * copies a flag as soon as it is told to, beside the copy engine's queue, as a second stream may. */
+/* The efa fabric between two heaps in GPU memory, which the CPU cannot touch: a kernel that polls a
+ * flag there sees all bytes of its put, over devices that reorder, split and spread them. What
+ * --exec cuda --fabric efa does, with a fake GPU; the owner of the memory copies a flag as soon as
+ * it is told to, beside the copy engine's queue, as a second stream may. */
 #include "tests/softnic_load.h"
 
 #include "tests/helpers/fake_gpu.h"
@@ -33,7 +34,8 @@ static void *pinned(uint64_t bytes)
     return calloc(1, bytes);
 }
 
-static const struct mr_memory_ops owner = {.pinned = pinned, .unpin = free, .copy = copy_flag, .copied = copied};
+static const struct mr_memory_ops owner = {
+    .pinned = pinned, .unpin = free, .copy = copy_flag, .copied = copied};
 
 static void open_both(const char *options)
 {
@@ -41,13 +43,14 @@ static void open_both(const char *options)
     mr_provide(MK_MEMORY_CUDA, &owner);
     for (uint32_t rank = 0; rank < 2; rank++) {
         uint32_t peer = 1 - rank;
-        struct efa_config c = {.provider = VERBS_SOFT,
-                               .device_count = 2,
-                               .heap = {MK_MEMORY_CUDA, fake_gpu.device[rank], FLAG_BYTES, FAKE_ALLOCATION_BYTES},
-                               .rank = rank,
-                               .world = 2,
-                               .peers = &peer,
-                               .peer_count = 1};
+        struct efa_config c = {
+            .provider = VERBS_SOFT,
+            .device_count = 2,
+            .heap = {MK_MEMORY_CUDA, fake_gpu.device[rank], FLAG_BYTES, FAKE_ALLOCATION_BYTES},
+            .rank = rank,
+            .world = 2,
+            .peers = &peer,
+            .peer_count = 1};
         for (uint32_t i = 0; i < 2; i++)
             snprintf(c.devices[i], sizeof c.devices[i], "softefa%u", 2 * rank + i);
         efa_options_default(&c.options);
@@ -80,18 +83,21 @@ static uint64_t bytes_of(uint32_t put)
     return put % 7 ? 16 + put * 2654435761u % (SLOT / 16) * 16 : 0; /* some are flags alone */
 }
 
-/* Put i is the (i / FLAGS + 1)-th to flag i % FLAGS. All that the flags of rank 1 announce is there. */
+/* Put i is the (i / FLAGS + 1)-th to flag i % FLAGS. All that the flags of rank 1 announce is
+ * there. */
 static uint32_t look(void)
 {
     uint32_t seen = 0;
     for (uint32_t i = 0; i < PUTS; i++) {
-        uint64_t value = __atomic_load_n((uint64_t *)(void *)fake_gpu.engine[1] + 1 + i % FLAGS, __ATOMIC_ACQUIRE);
+        uint64_t value = __atomic_load_n((uint64_t *)(void *)fake_gpu.engine[1] + 1 + i % FLAGS,
+                                         __ATOMIC_ACQUIRE);
         size_t at = FLAG_BYTES + (size_t)i * SLOT;
         if (value <= i / FLAGS)
             continue;
         seen++;
         if (memcmp(fake_gpu.engine[1] + at, fake_gpu.engine[0] + at, bytes_of(i)))
-            fail_msg("flag %u is %llu, and put %u is not there", 1 + i % FLAGS, (unsigned long long)value, i);
+            fail_msg("flag %u is %llu, and put %u is not there", 1 + i % FLAGS,
+                     (unsigned long long)value, i);
     }
     return seen;
 }
@@ -158,6 +164,7 @@ static void test_slow_engine(void **state)
 int main(void)
 {
     nic_load();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reordered), cmocka_unit_test(test_slow_engine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reordered),
+                                       cmocka_unit_test(test_slow_engine)};
     return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
 }

@@ -1,6 +1,6 @@
-/* softnic's EFA devices move GPU memory by copy engine alone, and keep SRD's promises there: an arrival is told, and a request
- * completes, when all its bytes are there, in any order; a request whose copy fails says so. The GPU is a fake one whose
- * memory the CPU cannot touch. */
+/* softnic's EFA devices move GPU memory by copy engine alone, and keep SRD's promises there: an
+ * arrival is told, and a request completes, when all its bytes are there, in any order; a request
+ * whose copy fails says so. The GPU is a fake one whose memory the CPU cannot touch. */
 #include "tests/helpers/efa_end.h"
 #include "tests/helpers/fake_gpu.h"
 
@@ -43,7 +43,8 @@ static void write_gpu(uint64_t id, const void *host, size_t source, size_t targe
 {
     ibv_wr_start(a.ex);
     a.ex->wr_id = id;
-    ibv_wr_rdma_write_imm(a.ex, to->rkey, (uintptr_t)fake_gpu.device[1] + target, htobe32((uint32_t)id));
+    ibv_wr_rdma_write_imm(a.ex, to->rkey, (uintptr_t)fake_gpu.device[1] + target,
+                          htobe32((uint32_t)id));
     if (host)
         ibv_wr_set_sge(a.ex, a.mr->lkey, (uintptr_t)host, bytes);
     else
@@ -89,7 +90,8 @@ static void test_no_order(void **state)
     assert_true(displaced > N / 4);
 }
 
-/* From host memory to the GPU, small and large, by direct reading and through the socket; and from the GPU to host memory. */
+/* From host memory to the GPU, small and large, by direct reading and through the socket; and from
+ * the GPU to host memory. */
 static void test_mixed(void **state)
 {
     static const uint32_t sizes[] = {1, 8, 4096, 5000, 700000};
@@ -121,7 +123,8 @@ static void test_mixed(void **state)
     }
 }
 
-/* Sends fill one receive each, though the first one's copies are under way when the second one comes. */
+/* Sends fill one receive each, though the first one's copies are under way when the second one
+ * comes. */
 static void test_sends(void **state)
 {
     enum { N = 8, BYTES = 8192 };
@@ -143,7 +146,8 @@ static void test_sends(void **state)
         struct ibv_wc wc = cq_take(b.recv_cq);
         assert_int_equal(wc.status, IBV_WC_SUCCESS);
         assert_int_equal(wc.wr_id, i);
-        assert_memory_equal(fake_gpu.engine[1] + i * BYTES, fake_gpu.engine[0] + be32toh(wc.imm_data) * BYTES, BYTES);
+        assert_memory_equal(fake_gpu.engine[1] + i * BYTES,
+                            fake_gpu.engine[0] + be32toh(wc.imm_data) * BYTES, BYTES);
     }
 }
 
@@ -172,7 +176,8 @@ int main(void)
 {
     efa_load();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(test_told_when_there), TEST(test_no_order), TEST(test_mixed),
-                                       TEST(test_sends),           TEST(test_read),     TEST(test_copy_fails)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_told_when_there), TEST(test_no_order), TEST(test_mixed),
+        TEST(test_sends),           TEST(test_read),     TEST(test_copy_fails)};
     return cmocka_run_group_tests(tests, fake_gpu_begin, fake_gpu_end);
 }

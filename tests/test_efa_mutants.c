@@ -1,5 +1,6 @@
-/* test_efa_orders finds bugs of the counting: each of these broken variants of the efa fabric, built here from its sources
- * with one line changed, fails in it, and the sources as they are do not. */
+/* test_efa_orders finds bugs of the counting: each of these broken variants of the efa fabric,
+ * built here from its sources with one line changed, fails in it, and the sources as they are do
+ * not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,70 +17,66 @@
 
 #define CASES "400"
 
-static const char *const sources[] = {"tests/test_efa_orders.c",
-                                      "backends/efa/efa.c",
-                                      "backends/efa/efa_count.c",
-                                      "backends/efa/efa_device.c",
-                                      "backends/efa/efa_put.c",
-                                      "backends/efa/efa_receive.c",
-                                      "backends/efa/efa_raise.c",
-                                      "backends/efa/efa_api.c",
-                                      "backends/efa/efa_options.c",
-                                      "backends/verbs/verbs_api.c",
-                                      "backends/verbs/mr.c",
-                                      "backends/verbs/verbs_device.c",
-                                      "backends/verbs/verbs_options.c",
-                                      "backends/option_keys.c",
-                                      "backends/memory.c"};
+static const char *const sources[] = {
+    "tests/test_efa_orders.c",        "backends/efa/efa.c",     "backends/efa/efa_count.c",
+    "backends/efa/efa_device.c",      "backends/efa/efa_put.c", "backends/efa/efa_receive.c",
+    "backends/efa/efa_raise.c",       "backends/efa/efa_api.c", "backends/efa/efa_options.c",
+    "backends/verbs/verbs_api.c",     "backends/verbs/mr.c",    "backends/verbs/verbs_device.c",
+    "backends/verbs/verbs_options.c", "backends/option_keys.c", "backends/memory.c"};
 
 enum { SOURCES = sizeof sources / sizeof *sources };
 
 static const struct mutant {
     const char *what, *file, *from, *to;
 } mutants[] = {
-    {"the head alone publishes", "backends/efa/efa_count.c", "if (!put->head || put->got != put->parts)",
-     "if (!put->head)"},
+    {"the head alone publishes", "backends/efa/efa_count.c",
+     "if (!put->head || put->got != put->parts)", "if (!put->head)"},
     {"a put is whole one message early", "backends/efa/efa_count.c",
      "if (!put->head || put->got != put->parts)", "if (!put->head || put->got + 1 < put->parts)"},
-    {"the put's number is ignored", "backends/efa/efa_count.c", "&c->puts[imm->number];", "&c->puts[0];"},
+    {"the put's number is ignored", "backends/efa/efa_count.c", "&c->puts[imm->number];",
+     "&c->puts[0];"},
     {"the growth is always one", "backends/efa/efa_count.c",
      "put->growth ? put->growth : c->landing[imm->number];", "1;"},
-    {"a long growth is read from another's place", "backends/efa/efa_count.c", "c->landing[imm->number]",
-     "c->landing[imm->number ^ 1]"},
+    {"a long growth is read from another's place", "backends/efa/efa_count.c",
+     "c->landing[imm->number]", "c->landing[imm->number ^ 1]"},
     {"puts are told that have gaps before them", "backends/efa/efa_count.c",
      "while (c->puts[c->counted % EFA_WINDOW].whole) {", "for (int i = 0; i < 1; i++) {"},
     {"nothing is ever told", "backends/efa/efa_count.c", "c->untold += first->parts;", ""},
     {"a second put to a flag does not wait for the first", "backends/efa/efa_put.c",
      "if (peer->sent[put->flag] & 1 || !fits(e, peer, &cut)) {", "if (!fits(e, peer, &cut)) {"},
-    {"the window is ignored", "backends/efa/efa_put.c", "peer->outstanding + cut->parts > peer->window || ",
-     ""},
-    {"the queue's room is ignored", "backends/efa/efa_put.c", "if (cut->on_lane[i] > room(&e->devices[i]))",
-     "if (0)"},
-    {"a put is complete at its first acknowledgement", "backends/efa/efa_put.c", "if (f->left && !--f->left)",
-     "if (f->left && !(f->left = 0))"},
-    {"growths count from nothing", "backends/efa/efa_put.c", "peer->sent[put->flag] = put->value << 1 | 1;",
-     "peer->sent[put->flag] = 1;"},
+    {"the window is ignored", "backends/efa/efa_put.c",
+     "peer->outstanding + cut->parts > peer->window || ", ""},
+    {"the queue's room is ignored", "backends/efa/efa_put.c",
+     "if (cut->on_lane[i] > room(&e->devices[i]))", "if (0)"},
+    {"a put is complete at its first acknowledgement", "backends/efa/efa_put.c",
+     "if (f->left && !--f->left)", "if (f->left && !(f->left = 0))"},
+    {"growths count from nothing", "backends/efa/efa_put.c",
+     "peer->sent[put->flag] = put->value << 1 | 1;", "peer->sent[put->flag] = 1;"},
     {"ENOMEM is taken for success", "backends/efa/efa_put.c", "if (!rc) {\n            d->posted",
      "if (!rc || rc == ENOMEM) {\n            d->posted"},
     {"tails say one message less", "backends/efa/efa_put.c", "efa_imm_tail(number, cut->parts);",
      "efa_imm_tail(number, cut->parts - 1);"},
-    {"every head says that it is the whole", "backends/efa/efa_put.c", "efa_imm_head(cut->parts == 1,",
-     "efa_imm_head(1,"},
+    {"every head says that it is the whole", "backends/efa/efa_put.c",
+     "efa_imm_head(cut->parts == 1,", "efa_imm_head(1,"},
     {"growths land in one place", "backends/efa/efa_put.c",
-     "queue_word(e, index, cut->first, number, growth,", "queue_word(e, index, cut->first, 0, growth,"},
+     "queue_word(e, index, cut->first, number, growth,",
+     "queue_word(e, index, cut->first, 0, growth,"},
     {"a growth of ten is taken for short", "backends/efa/efa_put.c", "growth > EFA_MAX_GROWTH;",
      "growth > 10;"},
-    {"credits come too late", "backends/efa/efa_put.c", "untold < e->window / 4", "untold <= e->window"},
-    {"receives are not replenished", "backends/efa/efa_receive.c", "d->receives += !e->unsolicited;", ""},
+    {"credits come too late", "backends/efa/efa_put.c", "untold < e->window / 4",
+     "untold <= e->window"},
+    {"receives are not replenished", "backends/efa/efa_receive.c",
+     "d->receives += !e->unsolicited;", ""},
     {"a credit gives back one message a put", "backends/efa/efa_receive.c",
      "peer->flights[peer->counted++ % EFA_WINDOW].parts;", "(peer->counted++, 1);"},
-    {"receives are taken for which no word is free", "backends/efa/efa_receive.c", "room < POLL_BATCH ?", "0 ?"},
-    {"a word is used again before it has been copied", "backends/efa/efa_raise.c", "(uint32_t)(q->made - q->ended)",
-     "(uint32_t)(q->made - q->started)"},
+    {"receives are taken for which no word is free", "backends/efa/efa_receive.c",
+     "room < POLL_BATCH ?", "0 ?"},
+    {"a word is used again before it has been copied", "backends/efa/efa_raise.c",
+     "(uint32_t)(q->made - q->ended)", "(uint32_t)(q->made - q->started)"},
     {"a flag's copies start anew where one has been refused", "backends/efa/efa_raise.c",
      "if (ticket < 0)", "if (ticket < 0 && ++q->started)"},
-    {"a sender is known by its QP's number alone", "backends/efa/efa_device.c", "if (x->ahn != y->ahn)",
-     "if (0)"},
+    {"a sender is known by its QP's number alone", "backends/efa/efa_device.c",
+     "if (x->ahn != y->ahn)", "if (0)"},
 };
 
 enum { MUTANTS = sizeof mutants / sizeof *mutants };
@@ -107,9 +104,10 @@ static const char *reason_to_skip(void)
 static void compile(const char *source, uint32_t number)
 {
     char command[512];
-    snprintf(command, sizeof command,
-             "exec 2>&1; ${CC:-cc} -std=gnu11 -O1 -w -I. -DMK_HAVE_VERBS -DMK_HAVE_EFA -c %s -o %s/%u.o",
-             source, directory, number);
+    snprintf(
+        command, sizeof command,
+        "exec 2>&1; ${CC:-cc} -std=gnu11 -O1 -w -I. -DMK_HAVE_VERBS -DMK_HAVE_EFA -c %s -o %s/%u.o",
+        source, directory, number);
     must(command);
 }
 

@@ -1,5 +1,6 @@
-/* Where any single allocation fails, the fabrics (verbs, efa, staged) and the choice of a NIC are made or refused with -errno and a
- * sentence, everything given back, and without a crash; softnic, which they stand on here, too. */
+/* Where any single allocation fails, the fabrics (verbs, efa, staged) and the choice of a NIC are
+ * made or refused with -errno and a sentence, everything given back, and without a crash; softnic,
+ * which they stand on here, too. */
 #include "backends/efa/efa.h"
 #include "backends/nic.h"
 #include "backends/stage.h"
@@ -64,11 +65,18 @@ static int choose_a_nic(char *text, size_t size)
     return nic_choose(&choice, &r, text, size);
 }
 
-static int stage_over_verbs(void *context, struct fabric **out, const struct stage_memory *memory, char *text, size_t size)
+static int stage_over_verbs(void *context, struct fabric **out, const struct stage_memory *memory,
+                            char *text, size_t size)
 {
     static struct verbs_api api;
     static const uint32_t peer = 1;
-    struct verbs_rc_config c = {.api = &api, .devices = {"soft0"}, .device_count = 1, .rank = 0, .world = 2, .peers = &peer, .peer_count = 1};
+    struct verbs_rc_config c = {.api = &api,
+                                .devices = {"soft0"},
+                                .device_count = 1,
+                                .rank = 0,
+                                .world = 2,
+                                .peers = &peer,
+                                .peer_count = 1};
     c.heap = (struct mr_heap){MK_MEMORY_HOST, memory->base, memory->flag_bytes, memory->bytes};
     verbs_options_default(&c.options);
     int result = verbs_api_open(&api, VERBS_SOFT, text, size);
@@ -80,13 +88,14 @@ static int open_a_stage(char *text, size_t size)
     static char heap[1 << 16];
     static const uint32_t peer = 1;
     struct fabric *f;
-    struct stage_config c = {.ops = &fake_copier_ops,
-                             .heap = {.memory = MK_MEMORY_CUDA, .base = heap, .flag_bytes = 4096, .bytes = sizeof heap},
-                             .rank = 0,
-                             .world = 2,
-                             .peers = &peer,
-                             .peer_count = 1,
-                             .open_inner = stage_over_verbs};
+    struct stage_config c = {
+        .ops = &fake_copier_ops,
+        .heap = {.memory = MK_MEMORY_CUDA, .base = heap, .flag_bytes = 4096, .bytes = sizeof heap},
+        .rank = 0,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1,
+        .open_inner = stage_over_verbs};
     int result = stage_open(&f, &c, text, size);
     if (!result)
         f->ops->close(f);

@@ -1,7 +1,8 @@
-/* The efa fabric keeps its word in every order that SRD allows: a flag rises only when all bytes of its put are there, one
- * put's after the other, each put completes once and in order, its source is not read afterwards, and nothing is stuck,
- * with queues of any length and devices that find no memory; in half of the cases flags lie where only a copy engine, which takes
- * its time, writes them. A case that fails is had again with EFA_SEED=its number. */
+/* The efa fabric keeps its word in every order that SRD allows: a flag rises only when all bytes of
+ * its put are there, one put's after the other, each put completes once and in order, its source is
+ * not read afterwards, and nothing is stuck, with queues of any length and devices that find no
+ * memory; in half of the cases flags lie where only a copy engine, which takes its time, writes
+ * them. A case that fails is had again with EFA_SEED=its number. */
 #include "backends/efa/efa.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/fake_efa_network.h"
@@ -40,19 +41,20 @@ struct settings {
 static struct rank ranks[RANKS];
 static uint64_t current; /* the case's seed */
 
-#define EXPECT(what, ...)                                                                                    \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            print_message("EFA_SEED=%d: ", (int)current);                                                    \
-            fail_msg(__VA_ARGS__);                                                                           \
-        }                                                                                                    \
+#define EXPECT(what, ...)                                                                          \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            print_message("EFA_SEED=%d: ", (int)current);                                          \
+            fail_msg(__VA_ARGS__);                                                                 \
+        }                                                                                          \
     } while (0)
 
 /* ---- memory ---- */
 
 static uint64_t area(int incoming, uint32_t peer, uint32_t flag, uint32_t number)
 {
-    return FLAGS * 8 + ((((uint64_t)incoming * RANKS + peer) * USED + flag) * AREAS + number % AREAS) * AREA;
+    return FLAGS * 8 +
+           ((((uint64_t)incoming * RANKS + peer) * USED + flag) * AREAS + number % AREAS) * AREA;
 }
 
 /* The rank that puts to a flag: each flag of a rank belongs to one other. */
@@ -92,8 +94,8 @@ static void look(uint32_t from, uint32_t to, uint32_t flag)
             (const uint64_t *)(const void *)(ranks[to].heap + area(1, from, flag, s->seen));
         for (uint64_t i = 0; i < m->bytes / 8; i++)
             EXPECT(data[i] == word_of(from, to, flag, m->value, i),
-                   "rank %u, flag %u: word %d of %d of put %u came after its flag", to, flag, (int)i,
-                   (int)(m->bytes / 8), s->seen);
+                   "rank %u, flag %u: word %d of %d of put %u came after its flag", to, flag,
+                   (int)i, (int)(m->bytes / 8), s->seen);
         s->seen++;
     }
 }
@@ -122,7 +124,8 @@ static void poll_rank(const struct settings *k, uint32_t rank)
                "rank %u: a completion of what is not the oldest put", rank);
         ranks[rank].completed[peer]++;
         struct stream *s = &ranks[rank].to[peer][flag];
-        memset(ranks[rank].heap + area(0, peer, flag, s->completed), 0xee, AREA); /* it may be overwritten */
+        /* it may be overwritten */
+        memset(ranks[rank].heap + area(0, peer, flag, s->completed), 0xee, AREA);
         s->completed++;
     }
 }
@@ -141,7 +144,8 @@ static void put_from(const struct settings *k, uint32_t from)
     if (!m->value)
         m->value = 1;
     int again =
-        s->made && m->value == s->puts[s->made - 1].value; /* the flag could not tell whether its bytes are there */
+        /* the flag could not tell whether its bytes are there */
+        s->made && m->value == s->puts[s->made - 1].value;
     m->bytes = !again && fake_random(8) ? 16 * (1 + fake_random((uint32_t)(k->most / 16))) : 0;
     m->cookie = (uint64_t)to << 32 | flag << 16 | s->made;
     fill(from, to, flag, m, s->made);
@@ -209,7 +213,8 @@ static void open_ranks(const struct settings *k)
         for (uint32_t i = 0; i < k->ranks; i++)
             if (i != r)
                 peers[count++] = i;
-        EXPECT(!ranks[r].fabric->ops->connect(ranks[r].fabric, addresses, peers, count, error, sizeof error),
+        EXPECT(!ranks[r].fabric->ops->connect(ranks[r].fabric, addresses, peers, count, error,
+                                              sizeof error),
                "%s", error);
     }
     free(addresses);

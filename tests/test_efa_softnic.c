@@ -1,5 +1,6 @@
-/* softnic's EFA device keeps the rules of SRD: no order, every request completed once by itself, ibv_wr_* only, one SGE for
- * RDMA, no inline RDMA, receives taken by writes with immediate, and address handles on both sides. */
+/* softnic's EFA device keeps the rules of SRD: no order, every request completed once by itself,
+ * ibv_wr_* only, one SGE for RDMA, no inline RDMA, receives taken by writes with immediate, and
+ * address handles on both sides. */
 #include "tests/helpers/efa_end.h"
 
 #include <endian.h>
@@ -10,7 +11,8 @@ static struct efa_end a, b;
 
 static int pair(void **state)
 {
-    nic_configure("reorder=2ms,fail-wr=none,drop-peer=none,efa-rdma=1073741824,efa-depth=4096,copy=auto");
+    nic_configure(
+        "reorder=2ms,fail-wr=none,drop-peer=none,efa-rdma=1073741824,efa-depth=4096,copy=auto");
     a = efa_open("softefa0", SIZE, EFA_DEPTH, 0);
     b = efa_open("softefa1", SIZE, EFA_DEPTH, 0);
     a.peer = efa_ah(&a, &b);
@@ -49,7 +51,8 @@ static void test_device(void **state)
 
     struct ibv_context *rc = efa_device_open("soft0");
     struct ibv_pd *pd = nic.ibv_alloc_pd(rc);
-    struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .send_cq = a.send_cq, .recv_cq = a.recv_cq};
+    struct ibv_qp_init_attr init = {
+        .qp_type = IBV_QPT_RC, .send_cq = a.send_cq, .recv_cq = a.recv_cq};
     assert_int_equal(efa.query_device(rc, &attr, sizeof attr), EOPNOTSUPP); /* not an EFA device */
     assert_null(efa.create_driver_qp(pd, &init, EFADV_QP_DRIVER_TYPE_SRD));
     assert_int_equal(errno, EOPNOTSUPP);
@@ -62,7 +65,8 @@ static void test_device(void **state)
 /* Post-time refusals; none leaves anything in the queue. */
 static void test_refused_requests(void **state)
 {
-    struct ibv_sge sge[2] = {{(uintptr_t)a.buffer, 8, a.mr->lkey}, {(uintptr_t)a.buffer + 64, 8, a.mr->lkey}};
+    struct ibv_sge sge[2] = {{(uintptr_t)a.buffer, 8, a.mr->lkey},
+                             {(uintptr_t)a.buffer + 64, 8, a.mr->lkey}};
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = sge, .num_sge = 1}, *bad = NULL;
     assert_int_equal(ibv_post_send(a.qp, &wr, &bad), EOPNOTSUPP);
     assert_ptr_equal(bad, &wr);
@@ -97,7 +101,8 @@ static void test_refused_requests(void **state)
     assert_true(cq_silent(a.send_cq, 5));
 }
 
-/* All arrive, once each and whole, and not in the order of their posting; nor do they complete in it. */
+/* All arrive, once each and whole, and not in the order of their posting; nor do they complete in
+ * it. */
 static void test_no_order(void **state)
 {
     enum { N = 200, BYTES = 16384 };
@@ -134,7 +139,8 @@ static void test_no_order(void **state)
     assert_true(displaced > N / 4 && sent_displaced > N / 4);
 }
 
-/* Bytes of a message come in any order: of one whose last fragment is refused, earlier ones may be missing too. */
+/* Bytes of a message come in any order: of one whose last fragment is refused, earlier ones may be
+ * missing too. */
 static void test_bytes_in_any_order(void **state)
 {
     enum { ROUNDS = 20, STEP = 4096, FRAGMENTS = 16 };
@@ -169,7 +175,8 @@ static void test_full_queue(void **state)
     while (posted < 64 && !(error = efa_write(&small, &b, (uint64_t)posted, 0, 64, 0)))
         posted++;
     assert_int_equal(error, ENOMEM);
-    assert_int_equal(posted, 8); /* completed or not: a slot is free when its completion has been polled */
+    /* completed or not: a slot is free when its completion has been polled */
+    assert_int_equal(posted, 8);
     cq_take(small.send_cq);
     assert_int_equal(efa_write(&small, &b, 8, 0, 64, 0), 0);
     assert_int_equal(efa_write(&small, &b, 9, 0, 64, 0), ENOMEM);
@@ -205,7 +212,8 @@ static void test_receives_are_taken(void **state)
     struct ibv_wc wc = cq_take(open.recv_cq);
     assert_int_equal(be32toh(wc.imm_data), 99);
     assert_int_equal(efa_to(&few, IBV_QPS_RESET, 0, 0), 0);
-    assert_int_equal(efa_to(&few, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0), 0);
+    assert_int_equal(efa_to(&few, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0),
+                     0);
     assert_int_equal(efa_to(&few, IBV_QPS_RTR, 0, 0), 0);
     assert_int_equal(efa_to(&few, IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY, 1), 0);
     struct efa_end none = efa_open("softefa1", 4096, 8, 0); /* has no receive */
@@ -247,7 +255,8 @@ static void test_stranger(void **state)
     assert_int_equal(cq_take(b.recv_cq).slid, ah.ahn);
 }
 
-static int write_to(uint64_t id, uint32_t qpn, uint32_t qkey, uint32_t rkey, uint64_t address, uint32_t lkey)
+static int write_to(uint64_t id, uint32_t qpn, uint32_t qkey, uint32_t rkey, uint64_t address,
+                    uint32_t lkey)
 {
     ibv_wr_start(a.ex);
     a.ex->wr_id = id;
@@ -273,8 +282,9 @@ static void test_errors_are_the_requests_own(void **state)
                  {qpn, EFA_QKEY, rkey, there, lkey + 256, IBV_WC_LOC_PROT_ERR},
                  {qpn, EFA_QKEY, rkey, there, lkey, IBV_WC_SUCCESS}};
     for (uint64_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(
-            write_to(i, cases[i].qpn, cases[i].qkey, cases[i].rkey, cases[i].address, cases[i].lkey), 0);
+        assert_int_equal(write_to(i, cases[i].qpn, cases[i].qkey, cases[i].rkey, cases[i].address,
+                                  cases[i].lkey),
+                         0);
         cq_expect(a.send_cq, i, cases[i].status);
     }
     nic_configure("fail-wr=2:REM_ABORT_ERR");

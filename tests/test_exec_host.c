@@ -1,6 +1,6 @@
-/* Form (a) of the host executor: ranks as processes that share their node's heaps compute the right product
- * launch after launch, and when one of them hangs or dies the others end in time with the sentence that says
- * so. */
+/* Form (a) of the host executor: ranks as processes that share their node's heaps compute the right
+ * product launch after launch, and when one of them hangs or dies the others end in time with the
+ * sentence that says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,13 +22,13 @@
 
 /* ---- what a rank does ---- */
 
-#define REQUIRE(condition)                                                                                   \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "rank %u, line %d: not so: %s (%s)\n", id->rank, __LINE__, #condition,           \
-                    comm ? mk_error(comm) : "");                                                             \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %u, line %d: not so: %s (%s)\n", id->rank, __LINE__, #condition, \
+                    comm ? mk_error(comm) : "");                                                   \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 
 static struct mk_comm *open_comm(const struct ranks_identity *id, uint32_t trace_events)
@@ -105,7 +105,8 @@ static void operands_free(struct operands *o)
 /* Five launches back to back with five inputs, then a wait, then every result. */
 static void run_burst(struct operands *o, const struct ranks_identity *id, struct mk_comm *comm)
 {
-    uint64_t m = o->problem.m, n = o->problem.n, k = o->problem.k, shard = m / (id->nodes * id->gpus) * k;
+    uint64_t m = o->problem.m, n = o->problem.n, k = o->problem.k,
+             shard = m / (id->nodes * id->gpus) * k;
     char text[256] = "";
     for (uint64_t i = 0; i < 5; i++) {
         fingerprint_fill(o->a[i], shard, SEED, id->rank, o->launch + i, 0);
@@ -147,14 +148,14 @@ static int scene_product(const struct ranks_identity *id)
     REQUIRE(comm->track_count == ctas && comm->progress_count == ctas);
     REQUIRE(count_events(comm, MK_EV_LAUNCH) == 50 * ctas);
     REQUIRE(count_events(comm, MK_EV_TILE) == 50 * o.plan->tiles);
-    /* Slices of own chunks to each peer of the node, chunks once into the staging buffer; those of other nodes, forwarded.
+    /* Slices of own chunks to each peer of the node, chunks once into the staging buffer; those of
+     * other nodes, forwarded.
      */
     uint64_t chunks = o.plan->chunks / (id->nodes * id->gpus);
     uint64_t slices = ag_gemm_plan_of(o.plan)->slices;
     REQUIRE(count_events(comm, MK_EV_COPY) ==
             50 * chunks * ((id->gpus - 1) * id->nodes * slices + (id->nodes > 1)));
-    REQUIRE(count_events(comm, MK_EV_COMMAND) ==
-            50 * (id->nodes - 1) * chunks);
+    REQUIRE(count_events(comm, MK_EV_COMMAND) == 50 * (id->nodes - 1) * chunks);
     for (uint32_t i = 0; i < ctas; i++)
         REQUIRE((uint32_t)comm->progress[i] == 0 && comm->tracks[i].dropped == 0);
     operands_free(&o);
@@ -325,7 +326,8 @@ static void test_full_ring(void **state)
 static void test_hang(void **state)
 {
     double elapsed = all_end_well("hang", 1, 3, 20);
-    assert_true(elapsed > 2.0 && elapsed < 2.0 + 2.0 + 2.0); /* the timeout, 2 s more, and 2 s to start */
+    /* the timeout, 2 s more, and 2 s to start */
+    assert_true(elapsed > 2.0 && elapsed < 2.0 + 2.0 + 2.0);
 }
 
 static void test_killed(void **state)
@@ -361,8 +363,9 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products), cmocka_unit_test(test_nodes), cmocka_unit_test(test_full_ring),
-        cmocka_unit_test(test_plans),    cmocka_unit_test(test_hang),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_products),  cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_full_ring), cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_hang),      cmocka_unit_test(test_killed),
         cmocka_unit_test(test_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* A CTA that hangs in its tile's math: the launch ends with a sentence that names it, a thread that waits comes back, and the
- * communicator can be closed. The library that hangs is this program's own sgemm. */
+/* A CTA that hangs in its tile's math: the launch ends with a sentence that names it, a thread that
+ * waits comes back, and the communicator can be closed. The library that hangs is this program's
+ * own sgemm. */
 #include "core/comm.h"
 #include "tests/helpers/sanitized.h"
 
@@ -26,11 +27,13 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-void cblas_sgemm(const enum CBLAS_ORDER order, const enum CBLAS_TRANSPOSE ta, const enum CBLAS_TRANSPOSE tb, const blasint m,
-                 const blasint n, const blasint k, const float alpha, const float *a, const blasint lda, const float *b,
+void cblas_sgemm(const enum CBLAS_ORDER order, const enum CBLAS_TRANSPOSE ta,
+                 const enum CBLAS_TRANSPOSE tb, const blasint m, const blasint n, const blasint k,
+                 const float alpha, const float *a, const blasint lda, const float *b,
                  const blasint ldb, const float beta, float *c, const blasint ldc)
 {
-    while (__atomic_load_n(&hangs, __ATOMIC_RELAXED) && !__atomic_load_n(&released, __ATOMIC_RELAXED))
+    while (__atomic_load_n(&hangs, __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&released, __ATOMIC_RELAXED))
         usleep(10000);
     usleep((useconds_t)slow_ms * 1000);
     memset(c, 0, (size_t)m * (size_t)n * sizeof *c);
@@ -42,7 +45,13 @@ static uint16_t *a, *b, *c;
 
 static void open_one(uint64_t timeout_ns)
 {
-    struct mk_config config = {.version = MK_VERSION_NUMBER, .exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .timeout_ns = timeout_ns, .tuning = "none"};
+    struct mk_config config = {.version = MK_VERSION_NUMBER,
+                               .exec = MK_EXEC_HOST,
+                               .nodes = 1,
+                               .gpus = 1,
+                               .listen_fd = -1,
+                               .timeout_ns = timeout_ns,
+                               .tuning = "none"};
     struct mk_problem problem = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .m = M, .n = N, .k = K};
     problem.tuning.tile_m = problem.tuning.tile_n = 16; /* 16 tiles */
     if (mk_comm_open(&comm, &config) || comm_make_plan(&plan, comm, &problem))
@@ -60,7 +69,8 @@ static void free_all(void)
     free(c);
 }
 
-/* Sixteen tiles of a fifth of the timeout: no wait is too long, and all together take three times as long. */
+/* Sixteen tiles of a fifth of the timeout: no wait is too long, and all together take three times
+ * as long. */
 static void test_slow_tiles(void **state)
 {
     open_one(1000000000);
@@ -80,7 +90,8 @@ static void expect_hang(double start, double least, double most)
     double took = now() - start;
     if (took < least || took > most * SLOWDOWN)
         fail_msg("it took %.2f s, not %.1f to %.1f", took, least, most);
-    if (!strstr(text, "ag_gemm: rank 0 CTA ") || !strstr(text, "its own computation to go on in epoch 1"))
+    if (!strstr(text, "ag_gemm: rank 0 CTA ") ||
+        !strstr(text, "its own computation to go on in epoch 1"))
         fail_msg("\"%s\"", text);
     start = now();
     mk_comm_close(comm);

@@ -1,5 +1,5 @@
-/* A failure is told in one sentence that names everything known: a lost rank's says which rank waited for what, and of
- * many waits that one is told which names the rank that hangs. */
+/* A failure is told in one sentence that names everything known: a lost rank's says which rank
+ * waited for what, and of many waits that one is told which names the rank that hangs. */
 #include "core/failure.h"
 
 #include <stdarg.h>
@@ -59,12 +59,14 @@ static void says(const struct mk_failure *f, const char *wanted)
 static void a_timeout_names_everything(void **state)
 {
     struct mk_failure f = waiting(1, 5, 3);
-    says(&f, "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank 5's A in epoch 7 (flag 12 "
+    says(&f, "ag_gemm: rank 1 CTA 2 (compute) waited 10.0 s for chunk 3 of rank 5's A in epoch 7 "
+             "(flag 12 "
              "saw 6, wants "
              "7); rank 5 should have produced it");
     f.cta = UINT32_MAX;
     f.what[0] = '\0';
-    says(&f, "ag_gemm: rank 1's proxy waited 10.0 s for chunk 3 of rank 5 in epoch 7 (flag 12 saw 6, wants "
+    says(&f, "ag_gemm: rank 1's proxy waited 10.0 s for chunk 3 of rank 5 in epoch 7 (flag 12 saw "
+             "6, wants "
              "7); rank 5 "
              "should have produced it");
 }
@@ -78,7 +80,8 @@ static void other_kinds(void **state)
     f.status = 12;
     f.flag = UINT32_MAX;
     strcpy(f.detail, "transport retry counter exceeded");
-    says(&f, "ag_gemm: rank 1 CTA 2 (compute) could not reach rank 4 with chunk 0 of rank 4's A in epoch 7: "
+    says(&f, "ag_gemm: rank 1 CTA 2 (compute) could not reach rank 4 with chunk 0 of rank 4's A in "
+             "epoch 7: "
              "transport "
              "retry counter exceeded, status 12");
     f = record(MK_FAIL_DEVICE);
@@ -117,9 +120,10 @@ static void a_lost_rank_is_enriched_by_the_best_wait(void **state)
     assert_int_equal(failure_merge(&c, &own), FAILURE_CHANGED);
     assert_true(failure_is_final(&c.kept));
     assert_int_equal(failure_merge(&c, &other), FAILURE_OLD);
-    says(&c.kept, "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for "
-                  "chunk 3 of rank "
-                  "5's A in epoch 7 (flag 12 saw 6, wants 7)");
+    says(&c.kept,
+         "ag_gemm: rank 5 is lost: its connection closed; rank 1 CTA 2 (compute) was waiting for "
+         "chunk 3 of rank "
+         "5's A in epoch 7 (flag 12 saw 6, wants 7)");
     failure_case_close(&c);
 }
 
@@ -150,7 +154,8 @@ static void the_first_failure_stays(void **state)
     failure_case_close(&c);
 }
 
-/* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is to blame.
+/* Rank 1 blames rank 5; rank 5 says that it waits for rank 6, and has for as long: then rank 6 is
+ * to blame.
  */
 static void a_timeout_gives_way_to_its_cause(void **state)
 {
@@ -201,7 +206,8 @@ static void a_chain_of_waits_ends_in_the_silent_rank(void **state)
     all_orders_end(circle, 3, "; rank 3 should have produced it");
 }
 
-/* The records of four ranks when rank 1 had been stopped: the puts of rank 3, whose rail it is, did not leave. */
+/* The records of four ranks when rank 1 had been stopped: the puts of rank 3, whose rail it is, did
+ * not leave. */
 static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
 {
     struct mk_failure records[] = {waiting(3, 3, UINT32_MAX), waiting(0, 3, 0), waiting(2, 3, 0),
@@ -213,14 +219,15 @@ static void a_stopped_rank_is_named_by_all_that_it_holds_up(void **state)
     all_orders_end(records, 5, "the put did not complete, status -110");
 }
 
-/* A rank that waits for what another hands on within the node has that one to blame, unless it waits too. */
+/* A rank that waits for what another hands on within the node has that one to blame, unless it
+ * waits too. */
 static void a_relay_that_says_nothing_is_to_blame(void **state)
 {
     struct mk_failure records[] = {waiting(0, 3, 0), waiting(2, 0, 0), waiting(1, 3, 0)};
     records[0].relay = 1;
-    all_orders_end(
-        records, 2,
-        "chunk 0 of rank 3's A in epoch 7 (flag 12 saw 6, wants 7); rank 1 should have handed it on");
+    all_orders_end(records, 2,
+                   "chunk 0 of rank 3's A in epoch 7 (flag 12 saw 6, wants 7); rank 1 should have "
+                   "handed it on");
     all_orders_end(records, 3, "; rank 3 should have produced it");
 }
 
@@ -231,7 +238,8 @@ static void who_blames_itself_gives_way(void **state)
     struct mk_failure self = waiting(3, 3, UINT32_MAX), put = waiting(3, 1, 0),
                       own = waiting(2, 2, UINT32_MAX), same = waiting(0, 3, 0);
     put.kind = MK_FAIL_NETWORK;
-    says(&self, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A in epoch 7 "
+    says(&self, "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 4294967295 of rank 3's A "
+                "in epoch 7 "
                 "(flag 12 saw 6, "
                 "wants 7)");
     hear(&c, &self, 1);
@@ -253,13 +261,16 @@ static void a_failed_put_needs_no_silent_peer(void **state)
     all_orders_end(records, 3, "transport retry counter exceeded, status 12");
 }
 
-/* A value that several ranks make together has no producer. The ranks that report no wait are named, unless one wait names the rank that hangs. */
+/* A value that several ranks make together has no producer. The ranks that report no wait are
+ * named, unless one wait names the rank that hangs. */
 static void who_says_nothing_is_named_at_last(void **state)
 {
-    struct mk_failure records[] = {waiting(3, UINT32_MAX, 0), waiting(0, UINT32_MAX, 1), waiting(1, 3, 0),
-                                   waiting(4, UINT32_MAX, 0), waiting(5, UINT32_MAX, 0), waiting(6, UINT32_MAX, 0),
+    struct mk_failure records[] = {waiting(3, UINT32_MAX, 0), waiting(0, UINT32_MAX, 1),
+                                   waiting(1, 3, 0),          waiting(4, UINT32_MAX, 0),
+                                   waiting(5, UINT32_MAX, 0), waiting(6, UINT32_MAX, 0),
                                    waiting(7, UINT32_MAX, 0)};
-    const char *told = "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 0 of rank 4294967295's A in epoch 7 "
+    const char *told = "ag_gemm: rank 3 CTA 2 (compute) waited 10.0 s for chunk 0 of rank "
+                       "4294967295's A in epoch 7 "
                        "(flag 12 saw 6, wants 7)";
     char wanted[512];
     struct failure_case c;

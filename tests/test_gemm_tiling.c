@@ -1,5 +1,5 @@
-/* The order of GEMM tiles visits every tile of every grid once, and the tile shape that is chosen is the
- * cheapest. */
+/* The order of GEMM tiles visits every tile of every grid once, and the tile shape that is chosen
+ * is the cheapest. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -33,13 +33,16 @@ static void every_tile_once(void **state)
     visits_once(200, 190, 5);
 }
 
-/* Tiles that run together touch little of A and B: at most 1.15 times the edge of a square of as many tiles.
+/* Tiles that run together touch little of A and B: at most 1.15 times the edge of a square of as
+ * many tiles.
  */
 static void waves_are_compact(void **state)
 {
-    const uint32_t grids[][2] = {{16, 16}, {32, 32}, {32, 14}, {8, 16}, {64, 8}, {64, 64}, {128, 16}};
+    const uint32_t grids[][2] = {{16, 16}, {32, 32}, {32, 14}, {8, 16},
+                                 {64, 8},  {64, 64}, {128, 16}};
     for (size_t g = 0; g < sizeof grids / sizeof grids[0]; g++) {
-        uint32_t rows = grids[g][0], columns = grids[g][1], tiles = rows * columns, edges = 0, waves = 0;
+        uint32_t rows = grids[g][0], columns = grids[g][1], tiles = rows * columns, edges = 0,
+                 waves = 0;
         struct gemm_order o = gemm_order_make(rows, columns, 256, 256, 66);
         for (uint32_t first = 0; first + 66 <= tiles; first += 66, waves++) {
             uint8_t in_row[128] = {0}, in_column[128] = {0};

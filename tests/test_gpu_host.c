@@ -1,6 +1,7 @@
-/* tests/gpu_host.sh does what it says on a host that nobody has yet: every plan that it asks for is accepted on 1, 2 and 8 GPUs, what
- * fails, hangs or is not there is told and counted, and a budget of time is kept. The GPUs are a driver's word alone: where
- * ranks open them they fail, with status 3, which counts as done here. */
+/* tests/gpu_host.sh does what it says on a host that nobody has yet: every plan that it asks for is
+ * accepted on 1, 2 and 8 GPUs, what fails, hangs or is not there is told and counted, and a budget
+ * of time is kept. The GPUs are a driver's word alone: where ranks open them they fail, with status
+ * 3, which counts as done here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,21 +39,27 @@ static const char driver[] =
     "int cuDriverGetVersion(int *v) { *v = 13000; return 0; }\n"
     "int cuDeviceGetCount(int *n) { *n = atoi(getenv(\"GPU_HOST_GPUS\")); return 0; }\n"
     "int cuDeviceGet(int *d, int i) { *d = i; return 0; }\n"
-    "int cuDeviceGetName(char *s, int n, int d) { snprintf(s, (size_t)n, \"NVIDIA H200\"); return 0; }\n"
+    "int cuDeviceGetName(char *s, int n, int d) { snprintf(s, (size_t)n, \"NVIDIA H200\"); return "
+    "0; }\n"
     "int cuDeviceTotalMem_v2(size_t *n, int d) { *n = (size_t)140 << 30; return 0; }\n"
-    "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 16 ? 132 : a == 13 ? 1980000 : 0; return 0; }\n"
-    "int cuDeviceGetPCIBusId(char *s, int n, int d) { snprintf(s, (size_t)n, \"0000:%02x:00.0\", d + 1); return 0; }\n";
+    "int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 16 ? 132 : a == 13 ? "
+    "1980000 : 0; return 0; }\n"
+    "int cuDeviceGetPCIBusId(char *s, int n, int d) { snprintf(s, (size_t)n, \"0000:%02x:00.0\", d "
+    "+ 1); return 0; }\n";
 
-/* The endless job: as many children as GPUs; when the second dies or stops, the job says so and ends. */
-static const char job[] = "#!/bin/sh\n"
-                          "case \"$*\" in trace*) echo 'worst clock: none'; exit 0;; esac\n"
-                          "case \"$*\" in *1000000*)\n"
-                          "    for i in $(seq $GPU_HOST_GPUS); do sleep 40 & all=\"$all $!\"; [ $i = 2 ] && second=$!; done\n"
-                          "    while grep -q '^State:.[RS]' /proc/$second/status; do sleep 0.1; done\n"
-                          "    echo 'rank 1 is lost'; kill -9 $all; exit 3;;\n"
-                          "esac\n"
-                          "LD_LIBRARY_PATH=$GPU_HOST_FOLDER timeout 60 $GPU_HOST_MKERNEL \"$@\"\n"
-                          "[ $? = 3 ]\n";
+/* The endless job: as many children as GPUs; when the second dies or stops, the job says so and
+ * ends. */
+static const char job[] =
+    "#!/bin/sh\n"
+    "case \"$*\" in trace*) echo 'worst clock: none'; exit 0;; esac\n"
+    "case \"$*\" in *1000000*)\n"
+    "    for i in $(seq $GPU_HOST_GPUS); do sleep 40 & all=\"$all $!\"; [ $i = 2 ] && second=$!; "
+    "done\n"
+    "    while grep -q '^State:.[RS]' /proc/$second/status; do sleep 0.1; done\n"
+    "    echo 'rank 1 is lost'; kill -9 $all; exit 3;;\n"
+    "esac\n"
+    "LD_LIBRARY_PATH=$GPU_HOST_FOLDER timeout 60 $GPU_HOST_MKERNEL \"$@\"\n"
+    "[ $? = 3 ]\n";
 
 static int make_host(void **state)
 {
@@ -68,10 +75,11 @@ static int make_host(void **state)
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");
-    write_file("bin/nvidia-smi", "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
+    write_file("bin/nvidia-smi",
+               "#!/bin/sh\nfor i in $(seq $GPU_HOST_GPUS); do echo GPU: NVIDIA H200; done\n");
     write_file("bin/compute-sanitizer", "#!/bin/sh\nshift 6\nexec \"$@\"\n");
-    snprintf(command, sizeof command, "%s -shared -fPIC -o %s/libcuda.so.1 %s/driver.c", getenv("CC") ? getenv("CC") : "cc", folder,
-             folder);
+    snprintf(command, sizeof command, "%s -shared -fPIC -o %s/libcuda.so.1 %s/driver.c",
+             getenv("CC") ? getenv("CC") : "cc", folder, folder);
     return system(command) ? -1 : 0;
 }
 
@@ -92,7 +100,8 @@ static int gpu_host(int gpus, const char *environment, const char *arguments)
     snprintf(source, sizeof source, "%s", __FILE__);
     *strrchr(source, '/') = '\0';
     snprintf(command, sizeof command,
-             "env -u ONLY -u BUDGET -u GPUS PATH=%s/bin:\"$PATH\" GPU_HOST_GPUS=%d GPU_HOST_FOLDER=%s GPU_HOST_MKERNEL=%s "
+             "env -u ONLY -u BUDGET -u GPUS PATH=%s/bin:\"$PATH\" GPU_HOST_GPUS=%d "
+             "GPU_HOST_FOLDER=%s GPU_HOST_MKERNEL=%s "
              "MKERNEL_TUNING=none %s bash %s/gpu_host.sh %s/build %s 2>&1",
              folder, gpus, folder, mkernel, environment, source, folder, arguments);
     return shell(command, out, sizeof out);
@@ -105,7 +114,9 @@ static int all_passed(int status)
     char *end = strrchr(out, ',');
     while (end && end > out && end[-1] != '\n')
         end--;
-    if (status || !end || sscanf(end, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) != 3 || failed || skipped)
+    if (status || !end ||
+        sscanf(end, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) != 3 ||
+        failed || skipped)
         fail_msg("status %d: ...%s", status, strlen(out) > 900 ? out + strlen(out) - 900 : out);
     return passed;
 }
@@ -114,7 +125,8 @@ static void every_plan_is_accepted(void **state)
 {
     assert_true(all_passed(gpu_host(1, "ONLY='^[^a]|^a[^_]'", "")) > 30);
     assert_true(all_passed(gpu_host(2, "ONLY='nodes|srd|staged|dedicated|share'", "")) > 10);
-    assert_true(all_passed(gpu_host(8, "ONLY='nodes|srd|staged|dedicated|share|tiles|bench_[^t]'", "bench")) > 25);
+    assert_true(all_passed(gpu_host(8, "ONLY='nodes|srd|staged|dedicated|share|tiles|bench_[^t]'",
+                                    "bench")) > 25);
 }
 
 static void a_rank_is_killed_or_stopped(void **state)
@@ -126,7 +138,8 @@ static void a_rank_is_killed_or_stopped(void **state)
 
 static void what_fails_is_told(void **state)
 {
-    assert_int_equal(gpu_host(2, "GPU_HOST_RING=false ONLY='bench_ring$|commands|engine'", "bench"), 1);
+    assert_int_equal(gpu_host(2, "GPU_HOST_RING=false ONLY='bench_ring$|commands|engine'", "bench"),
+                     1);
     assert_non_null(strstr(out, "[  FAILED  ] commands_reach_the_proxy\n"));
     assert_non_null(strstr(out, "[  FAILED  ] bench_ring\n"));
     assert_non_null(strstr(out, "\n2 passed, 2 failed, 0 skipped"));
@@ -138,15 +151,18 @@ static void what_fails_is_told(void **state)
 
 static void a_budget_is_kept(void **state)
 {
-    assert_int_equal(gpu_host(2, "BUDGET=11 GPU_HOST_RING='sleep 30' ONLY='commands|engine'", ""), 0);
-    assert_non_null(strstr(out, "cut off by the budget of 11 s\n[  SKIPPED ] commands_reach_the_proxy"));
+    assert_int_equal(gpu_host(2, "BUDGET=11 GPU_HOST_RING='sleep 30' ONLY='commands|engine'", ""),
+                     0);
+    assert_non_null(
+        strstr(out, "cut off by the budget of 11 s\n[  SKIPPED ] commands_reach_the_proxy"));
     assert_non_null(strstr(out, "no time left of 11 s\n[  SKIPPED ] engine_any_shape"));
     assert_non_null(strstr(out, "\n0 passed, 0 failed, 2 skipped"));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(a_rank_is_killed_or_stopped),
-                                       cmocka_unit_test(what_fails_is_told), cmocka_unit_test(a_budget_is_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_plan_is_accepted), cmocka_unit_test(a_rank_is_killed_or_stopped),
+        cmocka_unit_test(what_fails_is_told), cmocka_unit_test(a_budget_is_kept)};
     return cmocka_run_group_tests(tests, make_host, remove_host);
 }

@@ -1,5 +1,5 @@
-/* What the host makes of a GPU's waits: mk_wait's streams, the place where a kernel stood before it failed, how long waits
- * were, and how often host memory is looked at. */
+/* What the host makes of a GPU's waits: mk_wait's streams, the place where a kernel stood before it
+ * failed, how long waits were, and how often host memory is looked at. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,17 +63,30 @@ static void streams_are_bounded(void **state)
 
 static void says_where_a_kernel_stood(void **state)
 {
-    struct gpu_stuck in = {.barrier = GPU_BARRIER_EMPTY, .stage = 3, .parity = 1, .warp = 11, .block = 70000, .tile = 4000000000u};
-    struct mk_failure f = {.kind = MK_FAIL_DEVICE, .op = MK_OP_GEMM_RS, .rank = 2, .cta = UINT32_MAX, .flag = UINT32_MAX,
-                           .chunk = UINT32_MAX, .producer = 2, .status = 700};
+    struct gpu_stuck in = {.barrier = GPU_BARRIER_EMPTY,
+                           .stage = 3,
+                           .parity = 1,
+                           .warp = 11,
+                           .block = 70000,
+                           .tile = 4000000000u};
+    struct mk_failure f = {.kind = MK_FAIL_DEVICE,
+                           .op = MK_OP_GEMM_RS,
+                           .rank = 2,
+                           .cta = UINT32_MAX,
+                           .flag = UINT32_MAX,
+                           .chunk = UINT32_MAX,
+                           .producer = 2,
+                           .status = 700};
     char text[512];
     uint64_t packed[2];
     gpu_stuck_pack(&in, &packed[0], &packed[1]);
     stuck_say(packed, f.detail, sizeof f.detail);
     strcat(f.detail, "an illegal memory access was encountered");
     failure_sentence(&f, text, sizeof text);
-    assert_string_equal(text, "gemm_rs: the device of rank 2 failed: block 70000, warp 11 waited too long for stage 3 of the "
-                              "engine to be filled and read (parity 1, its tile 4000000000): an illegal memory access was "
+    assert_string_equal(text, "gemm_rs: the device of rank 2 failed: block 70000, warp 11 waited "
+                              "too long for stage 3 of the "
+                              "engine to be filled and read (parity 1, its tile 4000000000): an "
+                              "illegal memory access was "
                               "encountered, status 700");
     memset(packed, 0, sizeof packed);
     stuck_say(packed, text, sizeof text);
@@ -106,7 +119,8 @@ static void host_memory_is_left_alone(void **state)
         for (int looks = 0; looks < 64; looks++) {
             uint32_t next = gpu_host_pause(pause, count);
             assert_true(next >= pause && next <= 4096 * count);
-            assert_true(next <= 1024 || next <= 2 * waited); /* late by no more than it has waited already */
+            /* late by no more than it has waited already */
+            assert_true(next <= 1024 || next <= 2 * waited);
             waited += next;
             pause = next;
         }

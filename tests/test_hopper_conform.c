@@ -1,5 +1,6 @@
-/* The conformance suite (tests/gpu_conform.cu) on the emulated Hopper: each primitive alone runs without a mistake, in every order
- * that is tried, and gives the same bits in all of them. What a GPU gives, `gpu_conform check` compares. */
+/* The conformance suite (tests/gpu_conform.cu) on the emulated Hopper: each primitive alone runs
+ * without a mistake, in every order that is tried, and gives the same bits in all of them. What a
+ * GPU gives, `gpu_conform check` compares. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,15 +20,18 @@ enum { BYTES = 65536, SEEDS = 6 };
 static uint64_t hash_of(uint32_t number, uint64_t seed)
 {
     struct hopper *h;
-    const struct hopper_config config = {.ranks = 1, .sms = 2, .seed = seed, .races = 1, .memory = (size_t)1 << 28};
+    const struct hopper_config config = {
+        .ranks = 1, .sms = 2, .seed = seed, .races = 1, .memory = (size_t)1 << 28};
     assert_int_equal(hopper_create(&h, &config), 0);
     uint16_t *in = hopper_memory(h, BYTES), *out = hopper_memory(h, BYTES);
     emulated_conform_inputs(in, out);
-    int rc = emulated_conform_launch(number, (const uint32_t *)(const void *)in, (uint32_t *)(void *)out);
+    int rc = emulated_conform_launch(number, (const uint32_t *)(const void *)in,
+                                     (uint32_t *)(void *)out);
     if (!rc)
         rc = hopper_run(h);
     if (rc)
-        print_error("%s, seed %d: %s\n", emulated_conform_name(number), (int)seed, hopper_error(h) ? hopper_error(h) : "not launched");
+        print_error("%s, seed %d: %s\n", emulated_conform_name(number), (int)seed,
+                    hopper_error(h) ? hopper_error(h) : "not launched");
     assert_int_equal(rc, 0);
     uint64_t hash = emulated_conform_hash(out);
     hopper_destroy(h);

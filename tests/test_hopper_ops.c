@@ -1,5 +1,6 @@
-/* The GPU operators, whole: their kernels' own device code on emulated GPUs, several ranks, proxies and a network, in orders
- * drawn from seeds; every result is right, and nobody reads what nothing says is there. */
+/* The GPU operators, whole: their kernels' own device code on emulated GPUs, several ranks, proxies
+ * and a network, in orders drawn from seeds; every result is right, and nobody reads what nothing
+ * says is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,13 +24,16 @@ static void right(const struct sim_world_config *c)
     struct sim_world_result result;
     int rc = sim_world_run(c, &result);
     if (rc)
-        print_error("%s %d x %d ranks, %d,%d,%d, tiles %dx%d, seed %d: %s\n", plan_op_name(c->problem.op), (int)c->problem.topo.nodes,
-                    (int)c->problem.topo.gpus, (int)c->problem.m, (int)c->problem.n, (int)c->problem.k,
-                    (int)c->problem.tuning.tile_m, (int)c->problem.tuning.tile_n, (int)c->seed, result.sentence);
+        print_error("%s %d x %d ranks, %d,%d,%d, tiles %dx%d, seed %d: %s\n",
+                    plan_op_name(c->problem.op), (int)c->problem.topo.nodes,
+                    (int)c->problem.topo.gpus, (int)c->problem.m, (int)c->problem.n,
+                    (int)c->problem.k, (int)c->problem.tuning.tile_m, (int)c->problem.tuning.tile_n,
+                    (int)c->seed, result.sentence);
     assert_int_equal(rc, 0);
 }
 
-/* Each form of cluster, each shape, a few orders; `watched`: by vector clocks, else by the results alone. */
+/* Each form of cluster, each shape, a few orders; `watched`: by vector clocks, else by the results
+ * alone. */
 static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
 {
     struct coroutine_pool *pool;
@@ -38,7 +42,8 @@ static void explore(enum mk_op op, uint64_t watched, uint64_t unwatched)
     for (uint32_t form = 0; form < FORMS; form++)
         for (uint32_t shape = 0; shape < SHAPES; shape++)
             for (uint64_t i = 0; i < watched + unwatched; i++, seed++) {
-                struct sim_world_config c = hopper_ops_config(op, forms[form][0], forms[form][1], shapes[shape], seed);
+                struct sim_world_config c =
+                    hopper_ops_config(op, forms[form][0], forms[form][1], shapes[shape], seed);
                 c.unwatched = i >= watched;
                 c.pool = pool;
                 right(&c);
@@ -68,10 +73,12 @@ static void test_faults(void **state)
     for (uint32_t i = 0; i < 6; i++) {
         struct sim_world_config c = hopper_ops_config(ops[i % 3], 2, 1, shapes[0], 3 * i);
         struct sim_world_result result;
-        c.fault = i < 3 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20} : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
+        c.fault = i < 3 ? (struct sim_fault){SIM_FAULT_DROP, 1, 20}
+                        : (struct sim_fault){SIM_FAULT_FAIL_PUT, 1, 1};
         int rc = sim_world_run(&c, &result);
         if (rc != -EIO || sim_world_promised(&c, rc, &result))
-            print_error("%s, fault %d: %d, %s\n", plan_op_name(c.problem.op), (int)c.fault.kind, rc, result.sentence);
+            print_error("%s, fault %d: %d, %s\n", plan_op_name(c.problem.op), (int)c.fault.kind, rc,
+                        result.sentence);
         assert_int_equal(rc, -EIO);
         assert_int_equal(sim_world_promised(&c, rc, &result), 0);
     }
@@ -91,8 +98,9 @@ static void test_what_cannot_be_emulated_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_gemm_rs),
-                                       cmocka_unit_test(test_gemm_ar), cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ag_gemm), cmocka_unit_test(test_gemm_rs),
+        cmocka_unit_test(test_gemm_ar), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_what_cannot_be_emulated_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* Ring attention, whole: its kernel's own device code on emulated GPUs, several ranks, proxies and a network, in orders drawn from
- * seeds; every result is right, and nobody reads what nothing says is there. */
+/* Ring attention, whole: its kernel's own device code on emulated GPUs, several ranks, proxies and
+ * a network, in orders drawn from seeds; every result is right, and nobody reads what nothing says
+ * is there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +13,8 @@
 static const uint32_t forms[][2] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Rows of a rank (of a half, where causal) that are no multiple of tile or block, several heads and batches, chunks of a tile's
- * rows. */
+/* Rows of a rank (of a half, where causal) that are no multiple of tile or block, several heads and
+ * batches, chunks of a tile's rows. */
 static void test_ring_attention(void **state)
 {
     struct coroutine_pool *pool;
@@ -24,12 +25,19 @@ static void test_ring_attention(void **state)
             for (int i = 0; i < 2; i++, seed++) {
                 uint32_t nodes = forms[form][0], gpus = forms[form][1], world = nodes * gpus;
                 static const uint64_t unused[3] = {8, 8, 8};
-                struct sim_world_config c = hopper_ops_config(MK_OP_RING_ATTENTION, nodes, gpus, unused, seed);
+                struct sim_world_config c =
+                    hopper_ops_config(MK_OP_RING_ATTENTION, nodes, gpus, unused, seed);
                 struct sim_world_result result;
                 uint32_t *ctas = c.problem.tuning.split.ctas;
-                c.problem.attention = (struct mk_attention){1 + seed % 2, (causal ? 2 : 1) * world * (i ? 137 : 33), 2, 1 + seed / 2 % 2,
-                                                            i ? 128 : 64, causal};
-                c.problem.tuning = (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
+                c.problem.attention =
+                    (struct mk_attention){1 + seed % 2,
+                                          (causal ? 2 : 1) * world * (i ? 137 : 33),
+                                          2,
+                                          1 + seed / 2 % 2,
+                                          i ? 128 : 64,
+                                          causal};
+                c.problem.tuning =
+                    (struct mk_tuning){.split = c.problem.tuning.split, .chunk_rows = 128};
                 ctas[MK_COMPUTE] = 2;
                 ctas[MK_INTRA_COMM] = gpus > 1;
                 ctas[MK_INTER_SEND] = nodes > 1;
@@ -39,8 +47,9 @@ static void test_ring_attention(void **state)
                 c.pool = pool;
                 int rc = sim_world_run(&c, &result);
                 if (rc)
-                    print_error("%u x %u ranks, %u rows%s, heads of %u, seed %u: %s\n", nodes, gpus, i ? 137 : 33,
-                                causal ? " of a half" : "", i ? 128 : 64, (unsigned)seed, result.sentence);
+                    print_error("%u x %u ranks, %u rows%s, heads of %u, seed %u: %s\n", nodes, gpus,
+                                i ? 137 : 33, causal ? " of a half" : "", i ? 128 : 64,
+                                (unsigned)seed, result.sentence);
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);

@@ -1,5 +1,5 @@
-/* A rank of the host executor maps what its peers name only where that is a heap: a sealed memfd of the same user. Where the job's
- * token was guessed, a rank's word is a stranger's. */
+/* A rank of the host executor maps what its peers name only where that is a heap: a sealed memfd of
+ * the same user. Where the job's token was guessed, a rank's word is a stranger's. */
 #define _GNU_SOURCE /* memfd_create */
 #include "core/comm.h"
 #include "sim/host_heap.h"
@@ -33,7 +33,8 @@ enum offer { A_HEAP, ANOTHER_INODE, UNSEALED, CAN_SHRINK, A_FILE, ANOTHER_USERS,
 static int make_offer(enum offer offer)
 {
     char path[] = "/tmp/mk_heap_XXXXXX";
-    int ends[2], fd = offer == A_FILE ? mkstemp(path) : memfd_create("an offer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int ends[2], fd = offer == A_FILE ? mkstemp(path)
+                                      : memfd_create("an offer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (offer == A_FILE)
         unlink(path);
     if (fd < 0 || ftruncate(fd, BYTES) || (offer == ANOTHER_USERS && fchown(fd, 65534, 65534)))
@@ -45,7 +46,8 @@ static int make_offer(enum offer offer)
 }
 
 /* A rank that has shown the token and names what it likes. */
-static int offer_something(const struct bootstrap_config *c, char *text, size_t size, void *argument)
+static int offer_something(const struct bootstrap_config *c, char *text, size_t size,
+                           void *argument)
 {
     struct bootstrap *b;
     enum offer offer = *(const enum offer *)argument;

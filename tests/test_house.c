@@ -1,5 +1,5 @@
-/* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's headers
- * stand alone, and the roles compile for the GPU. */
+/* The tree is built as docs/DESIGN.md says: nobody includes what is not theirs to include, core's
+ * headers stand alone, and the roles compile for the GPU. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,7 +24,8 @@ static const struct {
     {"backends", {"backends/", "core/"}},
     {"tracer", {"tracer/", "core/"}},
     {"kernels", {"kernels/", "core/", "backends/", "tracer/"}},
-    {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}}, /* the emulated GPU runs kernels */
+    /* the emulated GPU runs kernels */
+    {"sim", {"sim/", "core/", "backends/", "tracer/", "kernels/"}},
     {"tui", {"tui/", "tracer/reader.h", "tracer/live.h"}},
     {"experiments", {"experiments/", "core/", "backends/", "tracer/", "kernels/", "sim/", "tui/"}},
 };
@@ -34,11 +35,13 @@ enum { RULES = sizeof rules / sizeof *rules };
 static int is_source(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".cu") || !strcmp(dot, ".cuh"));
+    return dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".cu") ||
+                   !strcmp(dot, ".cuh"));
 }
 
 /* Calls `look` for every source file under `folder`. Returns how many there were. */
-static uint32_t walk(const char *folder, void (*look)(const char *path, void *context), void *context)
+static uint32_t walk(const char *folder, void (*look)(const char *path, void *context),
+                     void *context)
 {
     DIR *d = opendir(folder);
     uint32_t files = 0;
@@ -74,7 +77,8 @@ struct findings {
     uint32_t includes, wrong;
 };
 
-/* Where an include leads: relative to the includer's folder, as the compiler looks first, or to the root. */
+/* Where an include leads: relative to the includer's folder, as the compiler looks first, or to the
+ * root. */
 static void resolve(const char *includer, const char *name, char *out, size_t size)
 {
     const char *slash = strrchr(includer, '/');
@@ -99,7 +103,8 @@ static void look_at_includes(const char *path, void *context)
     assert_non_null(file);
     for (int number = 1; fgets(line, sizeof line, file); number++) {
         char open;
-        if (sscanf(line, " # include %c%255[^\">]", &open, name) != 2 || (open != '"' && open != '<'))
+        if (sscanf(line, " # include %c%255[^\">]", &open, name) != 2 ||
+            (open != '"' && open != '<'))
             continue;
         int ours = open == '"';
         for (int i = 0; i < RULES; i++) /* angle brackets are no way round */
@@ -197,7 +202,8 @@ static int have(const char *program)
     return system(line) == 0;
 }
 
-#define STRICT " -I. -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -fsyntax-only "
+#define STRICT                                                                                     \
+    " -I. -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -fsyntax-only "
 
 static void compile_alone(const char *path, void *context)
 {
@@ -234,9 +240,10 @@ static void the_public_header_is_also_cplusplus(void **state)
         print_message("skipped: no C++ compiler\n");
         skip();
     }
-    assert_int_equal(compile("${CXX:-c++} -std=c++17 -x c++" STRICT,
-                             "#include \"core/mkernel.h\"\nint main() { return mk_wait(nullptr); }\n"),
-                     0);
+    assert_int_equal(
+        compile("${CXX:-c++} -std=c++17 -x c++" STRICT,
+                "#include \"core/mkernel.h\"\nint main() { return mk_wait(nullptr); }\n"),
+        0);
 }
 
 /* nvcc where make found it, or where CUDA lies. */
@@ -264,7 +271,8 @@ static const struct {
      "__global__ void ag_gemm(ag_gemm_plan p, mk_cta c, int *out) {\n"
      "    mk_tile t;\n"
      "    ag_gemm_tile(&p, blockIdx.x, &t);\n"
-     "    *out = ag_gemm_before(&p, &c, &t, 0) + ag_gemm_intra_comm(&p, &c) + ag_gemm_inter_send(&p, &c);\n"
+     "    *out = ag_gemm_before(&p, &c, &t, 0) + ag_gemm_intra_comm(&p, &c) + "
+     "ag_gemm_inter_send(&p, &c);\n"
      "}\n"},
     {"#include \"core/roles/gemm_rs.h\"\n"
      "#include \"core/roles/gemm_ar.h\"\n"
@@ -296,13 +304,15 @@ static const struct {
      "    mk_tile t;\n"
      "    moe_ffn_tile(&p, &c, blockIdx.x, &t);\n"
      "    moe_ffn_after(&p, &c, &t, 1);\n"
-     "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_intra_comm(&p, &c) + moe_ffn_inter_reduce(&p, &c);\n"
+     "    *out = moe_ffn_before(&p, &c, &t) + moe_ffn_intra_comm(&p, &c) + "
+     "moe_ffn_inter_reduce(&p, &c);\n"
      "}\n"},
 };
 
 enum { ROLE_KERNELS = sizeof role_kernels / sizeof *role_kernels };
 
-/* The calls of the CTA interface that a GPU need not have (core/cta_*.h), and what stands in for them here. */
+/* The calls of the CTA interface that a GPU need not have (core/cta_*.h), and what stands in for
+ * them here. */
 static const struct {
     const char *name, *stub;
 } extensions[] = {
@@ -359,8 +369,8 @@ static void assert_calls_are_known(const char *path, void *context)
     fclose(file);
 }
 
-/* Roles compile against the GPU's own CTA. One that makes a call which the GPU lacks does not, and the compiler names that call;
- * but for such calls it does. */
+/* Roles compile against the GPU's own CTA. One that makes a call which the GPU lacks does not, and
+ * the compiler names that call; but for such calls it does. */
 static void roles_compile_for_the_gpu(void **state)
 {
     if (!at_root())
@@ -378,7 +388,8 @@ static void roles_compile_for_the_gpu(void **state)
     static char source[8000], command[700], said[4000];
     char lacks[8000] = "";
     snprintf(command, sizeof command,
-             "nice %s -std=c++17 -O1 -Xcicc -O1 -I. -gencode=arch=compute_90a,code=compute_90a -Werror all-warnings "
+             "nice %s -std=c++17 -O1 -Xcicc -O1 -I. -gencode=arch=compute_90a,code=compute_90a "
+             "-Werror all-warnings "
              "-Wno-deprecated-gpu-targets -Xcudafe --diag_suppress=177 --ptx -o /dev/null",
              nvcc);
     for (int k = 0; k < ROLE_KERNELS; k++) {
@@ -394,7 +405,9 @@ static void roles_compile_for_the_gpu(void **state)
         }
         if (!missing)
             fail_msg("%s", said);
-        snprintf(source, sizeof source, "%s#include \"core/cta_combine.h\"\n#include \"core/cta_route.h\"\n", gpu.includes);
+        snprintf(source, sizeof source,
+                 "%s#include \"core/cta_combine.h\"\n#include \"core/cta_route.h\"\n",
+                 gpu.includes);
         for (int i = 0; i < EXTENSIONS; i++)
             if (!gpu.implemented[i])
                 strcat(source, extensions[i].stub);
@@ -402,12 +415,33 @@ static void roles_compile_for_the_gpu(void **state)
         if (try_compile(command, source, said, sizeof said))
             fail_msg("%s", said);
     }
-    assert_true(on_gpu >= 3); /* operators whose every call it has; one that has a kernel is among them, or does not build */
+    /* operators whose every call it has; one that has a kernel is among them, or does not build */
+    assert_true(on_gpu >= 3);
+}
+
+/* `make format-check` says nothing. It needs the one version of clang-format that is pinned. */
+static void the_tree_is_formatted(void **state)
+{
+    if (!at_root())
+        skip();
+    if (system("git rev-parse --git-dir >/dev/null 2>&1")) {
+        print_message("skipped: no git checkout, so nobody says which files are the tree's\n");
+        skip();
+    }
+    int version = system("env -u MAKEFLAGS -u MAKELEVEL make -s format-version >/dev/null 2>&1");
+    if (version) {
+        print_message("skipped: no clang-format 14 here\n");
+        skip();
+    }
+    assert_int_equal(system("env -u MAKEFLAGS -u MAKELEVEL make -s format-check 2>&1 | head -n 20; "
+                            "env -u MAKEFLAGS -u MAKELEVEL make -s format-check >/dev/null 2>&1"),
+                     0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tree_is_formatted),
         cmocka_unit_test(everybody_includes_what_is_theirs),
         cmocka_unit_test(ptx_lies_in_two_files),
         cmocka_unit_test(headers_of_core_compile_alone),

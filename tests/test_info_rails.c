@@ -1,5 +1,6 @@
-/* `mkernel info` says for each GPU which NICs its rank takes, how far they are, and how far the others, as the choice itself
- * has it: on real machines' trees whose NICs are softnic's devices here. */
+/* `mkernel info` says for each GPU which NICs its rank takes, how far they are, and how far the
+ * others, as the choice itself has it: on real machines' trees whose NICs are softnic's devices
+ * here. */
 #include "experiments/info_rails.h"
 #include "tests/helpers/sysfs_tree.h"
 
@@ -8,8 +9,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-static const char *const dgx_gpus[] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0", "0000:61:00.0",
-                                       "0000:9D:00.0", "0000:C3:00.0", "0000:D1:00.0", "0000:DF:00.0"};
+static const char *const dgx_gpus[] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0",
+                                       "0000:61:00.0", "0000:9D:00.0", "0000:C3:00.0",
+                                       "0000:D1:00.0", "0000:DF:00.0"};
 
 static char text[8192];
 
@@ -58,8 +60,10 @@ static void test_dgx(void **state)
 static void test_shared_switch(void **state)
 {
     static const char *const gpus[] = {"0000:04:00.0", "0000:0b:00.0"};
-    tell("shared_switch", "mlx5_", gpus, 2); /* a job on every second GPU has the switch's both NICs */
-    expect("rails     GPU 0 at 0000:04:00.0 on soft0 (PIX) + soft1 (PIX); others: 2 PHB, 4 SYS, 4 unknown\n");
+    /* a job on every second GPU has the switch's both NICs */
+    tell("shared_switch", "mlx5_", gpus, 2);
+    expect("rails     GPU 0 at 0000:04:00.0 on soft0 (PIX) + soft1 (PIX); others: 2 PHB, 4 SYS, 4 "
+           "unknown\n");
     expect("GPU 1 at 0000:0b:00.0 on soft2 (PIX) + soft3 (PIX)");
 }
 

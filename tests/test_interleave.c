@@ -1,5 +1,6 @@
-/* Every operator keeps its promise in ten thousand random cases: cluster, shape, plan, network and order of every step drawn
- * from a seed, with slow peers, lost peers and failing puts. A failure is printed as the command that replays it. */
+/* Every operator keeps its promise in ten thousand random cases: cluster, shape, plan, network and
+ * order of every step drawn from a seed, with slow peers, lost peers and failing puts. A failure is
+ * printed as the command that replays it. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/ops.h"
 
@@ -10,7 +11,8 @@
 
 #include <cmocka.h>
 
-/* One thread: the thread sanitizer has nothing to find in the orders, only in the switching of stacks. */
+/* One thread: the thread sanitizer has nothing to find in the orders, only in the switching of
+ * stacks. */
 #ifdef __SANITIZE_THREAD__
 #define PART 40
 #elif defined __SANITIZE_ADDRESS__
@@ -95,8 +97,8 @@ static void test_cases(void **state)
     }
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         cases += ops[i].cases / PART;
-    print_message("%u cases, %u of them over SRD, %u with a fault that ended them\n", found->done, found->srd,
-                  found->faults);
+    print_message("%u cases, %u of them over SRD, %u with a fault that ended them\n", found->done,
+                  found->srd, found->faults);
     assert_int_equal(found->wrong, 0);
     assert_int_equal(found->done, cases);
     assert_true(cases >= 10000 / PART && found->srd > cases / 3 && found->faults > cases / 25);
@@ -112,12 +114,12 @@ static void expect_replays(const char *line, struct sim_world_config c)
     command_start(&r, line, NULL);
     command_finish(&r, 60);
     if (r.status || !strstr(r.out_text, events))
-        fail_msg("mkernel %s: status %d, %s is not in \"%s\" \"%s\"", line, r.status, events, r.out_text,
-                 r.err_text);
+        fail_msg("mkernel %s: status %d, %s is not in \"%s\" \"%s\"", line, r.status, events,
+                 r.out_text, r.err_text);
 }
 
-/* The command that a failure prints runs the very case: it ends in the same order of events. So does what the tests of the
- * operators print. */
+/* The command that a failure prints runs the very case: it ends in the same order of events. So
+ * does what the tests of the operators print. */
 static void test_replay(void **state)
 {
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {

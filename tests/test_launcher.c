@@ -1,5 +1,5 @@
-/* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is incomplete
- * or contradictory is refused in one sentence. */
+/* A process knows its rank from what torchrun, srun and mpirun leave in the environment; what is
+ * incomplete or contradictory is refused in one sentence. */
 #include "core/launcher.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@
 
 #define ENV(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void is(const struct launcher *l, const char *name, uint32_t rank, uint32_t world, uint32_t local,
-               uint32_t local_world, const char *host)
+static void is(const struct launcher *l, const char *name, uint32_t rank, uint32_t world,
+               uint32_t local, uint32_t local_world, const char *host)
 {
     assert_string_equal(l->name, name);
     assert_int_equal(l->rank, rank);
@@ -54,9 +54,9 @@ static void nothing(const char *const *environment)
     assert_null(l.name);
 }
 
-#define TORCH(rank, local)                                                                                   \
-    "RANK=" rank, "LOCAL_RANK=" local, "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",                 \
-        "MASTER_ADDR=10.1.2.3", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=abc",                              \
+#define TORCH(rank, local)                                                                         \
+    "RANK=" rank, "LOCAL_RANK=" local, "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1",       \
+        "MASTER_ADDR=10.1.2.3", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=abc",                    \
         "TORCHELASTIC_RESTART_COUNT=0"
 
 static void torchrun(void **state)
@@ -65,13 +65,15 @@ static void torchrun(void **state)
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
     assert_int_equal(l.port, 29501); /* torchrun's store has 29500 */
     assert_string_equal(l.token, m.token);
-    struct launcher other = reads(ENV("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "LOCAL_WORLD_SIZE=1",
-                                      "MASTER_ADDR=h", "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
+    struct launcher other =
+        reads(ENV("RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=1", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=h",
+                  "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
     assert_string_not_equal(l.token, other.token);
     assert_int_equal(other.port, 65534);
     refuses(ENV("RANK=1", "LOCAL_RANK=0"), "WORLD_SIZE is not set");
     refuses(ENV("WORLD_SIZE=4"), "RANK is not set");
-    refuses(ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"), "MASTER_ADDR is not set");
+    refuses(ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"),
+            "MASTER_ADDR is not set");
     refuses(ENV("RANK=two", "WORLD_SIZE=2"), "RANK=two in the environment is not a number");
     refuses(ENV("RANK=-1", "WORLD_SIZE=2"), "RANK=-1");
     refuses(ENV("RANK=99999999999999999999", "WORLD_SIZE=2"), "is not a number of 0 to 4095");
@@ -79,24 +81,26 @@ static void torchrun(void **state)
             "rank 8 of 8");
     refuses(ENV("RANK=5", "LOCAL_RANK=2", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
             "node by node");
-    refuses(ENV("RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=7", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"), "the same number");
+    refuses(ENV("RANK=2", "LOCAL_RANK=2", "WORLD_SIZE=7", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
+            "the same number");
     refuses(ENV("RANK=2", "LOCAL_RANK=5", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=h"),
             "local rank 5 of 4");
 }
 
-#define SLURM(rank, local, node)                                                                             \
-    "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_PROCID=" rank, "SLURM_LOCALID=" local,                    \
+#define SLURM(rank, local, node)                                                                   \
+    "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "SLURM_PROCID=" rank, "SLURM_LOCALID=" local,          \
         "SLURM_NODEID=" node, "SLURM_NTASKS=12", "SLURM_STEP_NUM_TASKS=12", "SLURM_NNODES=3"
 
 static void srun(void **state)
 {
     struct launcher l =
-        reads(ENV(SLURM("6", "2", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[007-009]",
-                  "SLURM_JOB_NODELIST=login,gpu[007-009]"));
+        reads(ENV(SLURM("6", "2", "1"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
+                  "SLURM_STEP_NODELIST=gpu[007-009]", "SLURM_JOB_NODELIST=login,gpu[007-009]"));
     is(&l, "srun", 6, 12, 2, 4, "gpu007");
     assert_true(l.port >= 20000 && l.port < 30000);
-    struct launcher m = reads(ENV(SLURM("11", "3", "2"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
-                                  "SLURM_STEP_NODELIST=gpu[007-009]", "PMI_RANK=11", "PMI_SIZE=12"));
+    struct launcher m =
+        reads(ENV(SLURM("11", "3", "2"), "SLURM_STEP_TASKS_PER_NODE=4(x3)",
+                  "SLURM_STEP_NODELIST=gpu[007-009]", "PMI_RANK=11", "PMI_SIZE=12"));
     is(&m, "srun", 11, 12, 3, 4, "gpu007"); /* srun --mpi=pmi2 */
     assert_int_equal(l.port, m.port);
     assert_string_equal(l.token, m.token);
@@ -106,9 +110,12 @@ static void srun(void **state)
             "--ntasks-per-node");
     refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=x", "SLURM_STEP_NODELIST=a"),
             "not a number of tasks");
-    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_NODELIST=a"), "SLURM_STEP_TASKS_PER_NODE is not set");
-    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)"), "does not say where rank 0 is");
-    refuses(ENV("SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2"), "SLURM_LOCALID is not set");
+    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_NODELIST=a"),
+            "SLURM_STEP_TASKS_PER_NODE is not set");
+    refuses(ENV(SLURM("1", "1", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)"),
+            "does not say where rank 0 is");
+    refuses(ENV("SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2"),
+            "SLURM_LOCALID is not set");
 }
 
 static void slurm_lists(void **state)
@@ -125,11 +132,13 @@ static void slurm_lists(void **state)
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         char variable[100];
         snprintf(variable, sizeof variable, "SLURM_STEP_NODELIST=%s", lists[i][0]);
-        struct launcher l = reads(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", variable));
+        struct launcher l =
+            reads(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", variable));
         assert_string_equal(l.host, lists[i][1]);
     }
-    refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[1-"),
-            "has a [ without a ]");
+    refuses(
+        ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=gpu[1-"),
+        "has a [ without a ]");
     refuses(ENV(SLURM("0", "0", "0"), "SLURM_STEP_TASKS_PER_NODE=4(x3)", "SLURM_STEP_NODELIST=,b"),
             "names no host");
     char longest[400] = "SLURM_STEP_NODELIST=";
@@ -140,14 +149,15 @@ static void slurm_lists(void **state)
 
 static void mpirun(void **state)
 {
-    struct launcher l =
-        reads(ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_RANK=3",
-                  "OMPI_COMM_WORLD_LOCAL_SIZE=4", "PMIX_NAMESPACE=prterun-a-1@1"));
+    struct launcher l = reads(ENV("OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4",
+                                  "OMPI_COMM_WORLD_LOCAL_RANK=3", "OMPI_COMM_WORLD_LOCAL_SIZE=4",
+                                  "PMIX_NAMESPACE=prterun-a-1@1"));
     is(&l, "mpirun", 3, 4, 3, 4, "127.0.0.1");
-    l = reads(
-        ENV("PMI_RANK=5", "PMI_SIZE=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "MKERNEL_HOST=node1"));
+    l = reads(ENV("PMI_RANK=5", "PMI_SIZE=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2",
+                  "MKERNEL_HOST=node1"));
     is(&l, "mpirun", 5, 6, 1, 2, "node1");
-    /* mpirun inside a Slurm job: its daemons were started by srun, and their variables are still there. */
+    /* mpirun inside a Slurm job: its daemons were started by srun, and their variables are still
+     * there. */
     l = reads(ENV(SLURM("1", "0", "1"), "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
                   "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
                   "SLURM_JOB_NODELIST=h[1-2]"));
@@ -165,10 +175,11 @@ static void one_launcher_inside_another(void **state)
 {
     struct launcher l = reads(ENV(SLURM("1", "0", "1"), TORCH("6", "2"))); /* srun torchrun */
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
-    l = reads(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", TORCH("6", "2"))); /* mpirun torchrun */
+    /* mpirun torchrun */
+    l = reads(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", TORCH("6", "2")));
     is(&l, "torchrun", 6, 8, 2, 4, "10.1.2.3");
-    refuses(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=2",
-                "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h"),
+    refuses(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "RANK=0", "LOCAL_RANK=0",
+                "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h"),
             "RANK=0 and WORLD_SIZE=2, but mpirun says rank 1 of 2");
 }
 
@@ -176,7 +187,8 @@ static void no_launcher(void **state)
 {
     nothing(ENV("PATH=/bin", "HOME=/root", "RANK=", "OLDRANK=1", "RANKS=3"));
     /* A batch script, an allocation, and an interactive shell in it are no launchers. */
-    nothing(ENV("SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0", "SLURM_NODEID=0"));
+    nothing(ENV("SLURM_JOB_ID=1", "SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0",
+                "SLURM_NODEID=0"));
     nothing(ENV("SLURM_JOB_ID=1", "SLURM_NTASKS=8", "SLURM_JOB_NODELIST=a"));
     nothing(ENV("SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1",
                 "SLURM_NTASKS=8"));
@@ -185,8 +197,8 @@ static void no_launcher(void **state)
 
 static void what_the_user_says_holds(void **state)
 {
-    struct launcher l =
-        reads(ENV(TORCH("6", "2"), "MKERNEL_PORT=4000", "MKERNEL_TOKEN=my secret", "MKERNEL_HOST=elsewhere"));
+    struct launcher l = reads(ENV(TORCH("6", "2"), "MKERNEL_PORT=4000", "MKERNEL_TOKEN=my secret",
+                                  "MKERNEL_HOST=elsewhere"));
     is(&l, "torchrun", 6, 8, 2, 4, "elsewhere");
     assert_int_equal(l.port, 4000);
     assert_string_equal(l.token, "my secret");

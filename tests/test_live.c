@@ -1,6 +1,6 @@
-/* A running job publishes its progress words: the live viewer says what each CTA does, follows a wait to the
- * rank that all others wait for, and names a rank that was stopped in a real run. A job without a place to publish runs all the
- * same, and nothing is left behind. */
+/* A running job publishes its progress words: the live viewer says what each CTA does, follows a
+ * wait to the rank that all others wait for, and names a rank that was stopped in a real run. A job
+ * without a place to publish runs all the same, and nothing is left behind. */
 #include "tests/helpers/live_stage.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ static int check_golden(const char *name, int width, int height, int ascii, cons
     struct live_stage s;
     live_stage_open(&s, width, height, ascii);
     live_stage_play(&s, keys);
-    snprintf(path, sizeof path, "tests/golden/live-%s-%dx%d-%s.txt", name, width, height, ascii ? "ascii" : "utf8");
+    snprintf(path, sizeof path, "tests/golden/live-%s-%dx%d-%s.txt", name, width, height,
+             ascii ? "ascii" : "utf8");
     char *text = screen_text(&s.cells, !ascii);
     int same = screen_golden(path, text);
     for (const char *c = text; ascii && *c; c++)
@@ -45,8 +46,8 @@ static void golden_screens(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Rank 0 of node 0 misses a chunk of rank 3 (node 1), which rank 1 would hand on; rank 1 waits for the same; rank 3 is
- * stopped. */
+/* Rank 0 of node 0 misses a chunk of rank 3 (node 1), which rank 1 would hand on; rank 1 waits for
+ * the same; rank 3 is stopped. */
 static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state)
 {
     struct live_stage s;
@@ -60,7 +61,9 @@ static void a_chain_goes_over_the_relay_to_the_rank_that_is_stopped(void **state
     assert_int_equal(c.root, 3);
     assert_non_null(strstr(c.step[0].text, "chunk 0 of rank 3's A"));
     assert_non_null(strstr(c.step[2].text, "rank 3 is stopped"));
-    assert_non_null(strstr(s.m.verdict.text, "rank 3 is stopped (process 4714; SIGCONT lets it go on): 19 of 36 CTAs"));
+    assert_non_null(
+        strstr(s.m.verdict.text,
+               "rank 3 is stopped (process 4714; SIGCONT lets it go on): 19 of 36 CTAs"));
     live_stage_close(&s);
 }
 
@@ -73,7 +76,8 @@ static void an_answer_goes_when_it_no_longer_holds(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         s.job.ranks[i].state = LIVE_RUNS;
         for (uint32_t k = 0; k < 9; k++)
-            s.job.ranks[i].words[k] = (struct live_word){7ull << 32 | mk_event_what(MK_EV_TILE, 0, 11), LIVE_STAGE_NOW};
+            s.job.ranks[i].words[k] =
+                (struct live_word){7ull << 32 | mk_event_what(MK_EV_TILE, 0, 11), LIVE_STAGE_NOW};
     }
     assert_int_equal(live_model_take(&s.m, &s.job), 0);
     live_stage_play(&s, "w");
@@ -127,7 +131,8 @@ static void a_rank_that_has_not_begun_the_launch_is_named_with_what_it_does(void
         s.job.ranks[3].words[i].word = 6ull << 32;
     live_chain(&s.job, 0, 0, &c);
     assert_int_equal(c.root, 3);
-    assert_non_null(strstr(c.step[c.count - 1].text, "rank 3 has not begun launch 7: it checks the result"));
+    assert_non_null(
+        strstr(c.step[c.count - 1].text, "rank 3 has not begun launch 7: it checks the result"));
     live_stage_close(&s);
 }
 
@@ -185,7 +190,8 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
     pid_t stopped = 0;
     int named = 0, blamed = 0;
     command_start(&job,
-                  "run ag_gemm --nodes 2 --gpus 2 --exec host --nic soft --shape 1024,512,512 --iters 1000000 --timeout 60",
+                  "run ag_gemm --nodes 2 --gpus 2 --exec host --nic soft --shape 1024,512,512 "
+                  "--iters 1000000 --timeout 60",
                   environment, NULL);
     snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
     for (int i = 0; i < 400 && !(stopped = rank_pid(path, 2)); i++)
@@ -215,12 +221,14 @@ static void a_stopped_rank_of_a_real_run_is_named(void **state)
 
 static void a_job_that_cannot_publish_runs_all_the_same(void **state)
 {
-    static const char *const places[] = {"MKERNEL_LIVE=/proc/none", "MKERNEL_LIVE=off", "MKERNEL_LIVE=/dev/null"};
+    static const char *const places[] = {"MKERNEL_LIVE=/proc/none", "MKERNEL_LIVE=off",
+                                         "MKERNEL_LIVE=/dev/null"};
     static struct command_run job;
     for (int i = 0; i < 3; i++) {
         char place[64];
         snprintf(place, sizeof place, "%s", places[i]);
-        command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 2 --check", place, NULL);
+        command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 2 --check",
+                      place, NULL);
         command_finish(&job, 30);
         assert_int_equal(job.status, 0);
     }
@@ -257,7 +265,8 @@ static void what_cannot_be_read_is_not_called_foreign(void **state)
 /* A full disk costs the picture and nothing else. */
 static void where_there_is_no_room_nothing_is_left(void **state)
 {
-    static struct mk_plan plan = {.problem.topo = {1, 1, 0}, .problem.tuning.split.ctas = {1, 0, 0, 0}};
+    static struct mk_plan plan = {.problem.topo = {1, 1, 0},
+                                  .problem.tuning.split.ctas = {1, 0, 0, 0}};
     static struct mk_comm comm;
     uint64_t word = 0;
     struct live *l = NULL;
@@ -285,7 +294,8 @@ static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
     static struct command_run job, look;
     char path[128];
     mkdir(folder, 0700);
-    command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 1000000", environment, NULL);
+    command_start(&job, "run ag_gemm --gpus 2 --exec host --shape 64,64,64 --iters 1000000",
+                  environment, NULL);
     snprintf(path, sizeof path, "%s/run-%d", folder, (int)job.pid);
     for (int i = 0; i < 400 && !(rank_pid(path, 0) && rank_pid(path, 1)); i++)
         moment(25);
@@ -299,14 +309,16 @@ static void what_a_killed_job_left_is_ignored_and_taken_away(void **state)
     command_finish(&look, 10);
     assert_int_equal(look.status, 2);
     assert_non_null(strstr(look.err_text, "no `mkernel run`"));
-    command_start(&job, "run ag_gemm --gpus 1 --exec host --shape 64,64,64 --iters 2", environment, NULL);
+    command_start(&job, "run ag_gemm --gpus 1 --exec host --shape 64,64,64 --iters 2", environment,
+                  NULL);
     command_finish(&job, 10);
     assert_int_equal(job.status, 0);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_true(is_empty(folder));
 }
 
-/* Folders that are not this user's alone: another's, one that others may write to, and a link that leads to one of our own. */
+/* Folders that are not this user's alone: another's, one that others may write to, and a link that
+ * leads to one of our own. */
 enum foreign { ANOTHERS, GROUPS, EVERYBODYS, A_LINK, FOREIGN };
 
 static void make_foreign(enum foreign kind, const char *path)
@@ -333,7 +345,8 @@ static void remove_foreign(enum foreign kind, const char *path)
 
 static void publish(const char *where, uint64_t *word, struct live **l, int *result)
 {
-    static const struct mk_problem q = {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .topo = {1, 1, 0}, .m = 64, .n = 64, .k = 64};
+    static const struct mk_problem q = {
+        .op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .topo = {1, 1, 0}, .m = 64, .n = 64, .k = 64};
     static struct mk_plan plan;
     static struct mk_comm comm;
     char error[256];
@@ -343,7 +356,8 @@ static void publish(const char *where, uint64_t *word, struct live **l, int *res
     *result = live_begin(l, where, &comm, &plan, 0, 1, "a command");
 }
 
-/* A user that may write to a rank's folder may say what its job does; a rank publishes into none of these. */
+/* A user that may write to a rank's folder may say what its job does; a rank publishes into none of
+ * these. */
 static void nothing_is_published_where_others_may_write(void **state)
 {
     char base[96], path[128];
@@ -366,7 +380,8 @@ static void nothing_is_published_where_others_may_write(void **state)
         if (result != -EPERM)
             fail_msg("folder of kind %d: %d", kind, result);
         assert_null(l);
-        if (kind == A_LINK) { /* live_begin takes an empty folder of its name away, and a link is none */
+        /* live_begin takes an empty folder of its name away, and a link is none */
+        if (kind == A_LINK) {
             remove_foreign(A_LINK, path);
         } else {
             rmdir(path);
@@ -380,7 +395,8 @@ static void nothing_is_published_where_others_may_write(void **state)
     assert_true(is_empty(folder));
 }
 
-/* Nor is anything believed that lies there, whether a viewer is given the folder, its name, or looks by itself. */
+/* Nor is anything believed that lies there, whether a viewer is given the folder, its name, or
+ * looks by itself. */
 static void what_others_may_have_written_is_no_job(void **state)
 {
     char path[128], file[160], variable[160], text[64], error[300];
@@ -402,7 +418,9 @@ static void what_others_may_have_written_is_no_job(void **state)
         for (int kind = geteuid() ? GROUPS : ANOTHERS; kind < A_LINK; kind++) {
             struct stat before;
             assert_int_equal(lstat(spoilt, &before), 0);
-            assert_int_equal(kind == ANOTHERS ? chown(spoilt, 65534, 65534) : chmod(spoilt, kind == GROUPS ? 0720 : 0702), 0);
+            assert_int_equal(kind == ANOTHERS ? chown(spoilt, 65534, 65534)
+                                              : chmod(spoilt, kind == GROUPS ? 0720 : 0702),
+                             0);
             if (place) { /* a folder that is named is meant, wherever it lies */
                 struct live_job other;
                 assert_int_equal(live_open(&other, path, error, sizeof error), -EPERM);
@@ -413,7 +431,8 @@ static void what_others_may_have_written_is_no_job(void **state)
                 snprintf(text, sizeof text, "%d", (int)getpid());
                 setenv("MKERNEL_LIVE", folder, 1);
                 char found[256];
-                assert_int_not_equal(live_find(found, sizeof found, named ? text : NULL, error, sizeof error), 0);
+                assert_int_not_equal(
+                    live_find(found, sizeof found, named ? text : NULL, error, sizeof error), 0);
                 unsetenv("MKERNEL_LIVE");
             }
             if (!place)

@@ -1,5 +1,6 @@
-/* The network's part of the MoE operators is hidden behind tiles: on a virtual clock, what the feed-forward layer sends back
- * to other nodes leaves, summed, while experts are still computed, and a launch takes little longer than its tiles alone. */
+/* The network's part of the MoE operators is hidden behind tiles: on a virtual clock, what the
+ * feed-forward layer sends back to other nodes leaves, summed, while experts are still computed,
+ * and a launch takes little longer than its tiles alone. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -7,8 +8,9 @@
 #include "sim/ops/moe_ffn.c"
 #include "tests/helpers/unbroken_ops.h"
 
-/* One way over the network takes a third of what tiles take, about as on 2 x 8 H200 at 50 GB/s each (8192 tokens of 7168, each
- * to 8 of 256 experts, I 2048). One after the other, there, tiles and back would take 1.67. */
+/* One way over the network takes a third of what tiles take, about as on 2 x 8 H200 at 50 GB/s each
+ * (8192 tokens of 7168, each to 8 of 256 experts, I 2048). One after the other, there, tiles and
+ * back would take 1.67. */
 #define COMPUTE_NS 1000000.0
 #define CROSSING_NS 333333.0
 #define COMPUTE_CTAS 4
@@ -32,7 +34,8 @@ static double flop_per_ns; /* of a compute CTA */
 
 /* ---- costs ---- */
 
-static uint64_t tile_ends(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
+static uint64_t tile_ends(void *context, uint64_t now, const struct mk_plan *plan,
+                          const struct mk_tile *tile)
 {
     struct trace *t = &trace[plan->problem.topo.rank];
     const struct mk_moe *m = &plan->problem.moe;
@@ -130,7 +133,8 @@ int mutant_drain(struct mk_cta *cta)
 
 /* ---- launches ---- */
 
-/* Every token names k different experts at random: even, as far as chance is. (Other tests verify results.) */
+/* Every token names k different experts at random: even, as far as chance is. (Other tests verify
+ * results.) */
 static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1])
 {
@@ -141,7 +145,8 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
         deck[i] = i;
     for (uint64_t token = 0; token < m->tokens; token++)
         for (uint32_t place = 0; place < m->k; place++) {
-            uint32_t other = place + sim_random_below(&r, (uint32_t)m->experts - place), id = deck[other];
+            uint32_t other = place + sim_random_below(&r, (uint32_t)m->experts - place),
+                     id = deck[other];
             deck[other] = deck[place];
             deck[place] = ids[token * m->k + place] = id;
         }
@@ -151,8 +156,8 @@ static void fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 }
 
 static int verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size)
+                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
+                  size_t size)
 {
     return 0;
 }
@@ -177,7 +182,8 @@ static double run(const struct sim_op *whole, enum mk_op id, const uint32_t form
     c.problem.moe = m;
     c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     c.problem.tuning.tile_n = 32;
-    c.problem.tuning.split = (struct mk_role_split){{COMPUTE_CTAS, 4, 2, id == MK_OP_MOE_FFN ? 4 : 0}};
+    c.problem.tuning.split =
+        (struct mk_role_split){{COMPUTE_CTAS, 4, 2, id == MK_OP_MOE_FFN ? 4 : 0}};
     flop_per_ns = (double)flop / COMPUTE_CTAS / COMPUTE_NS;
     memset(trace, 0, sizeof trace);
     for (uint32_t rank = 0; rank < world; rank++)
@@ -221,10 +227,11 @@ static void test_way_back(void **state)
                 share = s < share ? s : share;
                 first = f > first ? f : first;
             }
-            print_message(
-                "moe_ffn %u x %u, seed %d: %.2f of its tiles' time; on the worst rank %.0f %% of sums "
-                "left before the last tile ended, the first at %.0f %% of the time\n",
-                forms[form][0], forms[form][1], (int)seed, time, 100 * share, 100 * first);
+            print_message("moe_ffn %u x %u, seed %d: %.2f of its tiles' time; on the worst rank "
+                          "%.0f %% of sums "
+                          "left before the last tile ended, the first at %.0f %% of the time\n",
+                          forms[form][0], forms[form][1], (int)seed, time, 100 * share,
+                          100 * first);
             assert_true(share > 0.95 && first < 0.7 && time < 1.4);
         }
 }
@@ -233,9 +240,10 @@ static void test_way_there(void **state)
 {
     for (size_t form = 0; form < FORMS; form++)
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
-            double time = run(&sim_op_moe_dispatch_gemm, MK_OP_MOE_DISPATCH_GEMM, forms[form], seed);
-            print_message("moe_dispatch_gemm %u x %u, seed %d: %.2f of its tiles' time\n", forms[form][0],
-                          forms[form][1], (int)seed, time);
+            double time =
+                run(&sim_op_moe_dispatch_gemm, MK_OP_MOE_DISPATCH_GEMM, forms[form], seed);
+            print_message("moe_dispatch_gemm %u x %u, seed %d: %.2f of its tiles' time\n",
+                          forms[form][0], forms[form][1], (int)seed, time);
             assert_true(time < 1.25); /* one after the other 1.33 */
         }
 }
@@ -255,7 +263,8 @@ static void test_barrier_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_way_back), cmocka_unit_test(test_way_there),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_way_back),
+                                       cmocka_unit_test(test_way_there),
                                        cmocka_unit_test(test_barrier_is_seen)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

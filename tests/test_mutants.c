@@ -1,5 +1,5 @@
-/* The explorer finds bugs: each of these broken variants of AllGather+GEMM's schedule fails within a few
- * dozen seeds, and the failing order is had again from its seed. */
+/* The explorer finds bugs: each of these broken variants of AllGather+GEMM's schedule fails within
+ * a few dozen seeds, and the failing order is had again from its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +40,8 @@ enum mutation {
 
 static enum mutation mutation;
 
-/* Two buffers are what makes asking for leave to write unnecessary: with one, a launch's chunks land on what a
- * slower rank still reads. */
+/* Two buffers are what makes asking for leave to write unnecessary: with one, a launch's chunks
+ * land on what a slower rank still reads. */
 static uint64_t fold(const struct mk_plan *plan, uint64_t epoch, uint64_t offset)
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
@@ -106,20 +106,24 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     if (mutation == COMPUTE_DOES_NOT_WAIT && cta->role == MK_COMPUTE)
         return 0;
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan_of(cta));
-    if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE && (flag - p->flag_arrival) % p->slices)
+    if (mutation == FIRST_SLICE_ONLY_AWAITED && cta->role == MK_COMPUTE &&
+        (flag - p->flag_arrival) % p->slices)
         return 0;
-    if (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_NETWORK)
+    if (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
+        cause == MK_CAUSE_NETWORK)
         return 0;
     if (mutation == EPOCH_REUSED && arrival)
         target /= cta->epoch;
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                      uint32_t rows, uint64_t pitch)
 {
     struct mk_chunk c = *chunk;
     fold_chunk(cta, &c);
-    if (mutation == FLAG_BEFORE_DATA || (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
+    if (mutation == FLAG_BEFORE_DATA ||
+        (mutation == PUT_BEFORE_STAGING && cta->role == MK_INTER_SEND)) {
         struct held *h = held_by(NULL);
         *h = (struct held){cta, local, c, rows, pitch};
         return;
@@ -166,14 +170,16 @@ static struct sim_world_config config_for(uint64_t seed)
 {
     static struct sim_op op;
     int sliced = mutation == FIRST_SLICE_ONLY_AWAITED; /* in one node only */
-    struct sim_world_config c = sliced ? world_config(1, 3, 3 * 33, 40, 200) : world_config(3, 2, 6 * 33, 40, 72);
+    struct sim_world_config c =
+        sliced ? world_config(1, 3, 3 * 33, 40, 200) : world_config(3, 2, 6 * 33, 40, 72);
     c.problem.tuning.slices = sliced ? 3 : 1;
     op = broken_ag_gemm;
     op.operands = folded_operands;
     c.op = &op;
     c.seed = seed;
     c.launches = 6;
-    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* three chunks, the last of one row */
+    /* three chunks, the last of one row */
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     chunks_of_shard = 3;
     last_chunk = 2;
     c.problem.a_in_heap = mutation == NO_DRAIN && seed % 2;

@@ -1,5 +1,6 @@
-/* Broken variants of the MoE feed-forward layer's schedule are caught, each by a wrong result or a wait that names what is
- * missing; the whole one lets no stage wait for all experts, and survives or reports faults. */
+/* Broken variants of the MoE feed-forward layer's schedule are caught, each by a wrong result or a
+ * wait that names what is missing; the whole one lets no stage wait for all experts, and survives
+ * or reports faults. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -69,8 +70,8 @@ static void release(struct mk_cta *cta)
         }
 }
 
-/* Rows of this rank's last run, if two groups of tiles or more come before it, are taken up only once results of the first
- * one are made. */
+/* Rows of this rank's last run, if two groups of tiles or more come before it, are taken up only
+ * once results of the first one are made. */
 static int await_first_run(struct mk_cta *cta, const struct moe_ffn_plan *p, uint32_t flag)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
@@ -99,7 +100,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 {
     const struct moe_ffn_plan *p = plan_of(cta);
     int acted = flag >= p->flag_acted && flag < p->flag_made,
-        made = flag >= p->flag_made && flag < p->flag_back, back = flag >= p->flag_back && flag < p->flag_sum;
+        made = flag >= p->flag_made && flag < p->flag_back,
+        back = flag >= p->flag_back && flag < p->flag_sum;
     uint64_t tile = p->dispatch.tile_m * MK_TILE_PARTS;
     if ((mutation == DOWN_DOES_NOT_WAIT && acted) || (mutation == RETURN_DOES_NOT_WAIT && made) ||
         (mutation == SUM_DOES_NOT_WAIT_FOR_ROWS && back) ||
@@ -211,7 +213,8 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
-/* Weights of both parities in one buffer: those of launch e, which are being added, a rank that is ahead overwrites. */
+/* Weights of both parities in one buffer: those of launch e, which are being added, a rank that is
+ * ahead overwrites. */
 static struct moe_ffn_plan one_buffer(const struct mk_plan *plan)
 {
     struct moe_ffn_plan p = *moe_ffn_plan_of(plan);
@@ -286,8 +289,8 @@ static struct sim_world_config four_experts_config(uint64_t seed)
     return c;
 }
 
-/* With the last experts' rows held back until the first ones' results are made, every launch still ends: no stage waits for
- * all experts. */
+/* With the last experts' rows held back until the first ones' results are made, every launch still
+ * ends: no stage waits for all experts. */
 static void test_no_barrier(void **state)
 {
     mutation = LAST_RUN_COMES_LATE;
@@ -297,7 +300,8 @@ static void test_no_barrier(void **state)
     mutation = NOTHING;
 }
 
-/* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come of them. */
+/* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come
+ * of them. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);

@@ -1,5 +1,5 @@
-/* The survey finds softnic's devices as they are configured, and a choice takes devices that were named, the
- * nearest, or in turn, and says in one sentence why a device cannot be had. */
+/* The survey finds softnic's devices as they are configured, and a choice takes devices that were
+ * named, the nearest, or in turn, and says in one sentence why a device cannot be had. */
 #include "backends/nic.h"
 #include "tests/helpers/sysfs_tree.h"
 
@@ -59,9 +59,11 @@ static void test_survey(void **state)
 }
 
 /* Asks for one rank of `ranks`; the answer is in *c. */
-static int ask(struct nic_choice *c, const char *names, uint32_t rank, uint32_t ranks, uint32_t rails, char error[256])
+static int ask(struct nic_choice *c, const char *names, uint32_t rank, uint32_t ranks,
+               uint32_t rails, char error[256])
 {
-    struct nic_request r = {.names = names, .rails = rails, .local_rank = rank, .local_ranks = ranks};
+    struct nic_request r = {
+        .names = names, .rails = rails, .local_rank = rank, .local_ranks = ranks};
     return nic_choose(c, &r, error, 256);
 }
 
@@ -102,7 +104,8 @@ static void test_several(void **state)
     struct nic_choice c;
     char error[256] = "";
     skip_without_verbs();
-    for (uint32_t rank = 0; rank < 3; rank++) { /* two of three for each: every device has two ranks */
+    /* two of three for each: every device has two ranks */
+    for (uint32_t rank = 0; rank < 3; rank++) {
         static uint32_t loads[3];
         assert_int_equal(ask(&c, "soft", rank, 3, 2, error), 0);
         assert_int_equal(c.count, 2);
@@ -114,7 +117,8 @@ static void test_several(void **state)
     }
     assert_int_equal(ask(&c, "soft", 0, 1, 3, error), 0);
     assert_int_equal(c.count, 3);
-    assert_int_equal(ask(&c, "soft", 0, 1, 4, error), -EINVAL); /* fewer than asked for is not what was asked for */
+    /* fewer than asked for is not what was asked for */
+    assert_int_equal(ask(&c, "soft", 0, 1, 4, error), -EINVAL);
     assert_non_null(strstr(error, "only 3 may be used"));
     assert_int_equal(ask(&c, "soft0,soft", 0, 1, 0, error), -ENODEV);
     assert_non_null(strstr(error, "all of softnic's devices"));
@@ -155,31 +159,38 @@ static void test_no_descriptors(void **state)
     int chosen = ask(&c, "soft", 0, 1, 0, error);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(chosen, -ENODEV);
-    assert_string_equal(error, "no NIC is usable, not even softnic: soft0 cannot be opened: Too many open files");
+    assert_string_equal(
+        error, "no NIC is usable, not even softnic: soft0 cannot be opened: Too many open files");
     const struct nic_info *n = find("soft0");
     assert_non_null(n);
     assert_string_equal(n->problem, "cannot be opened: Too many open files");
 }
 
-/* softnic's devices, placed by a tree: soft0 far from both GPUs, soft1 and soft2 behind the second GPU's switch. */
+/* softnic's devices, placed by a tree: soft0 far from both GPUs, soft1 and soft2 behind the second
+ * GPU's switch. */
 static void test_nearest(void **state)
 {
     static const char *const lines[] = {
         "devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0/numa_node = 0",
-        "bus/pci/devices/0000:03:00.0 -> ../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
+        "bus/pci/devices/0000:03:00.0 -> "
+        "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0",
         "devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:8a:00.0/numa_node = 1",
-        "bus/pci/devices/0000:8a:00.0 -> ../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:8a:00.0",
+        "bus/pci/devices/0000:8a:00.0 -> "
+        "../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:00.0/0000:8a:00.0",
         "devices/pci0000:20/0000:20:00.0/numa_node = 0",
         "class/infiniband/soft0/device -> ../../../devices/pci0000:20/0000:20:00.0",
         "devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:01.0/0000:84:00.0/numa_node = 1",
-        "class/infiniband/soft1/device -> ../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:01.0/0000:84:00.0",
+        "class/infiniband/soft1/device -> "
+        "../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:01.0/0000:84:00.0",
         "devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:02.0/0000:85:00.0/numa_node = 1",
-        "class/infiniband/soft2/device -> ../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:02.0/0000:85:00.0",
+        "class/infiniband/soft2/device -> "
+        "../../../devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:02.0/0000:85:00.0",
     };
     struct sysfs_tree t;
     struct nic_choice c;
     char error[256];
-    struct nic_place places[2] = {{.gpu = "0000:03:00.0", .numa = -1}, {.gpu = "0000:8A:00.0", .numa = -1}};
+    struct nic_place places[2] = {{.gpu = "0000:03:00.0", .numa = -1},
+                                  {.gpu = "0000:8A:00.0", .numa = -1}};
     struct nic_request r = {.names = "soft", .local_ranks = 2, .places = places, .sysfs = t.root};
     skip_without_verbs();
     assert_int_equal(tree_open(&t), 0);
@@ -208,10 +219,8 @@ static void test_nearest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_survey),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_several),
-        cmocka_unit_test(test_no_descriptors),
+        cmocka_unit_test(test_survey),  cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_several), cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_nearest),
     };
     setenv("SOFTNIC", "devices=3,efa=1,link=roce", 1);

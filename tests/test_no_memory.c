@@ -1,5 +1,6 @@
-/* Where any single allocation fails, a communicator, tuned plans, a trace and what the live viewer reads are made or refused with
- * -errno and a sentence, everything given back, and without a crash. */
+/* Where any single allocation fails, a communicator, tuned plans, a trace and what the live viewer
+ * reads are made or refused with -errno and a sentence, everything given back, and without a
+ * crash. */
 #include "core/comm.h"
 #include "tracer/generate.h"
 #include "tracer/live.h"
@@ -17,7 +18,13 @@
 
 static int use_a_communicator(char *text, size_t size)
 {
-    struct mk_config config = {.version = MK_VERSION_NUMBER, .exec = MK_EXEC_HOST, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20, .tuning = "none"};
+    struct mk_config config = {.version = MK_VERSION_NUMBER,
+                               .exec = MK_EXEC_HOST,
+                               .nodes = 1,
+                               .gpus = 1,
+                               .listen_fd = -1,
+                               .heap_bytes = 1 << 20,
+                               .tuning = "none"};
     struct mk_problem q = {.op = MK_OP_AG_GEMM, .m = 64, .n = 64, .k = 64};
     struct mk_comm *comm;
     struct mk_plan *plan;
@@ -35,7 +42,8 @@ static int keep_a_plan(char *text, size_t size)
     struct tuning_entry e;
     struct tuning_table t;
     char path[200];
-    const struct mk_problem q = {.op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 128, .n = 64, .k = 64};
+    const struct mk_problem q = {
+        .op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 128, .n = 64, .k = 64};
     snprintf(path, sizeof path, "%s/plans", folder);
     tuning_key(&e, &q, "host");
     e.tuning.pieces = 2;
@@ -49,7 +57,8 @@ static int keep_a_plan(char *text, size_t size)
 
 static int store_a_trace(char *text, size_t size)
 {
-    const struct generate_config config = {.events = 300, .nodes = 2, .gpus = 2, .ctas = 4, .seed = 3};
+    const struct generate_config config = {
+        .events = 300, .nodes = 2, .gpus = 2, .ctas = 4, .seed = 3};
     char path[200];
     snprintf(path, sizeof path, "%s/t.db", folder);
     return trace_generate(&config, path, text, size);
@@ -57,7 +66,8 @@ static int store_a_trace(char *text, size_t size)
 
 static int pack_a_part(char *text, size_t size)
 {
-    const struct generate_config config = {.events = 300, .nodes = 1, .gpus = 2, .ctas = 4, .seed = 3};
+    const struct generate_config config = {
+        .events = 300, .nodes = 1, .gpus = 2, .ctas = 4, .seed = 3};
     struct trace_part *parts = NULL, again;
     void *blob = NULL;
     size_t bytes = 0;
@@ -125,8 +135,9 @@ static void test_live(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_communicator), cmocka_unit_test(test_tuned_plans), cmocka_unit_test(test_part),
-        cmocka_unit_test(test_trace),        cmocka_unit_test(test_live),
+        cmocka_unit_test(test_communicator), cmocka_unit_test(test_tuned_plans),
+        cmocka_unit_test(test_part),         cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_live),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

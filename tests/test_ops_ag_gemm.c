@@ -1,5 +1,5 @@
-/* AllGather+GEMM is right in every order of its steps and with the fewest bytes, and faults are told. (Its broken variants:
- * test_mutants.c; its plan: test_plan.c.) */
+/* AllGather+GEMM is right in every order of its steps and with the fewest bytes, and faults are
+ * told. (Its broken variants: test_mutants.c; its plan: test_plan.c.) */
 #include "tests/helpers/ops.h"
 
 static void test_orders(void **state)

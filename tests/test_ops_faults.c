@@ -1,5 +1,6 @@
-/* Whatever fails under an operator's run over real processes ends in time, in no wrong result that is called right, and in a
- * sentence that names the operator, who misses what and from whom; what is only slow or late ends right. */
+/* Whatever fails under an operator's run over real processes ends in time, in no wrong result that
+ * is called right, and in a sentence that names the operator, who misses what and from whom; what
+ * is only slow or late ends right. */
 /* ALONE */
 #include "tests/helpers/launch.h"
 #include "tests/helpers/sanitized.h"
@@ -20,7 +21,9 @@ static const struct {
 } ops[] = {
     {"ag_gemm", "--shape 264,40,72", {"'s A in epoch"}},
     {"gemm_rs", "--shape 264,40,72", {"'s sum of chunk", "'s part of chunk"}},
-    {"gemm_ar", "--shape 264,40,72", {"'s sum of chunk", "'s part of chunk", "the whole sum of chunk"}},
+    {"gemm_ar",
+     "--shape 264,40,72",
+     {"'s sum of chunk", "'s part of chunk", "the whole sum of chunk"}},
     {"ring_attention", "--attention 1,64,4,2,64", {"'s K in epoch", "'s V in epoch"}},
     {"moe_dispatch_gemm",
      "--moe 64,128,40,8,2",
@@ -57,8 +60,8 @@ static void expect_says(const struct command_run *r, const char *what, const cha
         fail_msg("%s: \"%s\" lacks \"%s\"", what, r->err_text, word);
 }
 
-/* Ended with status 3, in time, nothing called right; says which op, and one of what its ranks owe each
- * other, or, where it happened between launches, would have owed. */
+/* Ended with status 3, in time, nothing called right; says which op, and one of what its ranks owe
+ * each other, or, where it happened between launches, would have owed. */
 static void expect_failure(size_t op, const char *what)
 {
     const struct command_run *r = &runs[op];
@@ -122,7 +125,8 @@ static void test_failed_request(void **state)
 
 /* ---- a rank ---- */
 
-/* Dies before its first launch, in the middle of a burst, between two launches, after the last one. */
+/* Dies before its first launch, in the middle of a burst, between two launches, after the last
+ * one. */
 static void test_rank_dies(void **state)
 {
     static const struct {
@@ -152,13 +156,14 @@ static void finish_right(struct launch *job, const char *what)
     for (int rank = 0; rank < WORLD; rank++) {
         command_finish(&job->ranks[rank], 60);
         if (job->ranks[rank].status)
-            fail_msg("%s: rank %d ends with %d, signal %d: \"%s\"", what, rank, job->ranks[rank].status,
-                     job->ranks[rank].signal, job->ranks[rank].err_text);
+            fail_msg("%s: rank %d ends with %d, signal %d: \"%s\"", what, rank,
+                     job->ranks[rank].status, job->ranks[rank].signal, job->ranks[rank].err_text);
     }
     assert_non_null(strstr(job->ranks[0].out_text, "verdict   right"));
 }
 
-/* One NIC has a hundredth of the others' bandwidth. Each of these runs sends at least 15 KB over it. */
+/* One NIC has a hundredth of the others' bandwidth. Each of these runs sends at least 15 KB over
+ * it. */
 static void test_slow_nic(void **state)
 {
     for (size_t fabric = 0; fabric < FABRICS; fabric++) {
@@ -204,7 +209,8 @@ static void test_late_rank(void **state)
         late_rank(fabric);
 }
 
-/* A rank that stands still for a while, but less than the timeout, in the middle of its launches. */
+/* A rank that stands still for a while, but less than the timeout, in the middle of its
+ * launches. */
 static void rank_that_pauses(size_t fabric)
 {
     for (size_t op = 0; op < OPS; op++) {

@@ -1,6 +1,6 @@
-/* GEMM+AllReduce gives every rank the same right sum in every order of its steps, within the bounds of its
- * arithmetic and with the fewest bytes; deterministic results have the same bits in every order; broken
- * variants are caught. */
+/* GEMM+AllReduce gives every rank the same right sum in every order of its steps, within the bounds
+ * of its arithmetic and with the fewest bytes; deterministic results have the same bits in every
+ * order; broken variants are caught. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -30,7 +30,8 @@ static void test_bytes(void **state)
 
 static void test_refusals(void **state)
 {
-    struct mk_problem q = {.op = MK_OP_GEMM_AR, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
+    struct mk_problem q = {
+        .op = MK_OP_GEMM_AR, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
     struct mk_plan p;
     char error[300];
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
@@ -38,7 +39,8 @@ static void test_refusals(void **state)
     q.m = 68;
     q.tuning.split = (struct mk_role_split){{2, 0, 0, 1}};
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
-    assert_non_null(strstr(error, "at least 1 intra_comm, no inter_send and at least 1 inter_reduce"));
+    assert_non_null(
+        strstr(error, "at least 1 intra_comm, no inter_send and at least 1 inter_reduce"));
     q.topo.gpus = 1;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
 }
@@ -78,8 +80,10 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 {
     const struct mk_plan *plan = ((const struct sim_cta *)(const void *)cta)->rank->plan;
     int whole = flag >= gemm_ar_plan_of(plan)->flag_whole;
-    if ((mutation == PUSHER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_DATA) ||
-        (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM && cause == MK_CAUSE_NETWORK) ||
+    if ((mutation == PUSHER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
+         cause == MK_CAUSE_DATA) ||
+        (mutation == FORWARDER_DOES_NOT_WAIT && cta->role == MK_INTRA_COMM &&
+         cause == MK_CAUSE_NETWORK) ||
         (mutation == DELIVERER_DOES_NOT_WAIT && cta->role == MK_INTER_REDUCE && whole))
         return 0;
     if (mutation == EPOCH_REUSED && whole)
@@ -99,7 +103,8 @@ void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     mk_cta_copy(cta, local, &c);
 }
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
 {
     for (uint32_t i = 0; i < count; i++)
         if (mutant_wait(cta, flag + i, target, cause))
@@ -111,7 +116,8 @@ void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 {
     if (mutation == LAST_UNIT_NOT_DELIVERED && sum->space == MK_SPACE_ARG2 && sum->id % 3 == 2)
         return;
-    if ((mutation == ANNOUNCED_BEFORE_SUMMED || mutation == PUT_BEFORE_SUM) && sum->space == MK_SPACE_HEAP) {
+    if ((mutation == ANNOUNCED_BEFORE_SUMMED || mutation == PUT_BEFORE_SUM) &&
+        sum->space == MK_SPACE_HEAP) {
         *held_by(NULL) = (struct held){.cta = cta, .sum = *sum};
         return;
     }
@@ -167,7 +173,8 @@ static struct sim_world_config config_for(uint64_t seed)
     c.op = &broken_gemm_ar;
     c.seed = seed;
     c.launches = 5;
-    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* three chunks, the last of one row */
+    /* three chunks, the last of one row */
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     c.problem.deterministic = (int)(seed & 1);
     return c;
 }
@@ -202,8 +209,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_bytes),  cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_errors),   cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

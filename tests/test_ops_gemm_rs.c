@@ -1,6 +1,6 @@
-/* GEMM+ReduceScatter sums the right bytes in every order of its steps, within the bounds of its arithmetic
- * and with the fewest bytes; deterministic results have the same bits in every order; broken variants of its
- * schedule are caught. */
+/* GEMM+ReduceScatter sums the right bytes in every order of its steps, within the bounds of its
+ * arithmetic and with the fewest bytes; deterministic results have the same bits in every order;
+ * broken variants of its schedule are caught. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -40,8 +40,10 @@ static const char *refusal(struct mk_problem q)
 
 static void test_refusals(void **state)
 {
-    struct mk_problem q = {.op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
-    assert_non_null(strstr(refusal(q), "M = 66 does not divide by 4 ranks; the next that does is 68"));
+    struct mk_problem q = {
+        .op = MK_OP_GEMM_RS, .topo = {.nodes = 2, .gpus = 2}, .m = 66, .n = 40, .k = 72};
+    assert_non_null(
+        strstr(refusal(q), "M = 66 does not divide by 4 ranks; the next that does is 68"));
     q.m = 68;
     q.n = 41;
     assert_non_null(strstr(refusal(q), "the next N that works is 48"));
@@ -62,8 +64,8 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "more than a command can name"));
 }
 
-/* Every tile of the product once, each to the reducer on its owner's rail; every element of a block in one
- * unit. */
+/* Every tile of the product once, each to the reducer on its owner's rail; every element of a block
+ * in one unit. */
 static void test_cover(void **state)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {1, 12}};
@@ -96,7 +98,8 @@ static void test_cover(void **state)
                 assert_true(tile.c_slab < gemm_rs_slabs(r));
                 for (uint32_t i = 0; i < tile.rows; i++)
                     for (uint32_t j = 0; j < tile.cols; j++)
-                        assert_int_equal(seen[(tile.slab * 53 + tile.row + i) * 72 + tile.col + j]++, 0);
+                        assert_int_equal(
+                            seen[(tile.slab * 53 + tile.row + i) * 72 + tile.col + j]++, 0);
             }
             for (uint64_t i = 0; i < q.m * q.n; i++)
                 assert_int_equal(seen[i], 1);
@@ -156,7 +159,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, target, cause);
 }
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
 {
     for (uint32_t i = 0; i < count; i++)
         if (mutant_wait(cta, flag + i, target, cause))
@@ -251,7 +255,8 @@ static struct sim_world_config config_for(uint64_t seed)
     c.op = &op;
     c.seed = seed;
     c.launches = 5;
-    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* three chunks, the last of one row */
+    /* three chunks, the last of one row */
+    c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
     c.problem.deterministic = mutation != NOT_CLEARED && (seed & 1);
     return c;
 }
@@ -291,8 +296,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_bits),     cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_orders),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_bits),    cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* MoE dispatch+GEMM gives each expert the right tokens in every order of its steps, however tokens are routed; tokens cross
- * to another node once; what it cannot do it refuses with the nearest thing that works; broken variants are caught. */
+/* MoE dispatch+GEMM gives each expert the right tokens in every order of its steps, however tokens
+ * are routed; tokens cross to another node once; what it cannot do it refuses with the nearest
+ * thing that works; broken variants are caught. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -22,7 +23,8 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
     uint64_t ids_bytes = (uint64_t)p->tokens * p->k * 4, ids_moved = mk_round_up(ids_bytes, 16);
     for (uint32_t rank = 0; rank < world; rank++) {
         expected->network[rank] += (p->topo.nodes - 1) * ids_moved;
-        expected->nvlink[rank] += (uint64_t)(gpus - 1) * (ids_bytes + (p->topo.nodes - 1) * ids_moved);
+        expected->nvlink[rank] +=
+            (uint64_t)(gpus - 1) * (ids_bytes + (p->topo.nodes - 1) * ids_moved);
         exact_moe_ids(plan, seed, launch, rank, ids);
         for (uint32_t token = 0; token < p->tokens; token++)
             for (uint32_t node = 0; node < p->topo.nodes; node++) {
@@ -32,7 +34,8 @@ static void expect_bytes(const struct mk_plan *plan, uint64_t seed, uint64_t lau
                     if (expert >= p->experts || expert / (p->rank_experts * gpus) != node)
                         continue;
                     here = 1;
-                    if (expert / p->rank_experts % gpus != rank % gpus) /* it enters the node on the rail */
+                    /* it enters the node on the rail */
+                    if (expert / p->rank_experts % gpus != rank % gpus)
                         expected->nvlink[expert / p->rank_experts] += p->row_bytes;
                 }
                 if (here && node != rank / gpus)
@@ -46,8 +49,10 @@ static void test_bytes(void **state)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (uint64_t seed = 0; seed < 4; seed++) {
             struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
-            struct sim_costs costs = {.context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
-            struct sim_world_config c = ops_config(MK_OP_MOE_DISPATCH_GEMM, ops_forms[form], ops_shapes[0]);
+            struct sim_costs costs = {
+                .context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
+            struct sim_world_config c =
+                ops_config(MK_OP_MOE_DISPATCH_GEMM, ops_forms[form], ops_shapes[0]);
             struct sim_world_result result;
             struct mk_plan plan;
             char error[300];
@@ -66,7 +71,8 @@ static void test_bytes(void **state)
 static const char *refusal(struct mk_moe moe)
 {
     static char error[300];
-    struct mk_problem q = {.op = MK_OP_MOE_DISPATCH_GEMM, .topo = {.nodes = 2, .gpus = 2}, .moe = moe};
+    struct mk_problem q = {
+        .op = MK_OP_MOE_DISPATCH_GEMM, .topo = {.nodes = 2, .gpus = 2}, .moe = moe};
     struct mk_plan p;
     assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), -EINVAL);
     return error;
@@ -75,15 +81,19 @@ static const char *refusal(struct mk_moe moe)
 static void test_refusals(void **state)
 {
     assert_non_null(strstr(refusal((struct mk_moe){0, 64, 8, 4, 1}), "at least 1"));
-    assert_non_null(strstr(refusal((struct mk_moe){13, 100, 8, 4, 1}), "the next that works is 104"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}), "the next I that works is 16"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}), "the next number that does is 8"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 4, 5}), "1 to 4"));
     assert_non_null(
-        strstr(refusal((struct mk_moe){1 << 24, 1 << 20, 8, 4, 4}), "more than a command can name"));
+        strstr(refusal((struct mk_moe){13, 100, 8, 4, 1}), "the next that works is 104"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}), "the next I that works is 16"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}), "the next number that does is 8"));
+    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 4, 5}), "1 to 4"));
+    assert_non_null(strstr(refusal((struct mk_moe){1 << 24, 1 << 20, 8, 4, 4}),
+                           "more than a command can name"));
 }
 
-/* ---- mutants; tables that were never made hold anything, so those that read too early begin at launch 2 ---- */
+/* ---- mutants; tables that were never made hold anything, so those that read too early begin at
+ * launch 2 ---- */
 
 static enum mutation {
     NOTHING,
@@ -114,7 +124,8 @@ static struct mk_cta *route_held_by[16];
 
 static const struct moe_dispatch_plan *plan_of(const struct mk_cta *cta)
 {
-    return &moe_dispatch_gemm_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)->dispatch;
+    return &moe_dispatch_gemm_plan_of(((const struct sim_cta *)(const void *)cta)->rank->plan)
+                ->dispatch;
 }
 
 static void hold(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c)
@@ -140,8 +151,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 {
     const struct moe_dispatch_plan *p = plan_of(cta);
     if ((mutation == ROUTED_BEFORE_IDS && flag < p->flag_routed && cause == MK_CAUSE_DATA) ||
-        (mutation == COMPUTE_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed && cta->role == MK_COMPUTE &&
-         cta->epoch > 1) ||
+        (mutation == COMPUTE_DOES_NOT_WAIT_FOR_TABLES && flag == p->flag_routed &&
+         cta->role == MK_COMPUTE && cta->epoch > 1) ||
         (mutation == COMPUTE_DOES_NOT_WAIT_FOR_ROWS && flag >= p->flag_rows) ||
         (mutation == FORWARDER_DOES_NOT_WAIT && flag >= p->flag_relay && flag < p->flag_rows))
         return 0;
@@ -227,7 +238,8 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
-/* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead overwrites. */
+/* Ids of both parities in one buffer: what of launch e is being routed, a rank that is ahead
+ * overwrites. */
 static int one_buffer_intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
 {
     struct moe_dispatch_plan p = moe_dispatch_gemm_plan_of(plan)->dispatch;
@@ -254,7 +266,8 @@ static struct sim_world_config one_buffer_config(uint64_t seed)
     return c;
 }
 
-/* Puts of two launches under way at once, in any order; a rank that gets no tokens waits for none. */
+/* Puts of two launches under way at once, in any order; a rank that gets no tokens waits for
+ * none. */
 static struct sim_world_config srd_config(uint64_t seed)
 {
     struct sim_world_config c = config_for(seed);
@@ -292,7 +305,8 @@ static void test_mutants(void **state)
     ops_hunt(one_buffer_config, "ONE_IDS_BUFFER", OPS_ANY);
 }
 
-/* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come of them. */
+/* For rank 3's ids, or those that it should have passed on, or, on itself, for the tables that come
+ * of them. */
 static void expect_mute(const struct sim_world_result *r)
 {
     assert_int_equal(r->failure.producer % 2, 1);
@@ -307,8 +321,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_mutants),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

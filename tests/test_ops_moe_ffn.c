@@ -1,6 +1,7 @@
-/* The MoE feed-forward layer is right in every order of its steps, however tokens are routed: exact numbers bit by bit, real
- * ones within their bounds and with the same bits every time, added in rank order; each link carries its minimum; what it
- * cannot do it refuses with the nearest thing that works. */
+/* The MoE feed-forward layer is right in every order of its steps, however tokens are routed: exact
+ * numbers bit by bit, real ones within their bounds and with the same bits every time, added in
+ * rank order; each link carries its minimum; what it cannot do it refuses with the nearest thing
+ * that works. */
 #include "tests/helpers/ops.h"
 #include "experiments/check_moe_ffn.h"
 #include "core/roles/moe_ffn.h"
@@ -22,8 +23,9 @@ static void real_ids(const struct mk_plan *plan, uint64_t launch, uint32_t rank,
     const struct mk_moe *m = &plan->problem.moe;
     struct sim_random r = {sim_mix(4711 + launch) ^ rank};
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
-        ids[i] = sim_random_below(&r, 8) ? sim_random_below(&r, (uint32_t)m->experts)
-                                         : (uint32_t)m->experts + sim_random_below(&r, 2) * 12345678;
+        ids[i] = sim_random_below(&r, 8)
+                     ? sim_random_below(&r, (uint32_t)m->experts)
+                     : (uint32_t)m->experts + sim_random_below(&r, 2) * 12345678;
 }
 
 static void real_expert(const struct mk_plan *plan, uint64_t launch, uint32_t expert, uint16_t *b1,
@@ -38,15 +40,18 @@ static void real_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch
                       void *const arguments[MK_SPACES - 1])
 {
     const struct mk_moe *m = &plan->problem.moe;
-    uint32_t rank = plan->problem.topo.rank, count = (uint32_t)m->experts / mk_world(&plan->problem.topo);
+    uint32_t rank = plan->problem.topo.rank,
+             count = (uint32_t)m->experts / mk_world(&plan->problem.topo);
     float *weights = arguments[3];
     fingerprint_fill(arguments[0], m->tokens * m->hidden, 4711, rank, launch, 0);
     for (uint32_t i = 0; i < count; i++)
-        real_expert(plan, launch, rank * count + i, (uint16_t *)arguments[1] + 2 * i * m->hidden * m->inner,
+        real_expert(plan, launch, rank * count + i,
+                    (uint16_t *)arguments[1] + 2 * i * m->hidden * m->inner,
                     (uint16_t *)arguments[4] + i * m->hidden * m->inner);
     real_ids(plan, launch, rank, arguments[2]);
     for (uint64_t i = 0; i < m->tokens * m->k; i++)
-        weights[i] = (float)(sim_mix(launch << 32 ^ (uint64_t)rank << 24 ^ i) >> 40) * 0x1p-24f - 0.25f;
+        weights[i] =
+            (float)(sim_mix(launch << 32 ^ (uint64_t)rank << 24 ^ i) >> 40) * 0x1p-24f - 0.25f;
 }
 
 struct experts {
@@ -61,8 +66,8 @@ static void load_expert(void *context, uint32_t expert, uint16_t *b1, uint16_t *
 }
 
 static int real_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                      void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                      size_t size)
+                       void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                       char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     struct experts all = {plan, launch};
@@ -119,11 +124,13 @@ static void test_errors(void **state)
         for (int deterministic = 0; deterministic < 2; deterministic++) {
             struct sim_world_config c = real_config(ops_forms[form], deterministic);
             run_real(&c);
-            print_message("moe_ffn %u x %u %s: relative error %.2e, worst element at %.2f of its bound\n",
-                          ops_forms[form][0], ops_forms[form][1], deterministic ? "deterministic" : "fast",
-                          check_error(&result_of_run), result_of_run.worst);
+            print_message(
+                "moe_ffn %u x %u %s: relative error %.2e, worst element at %.2f of its bound\n",
+                ops_forms[form][0], ops_forms[form][1], deterministic ? "deterministic" : "fast",
+                check_error(&result_of_run), result_of_run.worst);
             assert_int_equal(result_of_run.wrong, 0);
-            /* Two roundings to bf16, in fast mode up to four, of 1.66e-3 each: less would be no measurement. */
+            /* Two roundings to bf16, in fast mode up to four, of 1.66e-3 each: less would be no
+             * measurement. */
             assert_true(check_error(&result_of_run) > (deterministic ? 2.2e-3 : 2.6e-3));
             assert_true(check_error(&result_of_run) <= (deterministic ? 2.5e-3 : 3.5e-3));
         }
@@ -176,8 +183,9 @@ static uint32_t *lone_words(const struct lone *l, uint64_t offset)
     return (uint32_t *)(void *)(l->heap + offset);
 }
 
-/* Whatever rows experts have, and from where: every tile once, down after all up of its rows; and up is never a whole expert ahead, nor
- * more than two groups of rows, so that no stage is a barrier. */
+/* Whatever rows experts have, and from where: every tile once, down after all up of its rows; and
+ * up is never a whole expert ahead, nor more than two groups of rows, so that no stage is a
+ * barrier. */
 static void test_tiles(void **state)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -185,8 +193,8 @@ static void test_tiles(void **state)
         struct lone l;
         uint32_t nodes = 1 + seed % 3, ranks = 2 * nodes, count = seed % 5 ? 24 / ranks : 1;
         lone_open(&l, (struct mk_problem){.topo = {nodes, 2, sim_random_below(&r, ranks)},
-                                          .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)), ranks * count,
-                                                  count > 1 ? 8 : 2},
+                                          .moe = {64, 128, 8 * (1 + sim_random_below(&r, 20)),
+                                                  ranks * count, count > 1 ? 8 : 2},
                                           .tuning = {.tile_m = 8, .tile_n = 32}});
         const struct moe_ffn_plan *p = moe_ffn_plan_of(&l.plan);
         const struct moe_dispatch_plan *d = &p->dispatch;
@@ -234,11 +242,13 @@ static void test_tiles(void **state)
     }
 }
 
-/* A token's rows are added in the order of their experts, those of one expert in the order of places, each by its weight. */
+/* A token's rows are added in the order of their experts, those of one expert in the order of
+ * places, each by its weight. */
 static void test_order_of_a_sum(void **state)
 {
     static const uint32_t named[8] = {7, 12, 4, 99, 6,
-                                      4, 0,  5}; /* experts 4 to 7 are on this node, 6 and 7 on this rank */
+                                      /* experts 4 to 7 are on this node, 6 and 7 on this rank */
+                                      4, 0, 5};
     static const uint32_t places[5] = {2, 5, 7, 4, 0};
     struct lone l;
     lone_open(&l, (struct mk_problem){.topo = {3, 2, 3}, .moe = {16, 64, 8, 12, 8}});
@@ -322,7 +332,8 @@ static void test_bytes(void **state)
         for (uint64_t seed = 0; seed < 4; seed++)
             for (int deterministic = 0; deterministic < 2; deterministic++) {
                 struct ops_bytes bytes = {{0}, {0}}, expected = {{0}, {0}};
-                struct sim_world_config c = ops_config(MK_OP_MOE_FFN, ops_forms[form], ops_shapes[0]);
+                struct sim_world_config c =
+                    ops_config(MK_OP_MOE_FFN, ops_forms[form], ops_shapes[0]);
                 struct mk_plan plan;
                 uint32_t ids[1024];
                 c.seed = seed;
@@ -349,7 +360,8 @@ static void worst_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launc
         for (uint64_t place = 0; place < m->k; place++) {
             uint32_t node = (uint32_t)((mk_node_of(t, t->rank) + 1 + place) % t->nodes);
             uint32_t local =
-                (mk_local_of(t, t->rank) + 1 + (uint32_t)token % (t->gpus > 1 ? t->gpus - 1 : 1)) % t->gpus;
+                (mk_local_of(t, t->rank) + 1 + (uint32_t)token % (t->gpus > 1 ? t->gpus - 1 : 1)) %
+                t->gpus;
             ids[token * m->k + place] = mk_rank_at(t, node, local) * count;
         }
 }
@@ -400,25 +412,31 @@ static void test_refusals(void **state)
 {
     const struct mk_tuning none = {.tile_m = 0};
     assert_non_null(strstr(refusal((struct mk_moe){0, 64, 8, 4, 1}, none), "at least 1"));
-    assert_non_null(strstr(refusal((struct mk_moe){13, 100, 8, 4, 1}, none), "the next that works is 104"));
-    assert_non_null(strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}, none), "the next I that works is 16"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){13, 100, 8, 4, 1}, none), "the next that works is 104"));
+    assert_non_null(
+        strstr(refusal((struct mk_moe){16, 64, 9, 4, 1}, none), "the next I that works is 16"));
     assert_non_null(
         strstr(refusal((struct mk_moe){16, 64, 8, 6, 1}, none), "the next number that does is 8"));
     assert_non_null(strstr(refusal((struct mk_moe){16, 64, 8, 4, 5}, none), "1 to 4"));
     const struct mk_moe ok = {16, 64, 8, 4, 1}, huge = {1 << 24, 1 << 20, 8, 4, 4},
                         wide = {1 << 24, 64, 1 << 24, 4, 4};
-    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.tile_n = 40}), "the next that works is 48"));
-    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.chunk_rows = 20}), "the next that works is 24"));
-    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.pieces = 2}), "pieces and cluster are 1"));
     assert_non_null(
-        strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 1, 0}}}), "at least 1 inter_reduce CTAs"));
-    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 17, 16}}}), "32 command rings"));
+        strstr(refusal(ok, (struct mk_tuning){.tile_n = 40}), "the next that works is 48"));
+    assert_non_null(
+        strstr(refusal(ok, (struct mk_tuning){.chunk_rows = 20}), "the next that works is 24"));
+    assert_non_null(
+        strstr(refusal(ok, (struct mk_tuning){.pieces = 2}), "pieces and cluster are 1"));
+    assert_non_null(strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 1, 0}}}),
+                           "at least 1 inter_reduce CTAs"));
+    assert_non_null(
+        strstr(refusal(ok, (struct mk_tuning){.split = {{1, 1, 17, 16}}}), "32 command rings"));
     assert_non_null(strstr(refusal(huge, none), "more than a command can name"));
     assert_non_null(strstr(refusal(wide, none), "more than a command can name"));
     /* Chunks so large that one put could not carry them. */
-    assert_non_null(
-        strstr(refusal((struct mk_moe){1 << 20, 4096, 8, 4, 1}, (struct mk_tuning){.chunk_rows = 1 << 20}),
-               "more than a command can name"));
+    assert_non_null(strstr(
+        refusal((struct mk_moe){1 << 20, 4096, 8, 4, 1}, (struct mk_tuning){.chunk_rows = 1 << 20}),
+        "more than a command can name"));
 }
 
 int main(void)

@@ -39,8 +39,8 @@ static void a_descriptor_is_whole(void **state)
     assert_null(sim_op_of(MK_OPS));
 }
 
-/* Runs of flags lie one behind the other and cover all that the plan takes; each has a name of its own,
- * and each of its flags a meaning. */
+/* Runs of flags lie one behind the other and cover all that the plan takes; each has a name of its
+ * own, and each of its flags a meaning. */
 static void flags_have_names(const struct mk_plan *p)
 {
     struct op_flag_range ranges[OP_FLAG_RANGES];

@@ -1,6 +1,6 @@
-/* Ring attention reads the right K and V in every order of its steps, gives every rank the same work, refuses
- * what it cannot do with the nearest shape that works, and moves the fewest bytes; broken variants of its
- * schedule are caught. */
+/* Ring attention reads the right K and V in every order of its steps, gives every rank the same
+ * work, refuses what it cannot do with the nearest shape that works, and moves the fewest bytes;
+ * broken variants of its schedule are caught. */
 #include "tests/helpers/ops.h"
 
 #define SIM_OP_BROKEN_CTA "tests/helpers/broken_ops.h"
@@ -40,16 +40,16 @@ static void test_refusals(void **state)
     struct mk_problem q = problem(2, 2, 66, 0);
     assert_non_null(strstr(refusal(q), "the next that does is 68"));
     q.attention.causal = 1;
-    assert_non_null(strstr(refusal(q),
-                           "into 8 blocks (two a rank, for an even share of a causal mask); the next that "
-                           "does is 72"));
+    assert_non_null(strstr(
+        refusal(q), "into 8 blocks (two a rank, for an even share of a causal mask); the next that "
+                    "does is 72"));
     q = problem(2, 2, 72, 1);
     q.attention.head_dim = 96;
     assert_non_null(strstr(refusal(q), "64 and 128"));
     q.attention.head_dim = 64;
     q.attention.kv_heads = 4;
-    assert_non_null(
-        strstr(refusal(q), "6 heads do not divide into groups of 4; the next number that does is 8"));
+    assert_non_null(strstr(
+        refusal(q), "6 heads do not divide into groups of 4; the next number that does is 8"));
     q.attention.kv_heads = 2;
     q.tuning.pieces = 2;
     assert_non_null(strstr(refusal(q), "pieces and cluster are 1"));
@@ -60,8 +60,8 @@ static void test_refusals(void **state)
     assert_non_null(strstr(refusal(q), "at least 1"));
 }
 
-/* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once over all
- * steps; a causal mask leaves every rank the same. */
+/* Every query tile meets every shard once and stays with its CTA; each pair of rows counts once
+ * over all steps; a causal mask leaves every rank the same. */
 static void test_cover(void **state)
 {
     static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 2}, {3, 2}};
@@ -84,7 +84,8 @@ static void test_cover(void **state)
                 for (uint32_t t = 0; t < p->tiles; t++) {
                     struct mk_tile tile;
                     ring_attention_tile(p, t, &tile);
-                    /* A query tile's steps follow each other in its CTA, its own rank's K and V first. */
+                    /* A query tile's steps follow each other in its CTA, its own rank's K and V
+                     * first. */
                     uint32_t step = t / 5 % world;
                     struct mk_tile first;
                     ring_attention_tile(p, t - step * 5, &first);
@@ -103,8 +104,8 @@ static void test_cover(void **state)
                     }
                 }
                 assert_int_equal(rows, 2ull * 6 * 54 * world);
-                /* Rows of block b see b half + 1 .. (b + 1) half: blocks r and 2 W - 1 - r together always
-                 * the same. */
+                /* Rows of block b see b half + 1 .. (b + 1) half: blocks r and 2 W - 1 - r together
+                 * always the same. */
                 uint64_t all = causal ? 54ull * (sequence + 1) / 2 : 54ull * sequence;
                 assert_int_equal(pairs, 12 * all);
                 if (rank == 0)
@@ -114,7 +115,8 @@ static void test_cover(void **state)
         }
 }
 
-/* Where CTAs take query tiles in turn, each is taken once; of a section of heads, those with most keys first. */
+/* Where CTAs take query tiles in turn, each is taken once; of a section of heads, those with most
+ * keys first. */
 static void test_order(void **state)
 {
     for (int causal = 0; causal < 2; causal++) {
@@ -219,7 +221,8 @@ int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
     return mk_cta_wait(cta, flag, mutation == EPOCH_REUSED ? 1 : target, cause);
 }
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause)
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause)
 {
     for (uint32_t i = 0; i < count; i++)
         if (mutant_wait(cta, flag + i, target, cause))
@@ -227,7 +230,8 @@ int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
     return 0;
 }
 
-static void copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c, uint32_t rows, uint64_t pitch)
+static void copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c, uint32_t rows,
+                 uint64_t pitch)
 {
     if (rows)
         mk_cta_copy_packed(cta, local, c, rows, pitch);
@@ -235,7 +239,8 @@ static void copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *c, u
         mk_cta_copy(cta, local, c);
 }
 
-void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+void mutant_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
+                        uint32_t rows, uint64_t pitch)
 {
     struct mk_chunk c = *chunk;
     c.destination = fold(plan_of(cta), c.destination);
@@ -328,7 +333,8 @@ static struct sim_world_config config_for(uint64_t seed)
     return c;
 }
 
-/* Puts of two launches under way at once, in any order: small shards, so that launches follow each other fast. */
+/* Puts of two launches under way at once, in any order: small shards, so that launches follow each
+ * other fast. */
 static struct sim_world_config srd_config(uint64_t seed)
 {
     struct sim_world_config c = config_for(seed);
@@ -375,8 +381,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover), cmocka_unit_test(test_refusals), cmocka_unit_test(test_order), cmocka_unit_test(test_gpu_plan), cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_bytes), cmocka_unit_test(test_mutants),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_cover),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_gpu_plan),
+        cmocka_unit_test(test_orders),  cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_mutants), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

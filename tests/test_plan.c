@@ -1,5 +1,5 @@
-/* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they say, and
- * what it cannot do it refuses with the nearest thing that it can. */
+/* A plan covers the product exactly once, its chunks cover A exactly once, its ids mean what they
+ * say, and what it cannot do it refuses with the nearest thing that it can. */
 #include "core/command.h"
 #include "core/plan.h"
 #include "core/roles/ag_gemm_plan.h"
@@ -79,7 +79,8 @@ static void check_tiles(const struct mk_plan *p)
         assert_memory_equal(&tile, &described, sizeof tile);
         /* Own shard, then the node's, then node after node as the rails bring them. */
         assert_true((t < a->shard_tiles) == (tile.slab == a->topo.rank));
-        uint32_t distance = (mk_node_of(&a->topo, tile.slab) + a->topo.nodes - node) % a->topo.nodes;
+        uint32_t distance =
+            (mk_node_of(&a->topo, tile.slab) + a->topo.nodes - node) % a->topo.nodes;
         assert_true(distance >= distance_before);
         distance_before = distance;
         for (uint32_t row = tile.row; row < tile.row + tile.rows; row++)
@@ -95,14 +96,16 @@ static void check_tiles(const struct mk_plan *p)
     free(seen);
 }
 
-/* Marks the 16-byte units of one transfer; each belongs to one piece of one slice of one chunk of one shard of one buffer.
- * Returns its bytes. */
-static uint64_t mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c, uint32_t rows)
+/* Marks the 16-byte units of one transfer; each belongs to one piece of one slice of one chunk of
+ * one shard of one buffer. Returns its bytes. */
+static uint64_t mark(const struct mk_plan *p, uint8_t *units, const struct mk_chunk *c,
+                     uint32_t rows)
 {
     uint64_t pitch = ag_gemm_plan_of(p)->row_bytes;
     assert_true(c->bytes % 16 == 0 && c->destination % 16 == 0 && c->source % 16 == 0);
-    assert_true(!rows || (c->destination >= p->heap_base &&
-                          c->destination + (rows - 1) * pitch + c->bytes <= p->heap_base + p->heap_bytes));
+    assert_true(!rows ||
+                (c->destination >= p->heap_base &&
+                 c->destination + (rows - 1) * pitch + c->bytes <= p->heap_base + p->heap_bytes));
     for (uint32_t row = 0; row < rows; row++)
         for (uint64_t at = c->destination + row * pitch, end = at + c->bytes; at < end; at += 16)
             assert_int_equal(units[(at - p->heap_base) / 16]++, 0);
@@ -129,12 +132,13 @@ static void check_put(const struct mk_plan *p, uint32_t shard, uint32_t chunk, u
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     struct mk_chunk whole = ag_gemm_chunk(a, shard, chunk, MK_SPACE_HEAP, epoch);
     uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk, 0), parity = epoch & 1;
-    struct mk_command_fields f =
-        mk_command_decode(mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
+    struct mk_command_fields f = mk_command_decode(
+        mk_command_put(shard, whole.source, whole.destination, whole.bytes, flag, parity));
     assert_int_equal(f.kind, MK_CMD_PUT);
     assert_int_equal(f.peer, shard);
     assert_int_equal(f.flag, flag);
-    assert_true(f.bytes == whole.bytes && f.source == whole.source && f.destination == whole.destination);
+    assert_true(f.bytes == whole.bytes && f.source == whole.source &&
+                f.destination == whole.destination);
 }
 
 static void check_chunks(const struct mk_plan *p)
@@ -154,16 +158,18 @@ static void check_chunks(const struct mk_plan *p)
                 uint64_t moved = 0, bytes;
                 uint32_t rank, number, rows;
                 for (uint32_t i = 0; i < a->slices * a->pieces; i++) {
-                    struct mk_chunk c =
-                        ag_gemm_piece(a, shard, chunk, i / a->pieces, i % a->pieces, MK_SPACE_ARG0, epoch, &rows);
+                    struct mk_chunk c = ag_gemm_piece(a, shard, chunk, i / a->pieces, i % a->pieces,
+                                                      MK_SPACE_ARG0, epoch, &rows);
                     assert_true(c.destination - whole.destination == c.source - whole.source);
                     moved += mark(p, units, &c, rows);
                 }
-                assert_true(whole.source == total && whole.destination == ag_gemm_gathered(a, shard, 0, epoch) + total);
+                assert_true(whole.source == total &&
+                            whole.destination == ag_gemm_gathered(a, shard, 0, epoch) + total);
                 plan_describe_chunk(p, shard * a->chunks + chunk, &rank, &number, &bytes);
                 assert_int_equal(rank, shard);
                 assert_int_equal(number, chunk);
-                assert_true(bytes == moved && bytes == whole.bytes && bytes == ag_gemm_chunk_rows(a, chunk) * a->row_bytes);
+                assert_true(bytes == moved && bytes == whole.bytes &&
+                            bytes == ag_gemm_chunk_rows(a, chunk) * a->row_bytes);
                 total += moved;
                 check_put(p, shard, chunk, epoch);
             }
@@ -191,9 +197,11 @@ static void check_flags(const struct mk_plan *p)
         for (uint32_t chunk = 0; chunk < a->chunks; chunk++) {
             for (uint32_t slice = 0; slice < a->slices; slice++) {
                 uint32_t flag = ag_gemm_arrival_flag(a, shard, chunk, slice);
-                assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags && !used[flag - p->flag_base]++);
+                assert_true(flag >= p->flag_base && flag - p->flag_base < p->flags &&
+                            !used[flag - p->flag_base]++);
                 plan_describe_flag(p, flag, &m);
-                snprintf(text, sizeof text, "slice %u of chunk %u of rank %u's A", slice, chunk, shard);
+                snprintf(text, sizeof text, "slice %u of chunk %u of rank %u's A", slice, chunk,
+                         shard);
                 assert_string_equal(m.text, a->slices > 1 ? text : strstr(text, "chunk"));
                 assert_int_equal(m.producer, shard);
                 assert_int_equal(m.chunk, chunk);
@@ -317,7 +325,8 @@ static void what_cannot_be_is_refused(void **state)
     refuses(q, "32 command rings");
     q = ok, q.tuning.split = (struct mk_role_split){{1, 1, 1, 1}};
     refuses(q, "no inter_reduce");
-    q = ok, q.topo.nodes = 1, q.topo.rank = 0, q.tuning.split = (struct mk_role_split){{1, 1, 1, 0}};
+    q = ok, q.topo.nodes = 1, q.topo.rank = 0,
+    q.tuning.split = (struct mk_role_split){{1, 1, 1, 0}};
     refuses(q, "no inter_send");
     q = ok, q.tuning.tile_m = 12;
     refuses(q, "tiles are multiples of 8");
@@ -337,14 +346,17 @@ static void what_cannot_be_is_refused(void **state)
     q.tuning.split = (struct mk_role_split){{3, 1, 1, 0}};
     q.tuning.cluster = 1;
     refuses(q, "5 thread blocks in clusters of 1 on a GPU of 4 SMs");
-    for (int i = 0; i < 2; i++) { /* the sentence names the tiles of core/gemm_tiles.h, all of them */
+    /* the sentence names the tiles of core/gemm_tiles.h, all of them */
+    for (int i = 0; i < 2; i++) {
         q = ok, q.op = i ? MK_OP_GEMM_RS : MK_OP_AG_GEMM, q.exec = MK_EXEC_CUDA, q.sms = 132;
         q.tuning.tile_m = q.tuning.tile_n = 64;
-        refuses(q, "no GPU kernel is built for tiles of 64x64 on 1 CTAs; tiles that there are: 256x256 on 2, "
+        refuses(q, "no GPU kernel is built for tiles of 64x64 on 1 CTAs; tiles that there are: "
+                   "256x256 on 2, "
                    "256x128 on 2, 128x128 on 1, 128x64 on 1");
     }
     q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
-    q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}}; /* a warp beside the engine has no command ring */
+    /* a warp beside the engine has no command ring */
+    q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}};
     refuses(q, "16 inter_reduce CTAs ride beside 16 compute CTAs");
     q.tuning.split.ctas[MK_INTER_REDUCE] = 12;
     built(&q, 0, 0);
@@ -361,21 +373,25 @@ static void encoding_limits(void **state)
     uint32_t flags = p.flags;
     uint64_t heap = p.heap_bytes;
     assert_int_equal(plan_build(&edge, &q, MK_CMD_MAX_FLAG - flags, 0, error, sizeof error), 0);
-    assert_int_equal(plan_build(&edge, &q, MK_CMD_MAX_FLAG - flags + 1, 0, error, sizeof error), -EINVAL);
+    assert_int_equal(plan_build(&edge, &q, MK_CMD_MAX_FLAG - flags + 1, 0, error, sizeof error),
+                     -EINVAL);
     assert_non_null(strstr(error, "more than a command can name"));
     assert_int_equal(plan_build(&edge, &q, 0, MK_CMD_MAX_OFFSET - heap, error, sizeof error), 0);
     check_put(&edge, 1, 0, 7);
-    assert_int_equal(plan_build(&edge, &q, 0, MK_CMD_MAX_OFFSET - heap + 128, error, sizeof error), -EINVAL);
+    assert_int_equal(plan_build(&edge, &q, 0, MK_CMD_MAX_OFFSET - heap + 128, error, sizeof error),
+                     -EINVAL);
     assert_int_equal(plan_build(&edge, &q, 0, UINT64_MAX - 64, error, sizeof error), -EINVAL);
     /* A chunk may be asked for larger than the shard: it is as large as the shard then. */
-    struct mk_problem wide = {.op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 16, .n = (1u << 30) - 8, .k = 8};
+    struct mk_problem wide = {
+        .op = MK_OP_AG_GEMM, .topo = {2, 1, 0}, .m = 16, .n = (1u << 30) - 8, .k = 8};
     wide.tuning.tile_m = wide.tuning.tile_n = 8;
     wide.tuning.chunk_rows = 8u << 20;
     p = built(&wide, 0, 0);
     assert_true((uint64_t)ag_gemm_plan_of(&p)->chunk_tiles == mk_ceil_div(wide.n, 8));
     assert_int_equal(ag_gemm_plan_of(&p)->chunks, 1);
     /* Chunks of 2^32 tiles. */
-    wide = (struct mk_problem){.op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 1u << 20, .n = 1u << 19, .k = 128};
+    wide = (struct mk_problem){
+        .op = MK_OP_AG_GEMM, .topo = {1, 2, 0}, .m = 1u << 20, .n = 1u << 19, .k = 128};
     wide.tuning.tile_m = wide.tuning.tile_n = 8;
     wide.tuning.chunk_rows = 1u << 19;
     refuses(wide, "more than a command can name");
@@ -387,8 +403,8 @@ static void encoding_limits(void **state)
     refuses(q, "more than a command can name");
 }
 
-/* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is the
- * sanitizer's.) */
+/* Shapes of any size are planned or refused; what is planned is consistent. (Undefined behaviour is
+ * the sanitizer's.) */
 static void huge_shapes(void **state)
 {
     for (int round = 0; round < 3000; round++) {

@@ -1,5 +1,5 @@
-/* A command that takes long says on stderr how far it is: on a terminal soon and in one line, in a log now and then, and never where it
- * is told not to. */
+/* A command that takes long says on stderr how far it is: on a terminal soon and in one line, in a
+ * log now and then, and never where it is told not to. */
 #include "experiments/progress.h"
 #include "tests/helpers/command.h"
 
@@ -21,11 +21,13 @@ static void test_terminal(void **state)
 {
     struct progress p;
     progress_begin(&p, 1, NULL, 7 * SECOND);
-    assert_false(progress_due(&p, 7 * SECOND + SECOND / 4)); /* a command that is over soon says nothing */
+    /* a command that is over soon says nothing */
+    assert_false(progress_due(&p, 7 * SECOND + SECOND / 4));
     assert_true(progress_due(&p, 7 * SECOND + SECOND / 2));
     assert_false(progress_due(&p, 7 * SECOND + SECOND / 2 + SECOND / 10));
     assert_true(progress_due(&p, 8 * SECOND));
-    assert_string_equal(line(&p, 1, 4, 10 * SECOND), "\r\033[Kmkernel sim ag_gemm: 4 launches, 25 %, 3 s");
+    assert_string_equal(line(&p, 1, 4, 10 * SECOND),
+                        "\r\033[Kmkernel sim ag_gemm: 4 launches, 25 %, 3 s");
 }
 
 static void test_log(void **state)
@@ -38,7 +40,8 @@ static void test_log(void **state)
         lines += progress_due(&p, now);
     assert_int_equal(lines, 10);
     assert_string_equal(line(&p, 0, 0, 601 * SECOND), "mkernel sim ag_gemm: 4 launches, 600 s\n");
-    assert_string_equal(line(&p, 5, 4, 601 * SECOND), "mkernel sim ag_gemm: 4 launches, 100 %, 600 s\n");
+    assert_string_equal(line(&p, 5, 4, 601 * SECOND),
+                        "mkernel sim ag_gemm: 4 launches, 100 %, 600 s\n");
 }
 
 static void test_setting(void **state)
@@ -72,10 +75,14 @@ static void expect_line(const char *command, const char *says)
 
 static void test_commands(void **state)
 {
-    expect_line("sim ag_gemm --shape 2048,512,512 --launches 1000000", "mkernel sim ag_gemm: 1000000 launches on 4 ranks, 0 %, ");
+    expect_line("sim ag_gemm --shape 2048,512,512 --launches 1000000",
+                "mkernel sim ag_gemm: 1000000 launches on 4 ranks, 0 %, ");
     expect_line("sim ag_gemm --explore --runs 1000000", " of 1000000, ");
-    expect_line("run ag_gemm --exec host --gpus 2 --shape 512,64,64 --iters 1000000", " of 1000001 ");
-    expect_line("tune ag_gemm --verify --exec host --gpus 2 --shape 512,64,64 --iters 1000000 --tuning none", "mkernel tune ag_gemm: 512,64,64, round 1, ");
+    expect_line("run ag_gemm --exec host --gpus 2 --shape 512,64,64 --iters 1000000",
+                " of 1000001 ");
+    expect_line("tune ag_gemm --verify --exec host --gpus 2 --shape 512,64,64 --iters 1000000 "
+                "--tuning none",
+                "mkernel tune ag_gemm: 512,64,64, round 1, ");
 }
 
 static void test_quiet(void **state)
@@ -89,8 +96,9 @@ static void test_quiet(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_terminal), cmocka_unit_test(test_log),   cmocka_unit_test(test_setting),
-        cmocka_unit_test(test_commands), cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_terminal), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_setting),  cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

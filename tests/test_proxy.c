@@ -1,6 +1,6 @@
-/* The proxy hands every command to the fabric once and in its ring's order, counts completions in that order
- * with any order of the peers' answers, and ends the job with one exact record when a command is garbled or a put
- * fails or hangs. */
+/* The proxy hands every command to the fabric once and in its ring's order, counts completions in
+ * that order with any order of the peers' answers, and ends the job with one exact record when a
+ * command is garbled or a put fails or hangs. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -99,7 +99,8 @@ static void begin(struct bench *b, int ring, uint64_t epoch)
 
 static int try_put(struct bench *b, int ring, uint32_t peer, uint32_t flag)
 {
-    return try_post(b, ring, mk_command_put(peer, 128ull * (32 + flag), 128ull * (128 + flag), 256, flag, 0));
+    return try_post(
+        b, ring, mk_command_put(peer, 128ull * (32 + flag), 128ull * (128 + flag), 256, flag, 0));
 }
 
 static void put(struct bench *b, int ring, uint32_t peer, uint32_t flag)
@@ -160,8 +161,9 @@ static void test_completed_counts_in_ring_order(void **state)
     bench_close(b);
 }
 
-/* Random peers, random completions, several laps of three rings: each ring's commands reach each peer in
- * order, none is lost or doubled, and `completed` never passes a put that is still under way. */
+/* Random peers, random completions, several laps of three rings: each ring's commands reach each
+ * peer in order, none is lost or doubled, and `completed` never passes a put that is still under
+ * way. */
 static void test_laps(void **state)
 {
     struct bench *b = bench_open(12, 1u << 30);
@@ -213,7 +215,8 @@ static void test_laps(void **state)
     bench_close(b);
 }
 
-/* An empty ring stays empty on every lap: what an earlier lap left in a slot is never read again. */
+/* An empty ring stays empty on every lap: what an earlier lap left in a slot is never read
+ * again. */
 static void test_lap_parity(void **state)
 {
     struct bench *b = bench_open(0, 1u << 30);
@@ -319,7 +322,8 @@ static void test_failing_put(void **state)
     assert_string_equal(b->failure.what, "what flag 10 says");
     assert_string_equal(b->failure.detail, "transport retry counter exceeded");
     assert_int_equal(b->described_plan, 7);
-    /* it drains: commands are dropped, their slots free, and nothing is counted as complete any more */
+    /* it drains: commands are dropped, their slots free, and nothing is counted as complete any
+     * more */
     uint64_t puts = b->fabric.puts, completed = b->rings[0]->completed;
     for (uint32_t i = 0; i < 3 * CAPACITY; i++) {
         put(b, 0, 1, 1);
@@ -332,7 +336,8 @@ static void test_failing_put(void **state)
     bench_close(b);
 }
 
-/* Arrivals keep the proxy awake and are nothing else; a peer that can no longer be answered fails the job. */
+/* Arrivals keep the proxy awake and are nothing else; a peer that can no longer be answered fails
+ * the job. */
 static void test_completions_of_no_put(void **state)
 {
     struct bench *b = bench_open(0, 1000000);
@@ -408,7 +413,8 @@ static void test_put_that_finds_no_room(void **state)
     bench_close(b);
 }
 
-/* A send queue that all peers share is full of puts to one that is gone: it is named, and not whose turn it is. */
+/* A send queue that all peers share is full of puts to one that is gone: it is named, and not whose
+ * turn it is. */
 static void test_no_room_for_another_peer(void **state)
 {
     struct bench *b = bench_open(0, 5000);
@@ -444,7 +450,8 @@ static void test_job_that_failed_elsewhere(void **state)
     bench_close(b);
 }
 
-/* A rank that waits for this one was a little quicker: a put that hangs says where the blame belongs. */
+/* A rank that waits for this one was a little quicker: a put that hangs says where the blame
+ * belongs. */
 static void test_hanging_put_when_the_job_fails(void **state)
 {
     struct bench *b = bench_open(0, 5000);

@@ -1,6 +1,6 @@
-/* The proxy's thread takes everything that a producer thread posts, in order, wakes from its idle sleep, and
- * ends in a bounded time: with everything complete where the job is well, without waiting for a dead peer
- * where it is not. */
+/* The proxy's thread takes everything that a producer thread posts, in order, wakes from its idle
+ * sleep, and ends in a bounded time: with everything complete where the job is well, without
+ * waiting for a dead peer where it is not. */
 #include "backends/proxy.h"
 #include "tests/helpers/fake_fabric.h"
 
@@ -36,8 +36,8 @@ static void fail_job(void *context, const struct mk_failure *failure)
     __atomic_store_n(&job_failed, 1, __ATOMIC_RELEASE);
 }
 
-/* Counts, per ring (its number is in the peer), that puts come in order: the flag is the sequence modulo
- * FLAGS. */
+/* Counts, per ring (its number is in the peer), that puts come in order: the flag is the sequence
+ * modulo FLAGS. */
 struct counting_fabric {
     struct fake_fabric fake;
     uint64_t next[4], wrong;
@@ -150,7 +150,8 @@ static void test_wakes_from_idle(void **state)
     struct proxy *p = start(&fabric.fake.fabric, &ring, 1);
     for (uint64_t i = 0; i < 5; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        assert_int_equal(mk_ring_post(ring, mk_command_begin(1, i + 1, mk_ring_parity(CAPACITY, i))), 0);
+        assert_int_equal(
+            mk_ring_post(ring, mk_command_begin(1, i + 1, mk_ring_parity(CAPACITY, i))), 0);
         uint64_t end = now(NULL) + 5000000000ull;
         while (__atomic_load_n(&ring->completed, __ATOMIC_ACQUIRE) != i + 1 && now(NULL) < end)
             sched_yield();

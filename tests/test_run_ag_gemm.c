@@ -1,5 +1,5 @@
-/* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with new
- * inputs, and says so by status 1 when an element is wrong. */
+/* `mkernel run ag_gemm` gives the right product on every shape of cluster, launch after launch with
+ * new inputs, and says so by status 1 when an element is wrong. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -18,11 +18,12 @@ static void expect_right(const char *options)
     command_start(&r, line, NULL);
     command_finish(&r, SECONDS);
     if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
-                 r.out_text, r.err_text);
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
+                 r.seconds, r.out_text, r.err_text);
     assert_int_equal(command_lines(r.err_text), 1);
     assert_non_null(strstr(r.out_text, " elements are within their bounds; "));
-    assert_null(strstr(r.out_text, "of its bound")); /* a right result comes up to its bounds, and nobody is to be alarmed */
+    /* a right result comes up to its bounds, and nobody is to be alarmed */
+    assert_null(strstr(r.out_text, "of its bound"));
 }
 
 static void test_two_by_two(void **state)
@@ -31,7 +32,8 @@ static void test_two_by_two(void **state)
     assert_non_null(strstr(r.out_text, "2 nodes of 2"));
     assert_non_null(strstr(r.out_text, "GFLOP/s"));
     assert_non_null(strstr(r.out_text, "; 10 launches, behind 1 to warm up\n"));
-    assert_non_null(strstr(r.out_text, "all 23068672 elements are within their bounds; 11 launches checked\n"));
+    assert_non_null(
+        strstr(r.out_text, "all 23068672 elements are within their bounds; 11 launches checked\n"));
 }
 
 static void test_odd_shape(void **state)
@@ -63,9 +65,9 @@ static void test_fifty_back_to_back(void **state)
 /* Roles, tiles, chunks and pieces that differ from the defaults; a B stored the other way round. */
 static void test_tuning(void **state)
 {
-    expect_right(
-        "--nodes 2 --gpus 2 --shape 520,136,72 --roles compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
-        "--chunk-rows 64 --pieces 3 --b-layout nk --seed 9");
+    expect_right("--nodes 2 --gpus 2 --shape 520,136,72 --roles "
+                 "compute=3,intra_comm=2,inter_send=2 --tile 32,40 "
+                 "--chunk-rows 64 --pieces 3 --b-layout nk --seed 9");
     assert_non_null(strstr(r.out_text, "compute=3,intra_comm=2,inter_send=2"));
 }
 
@@ -78,17 +80,19 @@ static void test_smallest(void **state)
 /* MKERNEL_TEST_SPOIL=RANK,LAUNCH changes one element of that result before it is checked. */
 static void test_wrong_is_status_1(void **state)
 {
-    command_start(&r,
-                  "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --check --shape 256,64,64 --iters 6 "
-                  "--warmup 0",
-                  "MKERNEL_TEST_SPOIL=2,5", NULL);
+    command_start(
+        &r,
+        "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --check --shape 256,64,64 --iters 6 "
+        "--warmup 0",
+        "MKERNEL_TEST_SPOIL=2,5", NULL);
     command_finish(&r, SECONDS);
     assert_int_equal(r.status, 1);
     assert_int_equal(command_lines(r.err_text), 1);
     assert_non_null(strstr(r.err_text, "1 of "));
     assert_non_null(strstr(r.err_text, "launch 5 of rank 2"));
     assert_non_null(strstr(r.out_text, "verdict   WRONG"));
-    assert_non_null(strstr(r.out_text, "; 1 of 393216 elements are beyond their bounds, the worst "));
+    assert_non_null(
+        strstr(r.out_text, "; 1 of 393216 elements are beyond their bounds, the worst "));
     assert_null(strstr(r.out_text, "GFLOP/s"));
 }
 
@@ -110,22 +114,24 @@ static void test_json(void **state)
     assert_non_null(strstr(text, "\"wrong\": 0"));
 }
 
-/* The trace of a run holds every launch of every rank, and every chunk that crossed the network: each of 4
- * ranks sends its 128 rows in chunks of 64. */
+/* The trace of a run holds every launch of every rank, and every chunk that crossed the network:
+ * each of 4 ranks sends its 128 rows in chunks of 64. */
 static void test_trace(void **state)
 {
     char path[] = "/tmp/mkernel_test_trace_XXXXXX", line[256];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    snprintf(line, sizeof line, "--nodes 2 --gpus 2 --shape 512,64,64 --iters 5 --warmup 1 --trace %s", path);
+    snprintf(line, sizeof line,
+             "--nodes 2 --gpus 2 --shape 512,64,64 --iters 5 --warmup 1 --trace %s", path);
     expect_right(line);
     snprintf(line, sizeof line, "trace summary %s", path);
     command_start(&r, line, NULL);
     command_finish(&r, SECONDS);
     unlink(path);
     assert_int_equal(r.status, 0);
-    assert_non_null(strstr(r.out_text, "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks"));
+    assert_non_null(
+        strstr(r.out_text, "ag_gemm 512,64,64: measured, host executor, 2 nodes x 2 ranks"));
     assert_non_null(strstr(r.out_text, "6 launches, "));
     assert_non_null(strstr(r.out_text, " 48 messages in ")); /* 6 launches x 4 ranks x 2 chunks */
     assert_non_null(strstr(r.out_text, "nothing dropped"));
@@ -133,16 +139,20 @@ static void test_trace(void **state)
 
 static void test_bench(void **state)
 {
-    command_start(&r,
-                  "bench ag_gemm --exec host --nodes 1 --gpus 2 --shape 256,64,64 --iters 5 --vs blas --csv "
-                  "/dev/stdout",
-                  NULL);
+    command_start(
+        &r,
+        "bench ag_gemm --exec host --nodes 1 --gpus 2 --shape 256,64,64 --iters 5 --vs blas --csv "
+        "/dev/stdout",
+        NULL);
     command_finish(&r, SECONDS);
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.err_text, "vs blas"));
     assert_non_null(strstr(r.out_text, "\nag_gemm,256,64,64,1,2,host,"));
     assert_non_null(strstr(r.out_text, ",0,\"256,64,64\","));
-    command_start(&r, "bench ring_attention --exec host --gpus 2 --attention 1,32,2,1,64 --causal --iters 2 --csv /dev/stdout", NULL);
+    command_start(&r,
+                  "bench ring_attention --exec host --gpus 2 --attention 1,32,2,1,64 --causal "
+                  "--iters 2 --csv /dev/stdout",
+                  NULL);
     command_finish(&r, SECONDS);
     assert_int_equal(r.status, 0);
     assert_non_null(strstr(r.out_text, "\nring_attention,,,,1,2,host,"));

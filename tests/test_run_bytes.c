@@ -1,5 +1,6 @@
-/* Over each link of the network softnic carries, launch for launch, exactly the data that the operator cannot do without:
- * the lower bounds that its schedule's header derives, computed here from the shape, or from the ids. */
+/* Over each link of the network softnic carries, launch for launch, exactly the data that the
+ * operator cannot do without: the lower bounds that its schedule's header derives, computed here
+ * from the shape, or from the ids. */
 #include "tests/helpers/launch.h"
 
 #include "experiments/run.h"
@@ -59,11 +60,12 @@ static int rank_of(const char *device, unsigned qp)
 static void run(const char *options, int world)
 {
     char line[512], path[64], own[96];
-    snprintf(line, sizeof line, "run %s --exec host --nic soft --check --warmup 0 --iters %d", options,
-             LAUNCHES);
+    snprintf(line, sizeof line, "run %s --exec host --nic soft --check --warmup 0 --iters %d",
+             options, LAUNCHES);
     launch_open(&job, world);
     for (int rank = 0; rank < world; rank++) {
-        snprintf(own, sizeof own, "SOFTNIC=count=/tmp/mkernel_test_count_%d_%d", (int)getpid(), rank);
+        snprintf(own, sizeof own, "SOFTNIC=count=/tmp/mkernel_test_count_%d_%d", (int)getpid(),
+                 rank);
         launch_rank(&job, rank, line, own);
     }
     for (int rank = 0; rank < world; rank++) {
@@ -100,7 +102,8 @@ static void expect_links(const struct mk_topo *t, const uint64_t expected[LAUNCH
         for (uint32_t to = 0; to < mk_world(t); to++)
             if (crossed[from][to] != expected[from][to])
                 fail_msg("%s: from rank %u to rank %u %llu bytes, minimum %llu", what, from, to,
-                         (unsigned long long)crossed[from][to], (unsigned long long)expected[from][to]);
+                         (unsigned long long)crossed[from][to],
+                         (unsigned long long)expected[from][to]);
 }
 
 /* Operators whose links all carry the same: `bytes` per launch on every rail. */
@@ -136,7 +139,8 @@ static void gemm(enum mk_op op, const uint32_t form[2], const char *fabric, int 
         bytes += shard * q.n * 2;
     snprintf(options, sizeof options,
              "%s --fabric %s --nodes %u --gpus %u --tile 16,40 --chunk-rows 16 --shape %d,40,72%s",
-             plan_op_name(op), fabric, form[0], form[1], (int)q.m, deterministic ? " --deterministic" : "");
+             plan_op_name(op), fabric, form[0], form[1], (int)q.m,
+             deterministic ? " --deterministic" : "");
     expect_rails(&q, options, bytes);
 }
 
@@ -145,16 +149,18 @@ static void attention(const uint32_t form[2], const char *fabric, int causal)
     struct mk_problem q = {.op = MK_OP_RING_ATTENTION, .topo = {form[0], form[1], 0}};
     char options[256];
     q.attention = (struct mk_attention){2, mk_world(&q.topo) * 14ull, 6, 3, 64, causal};
-    snprintf(
-        options, sizeof options,
-        "ring_attention --tile 8,8 --chunk-rows 8 --fabric %s --nodes %u --gpus %u --attention 2,%d,6,3,64%s",
-        fabric, form[0], form[1], (int)q.attention.sequence, causal ? " --causal" : "");
-    expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2); /* K and V of a shard enter each other node once */
+    snprintf(options, sizeof options,
+             "ring_attention --tile 8,8 --chunk-rows 8 --fabric %s --nodes %u --gpus %u "
+             "--attention 2,%d,6,3,64%s",
+             fabric, form[0], form[1], (int)q.attention.sequence, causal ? " --causal" : "");
+    /* K and V of a shard enter each other node once */
+    expect_rails(&q, options, 2 * 2 * 14 * 3 * 64 * 2);
 }
 
-/* Ids, in 16 bytes, to every rank of the rail, and each token once to each other node where it has an expert. moe_ffn: weights beside the
- * ids, and from there one row of results of `back` bytes. */
-static void moe_minimum(const struct run_job *j, uint64_t back, uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
+/* Ids, in 16 bytes, to every rank of the rail, and each token once to each other node where it has
+ * an expert. moe_ffn: weights beside the ids, and from there one row of results of `back` bytes. */
+static void moe_minimum(const struct run_job *j, uint64_t back,
+                        uint64_t expected[LAUNCH_MOST][LAUNCH_MOST])
 {
     static uint32_t ids[4096];
     const struct mk_moe *m = &j->problem.moe;
@@ -181,7 +187,8 @@ static void moe_minimum(const struct run_job *j, uint64_t back, uint64_t expecte
         }
 }
 
-static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int routing, int deterministic)
+static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int routing,
+                int deterministic)
 {
     static const char *const names[] = {"even", "one", "few", "none"};
     struct run_job j = {.options = {.op = op, .seed = 1, .routing = routing},
@@ -190,8 +197,8 @@ static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int r
     char options[256];
     j.problem.moe = (struct mk_moe){21, 72, 40, 2 * mk_world(&j.problem.topo), 2};
     snprintf(options, sizeof options,
-             "%s --fabric %s --nodes %u --gpus %u --moe 21,72,40,%d,2 --routing %s%s", plan_op_name(op),
-             fabric, form[0], form[1], (int)j.problem.moe.experts, names[routing],
+             "%s --fabric %s --nodes %u --gpus %u --moe 21,72,40,%d,2 --routing %s%s",
+             plan_op_name(op), fabric, form[0], form[1], (int)j.problem.moe.experts, names[routing],
              deterministic ? " --deterministic" : "");
     run(options, (int)mk_world(&j.problem.topo));
     moe_minimum(&j, op != MK_OP_MOE_FFN ? 0 : 72 * (deterministic ? 4 : 2), expected);
@@ -200,10 +207,10 @@ static void moe(enum mk_op op, const uint32_t form[2], const char *fabric, int r
 
 /* ---- tests ---- */
 
-#define EACH(call)                                                                                           \
-    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                                       \
-        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++)                         \
-            for (int way = 0; way < 2; way++)                                                                \
+#define EACH(call)                                                                                 \
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                             \
+        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++)               \
+            for (int way = 0; way < 2; way++)                                                      \
     call
 
 static void test_ag_gemm(void **state)

@@ -1,5 +1,6 @@
-/* `--check` can fail for every operator: it calls what a launch has made right, and wrong once any one element of any output is left
- * unwritten or is another number, or where the output is the last launch's. */
+/* `--check` can fail for every operator: it calls what a launch has made right, and wrong once any
+ * one element of any output is left unwritten or is another number, or where the output is the last
+ * launch's. */
 #include "core/comm.h"
 #include "experiments/run.h"
 
@@ -45,7 +46,8 @@ static void begin(const struct mk_problem *problem)
                                .heap_bytes = 16 << 20};
     snprintf(config.token, sizeof config.token, "check-%d", (int)getpid());
     memset(&job, 0, sizeof job);
-    job.options = (struct run_options){.op = problem->op, .seed = 5, .check = 1, .nodes = 1, .gpus = 1};
+    job.options =
+        (struct run_options){.op = problem->op, .seed = 5, .check = 1, .nodes = 1, .gpus = 1};
     job.identity = (struct run_identity){.world = 1};
     job.problem = *problem;
     job.problem.topo = (struct mk_topo){.nodes = 1, .gpus = 1};
@@ -108,8 +110,8 @@ static void expect_wrong(uint32_t output, uint64_t place, const char *what)
 {
     struct check_result r = check(1);
     if (!r.wrong || check_right(&r))
-        fail_msg("%s: %s at place %llu of argument %u is called right", plan_op_name(job.problem.op), what,
-                 (unsigned long long)place, output);
+        fail_msg("%s: %s at place %llu of argument %u is called right",
+                 plan_op_name(job.problem.op), what, (unsigned long long)place, output);
 }
 
 /* Bytes of an element: lse is float, a table of rows has words. */

@@ -1,5 +1,6 @@
-/* What a launch leaves unwritten is wrong: before every launch its C is poisoned and its inputs are new, so
- * that neither an element that nobody stored nor the last launch's right result passes the check. */
+/* What a launch leaves unwritten is wrong: before every launch its C is poisoned and its inputs are
+ * new, so that neither an element that nobody stored nor the last launch's right result passes the
+ * check. */
 #include "experiments/run.h"
 #include "core/bf16.h"
 
@@ -11,12 +12,15 @@
 
 enum { M = 24, N = 40, K = 16 };
 
-static struct run_job job = {
-    .options = {.seed = 5, .check = 1, .nodes = 1, .gpus = 1},
-    .identity = {.rank = 0, .world = 1},
-    .problem =
-        {.op = MK_OP_AG_GEMM, .exec = MK_EXEC_HOST, .m = M, .n = N, .k = K, .topo = {.nodes = 1, .gpus = 1}},
-    .burst = 1};
+static struct run_job job = {.options = {.seed = 5, .check = 1, .nodes = 1, .gpus = 1},
+                             .identity = {.rank = 0, .world = 1},
+                             .problem = {.op = MK_OP_AG_GEMM,
+                                         .exec = MK_EXEC_HOST,
+                                         .m = M,
+                                         .n = N,
+                                         .k = K,
+                                         .topo = {.nodes = 1, .gpus = 1}},
+                             .burst = 1};
 static struct run_data d;
 
 static int open_data(void **state)
@@ -77,7 +81,8 @@ static void test_one_left_out(void **state)
     assert_false(check_right(&r));
 }
 
-/* The result of launch 3 is still in memory when launch 4 begins: as C, and as what its inputs would give. */
+/* The result of launch 3 is still in memory when launch 4 begins: as C, and as what its inputs
+ * would give. */
 static void test_stale(void **state)
 {
     assert_int_equal(run_data_fill(&d, 0, 3), 0);

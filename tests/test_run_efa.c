@@ -1,6 +1,7 @@
-/* `mkernel run OP --fabric efa --check` is right for every operator over real processes and softnic's EFA devices, which
- * reorder what they carry, with one device per rank or several, short requests, full queues and posted receives; what EFA
- * cannot do, and a peer that is lost, is one sentence in time. */
+/* `mkernel run OP --fabric efa --check` is right for every operator over real processes and
+ * softnic's EFA devices, which reorder what they carry, with one device per rank or several, short
+ * requests, full queues and posted receives; what EFA cannot do, and a peer that is lost, is one
+ * sentence in time. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -12,7 +13,8 @@
 
 static struct command_run r;
 
-/* Networks, which the runs take in turn: late and out of order by up to 0.3 ms, and more or less room. */
+/* Networks, which the runs take in turn: late and out of order by up to 0.3 ms, and more or less
+ * room. */
 static const struct {
     char *softnic, *efa;
     int rails;
@@ -34,10 +36,11 @@ static void expect_right(const char *op, const char *options)
     static unsigned turn;
     char line[512];
     unsigned n = turn++ % (sizeof networks / sizeof *networks);
-    snprintf(line, sizeof line, "run %s --exec host --nic soft --fabric efa --rails %d --check %s", op,
-             networks[n].rails, options);
+    snprintf(line, sizeof line, "run %s --exec host --nic soft --fabric efa --rails %d --check %s",
+             op, networks[n].rails, options);
     run(line, networks[n].softnic, networks[n].efa);
-    if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.out_text, "efa over softefa"))
+    if (r.status != 0 || !strstr(r.out_text, "verdict   right") ||
+        !strstr(r.out_text, "efa over softefa"))
         fail_msg("%s %s mkernel %s: status %d signal %d after %.1f s\n%s%s", networks[n].softnic,
                  networks[n].efa, line, r.status, r.signal, r.seconds, r.out_text, r.err_text);
 }
@@ -47,22 +50,27 @@ static void test_gemms(void **state)
     static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
     for (int i = 0; i < 3; i++) {
         expect_right(ops[i], "--nodes 2 --gpus 1 --shape 66,40,72 --deterministic");
-        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 520,200,72 --tile 32,40 --chunk-rows 64 --pieces 3");
+        expect_right(
+            ops[i],
+            "--nodes 2 --gpus 2 --shape 520,200,72 --tile 32,40 --chunk-rows 64 --pieces 3");
         expect_right(ops[i], "--nodes 3 --gpus 2 --shape 390,200,328 --deterministic --iters 4");
         expect_right(ops[i], "--nodes 4 --gpus 1 --shape 132,40,72");
-        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
+        expect_right(ops[i],
+                     "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
     }
 }
 
 static void test_attention(void **state)
 {
     expect_right("ring_attention", "--nodes 2 --gpus 1 --attention 2,66,6,2,64 --iters 4");
-    expect_right("ring_attention", "--nodes 2 --gpus 2 --attention 1,264,4,2,64 --causal --iters 4");
+    expect_right("ring_attention",
+                 "--nodes 2 --gpus 2 --attention 1,264,4,2,64 --causal --iters 4");
     expect_right("ring_attention",
                  "--nodes 3 --gpus 2 --attention 1,396,2,1,128 --causal --iters 3 --tile 40,24 "
                  "--chunk-rows 40 --roles compute=3,intra_comm=2,inter_send=2");
-    expect_right("ring_attention",
-                 "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
+    expect_right(
+        "ring_attention",
+        "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
 }
 
 static void test_moe(void **state)
@@ -71,23 +79,24 @@ static void test_moe(void **state)
     for (int i = 0; i < 2; i++) {
         expect_right(ops[i], "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none");
         expect_right(ops[i], "--nodes 2 --gpus 2 --moe 64,128,64,4,1 --iters 4 --routing one");
-        expect_right(
-            ops[i],
-            "--nodes 3 --gpus 2 --moe 40,64,136,12,3 --iters 4 --routing few --tile 16,48 --chunk-rows 8");
-        expect_right(ops[i], "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0");
+        expect_right(ops[i], "--nodes 3 --gpus 2 --moe 40,64,136,12,3 --iters 4 --routing few "
+                             "--tile 16,48 --chunk-rows 8");
+        expect_right(ops[i],
+                     "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0");
     }
 }
 
 static void expect_refused(const char *options, const char *softnic, int status, const char *says)
 {
     char line[512];
-    snprintf(line, sizeof line, "run ag_gemm --fabric efa --nodes 2 --gpus 1 --timeout 5 --iters 1000 %s",
-             options);
+    snprintf(line, sizeof line,
+             "run ag_gemm --fabric efa --nodes 2 --gpus 1 --timeout 5 --iters 1000 %s", options);
     run(line, softnic, "MK_EFA=");
     const char *newline = strchr(r.err_text, '\n');
-    if (r.status != status || !strstr(r.err_text, says) || (newline && newline[1]) || r.seconds > 30)
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
-                 r.out_text, r.err_text);
+    if (r.status != status || !strstr(r.err_text, says) || (newline && newline[1]) ||
+        r.seconds > 30)
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
+                 r.seconds, r.out_text, r.err_text);
 }
 
 static void test_refusals(void **state)
@@ -103,10 +112,12 @@ static void test_refusals(void **state)
     assert_non_null(strstr(r.err_text, "the efa options have no 'lanes"));
 }
 
-/* In the middle of a run: the sentence names the two ranks, the put that failed, and EFA's own word for it. */
+/* In the middle of a run: the sentence names the two ranks, the put that failed, and EFA's own word
+ * for it. */
 static void test_faults(void **state)
 {
-    expect_refused("--exec host --nic soft", "SOFTNIC=drop-peer=softefa0@60", 3, "response timeout error");
+    expect_refused("--exec host --nic soft", "SOFTNIC=drop-peer=softefa0@60", 3,
+                   "response timeout error");
     assert_non_null(strstr(r.err_text, "could not reach rank"));
     assert_non_null(strstr(r.err_text, "chunk"));
     expect_refused("--exec host --nic soft", "SOFTNIC=fail-wr=30:REM_ABORT_ERR", 3,
@@ -116,8 +127,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemms),    cmocka_unit_test(test_attention), cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_gemms),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moe),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

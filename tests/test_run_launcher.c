@@ -1,5 +1,5 @@
-/* Under torchrun, mpirun or srun each process is one rank, known from its environment; a job whose ranks
- * cannot meet ends on every rank with status 3 and a sentence. */
+/* Under torchrun, mpirun or srun each process is one rank, known from its environment; a job whose
+ * ranks cannot meet ends on every rank with status 3 and a sentence. */
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>
@@ -37,8 +37,8 @@ static void start_torchrun(int slot, int rank, int port, const char *options, co
     snprintf(text[4], 64, "MASTER_PORT=%d", port - 1);
     snprintf(text[5], 64, "MKERNEL_PORT=%d", port);
     snprintf(text[6], 64, "MKERNEL_TOKEN=%s", token);
-    command_start(&ranks[slot], line, "MASTER_ADDR=127.0.0.1", text[0], text[1], text[2], text[3], text[4],
-                  text[5], text[6], NULL);
+    command_start(&ranks[slot], line, "MASTER_ADDR=127.0.0.1", text[0], text[1], text[2], text[3],
+                  text[4], text[5], text[6], NULL);
 }
 
 static void expect(int slot, int status, const char *says)
@@ -46,8 +46,8 @@ static void expect(int slot, int status, const char *says)
     struct command_run *r = &ranks[slot];
     command_finish(r, 30);
     if (r->status != status || (says && !strstr(r->err_text, says)))
-        fail_msg("rank %d: status %d (want %d), \"%s\" lacks \"%s\"", slot, r->status, status, r->err_text,
-                 says ? says : "");
+        fail_msg("rank %d: status %d (want %d), \"%s\" lacks \"%s\"", slot, r->status, status,
+                 r->err_text, says ? says : "");
 }
 
 static void expect_all_right(void)
@@ -90,8 +90,8 @@ static void test_mpirun(void **state)
         snprintf(text[2], 64, "OMPI_COMM_WORLD_LOCAL_RANK=%d", i);
         snprintf(text[3], 64, "OMPI_COMM_WORLD_LOCAL_SIZE=%d", WORLD);
         snprintf(text[4], 64, "MKERNEL_PORT=%d", port);
-        command_start(&ranks[i], RUN, text[0], text[1], text[2], text[3], text[4], "MKERNEL_TOKEN=secret",
-                      NULL);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], text[3], text[4],
+                      "MKERNEL_TOKEN=secret", NULL);
     }
     expect_all_right();
 }
@@ -105,9 +105,9 @@ static void test_no_secret(void **state)
         snprintf(text[0], 64, "SLURM_PROCID=%d", i);
         snprintf(text[1], 64, "SLURM_LOCALID=%d", i);
         snprintf(text[2], 64, "MKERNEL_PORT=%d", port);
-        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4", "SLURM_NODEID=0",
-                      "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7",
-                      "SLURM_STEP_ID=0", NULL);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4",
+                      "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=4",
+                      "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0", NULL);
     }
     expect_all_right();
     assert_int_equal(command_lines(ranks[0].err_text), 2);
@@ -123,9 +123,10 @@ static void test_srun(void **state)
         snprintf(text[0], 64, "SLURM_PROCID=%d", i);
         snprintf(text[1], 64, "SLURM_LOCALID=%d", i);
         snprintf(text[2], 64, "MKERNEL_PORT=%d", port);
-        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4", "SLURM_NODEID=0",
-                      "SLURM_STEP_TASKS_PER_NODE=4", "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7",
-                      "SLURM_STEP_ID=0", "MKERNEL_TOKEN=secret", NULL);
+        command_start(&ranks[i], RUN, text[0], text[1], text[2], "SLURM_STEP_NUM_TASKS=4",
+                      "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=4",
+                      "SLURM_STEP_NODELIST=localhost", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0",
+                      "MKERNEL_TOKEN=secret", NULL);
     }
     expect_all_right();
 }
@@ -173,9 +174,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torchrun),       cmocka_unit_test(test_emulated_nodes),
         cmocka_unit_test(test_mpirun),         cmocka_unit_test(test_srun),
-        cmocka_unit_test(test_no_secret),
-        cmocka_unit_test(test_missing_rank),   cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_duplicate_rank), cmocka_unit_test(test_wrong_topology),
+        cmocka_unit_test(test_no_secret),      cmocka_unit_test(test_missing_rank),
+        cmocka_unit_test(test_wrong_token),    cmocka_unit_test(test_duplicate_rank),
+        cmocka_unit_test(test_wrong_topology),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* `mkernel run OP --check` is right for every operator over every fabric on every form of cluster, at sizes that divide
- * nothing, however tokens are routed; with --deterministic several runs give the same bits, over either fabric. */
+/* `mkernel run OP --check` is right for every operator over every fabric on every form of cluster,
+ * at sizes that divide nothing, however tokens are routed; with --deterministic several runs give
+ * the same bits, over either fabric. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -26,29 +27,32 @@ static void run(const char *line, const char *environment)
     command_start(&r, line, environment, NULL);
     command_finish(&r, SECONDS);
     if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
-                 r.out_text, r.err_text);
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
+                 r.seconds, r.out_text, r.err_text);
     runs++;
 }
 
-static void run_form(const char *op, const unsigned form[2], const char *fabric, const char *options)
+static void run_form(const char *op, const unsigned form[2], const char *fabric,
+                     const char *options)
 {
     char line[512];
     snprintf(line, sizeof line,
-             "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --iters " LAUNCHES " --check %s",
+             "run %s --exec host --nic soft --fabric %s --nodes %u --gpus %u --iters " LAUNCHES
+             " --check %s",
              op, fabric, form[0], form[1], options);
     run(line, NULL);
 }
 
-#define EACH_FORM(body)                                                                                      \
-    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                                       \
-        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {                       \
-            unsigned world = forms[form][0] * forms[form][1];                                                \
-            char options[256];                                                                               \
-            body                                                                                             \
+#define EACH_FORM(body)                                                                            \
+    for (size_t form = 0; form < sizeof forms / sizeof *forms; form++)                             \
+        for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {             \
+            unsigned world = forms[form][0] * forms[form][1];                                      \
+            char options[256];                                                                     \
+            body                                                                                   \
         }
-#define RUN(op, ...)                                                                                         \
-    (snprintf(options, sizeof options, __VA_ARGS__), run_form(op, forms[form], fabrics[fabric], options))
+#define RUN(op, ...)                                                                               \
+    (snprintf(options, sizeof options, __VA_ARGS__),                                               \
+     run_form(op, forms[form], fabrics[fabric], options))
 
 static void gemm(const char *op)
 {
@@ -82,14 +86,15 @@ static void test_ring_attention(void **state)
         RUN("ring_attention", "--attention 2,%u,3,1,64", 33 * world);
         RUN("ring_attention", "--attention 1,%u,4,4,128 --causal --tile 40,24 --chunk-rows 40",
             2 * 37 * world);
-        RUN("ring_attention", "--attention 3,%u,6,2,64 --causal --deterministic --burst 9 --warmup 0",
-            2 * 5 * world);
+        RUN("ring_attention",
+            "--attention 3,%u,6,2,64 --causal --deterministic --burst 9 --warmup 0", 2 * 5 * world);
         RUN("ring_attention", "--attention 1,%u,1,1,64", world);
     })
 }
 
-/* Numbers of tokens that divide nothing; with `none` the last eighth of them is not there, and no token of the last rank's. Of `few`,
- * every other expert gets no token. A tile of moe_ffn is half gate. */
+/* Numbers of tokens that divide nothing; with `none` the last eighth of them is not there, and no
+ * token of the last rank's. Of `few`, every other expert gets no token. A tile of moe_ffn is half
+ * gate. */
 static void moe(const char *op, const char *tile, const char *more)
 {
     EACH_FORM({
@@ -98,8 +103,8 @@ static void moe(const char *op, const char *tile, const char *more)
         RUN(op, "--moe 23,136,64,%u,1 --routing one --seed 3%s", world, more);
         RUN(op, "--moe 13,72,8,%u,8 --routing one%s", 8 * world, more);
         RUN(op, "--moe 25,72,136,%u,8 --routing few --tile %s --chunk-rows 8", 16 * world, tile);
-        RUN(op, "--moe 19,40,40,%u,%u --routing none --burst 9 --warmup 0%s", 2 * world, world > 1 ? 3 : 2,
-            more);
+        RUN(op, "--moe 19,40,40,%u,%u --routing none --burst 9 --warmup 0%s", 2 * world,
+            world > 1 ? 3 : 2, more);
         RUN(op, "--moe 19,8,40,%u,8 --routing none", 8 * world);
     })
 }
@@ -131,8 +136,8 @@ static void bits_of(const char *line, const char *environment, char bits[17])
     snprintf(bits, 17, "%.16s", at + strlen("\"bits\": \""));
 }
 
-/* The same inputs over the other fabric, with other numbers of CTAs, and with a network that delays one message in ten or
- * reorders them all: the same bits. Other inputs: other bits. */
+/* The same inputs over the other fabric, with other numbers of CTAs, and with a network that delays
+ * one message in ten or reorders them all: the same bits. Other inputs: other bits. */
 static void test_deterministic(void **state)
 {
     static const struct {
@@ -151,7 +156,8 @@ static void test_deterministic(void **state)
         for (size_t fabric = 0; fabric < sizeof fabrics / sizeof *fabrics; fabric++) {
             char line[256], split[320], seed[320], other[17];
             snprintf(line, sizeof line,
-                     "run %s --deterministic --exec host --nic soft --fabric %s --nodes 3 --gpus 2 --check "
+                     "run %s --deterministic --exec host --nic soft --fabric %s --nodes 3 --gpus 2 "
+                     "--check "
                      "--iters " LAUNCHES,
                      ops[op].options, fabrics[fabric]);
             snprintf(split, sizeof split, "%s --roles %s", line, ops[op].roles);

@@ -1,5 +1,6 @@
-/* `mkernel run OP --check` is right for every operator over real processes and the verbs fabric, fast and
- * deterministic, finds one wrong element in each, and its table says the bytes of the plan. */
+/* `mkernel run OP --check` is right for every operator over real processes and the verbs fabric,
+ * fast and deterministic, finds one wrong element in each, and its table says the bytes of the
+ * plan. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -18,8 +19,8 @@ static void expect_right(const char *op, const char *options)
     command_start(&r, line, NULL);
     command_finish(&r, SECONDS);
     if (r.status != 0 || !strstr(r.out_text, "verdict   right") || !strstr(r.err_text, "all right"))
-        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal, r.seconds,
-                 r.out_text, r.err_text);
+        fail_msg("mkernel %s: status %d signal %d after %.1f s\n%s%s", line, r.status, r.signal,
+                 r.seconds, r.out_text, r.err_text);
 }
 
 static void test_sums(void **state)
@@ -29,10 +30,13 @@ static void test_sums(void **state)
         expect_right(ops[i], "--nodes 1 --gpus 1 --shape 33,40,72 --iters 3");
         expect_right(ops[i], "--nodes 1 --gpus 4 --shape 260,136,64 --b-layout nk");
         expect_right(ops[i], "--nodes 2 --gpus 1 --shape 66,40,72 --deterministic");
-        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 520,200,72 --tile 32,40 --chunk-rows 64 --pieces 3");
+        expect_right(
+            ops[i],
+            "--nodes 2 --gpus 2 --shape 520,200,72 --tile 32,40 --chunk-rows 64 --pieces 3");
         expect_right(ops[i], "--nodes 3 --gpus 2 --shape 390,200,328 --deterministic");
         expect_right(ops[i], "--nodes 4 --gpus 1 --shape 132,40,72");
-        expect_right(ops[i], "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
+        expect_right(ops[i],
+                     "--nodes 2 --gpus 2 --shape 256,64,128 --iters 40 --burst 40 --warmup 0");
     }
 }
 
@@ -41,21 +45,26 @@ static void test_attention(void **state)
     expect_right("ring_attention", "--nodes 1 --gpus 1 --attention 2,33,3,1,64 --iters 3");
     expect_right("ring_attention", "--nodes 1 --gpus 4 --attention 1,260,4,4,128 --iters 4");
     expect_right("ring_attention", "--nodes 2 --gpus 1 --attention 2,66,6,2,64 --iters 4");
-    expect_right("ring_attention", "--nodes 2 --gpus 2 --attention 1,264,4,2,64 --causal --iters 4");
+    expect_right("ring_attention",
+                 "--nodes 2 --gpus 2 --attention 1,264,4,2,64 --causal --iters 4");
     expect_right("ring_attention",
                  "--nodes 3 --gpus 2 --attention 1,396,2,1,128 --causal --iters 4 --tile 40,24 "
                  "--chunk-rows 40 --roles compute=3,intra_comm=2,inter_send=2");
-    expect_right("ring_attention",
-                 "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
+    expect_right(
+        "ring_attention",
+        "--nodes 4 --gpus 1 --attention 3,40,2,2,64 --causal --iters 12 --burst 12 --warmup 0");
     assert_non_null(strstr(r.out_text, "B,S,heads,kv_heads,D 3,40,2,2,64 causal"));
 }
 
 static void test_moe(void **state)
 {
     expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
-    expect_right("moe_dispatch_gemm", "--nodes 1 --gpus 4 --moe 40,192,72,16,8 --b-layout nk --iters 4");
-    expect_right("moe_dispatch_gemm", "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none");
-    expect_right("moe_dispatch_gemm", "--nodes 2 --gpus 2 --moe 64,128,64,4,1 --iters 4 --routing one");
+    expect_right("moe_dispatch_gemm",
+                 "--nodes 1 --gpus 4 --moe 40,192,72,16,8 --b-layout nk --iters 4");
+    expect_right("moe_dispatch_gemm",
+                 "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none");
+    expect_right("moe_dispatch_gemm",
+                 "--nodes 2 --gpus 2 --moe 64,128,64,4,1 --iters 4 --routing one");
     expect_right("moe_dispatch_gemm",
                  "--nodes 3 --gpus 2 --moe 40,64,136,12,3 --iters 4 --routing few --tile 16,40 "
                  "--chunk-rows 8 --roles compute=3,intra_comm=2,inter_send=2");
@@ -69,28 +78,37 @@ static void test_moe_ffn(void **state)
     expect_right("moe_ffn", "--iters 2");
     expect_right("moe_ffn", "--nodes 1 --gpus 1 --moe 24,64,40,3,1 --iters 3");
     expect_right("moe_ffn", "--nodes 1 --gpus 4 --moe 40,192,72,16,8 --b-layout nk --iters 4");
-    expect_right("moe_ffn", "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none --deterministic");
+    expect_right("moe_ffn",
+                 "--nodes 2 --gpus 1 --moe 8,64,8,2,2 --iters 4 --routing none --deterministic");
     expect_right("moe_ffn", "--nodes 2 --gpus 2 --moe 64,128,64,4,1 --iters 4 --routing one");
-    expect_right("moe_ffn", "--nodes 3 --gpus 2 --moe 40,64,136,12,8 --iters 4 --routing few --tile 16,48 "
-                            "--chunk-rows 8 --roles compute=3,intra_comm=2,inter_send=2,inter_reduce=2");
-    expect_right("moe_ffn", "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0 --deterministic "
-                            "--b-layout nk");
+    expect_right("moe_ffn",
+                 "--nodes 3 --gpus 2 --moe 40,64,136,12,8 --iters 4 --routing few --tile 16,48 "
+                 "--chunk-rows 8 --roles compute=3,intra_comm=2,inter_send=2,inter_reduce=2");
+    expect_right(
+        "moe_ffn",
+        "--nodes 4 --gpus 1 --moe 24,64,40,8,2 --iters 12 --burst 12 --warmup 0 --deterministic "
+        "--b-layout nk");
     assert_non_null(strstr(r.out_text, "T,H,I,experts,k 24,64,40,8,2"));
-    expect_right("moe_ffn", "--nodes 3 --gpus 2 --fabric efa --moe 24,64,40,12,4 --routing none --iters 12 --burst 4");
+    expect_right(
+        "moe_ffn",
+        "--nodes 3 --gpus 2 --fabric efa --moe 24,64,40,12,4 --routing none --iters 12 --burst 4");
 }
 
 static void test_bytes_in_the_table(void **state)
 {
-    /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the network. */
+    /* A block is 64 x 64 elements: (gpus - 1) nodes of them over NVLink, nodes - 1 over the
+     * network. */
     expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64");
-    assert_non_null(
-        strstr(r.out_text, "moved     16.00 KB over NVLink (shared memory) and 8.00 KB over the network"));
+    assert_non_null(strstr(
+        r.out_text, "moved     16.00 KB over NVLink (shared memory) and 8.00 KB over the network"));
     expect_right("gemm_rs", "--nodes 2 --gpus 2 --shape 256,64,64 --deterministic");
     assert_non_null(
-        strstr(r.out_text, "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+        strstr(r.out_text,
+               "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
     expect_right("gemm_ar", "--nodes 2 --gpus 2 --shape 256,64,64");
     assert_non_null(
-        strstr(r.out_text, "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
+        strstr(r.out_text,
+               "moved     32.00 KB over NVLink (shared memory) and 16.00 KB over the network"));
 }
 
 /* MKERNEL_TEST_SPOIL makes one element wrong, of a rank with tokens or without. */
@@ -107,7 +125,8 @@ static void test_one_wrong(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         for (int rank = 0; rank < 2; rank++) {
             char line[256], spoil[64], says[64];
-            snprintf(line, sizeof line, "run %s --exec host --gpus 2 --iters 2 --warmup 0 --check", lines[i]);
+            snprintf(line, sizeof line, "run %s --exec host --gpus 2 --iters 2 --warmup 0 --check",
+                     lines[i]);
             snprintf(spoil, sizeof spoil, "MKERNEL_TEST_SPOIL=%d,2", rank);
             snprintf(says, sizeof says, "first in launch 2 of rank %d", rank);
             command_start(&r, line, spoil, NULL);
@@ -120,12 +139,9 @@ static void test_one_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_moe),
-        cmocka_unit_test(test_moe_ffn),
-        cmocka_unit_test(test_one_wrong),
-        cmocka_unit_test(test_bytes_in_the_table),
+        cmocka_unit_test(test_sums),      cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_moe),       cmocka_unit_test(test_moe_ffn),
+        cmocka_unit_test(test_one_wrong), cmocka_unit_test(test_bytes_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

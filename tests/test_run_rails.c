@@ -1,6 +1,7 @@
-/* Every operator over two devices per rank, one of them late by chance or slow, is right on either fabric, moves not a byte
- * more than over one, and leaves each device its share; `mkernel run` says which they are. Where one of the two fails or goes
- * silent, the job ends in time, and names the operator, who misses what, and the device. */
+/* Every operator over two devices per rank, one of them late by chance or slow, is right on either
+ * fabric, moves not a byte more than over one, and leaves each device its share; `mkernel run` says
+ * which they are. Where one of the two fails or goes silent, the job ends in time, and names the
+ * operator, who misses what, and the device. */
 #include "tests/helpers/launch.h"
 
 #include <setjmp.h>
@@ -43,17 +44,20 @@ static uint64_t add_counts(const char *path, uint64_t bytes[DEVICES])
 }
 
 /* Runs one op; returns the data bytes on the network, and by device. */
-static uint64_t run(const char *op, const char *fabric, int rails, const char *faults, uint64_t bytes[DEVICES])
+static uint64_t run(const char *op, const char *fabric, int rails, const char *faults,
+                    uint64_t bytes[DEVICES])
 {
     char line[512], own[256], path[64];
     uint64_t all = 0;
     memset(bytes, 0, DEVICES * sizeof *bytes);
     snprintf(line, sizeof line,
-             "run %s --fabric %s --rails %d --nodes 2 --gpus 1 --exec host --nic soft --check --warmup 0 --iters 4", op,
-             fabric, rails);
+             "run %s --fabric %s --rails %d --nodes 2 --gpus 1 --exec host --nic soft --check "
+             "--warmup 0 --iters 4",
+             op, fabric, rails);
     launch_open(&job, WORLD);
     for (int rank = 0; rank < WORLD; rank++) {
-        snprintf(own, sizeof own, "SOFTNIC=count=/tmp/mkernel_test_rails_%d_%d%s", (int)getpid(), rank, faults);
+        snprintf(own, sizeof own, "SOFTNIC=count=/tmp/mkernel_test_rails_%d_%d%s", (int)getpid(),
+                 rank, faults);
         launch_rank(&job, rank, line, own);
     }
     for (int rank = 0; rank < WORLD; rank++) {
@@ -77,8 +81,8 @@ static void both(const char *op, const char *fabric, const char *faults)
     if (!strstr(job.ranks[0].out_text, names))
         fail_msg("%s does not say %s: %s", op, names, job.ranks[0].out_text);
     if (all != least)
-        fail_msg("%s, %s: %llu bytes over two devices, %llu over one", op, fabric, (unsigned long long)all,
-                 (unsigned long long)least);
+        fail_msg("%s, %s: %llu bytes over two devices, %llu over one", op, fabric,
+                 (unsigned long long)all, (unsigned long long)least);
     if (two[0] < all / 4 || two[1] < all / 4 || two[0] + two[1] != all)
         fail_msg("%s, %s: shares are %llu and %llu", op, fabric, (unsigned long long)two[0],
                  (unsigned long long)two[1]);
@@ -93,7 +97,8 @@ static void test_verbs(void **state)
 static void test_efa(void **state)
 {
     for (size_t i = 0; i < OPS; i++)
-        both(ops[i], "efa", i % 2 ? ",delay=2ms~0.1,only=softefa1,seed=5" : ",delay=1ms~0.05,seed=3");
+        both(ops[i], "efa",
+             i % 2 ? ",delay=2ms~0.1,only=softefa1,seed=5" : ",delay=1ms~0.05,seed=3");
 }
 
 static void test_slow_device(void **state)
@@ -112,8 +117,9 @@ static void end_badly(const char *op, const char *fabric, const char *device, co
     double seconds = 0;
     snprintf(prefix, sizeof prefix, "mkernel run %.*s: ", (int)strcspn(op, " "), op);
     snprintf(line, sizeof line,
-             "run %s --fabric %s --rails 2 --nodes 2 --gpus 1 --exec host --nic soft --check --iters 200 --timeout 2", op,
-             fabric);
+             "run %s --fabric %s --rails 2 --nodes 2 --gpus 1 --exec host --nic soft --check "
+             "--iters 200 --timeout 2",
+             op, fabric);
     snprintf(own, sizeof own, "SOFTNIC=%s", fault);
     launch_open(&job, WORLD);
     for (int rank = 0; rank < WORLD; rank++)
@@ -124,8 +130,10 @@ static void end_badly(const char *op, const char *fabric, const char *device, co
         seconds = r->seconds > seconds ? r->seconds : seconds;
         if (r->status != 3 || strstr(r->out_text, "right") || command_lines(r->err_text) != 1 ||
             strncmp(r->err_text, prefix, strlen(prefix)) || !strstr(r->err_text, "rank 0") ||
-            !strstr(r->err_text, "rank 1") || !strstr(r->err_text, " in epoch ") || !strstr(r->err_text, device))
-            fail_msg("%s, SOFTNIC=%s: rank %d ends with %d: %s", line, fault, rank, r->status, r->err_text);
+            !strstr(r->err_text, "rank 1") || !strstr(r->err_text, " in epoch ") ||
+            !strstr(r->err_text, device))
+            fail_msg("%s, SOFTNIC=%s: rank %d ends with %d: %s", line, fault, rank, r->status,
+                     r->err_text);
     }
     print_message("%s, %s: %.1f s: %s", fabric, fault, seconds, job.ranks[0].err_text);
     assert_true(seconds < 12);

@@ -1,4 +1,5 @@
-/* Coroutines keep their own stacks and registers, end, start again, and an overrun hits the guard page. */
+/* Coroutines keep their own stacks and registers, end, start again, and an overrun hits the guard
+ * page. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* A rank that stops is named by the explorer's sentence, in every operator and at every step; where the others needed nothing
- * more of it, they end right. */
+/* A rank that stops is named by the explorer's sentence, in every operator and at every step; where
+ * the others needed nothing more of it, they end right. */
 #include "tests/helpers/ops.h"
 
 static const uint32_t form[2] = {2, 2};
@@ -19,8 +19,8 @@ static void expect_kept(const struct sim_world_config *c)
 {
     int rc = sim_world_promised(c, sim_world_run(c, &result), &result);
     if (rc)
-        fail_msg("%s, seed %d, rank %u stops at step %d: %d, %s", plan_op_name(c->problem.op), (int)c->seed, c->fault.rank,
-                 (int)c->fault.number, rc, result.sentence);
+        fail_msg("%s, seed %d, rank %u stops at step %d: %d, %s", plan_op_name(c->problem.op),
+                 (int)c->seed, c->fault.rank, (int)c->fault.number, rc, result.sentence);
 }
 
 static uint64_t steps_of(enum mk_op op, uint64_t seed)
@@ -37,10 +37,12 @@ static void test_whenever(void **state)
         for (uint64_t seed = 1; seed <= 8; seed++) {
             uint64_t steps = steps_of((enum mk_op)op, seed);
             for (uint32_t part = 0; part < 12 / (OPS_PART > 1 ? 6 : 1); part++) {
-                struct sim_world_config c = stopping((enum mk_op)op, seed, (uint32_t)(seed + part) % 4, steps * part / 12);
+                struct sim_world_config c =
+                    stopping((enum mk_op)op, seed, (uint32_t)(seed + part) % 4, steps * part / 12);
                 expect_kept(&c);
                 if (!part && result.failure.kind == MK_FAIL_NONE)
-                    fail_msg("%s, seed %d: ended without rank %u", plan_op_name(op), (int)seed, c.fault.rank);
+                    fail_msg("%s, seed %d: ended without rank %u", plan_op_name(op), (int)seed,
+                             c.fault.rank);
             }
         }
 }
@@ -51,7 +53,8 @@ static void test_at_the_end(void **state)
         for (uint64_t seed = 1; seed <= 4; seed++) {
             uint64_t steps = steps_of((enum mk_op)op, seed);
             for (uint64_t before = 0; before < 24; before++) {
-                struct sim_world_config c = stopping((enum mk_op)op, seed, (uint32_t)before % 4, steps - before);
+                struct sim_world_config c =
+                    stopping((enum mk_op)op, seed, (uint32_t)before % 4, steps - before);
                 expect_kept(&c);
             }
         }

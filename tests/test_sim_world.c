@@ -1,5 +1,5 @@
-/* Form (b) of the host executor gives the right product for inputs that change every launch, the same order
- * of events for the same seed, and the right sentence for each fault. */
+/* Form (b) of the host executor gives the right product for inputs that change every launch, the
+ * same order of events for the same seed, and the right sentence for each fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,15 +24,16 @@ struct product {
     uint32_t checked;
 };
 
-static void fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b)
+static void fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
+                 uint16_t *b)
 {
     const struct mk_problem *q = &plan->problem;
     fingerprint_fill(a, q->m / mk_world(&q->topo) * q->k, SEED, q->topo.rank, launch, 0);
     fingerprint_fill(b, q->k * q->n, SEED, q->topo.rank, launch, 1);
 }
 
-static int check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c, char *text,
-                 size_t size)
+static int check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
+                 char *text, size_t size)
 {
     struct product *p = context;
     const struct mk_problem *q = &plan->problem;
@@ -121,8 +122,8 @@ static void test_same_seed_same_events(void **state)
 
 /* ---- faults ---- */
 
-static struct mk_failure run_fault(struct sim_fault fault, uint32_t nodes, uint32_t gpus, uint64_t seed,
-                                   char *sentence)
+static struct mk_failure run_fault(struct sim_fault fault, uint32_t nodes, uint32_t gpus,
+                                   uint64_t seed, char *sentence)
 {
     struct sim_world_config config = world_config(nodes, gpus, nodes * gpus * 65, 72, 136);
     struct sim_world_result result;
@@ -133,7 +134,8 @@ static struct mk_failure run_fault(struct sim_fault fault, uint32_t nodes, uint3
     if (rc != -EIO)
         print_error("%d %s\n", rc, result.sentence);
     assert_int_equal(rc, -EIO);
-    assert_true(result.ns < 2 * config.problem.timeout_ns); /* and then the launch has ended everywhere */
+    /* and then the launch has ended everywhere */
+    assert_true(result.ns < 2 * config.problem.timeout_ns);
     memcpy(sentence, result.sentence, sizeof result.sentence);
     return result.failure;
 }
@@ -142,17 +144,20 @@ static void test_rank_that_never_sends(void **state)
 {
     char sentence[512], expected[128];
     for (uint64_t seed = 0; seed < 24; seed++) {
-        struct mk_failure f = run_fault((struct sim_fault){SIM_FAULT_MUTE, 3, 0}, 3, 2, seed, sentence);
+        struct mk_failure f =
+            run_fault((struct sim_fault){SIM_FAULT_MUTE, 3, 0}, 3, 2, seed, sentence);
         assert_int_equal(f.kind, MK_FAIL_TIMEOUT);
         assert_int_equal(f.producer, 3);
         assert_int_equal(f.epoch, 1);
         assert_true(f.seen < f.wanted);
-        assert_true(f.waited_ns > 9900000000ull); /* a CTA may speak for one that waits a little shorter */
+        /* a CTA may speak for one that waits a little shorter */
+        assert_true(f.waited_ns > 9900000000ull);
         assert_true(f.chunk < 2);
         /* The whole sentence, as a user reads it. */
         assert_non_null(strstr(sentence, "ag_gemm: rank "));
         snprintf(expected, sizeof expected,
-                 "rank %u CTA %u (%s) waited 10.0 s for chunk %u of rank 3's A in epoch 1 (flag %u saw %d, "
+                 "rank %u CTA %u (%s) waited 10.0 s for chunk %u of rank 3's A in epoch 1 (flag %u "
+                 "saw %d, "
                  "wants %d)",
                  f.rank, f.cta, plan_role_name((enum mk_role)f.role), f.chunk, f.flag, (int)f.seen,
                  (int)f.wanted);
@@ -193,7 +198,8 @@ static void test_slow_and_full(void **state)
     struct sim_world_result result;
     for (uint64_t seed = 0; seed < 24; seed++) {
         struct sim_world_config config = world_config(3, 2, 390, 72, 136);
-        config.problem.tuning.tile_m = config.problem.tuning.chunk_rows = 8; /* nine chunks a shard */
+        /* nine chunks a shard */
+        config.problem.tuning.tile_m = config.problem.tuning.chunk_rows = 8;
         config.seed = seed;
         config.ring_capacity = 1 + seed % 2;
         config.in_flight = 1 + (uint32_t)seed % 3;
@@ -210,7 +216,8 @@ static void test_slow_and_full(void **state)
 
 /* ---- the virtual clock ---- */
 
-static uint64_t tile_cost(void *context, uint64_t now, const struct mk_plan *plan, const struct mk_tile *tile)
+static uint64_t tile_cost(void *context, uint64_t now, const struct mk_plan *plan,
+                          const struct mk_tile *tile)
 {
     return now + 500;
 }
@@ -230,7 +237,8 @@ static void test_costs(void **state)
         assert_int_equal(sim_world_run(&config, &result), 0);
         assert_int_equal(result.ns, 1 + config.launches * 3 * 500);
     }
-    /* One tile of its own, then the wait for the other node's, which begins when that launch did. */
+    /* One tile of its own, then the wait for the other node's, which begins when that launch
+     * did. */
     config = world_config(2, 1, 64 * 2, 64, 72);
     config.costs = &costs;
     config.launches = 1;

@@ -1,5 +1,5 @@
-/* Every error of a softnic connection ends in the status that a real device reports, on both sides, and
- * nothing that was refused has touched memory. */
+/* Every error of a softnic connection ends in the status that a real device reports, on both sides,
+ * and nothing that was refused has touched memory. */
 #include "softnic_load.h"
 
 static struct ibv_context *context,
@@ -97,8 +97,8 @@ static void bounds(void **state)
         struct ibv_sge sge = {(uintptr_t)large.buffer, wrong[i].length, 0};
         struct ibv_mr *mr = nic.ibv_reg_mr(a.pd, large.buffer, large.size, NIC_ALL);
         sge.lkey = mr->lkey;
-        struct ibv_send_wr wr =
-            end_wr(i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, &sge, to_b, (uint64_t)wrong[i].offset);
+        struct ibv_send_wr wr = end_wr(i % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, &sge, to_b,
+                                       (uint64_t)wrong[i].offset);
         access_fails(&wr);
         nic.ibv_dereg_mr(mr);
         end_close(&large);
@@ -137,8 +137,8 @@ static void region_without_permission(void **state)
     for (int by_qp = 0; by_qp < 2; by_qp++)
         for (int i = 0; i < 3; i++) {
             open_pair(state);
-            struct ibv_mr *mr =
-                nic.ibv_reg_mr(b.pd, b.buffer, b.size, by_qp ? NIC_ALL : NIC_ALL & ~cases[i].missing);
+            struct ibv_mr *mr = nic.ibv_reg_mr(b.pd, b.buffer, b.size,
+                                               by_qp ? NIC_ALL : NIC_ALL & ~cases[i].missing);
             b.access = by_qp ? NIC_ALL & ~cases[i].missing : NIC_ALL;
             if (by_qp && cases[i].missing == IBV_ACCESS_REMOTE_WRITE)
                 b.access |= IBV_ACCESS_LOCAL_WRITE;
@@ -166,13 +166,14 @@ static void region_without_permission(void **state)
 
 static void local_key(void **state)
 {
-    /* a key that does not exist; a remote key; outside of the region; a READ into a region without local
-     * write */
+    /* a key that does not exist; a remote key; outside of the region; a READ into a region without
+     * local write */
     for (int i = 0; i < 4; i++) {
         open_connected(state);
         struct ibv_mr *read_only = nic.ibv_reg_mr(a.pd, a.buffer, a.size, 0);
         struct ibv_sge sge[2] = {sge8(), sge8()};
-        struct ibv_send_wr wr = end_wr(i == 3 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, sge, to_b, 0);
+        struct ibv_send_wr wr =
+            end_wr(i == 3 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, 2, sge, to_b, 0);
         wr.num_sge = 2;
         if (i == 0)
             sge[1].lkey = 0xffff00;
@@ -226,7 +227,8 @@ static void misaligned_atomic(void **state)
 static void wait_for_retry(void)
 {
     struct softnic_counters counters = {0};
-    for (double end = nic_seconds() + 10; !counters.retransmissions && nic_seconds() < end; usleep(500))
+    for (double end = nic_seconds() + 10; !counters.retransmissions && nic_seconds() < end;
+         usleep(500))
         assert_int_equal(nic.softnic_counters(context, a.qp->qp_num, &counters), 0);
     assert_true(counters.retransmissions > 0);
 }
@@ -330,8 +332,11 @@ static void moved_to_error(void **state)
 static void overrun(void **state)
 {
     struct ibv_cq *small = nic.ibv_create_cq(context, 4, NULL, NULL, 0);
-    struct ibv_qp_init_attr init = {
-        .send_cq = small, .recv_cq = small, .qp_type = IBV_QPT_RC, .cap = {64, 1, 1, 1, 0}, .sq_sig_all = 1};
+    struct ibv_qp_init_attr init = {.send_cq = small,
+                                    .recv_cq = small,
+                                    .qp_type = IBV_QPT_RC,
+                                    .cap = {64, 1, 1, 1, 0},
+                                    .sq_sig_all = 1};
     struct end c = a;
     c.qp = nic.ibv_create_qp(a.pd, &init);
     end_connect(&c, to_b);

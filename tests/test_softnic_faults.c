@@ -1,5 +1,5 @@
-/* softnic is as slow as it is told to be, fails when it is told to, and refuses a string that it does not
- * understand. */
+/* softnic is as slow as it is told to be, fails when it is told to, and refuses a string that it
+ * does not understand. */
 #include "softnic_load.h"
 
 static struct ibv_context *context;
@@ -54,19 +54,21 @@ static const double slack = 4;
 static const double slack = 1.4;
 #endif
 
-/* The lower bound is exact. The upper one leaves room for a busy machine, so the best of some runs counts. */
+/* The lower bound is exact. The upper one leaves room for a busy machine, so the best of some runs
+ * counts. */
 static void takes(enum ibv_wr_opcode opcode, uint32_t length, int count, double expected)
 {
     double best = 1e9;
     for (int i = 0; i < 60 && best > expected * slack; i++) {
         double took = timed(opcode, length, count);
         if (took < expected * 0.999)
-            fail_msg("%d x %u bytes took %.3f ms, at least %.3f expected", count, length, took * 1e3,
-                     expected * 1e3);
+            fail_msg("%d x %u bytes took %.3f ms, at least %.3f expected", count, length,
+                     took * 1e3, expected * 1e3);
         best = took < best ? took : best;
     }
     double load[1] = {0};
-    if (best > expected * slack && getloadavg(load, 1) == 1 && load[0] > 2 * (double)sysconf(_SC_NPROCESSORS_ONLN)) {
+    if (best > expected * slack && getloadavg(load, 1) == 1 &&
+        load[0] > 2 * (double)sysconf(_SC_NPROCESSORS_ONLN)) {
         print_message("skipped: the machine is busy (load %.1f)\n", load[0]);
         skip();
     }
@@ -136,8 +138,8 @@ static void one_device(void **state)
     assert_int_equal(nic.ibv_close_device(other), 0);
 }
 
-/* A write's completion needs the way there and the way back, and messages in flight do not wait for each
- * other. */
+/* A write's completion needs the way there and the way back, and messages in flight do not wait for
+ * each other. */
 static void latency(void **state)
 {
     nic_configure("latency=10ms");
@@ -244,7 +246,8 @@ static void drop_after(void **state)
     cq_expect(a.send_cq, 7, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* The link breaks at any moment and comes back within the retries: every message arrives once, in order. */
+/* The link breaks at any moment and comes back within the retries: every message arrives once, in
+ * order. */
 static void broken_link(void **state)
 {
     enum { MESSAGES = 400 };
@@ -262,7 +265,8 @@ static void broken_link(void **state)
             assert_int_equal(end_receive(&far, sent, sent % 64 * 8, 8), 0);
             uint64_t value = sent;
             struct ibv_sge sge = {(uintptr_t)&value, 8, 0};
-            struct ibv_send_wr wr = end_wr(IBV_WR_SEND_WITH_IMM, sent, &sge, (struct address){0}, 0);
+            struct ibv_send_wr wr =
+                end_wr(IBV_WR_SEND_WITH_IMM, sent, &sge, (struct address){0}, 0);
             wr.imm_data = sent++;
             wr.send_flags |= IBV_SEND_INLINE;
             assert_int_equal(end_post(&near, &wr), 0);
@@ -360,7 +364,8 @@ static void refused_strings(void **state)
     assert_string_equal(nic.softnic_error(), "");
 }
 
-/* Runs this program in an environment; what it says on stderr is in `said`. Returns its exit status. */
+/* Runs this program in an environment; what it says on stderr is in `said`. Returns its exit
+ * status. */
 static int run_with(const char *options, const char *mode, char *said, size_t size)
 {
     char path[512], command[700];
@@ -375,13 +380,13 @@ static int run_with(const char *options, const char *mode, char *said, size_t si
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A wrong environment is an error of the first call, with its sentence, which goes to stderr once where the program does not ask
- * for it; the right one gives the devices. */
+/* A wrong environment is an error of the first call, with its sentence, which goes to stderr once
+ * where the program does not ask for it; the right one gives the devices. */
 static void environment(void **state)
 {
-    static const char sentence[] =
-        "SOFTNIC: latency=1: the value must be a time up to 60s with a unit: ns, us, ms or s; softnic "
-        "shows no device\n";
+    static const char sentence[] = "SOFTNIC: latency=1: the value must be a time up to 60s with a "
+                                   "unit: ns, us, ms or s; softnic "
+                                   "shows no device\n";
     char said[1024];
     assert_int_equal(run_with("devices=3,efa=0,link=roce", "good", said, sizeof(said)), 0);
     assert_string_equal(said, "");
@@ -420,17 +425,19 @@ static int run_in_environment(const char *mode)
         for (int i = 0; i < 2; i++) {
             struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
             nic.ibv_modify_qp(ends[i]->qp, &attr, IBV_QP_STATE);
-            attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-                                        .path_mtu = IBV_MTU_1024,
-                                        .dest_qp_num = ends[!i]->qp->qp_num,
-                                        .rq_psn = ends[!i]->psn,
-                                        .ah_attr = {.port_num = 1,
-                                                    .is_global = 1,
-                                                    .grh = {.dgid = gid, .sgid_index = (uint8_t)index}}};
+            attr = (struct ibv_qp_attr){
+                .qp_state = IBV_QPS_RTR,
+                .path_mtu = IBV_MTU_1024,
+                .dest_qp_num = ends[!i]->qp->qp_num,
+                .rq_psn = ends[!i]->psn,
+                .ah_attr = {.port_num = 1,
+                            .is_global = 1,
+                            .grh = {.dgid = gid, .sgid_index = (uint8_t)index}}};
             if (end_to_init(ends[i]) ||
                 nic.ibv_modify_qp(ends[i]->qp, &attr,
                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ||
+                                      IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                      IBV_QP_MIN_RNR_TIMER) ||
                 end_to_rts(ends[i]))
                 return 5;
         }
@@ -449,9 +456,19 @@ int main(int argc, char **argv)
 {
 #define PAIR(f) cmocka_unit_test_setup_teardown(f, connect_pair, close_pair)
     const struct CMUnitTest tests[] = {
-        PAIR(bandwidth),   PAIR(shared_wire),  PAIR(latency),         PAIR(arrives_after_latency),
-        PAIR(delay),       PAIR(seeded_delay), PAIR(failed_request),  PAIR(drop_after),
-        PAIR(broken_link), PAIR(one_device), PAIR(counters),     PAIR(refused_strings), cmocka_unit_test(environment),
+        PAIR(bandwidth),
+        PAIR(shared_wire),
+        PAIR(latency),
+        PAIR(arrives_after_latency),
+        PAIR(delay),
+        PAIR(seeded_delay),
+        PAIR(failed_request),
+        PAIR(drop_after),
+        PAIR(broken_link),
+        PAIR(one_device),
+        PAIR(counters),
+        PAIR(refused_strings),
+        cmocka_unit_test(environment),
     };
     if (argc == 2) /* the child of `environment` */
         return run_in_environment(argv[1]);

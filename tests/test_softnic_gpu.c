@@ -1,11 +1,16 @@
-/* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag, completions
- * only when the bytes are there, the responder's checks, and no copy after a region is gone. The GPU is a
- * fake one whose memory the CPU cannot touch. */
+/* softnic moves GPU memory by copy engine alone, and keeps RC's promises there: data before flag,
+ * completions only when the bytes are there, the responder's checks, and no copy after a region is
+ * gone. The GPU is a fake one whose memory the CPU cannot touch. */
 #include "softnic_load.h"
 
 #include "tests/helpers/fake_gpu.h"
 
-enum { GPU = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, MIB = 1 << 20, CHUNKS = 48, SLOT = 300 << 10 };
+enum {
+    GPU = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+    MIB = 1 << 20,
+    CHUNKS = 48,
+    SLOT = 300 << 10
+};
 
 static struct ibv_context *context;
 static struct end a, b;
@@ -13,7 +18,8 @@ static struct ibv_mr *from, *to; /* allocation 0, of a; allocation 1, of b */
 
 static int setup(void **state)
 {
-    fake_gpu.slow_ns = fake_gpu.fail_copies = fake_gpu.opens = fake_gpu.closes = fake_gpu.copies_device = 0;
+    fake_gpu.slow_ns = fake_gpu.fail_copies = fake_gpu.opens = fake_gpu.closes =
+        fake_gpu.copies_device = 0;
     memset(fake_gpu.engine[1], 0, FAKE_ALLOCATION_BYTES);
     context = nic_open(0);
     a = end_new(context, MIB);
@@ -88,7 +94,8 @@ static void test_completes_when_there(void **state)
     assert_true(fake_gpu.copies_device >= 1);
 }
 
-/* Small and large, from host memory in frames, by direct reading and through the socket; and out of the GPU.
+/* Small and large, from host memory in frames, by direct reading and through the socket; and out of
+ * the GPU.
  */
 static void test_mixed(void **state)
 {
@@ -105,7 +112,8 @@ static void test_mixed(void **state)
             fill(a.buffer, MIB);
             memset(b.buffer, 0, MIB);
             struct ibv_sge sge = {(uintptr_t)a.buffer + 24, sizes[i], a.mr->lkey};
-            struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 3, &sge, gpu_target(), 4096 * (i + 1));
+            struct ibv_send_wr wr =
+                end_wr(IBV_WR_RDMA_WRITE, 3, &sge, gpu_target(), 4096 * (i + 1));
             assert_int_equal(end_post(&a, &wr), 0);
             cq_expect(a.send_cq, 3, IBV_WC_SUCCESS);
             assert_memory_equal(fake_gpu.engine[1] + 4096 * (i + 1), a.buffer + 24, sizes[i]);
@@ -138,8 +146,8 @@ static void test_one_gpu(void **state)
     assert_int_equal(nic.ibv_dereg_mr(beside), 0);
 }
 
-/* While the engine is busy copies are gathered, and then come in an order of their own: yet a flag comes after what was before it,
- * and what was written last to a place stays. */
+/* While the engine is busy copies are gathered, and then come in an order of their own: yet a flag
+ * comes after what was before it, and what was written last to a place stays. */
 struct gathered_write {
     size_t from, to;
     uint64_t flag; /* instead of a copy; 0: a copy */
@@ -214,7 +222,8 @@ static void test_host_after_gpu(void **state)
     wr.send_flags |= IBV_SEND_INLINE;
     post_write(1, 0, 0, MIB);
     assert_int_equal(end_post(&a, &wr), 0);
-    for (double end = nic_seconds() + 10; !__atomic_load_n(flag, __ATOMIC_ACQUIRE) && nic_seconds() < end;)
+    for (double end = nic_seconds() + 10;
+         !__atomic_load_n(flag, __ATOMIC_ACQUIRE) && nic_seconds() < end;)
         usleep(10);
     assert_memory_equal(fake_gpu.engine[1], fake_gpu.engine[0], MIB);
     cq_expect(a.send_cq, 1, IBV_WC_SUCCESS);
@@ -255,7 +264,8 @@ static void test_registration(void **state)
     assert_int_equal(errno, EFAULT);
     nic_configure("gpu=copy");
     assert_int_not_equal(nic.softnic_configure("gpu=maybe"), 0);
-    struct ibv_mr *more = nic.ibv_reg_mr(a.pd, fake_gpu.device[2], 4096, GPU); /* after the links were made */
+    /* after the links were made */
+    struct ibv_mr *more = nic.ibv_reg_mr(a.pd, fake_gpu.device[2], 4096, GPU);
     assert_non_null(more);
     struct ibv_sge sge = {(uintptr_t)fake_gpu.device[2], 4096, more->lkey};
     struct ibv_send_wr wr = end_wr(IBV_WR_RDMA_WRITE, 1, &sge, gpu_target(), 0);
@@ -279,7 +289,8 @@ static void test_copy_fails(void **state)
     assert_int_equal(end_state(&b), IBV_QPS_ERR);
 }
 
-/* A message longer than what can be staged, whose copies never end, fails: what is staged is not overwritten for the rest of it. */
+/* A message longer than what can be staged, whose copies never end, fails: what is staged is not
+ * overwritten for the rest of it. */
 static void test_engine_hangs(void **state)
 {
     enum { BYTES = 12 * MIB };
@@ -341,7 +352,8 @@ static void child(int fd)
     a = end_new(context, 4096);
     from = nic.ibv_reg_mr(a.pd, fake_gpu.device[0], FAKE_ALLOCATION_BYTES, GPU);
     near = end_address(&a);
-    if (!from || write(fd, &near, sizeof(near)) != sizeof(near) || read(fd, &far, sizeof(far)) != sizeof(far))
+    if (!from || write(fd, &near, sizeof(near)) != sizeof(near) ||
+        read(fd, &far, sizeof(far)) != sizeof(far))
         _exit(1);
     end_connect(&a, far);
     char ready;
@@ -351,7 +363,8 @@ static void child(int fd)
         struct ibv_sge sge = {(uintptr_t)fake_gpu.device[0] + i * 64, chunk_bytes(i), from->lkey};
         uint64_t value = i + 1;
         struct ibv_sge flag = {(uintptr_t)&value, 8, 0};
-        struct ibv_send_wr data = end_wr(IBV_WR_RDMA_WRITE, i, &sge, far, 4096 + (uint64_t)i * SLOT);
+        struct ibv_send_wr data =
+            end_wr(IBV_WR_RDMA_WRITE, i, &sge, far, 4096 + (uint64_t)i * SLOT);
         struct ibv_send_wr raise = end_wr(IBV_WR_RDMA_WRITE, i, &flag, far, 0);
         data.send_flags = 0;
         data.next = &raise;
@@ -404,8 +417,8 @@ static void test_two_processes(void **state)
     for (double end = nic_seconds() + 20; checked < CHUNKS && nic_seconds() < end;) {
         uint64_t flag = flag_at(0);
         for (; checked < flag; checked++)
-            if (memcmp(fake_gpu.engine[1] + 4096 + checked * SLOT, fake_gpu.engine[0] + checked * 64,
-                       chunk_bytes((uint32_t)checked)))
+            if (memcmp(fake_gpu.engine[1] + 4096 + checked * SLOT,
+                       fake_gpu.engine[0] + checked * 64, chunk_bytes((uint32_t)checked)))
                 fail_msg("flag %d was there before its data", (int)flag);
     }
     assert_int_equal(checked, CHUNKS);
@@ -416,8 +429,9 @@ static void test_two_processes(void **state)
     assert_int_equal(nic.ibv_dereg_mr(to), 0);
     end_close(&b);
     assert_int_equal(nic.ibv_close_device(context), 0);
-    assert_true(fake_gpu.copies_device >= CHUNKS); /* from GPU to GPU, though a mapping has the ordinal of the process that opened it */
-    assert_int_equal(fake_gpu.opens, 1);           /* once, not once per message */
+    /* from GPU to GPU, though a mapping has the ordinal of the process that opened it */
+    assert_true(fake_gpu.copies_device >= CHUNKS);
+    assert_int_equal(fake_gpu.opens, 1); /* once, not once per message */
     assert_int_equal(fake_gpu.closes, 1);
     assert_int_equal(fake_gpu.contexts, 0);
 }

@@ -1,5 +1,5 @@
-/* A thousand random mixed operations on a softnic connection leave memory and completions as a sequential
- * model says. */
+/* A thousand random mixed operations on a softnic connection leave memory and completions as a
+ * sequential model says. */
 #include "softnic_load.h"
 
 enum {
@@ -11,8 +11,8 @@ enum {
     MAX_BYTES = 20000,
 };
 
-/* Near and far memory as they should be; `far` is one region [TARGET | RECEIVES], `near` is [SOURCE |
- * RESULTS]. */
+/* Near and far memory as they should be; `far` is one region [TARGET | RECEIVES], `near` is [SOURCE
+ * | RESULTS]. */
 static struct {
     uint8_t *near, *far;
     size_t results, receives; /* used so far */
@@ -65,8 +65,8 @@ static int gather(struct end *near, uint32_t length, struct ibv_sge *sge, uint8_
     return count;
 }
 
-static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expected *e, uint64_t id,
-                            const uint8_t *data)
+static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expected *e,
+                            uint64_t id, const uint8_t *data)
 {
     e->id = id;
     e->write = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -79,14 +79,17 @@ static void prepare_receive(struct end *far, struct ibv_send_wr *wr, struct expe
     }
 }
 
-/* Posts one random operation and applies it to the model. True when it makes a receive completion. */
-static bool operate(struct end *near, struct end *far, struct address to, uint64_t id, bool signaled,
-                    struct expected *expected)
+/* Posts one random operation and applies it to the model. True when it makes a receive
+ * completion. */
+static bool operate(struct end *near, struct end *far, struct address to, uint64_t id,
+                    bool signaled, struct expected *expected)
 {
     static uint8_t data[MAX_BYTES + 8];
     static const enum ibv_wr_opcode opcodes[] = {
-        IBV_WR_RDMA_WRITE,    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-        IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ,  IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD};
+        IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM,       IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD};
     struct ibv_sge sge[4];
     enum ibv_wr_opcode opcode = opcodes[pick(8)];
     bool atomic = opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -97,7 +100,8 @@ static bool operate(struct end *near, struct end *far, struct address to, uint64
     wr.imm_data = (uint32_t)random();
     if (atomic || opcode == IBV_WR_RDMA_READ) {
         model.results = (model.results + 7) & ~(size_t)7;
-        sge[0] = (struct ibv_sge){(uintptr_t)near->buffer + SOURCE + model.results, length, near->mr->lkey};
+        sge[0] = (struct ibv_sge){(uintptr_t)near->buffer + SOURCE + model.results, length,
+                                  near->mr->lkey};
         memcpy(model.near + SOURCE + model.results, model.far + at, length);
         model.results += length;
     } else {
@@ -119,14 +123,15 @@ static bool operate(struct end *near, struct end *far, struct address to, uint64
         else if (old == wr.wr.atomic.compare_add)
             *word = wr.wr.atomic.swap;
     }
-    /* The specification lets what follows a READ change the bytes that it reads, unless it is fenced. */
+    /* The specification lets what follows a READ change the bytes that it reads, unless it is
+     * fenced. */
     if (model.reading && opcode != IBV_WR_RDMA_READ) {
         wr.send_flags |= IBV_SEND_FENCE;
         model.reading = false;
     }
     model.reading |= opcode == IBV_WR_RDMA_READ;
-    bool receives =
-        opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+    bool receives = opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND ||
+                    opcode == IBV_WR_SEND_WITH_IMM;
     if (receives) {
         expected->bytes = length;
         prepare_receive(far, &wr, expected, id, data);
@@ -149,7 +154,8 @@ static void check_receives(struct end *far, struct expected *expected, unsigned 
     }
 }
 
-static void same(const char *what, const uint8_t *got, const uint8_t *want, size_t size, unsigned seed)
+static void same(const char *what, const uint8_t *got, const uint8_t *want, size_t size,
+                 unsigned seed)
 {
     if (!memcmp(got, want, size))
         return;

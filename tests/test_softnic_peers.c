@@ -1,5 +1,6 @@
-/* Two processes joined by softnic keep RC's promises: data before flag, nothing lost when a link comes back,
- * a clean error within timeout x (retries + 1) when the peer dies, and at least 2 GB/s with 256 KB writes. */
+/* Two processes joined by softnic keep RC's promises: data before flag, nothing lost when a link
+ * comes back, a clean error within timeout x (retries + 1) when the peer dies, and at least 2 GB/s
+ * with 256 KB writes. */
 #include "softnic_load.h"
 
 #include <signal.h>
@@ -25,12 +26,12 @@ static void hear(int fd, void *data, size_t size)
 }
 
 /* Checks of the child: no cmocka there, its jumps belong to the parent. */
-#define CHILD(condition)                                                                                     \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "child: line %d: %s\n", __LINE__, #condition);                                   \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
+#define CHILD(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "child: line %d: %s\n", __LINE__, #condition);                         \
+            _exit(1);                                                                              \
+        }                                                                                          \
     } while (0)
 
 static void exchange(int fd, struct end *e, struct address *peer)
@@ -44,7 +45,8 @@ static void exchange(int fd, struct end *e, struct address *peer)
     hear(fd, &ready, 1);
 }
 
-static struct peer peer_start(const char *options, void (*body)(struct end *e, struct address to, int fd))
+static struct peer peer_start(const char *options,
+                              void (*body)(struct end *e, struct address to, int fd))
 {
     int fds[2];
     struct peer p = {0};
@@ -127,7 +129,8 @@ static void data_before_flag(const char *options)
     uint64_t *answer = (uint64_t *)(void *)(e->buffer + FLAG);
     for (uint64_t round = 1; round <= 200; round++) {
         memset(e->buffer, (int)round, CHUNK);
-        struct ibv_sge data = {(uintptr_t)e->buffer, CHUNK, e->mr->lkey}, word = {(uintptr_t)&round, 8, 0};
+        struct ibv_sge data = {(uintptr_t)e->buffer, CHUNK, e->mr->lkey},
+                       word = {(uintptr_t)&round, 8, 0};
         struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, p.address, 0),
                                     end_wr(IBV_WR_RDMA_WRITE, round, &word, p.address, FLAG)};
         wr[0].send_flags = 0;
@@ -135,7 +138,8 @@ static void data_before_flag(const char *options)
         wr[1].send_flags |= IBV_SEND_INLINE;
         assert_int_equal(end_post(e, wr), 0);
         cq_expect(e->send_cq, round, IBV_WC_SUCCESS);
-        for (double end = nic_seconds() + 20; __atomic_load_n(answer, __ATOMIC_ACQUIRE) < round; usleep(10))
+        for (double end = nic_seconds() + 20; __atomic_load_n(answer, __ATOMIC_ACQUIRE) < round;
+             usleep(10))
             assert_true(nic_seconds() < end);
     }
     peer_end(&p, 0);
@@ -249,7 +253,8 @@ static void peer_dies_under_load(void **state)
     }
 }
 
-/* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost, nothing twice.
+/* Silent for ever: an error within the bound. Silent for less than the retries: nothing lost,
+ * nothing twice.
  */
 static void dropped_peer(void **state)
 {
@@ -284,7 +289,8 @@ static void dropped_peer(void **state)
     peer_end(&p, 0);
 }
 
-/* Best of three, or of up to twelve while it is less than `enough`: others may be using the cores. */
+/* Best of three, or of up to twelve while it is less than `enough`: others may be using the
+ * cores. */
 static double bandwidth(const char *options, double enough)
 {
     struct peer p = peer_start(options, wait_until_over);
@@ -330,10 +336,13 @@ static void bandwidth_of_256k_writes(void **state)
     print_message("skipped: a sanitizer's speed says nothing\n");
     skip();
 #endif
-    double load[1] = {0}, direct = bandwidth("copy=direct", 2.0), stream = bandwidth("copy=stream", 0);
-    print_message("256 KB writes: %.2f GB/s out of the peer's memory, %.2f GB/s through the socket\n", direct,
-                  stream);
-    if (direct < 2.0 && getloadavg(load, 1) == 1 && load[0] > (double)sysconf(_SC_NPROCESSORS_ONLN)) {
+    double load[1] = {0}, direct = bandwidth("copy=direct", 2.0),
+           stream = bandwidth("copy=stream", 0);
+    print_message(
+        "256 KB writes: %.2f GB/s out of the peer's memory, %.2f GB/s through the socket\n", direct,
+        stream);
+    if (direct < 2.0 && getloadavg(load, 1) == 1 &&
+        load[0] > (double)sysconf(_SC_NPROCESSORS_ONLN)) {
         print_message("skipped: the machine is busy (load %.1f)\n", load[0]);
         skip();
     }

@@ -1,4 +1,5 @@
-/* A softnic RC connection moves every kind of message, in order, to exactly the bytes that were named. */
+/* A softnic RC connection moves every kind of message, in order, to exactly the bytes that were
+ * named. */
 #include "softnic_load.h"
 
 #include <fcntl.h>
@@ -41,7 +42,8 @@ static int close_pair(void **state)
     return 0;
 }
 
-/* The two ways that data can take. The choice is a new link's, and the pair is connected after it. */
+/* The two ways that data can take. The choice is a new link's, and the pair is connected after
+ * it. */
 static int connect_stream(void **state)
 {
     struct ibv_context *other;
@@ -85,8 +87,9 @@ static void sizes(enum ibv_wr_opcode opcode)
             assert_int_equal(wc.wr_id, 100 + i);
             assert_int_equal(wc.byte_len, n);
             assert_int_equal(wc.src_qp, a.qp->qp_num);
-            assert_int_equal(wc.opcode,
-                             opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
+            assert_int_equal(wc.opcode, opcode == IBV_WR_RDMA_WRITE_WITH_IMM
+                                            ? IBV_WC_RECV_RDMA_WITH_IMM
+                                            : IBV_WC_RECV);
             bool imm = opcode != IBV_WR_SEND;
             assert_int_equal(wc.wc_flags & IBV_WC_WITH_IMM, imm ? IBV_WC_WITH_IMM : 0);
             if (imm)
@@ -198,7 +201,8 @@ static void inline_data(void **state)
     assert_int_equal(end_post(&a, &wr), ENOMEM); /* more than the device takes inline */
 }
 
-/* Unsignaled requests complete silently and keep their slots until a later signaled one is polled. */
+/* Unsignaled requests complete silently and keep their slots until a later signaled one is
+ * polled. */
 static void full_send_queue(void **state)
 {
     struct ibv_sge sge = {(uintptr_t)a.buffer, 8, a.mr->lkey};
@@ -254,7 +258,8 @@ static void data_before_flag(void **state)
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         uint32_t n = 1 + (uint32_t)random() % BYTES;
         memset(a.buffer, (int)(round & 0xff), n);
-        struct ibv_sge data = {(uintptr_t)a.buffer, n, a.mr->lkey}, word = {(uintptr_t)&round, 8, 0};
+        struct ibv_sge data = {(uintptr_t)a.buffer, n, a.mr->lkey},
+                       word = {(uintptr_t)&round, 8, 0};
         struct ibv_send_wr wr[2] = {end_wr(IBV_WR_RDMA_WRITE, 1, &data, to_b, 0),
                                     end_wr(IBV_WR_RDMA_WRITE, 2, &word, to_b, 65536)};
         wr[0].send_flags = 0;
@@ -272,7 +277,8 @@ static void data_before_flag(void **state)
     }
 }
 
-/* Several connections fill one link at the same time; none of them is forgotten when it has room again. */
+/* Several connections fill one link at the same time; none of them is forgotten when it has room
+ * again. */
 static void crowded_link(void **state)
 {
     enum { PAIRS = 6, WRITES = 8 };
@@ -324,7 +330,8 @@ static void completion_channel(void **state)
     cq_take(cq);
     cq_take(cq);
     fcntl(channel->fd, F_SETFL, O_NONBLOCK);
-    assert_int_equal(nic.ibv_get_cq_event(channel, &got, &cq_context), -1); /* one event for one arming */
+    /* one event for one arming */
+    assert_int_equal(nic.ibv_get_cq_event(channel, &got, &cq_context), -1);
     assert_int_equal(errno, EAGAIN);
     nic.ibv_destroy_qp(c.qp);
     nic.ibv_destroy_qp(d.qp);
@@ -339,14 +346,14 @@ static void extended_calls(void **state)
                                                       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
     struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_attr);
     assert_non_null(cq);
-    struct ibv_qp_init_attr_ex init = {.send_cq = ibv_cq_ex_to_cq(cq),
-                                       .recv_cq = ibv_cq_ex_to_cq(cq),
-                                       .qp_type = IBV_QPT_RC,
-                                       .cap = {4, 4, 2, 2, 32},
-                                       .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                                       .pd = a.pd,
-                                       .send_ops_flags =
-                                           IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
+    struct ibv_qp_init_attr_ex init = {
+        .send_cq = ibv_cq_ex_to_cq(cq),
+        .recv_cq = ibv_cq_ex_to_cq(cq),
+        .qp_type = IBV_QPT_RC,
+        .cap = {4, 4, 2, 2, 32},
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = a.pd,
+        .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM};
     struct end c = a, d = b;
     c.qp = verbs_get_ctx(context)->create_qp_ex(context, &init);
     assert_non_null(c.qp);
@@ -429,17 +436,33 @@ static void iova(void **state)
 int main(void)
 {
 #define PAIR(f) cmocka_unit_test_setup_teardown(f, connect_pair, close_pair)
-#define STREAM(f)                                                                                            \
-    {                                                                                                        \
-#f " (stream)", f, connect_stream, close_stream, NULL                                                \
+#define STREAM(f)                                                                                  \
+    {                                                                                              \
+#f " (stream)", f, connect_stream, close_stream, NULL                                      \
     }
     const struct CMUnitTest tests[] = {
-        PAIR(write_sizes),  PAIR(write_imm_sizes),  PAIR(send_sizes),         PAIR(read_sizes),
-        PAIR(many_reads),   PAIR(sge_lists),        PAIR(inline_data),        PAIR(full_send_queue),
-        PAIR(atomics),      PAIR(data_before_flag), PAIR(completion_channel), PAIR(extended_calls),
-        PAIR(iova),         STREAM(write_sizes),    STREAM(write_imm_sizes),  STREAM(send_sizes),
-        STREAM(read_sizes), STREAM(many_reads),     STREAM(sge_lists),        STREAM(data_before_flag),
-        PAIR(crowded_link), STREAM(crowded_link),
+        PAIR(write_sizes),
+        PAIR(write_imm_sizes),
+        PAIR(send_sizes),
+        PAIR(read_sizes),
+        PAIR(many_reads),
+        PAIR(sge_lists),
+        PAIR(inline_data),
+        PAIR(full_send_queue),
+        PAIR(atomics),
+        PAIR(data_before_flag),
+        PAIR(completion_channel),
+        PAIR(extended_calls),
+        PAIR(iova),
+        STREAM(write_sizes),
+        STREAM(write_imm_sizes),
+        STREAM(send_sizes),
+        STREAM(read_sizes),
+        STREAM(many_reads),
+        STREAM(sge_lists),
+        STREAM(data_before_flag),
+        PAIR(crowded_link),
+        STREAM(crowded_link),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* A softnic QP takes exactly the transitions and attribute masks that a real device takes, and refuses the
- * rest. */
+/* A softnic QP takes exactly the transitions and attribute masks that a real device takes, and
+ * refuses the rest. */
 #include "softnic_load.h"
 
 static struct ibv_context *context;
@@ -17,8 +17,8 @@ static int teardown(void **state)
 }
 
 static const int init_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+static const int rtr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 static const int rts_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
 
@@ -77,7 +77,8 @@ static void every_pair_of_states(void **state)
 {
     static const enum ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
                                                IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR};
-    /* rows: from, columns: to, in the order above; the specification's figure of the QP state diagram */
+    /* rows: from, columns: to, in the order above; the specification's figure of the QP state
+     * diagram */
     static const char allowed[6][7] = {"110001", "111001", "100101", "100111", "100111", "100001"};
     struct end e = end_new(context, 4096);
     for (int from = 0; from < 6; from++)
@@ -86,7 +87,8 @@ static void every_pair_of_states(void **state)
             int expected = allowed[from][to] == '1' ? 0 : EINVAL;
             int got = move(&e, states[to], mask_to(states[to], states[from]));
             if (got != expected)
-                fail_msg("state %d to %d: got %d, want %d", states[from], states[to], got, expected);
+                fail_msg("state %d to %d: got %d, want %d", states[from], states[to], got,
+                         expected);
             assert_int_equal(end_state(&e), states[expected ? from : to]);
         }
     end_close(&e);
@@ -109,7 +111,8 @@ static void required_attributes(void **state)
             if (steps[s].mask & 1 << bit) /* each one of them is needed */
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask & ~(1 << bit)), EINVAL);
             else if (1 << bit &
-                     (IBV_QP_QKEY | IBV_QP_CAP | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT)) /* strangers */
+                     /* strangers */
+                     (IBV_QP_QKEY | IBV_QP_CAP | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
                 assert_int_equal(move(&e, steps[s].to, steps[s].mask | 1 << bit), EINVAL);
             assert_int_equal(end_state(&e), steps[s].from);
         }
@@ -124,9 +127,9 @@ static void wrong_values(void **state)
     attr.port_num = 2;
     assert_int_equal(nic.ibv_modify_qp(e.qp, &attr, init_mask), EINVAL);
     bring(&e, IBV_QPS_INIT);
-#define REFUSES(to, mask, change)                                                                            \
-    attr = valid(to);                                                                                        \
-    attr.change;                                                                                             \
+#define REFUSES(to, mask, change)                                                                  \
+    attr = valid(to);                                                                              \
+    attr.change;                                                                                   \
     assert_int_equal(nic.ibv_modify_qp(e.qp, &attr, mask), EINVAL)
     REFUSES(IBV_QPS_RTR, rtr_mask, path_mtu = 6);
     REFUSES(IBV_QPS_RTR, rtr_mask, max_dest_rd_atomic = 17);
@@ -178,12 +181,12 @@ static void creation_limits(void **state)
         .recv_cq = cq,
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-#define REFUSED_QP(error, change)                                                                            \
-    do {                                                                                                     \
-        struct ibv_qp_init_attr init = good;                                                                 \
-        init.change;                                                                                         \
-        assert_null(nic.ibv_create_qp(pd, &init));                                                           \
-        assert_int_equal(errno, error);                                                                      \
+#define REFUSED_QP(error, change)                                                                  \
+    do {                                                                                           \
+        struct ibv_qp_init_attr init = good;                                                       \
+        init.change;                                                                               \
+        assert_null(nic.ibv_create_qp(pd, &init));                                                 \
+        assert_int_equal(errno, error);                                                            \
     } while (0)
     REFUSED_QP(EOPNOTSUPP, qp_type = IBV_QPT_UD);
     REFUSED_QP(EINVAL, cap.max_send_wr = (uint32_t)device.max_qp_wr + 1);
@@ -214,8 +217,8 @@ static void registration(void **state)
     assert_int_equal(errno, EINVAL);
     assert_null(nic.ibv_reg_mr(pd, buffer, 64, IBV_ACCESS_ON_DEMAND));
     assert_int_equal(errno, EOPNOTSUPP);
-    struct ibv_mr *mr =
-        nic.ibv_reg_mr_iova2(pd, buffer, 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+    struct ibv_mr *mr = nic.ibv_reg_mr_iova2(pd, buffer, 64, 0,
+                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     assert_non_null(mr);
     assert_int_not_equal(mr->lkey, mr->rkey);
     assert_int_equal(nic.ibv_dealloc_pd(pd), EBUSY);

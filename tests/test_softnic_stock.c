@@ -1,5 +1,5 @@
-/* Stock verbs programs run between two processes on softnic, unmodified, and finish with their own checks
- * passing. */
+/* Stock verbs programs run between two processes on softnic, unmodified, and finish with their own
+ * checks passing. */
 #include "softnic_load.h"
 
 #include <errno.h>
@@ -31,17 +31,19 @@ static bool installed(const char *program)
 static void need(const char *program)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message(
-        "skipped: a library built for a sanitizer cannot be preloaded into programs that are not\n");
+    print_message("skipped: a library built for a sanitizer cannot be preloaded into programs that "
+                  "are not\n");
     skip();
 #endif
     if (!installed(program)) {
-        print_message("skipped: %s is not installed (packages ibverbs-utils and perftest)\n", program);
+        print_message("skipped: %s is not installed (packages ibverbs-utils and perftest)\n",
+                      program);
         skip();
     }
 }
 
-/* Starts `command` through the shell with the library preloaded; its output goes to `output` (a file). */
+/* Starts `command` through the shell with the library preloaded; its output goes to `output` (a
+ * file). */
 static pid_t start(const char *options, const char *command, const char *output)
 {
     fflush(NULL);
@@ -50,8 +52,9 @@ static pid_t start(const char *options, const char *command, const char *output)
     if (pid)
         return pid;
     char line[1200];
-    snprintf(line, sizeof(line), "LD_PRELOAD=%s SOFTNIC='%s' exec timeout -k 2 60 %s >%s 2>&1 </dev/null",
-             library, options, command, output);
+    snprintf(line, sizeof(line),
+             "LD_PRELOAD=%s SOFTNIC='%s' exec timeout -k 2 60 %s >%s 2>&1 </dev/null", library,
+             options, command, output);
     execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
 }
@@ -88,8 +91,8 @@ static void ends_well(const char *options, const char *command, const char *cons
 static bool listens(int port)
 {
     char command[96];
-    snprintf(command, sizeof(command), "grep -q ':%04X 00000000' /proc/net/tcp /proc/net/tcp6 2>/dev/null",
-             (unsigned)port);
+    snprintf(command, sizeof(command),
+             "grep -q ':%04X 00000000' /proc/net/tcp /proc/net/tcp6 2>/dev/null", (unsigned)port);
     return system(command) == 0;
 }
 
@@ -111,8 +114,8 @@ static int free_port(void)
     }
 }
 
-/* A server and a client of the same program, on one port. Both must exit with 0, and the client must print
- * `wanted`. */
+/* A server and a client of the same program, on one port. Both must exit with 0, and the client
+ * must print `wanted`. */
 static void pair_ends_well(const char *options, const char *program, const char *arguments,
                            const char *wanted)
 {
@@ -122,7 +125,8 @@ static void pair_ends_well(const char *options, const char *program, const char 
     int port = free_port();
     for (int i = 0; i < 2; i++) {
         snprintf(path[i], sizeof(path[i]), "/tmp/softnic-stock.%d.%d", (int)getpid(), i);
-        snprintf(command, sizeof(command), "%s %s -p %d%s", program, arguments, port, i ? " localhost" : "");
+        snprintf(command, sizeof(command), "%s %s -p %d%s", program, arguments, port,
+                 i ? " localhost" : "");
         pid[i] = start(options, command, path[i]);
         siginfo_t ended = {0};
         for (int wait = 0; !i && wait < 1500 && !ended.si_pid && !listens(port); wait++) {
@@ -152,15 +156,19 @@ static void list_devices(void **state)
 static void device_information(void **state)
 {
     need("ibv_devinfo");
-    ends_well("devices=1", "ibv_devinfo -v",
-              (const char *const[]){"soft0", "PORT_ACTIVE", "max_qp_wr", "InfiniBand", "GID[  0]", NULL});
-    ends_well("devices=1,link=roce", "ibv_devinfo -v", (const char *const[]){"Ethernet", "RoCE v2", NULL});
+    ends_well(
+        "devices=1", "ibv_devinfo -v",
+        (const char *const[]){"soft0", "PORT_ACTIVE", "max_qp_wr", "InfiniBand", "GID[  0]", NULL});
+    ends_well("devices=1,link=roce", "ibv_devinfo -v",
+              (const char *const[]){"Ethernet", "RoCE v2", NULL});
 }
 
 static void pingpong(void **state)
 {
-    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 500 -c", "500 iters");    /* -c validates the data */
-    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -e -c", "200 iters"); /* with completion events */
+    /* -c validates the data */
+    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 500 -c", "500 iters");
+    /* with completion events */
+    pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -e -c", "200 iters");
     pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -N -c", "200 iters"); /* with ibv_wr_* */
     pair_ends_well("devices=2", "ibv_rc_pingpong", "-n 200 -t -c",
                    "200 iters"); /* with an extended CQ and timestamps */
@@ -187,7 +195,8 @@ static void write_latency(void **state)
 static void read_bandwidth(void **state)
 {
     pair_ends_well("devices=2", "ib_read_bw", "-d soft0 -n 300", "65536      300");
-    pair_ends_well("devices=2,copy=stream", "ib_read_bw", "-d soft0 -n 100 -s 2097152", "2097152    100");
+    pair_ends_well("devices=2,copy=stream", "ib_read_bw", "-d soft0 -n 100 -s 2097152",
+                   "2097152    100");
 }
 
 static void send_bandwidth(void **state)
@@ -205,27 +214,31 @@ static void others_of_perftest(void **state)
     pair_ends_well("devices=2", "ib_atomic_lat", "-d soft0 -n 200 -A CMP_AND_SWAP", "200");
 }
 
-/* Debian's perftest speaks SRD where it was built with libefa; it finds our efadv calls before that library's. */
+/* Debian's perftest speaks SRD where it was built with libefa; it finds our efadv calls before that
+ * library's. */
 static void srd_of_perftest(void **state)
 {
     need("ib_send_bw");
-    if (system("ldd $(command -v ib_send_bw) | grep -q libefa") || access("/usr/include/infiniband/efadv.h", R_OK)) {
+    if (system("ldd $(command -v ib_send_bw) | grep -q libefa") ||
+        access("/usr/include/infiniband/efadv.h", R_OK)) {
         printf("perftest is without SRD here\n");
         skip();
     }
-    pair_ends_well("efa=2", "ib_send_bw", "-c SRD -d softefa1 -x 0 -s 4096 -n 300", "4096       300");
+    pair_ends_well("efa=2", "ib_send_bw", "-c SRD -d softefa1 -x 0 -s 4096 -n 300",
+                   "4096       300");
     pair_ends_well("efa=2", "ib_send_lat", "-c SRD -d softefa0 -x 0 -n 200", "200");
     pair_ends_well("efa=2", "ib_read_bw", "-c SRD -d softefa0 -x 0 -n 300", "65536      300");
-    pair_ends_well("efa=2,copy=stream", "ib_read_bw", "-c SRD -d softefa0 -x 0 -n 100 -s 2097152", "2097152    100");
+    pair_ends_well("efa=2,copy=stream", "ib_read_bw", "-c SRD -d softefa0 -x 0 -n 100 -s 2097152",
+                   "2097152    100");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_devices),   cmocka_unit_test(device_information),
-        cmocka_unit_test(pingpong),       cmocka_unit_test(write_bandwidth),
-        cmocka_unit_test(write_latency),  cmocka_unit_test(read_bandwidth),
-        cmocka_unit_test(send_bandwidth), cmocka_unit_test(others_of_perftest),
+        cmocka_unit_test(list_devices),    cmocka_unit_test(device_information),
+        cmocka_unit_test(pingpong),        cmocka_unit_test(write_bandwidth),
+        cmocka_unit_test(write_latency),   cmocka_unit_test(read_bandwidth),
+        cmocka_unit_test(send_bandwidth),  cmocka_unit_test(others_of_perftest),
         cmocka_unit_test(srd_of_perftest),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,5 +1,5 @@
-/* A process that connects to a softnic device without being one: another user's is not heard at all, and a frame that breaks a
- * bound ends the connection before anything is done about it. */
+/* A process that connects to a softnic device without being one: another user's is not heard at
+ * all, and a frame that breaks a bound ends the connection before anything is done about it. */
 #include "softnic_load.h"
 
 #include "backends/softnic/frame.h"
@@ -15,10 +15,12 @@ static int reach(const struct end *e, uid_t owner)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct timeval patience = {10, 0};
-    int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "softnic/%u/soft0/%u", (unsigned)owner, e->qp->qp_num >> QP_BITS);
+    int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "softnic/%u/soft0/%u", (unsigned)owner,
+                     e->qp->qp_num >> QP_BITS);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)))
         return -1;
     return fd;
 }
@@ -28,7 +30,8 @@ static int give(int fd, const struct softnic_frame *frame)
     return send(fd, frame, sizeof *frame, MSG_NOSIGNAL) == (ssize_t)sizeof *frame;
 }
 
-static const struct softnic_frame hello = {.magic = SOFTNIC_FRAME_MAGIC, .kind = SOFTNIC_HELLO, .qpn_from = 4095};
+static const struct softnic_frame hello = {
+    .magic = SOFTNIC_FRAME_MAGIC, .kind = SOFTNIC_HELLO, .qpn_from = 4095};
 
 /* The answer: a frame's kind, 0 where the connection is closed, -1 for none within ten seconds. */
 static int answer(int fd)
@@ -40,7 +43,8 @@ static int answer(int fd)
     return n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)) ? 0 : -1;
 }
 
-/* A process of user `uid` sends the device a HELLO. Returns the kind of the answer, 0 where it was cut off. */
+/* A process of user `uid` sends the device a HELLO. Returns the kind of the answer, 0 where it was
+ * cut off. */
 static int hello_as(const struct end *e, uid_t uid)
 {
     uid_t owner = getuid();
@@ -79,8 +83,12 @@ static void another_user_is_not_heard(void **state)
 
 static void frames_that_break_a_bound_end_the_connection(void **state)
 {
-    const struct softnic_frame write = {
-        .magic = SOFTNIC_FRAME_MAGIC, .kind = SOFTNIC_WRITE, .qpn_to = 1, .qpn_from = 4095, .length = 8, .offset = 0};
+    const struct softnic_frame write = {.magic = SOFTNIC_FRAME_MAGIC,
+                                        .kind = SOFTNIC_WRITE,
+                                        .qpn_to = 1,
+                                        .qpn_from = 4095,
+                                        .length = 8,
+                                        .offset = 0};
     struct softnic_frame bad[12];
     int count = 0;
 #define BAD(field, value) (bad[count] = write, bad[count++].field = (value))
@@ -112,7 +120,8 @@ static void frames_that_break_a_bound_end_the_connection(void **state)
         assert_int_equal(answer(fd), SOFTNIC_WELCOME);
         assert_true(give(fd, &bad[i]));
         if (bad[i].payload && bad[i].payload <= 64)
-            assert_int_equal(send(fd, &bad[i], bad[i].payload, MSG_NOSIGNAL) > 0 || errno == EPIPE, 1);
+            assert_int_equal(send(fd, &bad[i], bad[i].payload, MSG_NOSIGNAL) > 0 || errno == EPIPE,
+                             1);
         int kind = answer(fd);
         if (kind)
             fail_msg("bad frame %d was answered with %d", i, kind);

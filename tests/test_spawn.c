@@ -1,4 +1,5 @@
-/* A rank ends when its parent is killed, by the pipe alone: also where the kernel does not tell it. */
+/* A rank ends when its parent is killed, by the pipe alone: also where the kernel does not tell
+ * it. */
 #define _GNU_SOURCE
 #include "experiments/spawn.h"
 
@@ -15,8 +16,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* A rank as spawn_ranks starts one, but for PR_SET_PDEATHSIG: works until something ends it. `life` is its,
- * and closes with it. */
+/* A rank as spawn_ranks starts one, but for PR_SET_PDEATHSIG: works until something ends it. `life`
+ * is its, and closes with it. */
 static void be_rank(int report_fd, int words_fd, int life)
 {
     struct spawn_identity me;

@@ -1,5 +1,5 @@
-/* A parent ends what does not end by itself, in the time that experiments/spawn.h says, and leaves alone what is slow but gets on. The
- * ranks are this program again. */
+/* A parent ends what does not end by itself, in the time that experiments/spawn.h says, and leaves
+ * alone what is slow but gets on. The ranks are this program again. */
 #define _GNU_SOURCE
 #include "experiments/spawn.h"
 
@@ -47,7 +47,8 @@ static _Noreturn void be_rank(const struct spawn_identity *me, const char *what)
         hang();
     if (!strcmp(what, "stopped"))
         raise(SIGSTOP);
-    if (!strcmp(what, "slow")) /* three times as long as a silence may be, and one rank alone is seen to go on */
+    /* three times as long as a silence may be, and one rank alone is seen to go on */
+    if (!strcmp(what, "slow"))
         for (int i = 0; i < 90; i++, sleep_ms(100))
             if (last)
                 spawn_beat();
@@ -97,7 +98,8 @@ static void expect_last(enum spawn_overdue overdue, double least, double most)
     assert_int_equal(e->overdue, overdue);
     assert_int_equal(e->signal, SIGKILL);
     if ((double)e->overdue_ns / 1e9 < least || (double)e->overdue_ns / 1e9 > most)
-        fail_msg("it was ended after %.2f s, not %.1f to %.1f", (double)e->overdue_ns / 1e9, least, most);
+        fail_msg("it was ended after %.2f s, not %.1f to %.1f", (double)e->overdue_ns / 1e9, least,
+                 most);
 }
 
 static void test_nobody_gets_on(void **state)
@@ -131,7 +133,8 @@ static void test_allowed_silence(void **state)
         assert_true(ends[i].status == 0 && !ends[i].signal);
 }
 
-/* After the first that ended well, with whatever status, the others have the timeout and 2 s, even where they get on. */
+/* After the first that ended well, with whatever status, the others have the timeout and 2 s, even
+ * where they get on. */
 static void test_one_stays(void **state)
 {
     run("one stays, busy");
@@ -193,10 +196,10 @@ int main(int argc, char **argv)
     if (spawn_identity(&me))
         be_rank(&me, argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nobody_gets_on),  cmocka_unit_test(test_all_stopped),
+        cmocka_unit_test(test_nobody_gets_on),    cmocka_unit_test(test_all_stopped),
         cmocka_unit_test(test_slow_is_not_ended), cmocka_unit_test(test_allowed_silence),
-        cmocka_unit_test(test_one_stays),       cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_failed_and_hangs), cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_one_stays),         cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_failed_and_hangs),  cmocka_unit_test(test_interrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* The command ring's, the flags' and the efa fabric's protocol holds in every interleaving of its models (tests/spin), and each
- * broken variant of it has one in which it fails. docs/MODEL.md says what the models leave out. */
+/* The command ring's, the flags' and the efa fabric's protocol holds in every interleaving of its
+ * models (tests/spin), and each broken variant of it has one in which it fails. docs/MODEL.md says
+ * what the models leave out. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,9 +37,11 @@ static int can_run(void)
     return 1;
 }
 
-/* Searches one model, at most 1 GB and two minutes, in a directory that is gone afterwards. What spin, the compiler
- * and the search say is in out. Returns the last one's exit status, which pan leaves at 0 where it finds errors. */
-static int search(const char *model, const char *defines, const char *optimize, char *out, size_t size)
+/* Searches one model, at most 1 GB and two minutes, in a directory that is gone afterwards. What
+ * spin, the compiler and the search say is in out. Returns the last one's exit status, which pan
+ * leaves at 0 where it finds errors. */
+static int search(const char *model, const char *defines, const char *optimize, char *out,
+                  size_t size)
 {
     char directory[] = "/tmp/spin-XXXXXX", command[1024], ignored[16];
     assert_non_null(mkdtemp(directory));
@@ -64,8 +67,8 @@ static void expect_verified(const char *model, const char *defines)
     if (status || !strstr(out, "errors: 0") || strstr(out, "Search not completed") ||
         strstr(out, "too small")) {
         print_message("%s", out);
-        fail_msg("not verified; docs/MODEL.md says how to see the steps: model %s, flags '%s'", model,
-                 defines);
+        fail_msg("not verified; docs/MODEL.md says how to see the steps: model %s, flags '%s'",
+                 model, defines);
     }
     /* Both kinds of error were looked for, and not along one line of steps only. */
     assert_non_null(strstr(out, "assertion violations	+"));
@@ -93,8 +96,9 @@ static void test_ring(void **state)
 static void test_ring_mutants(void **state)
 {
     const char *const mutants[] = {
-        "LO_BEFORE_HI", "HI_READ_FIRST",         "PARITY_STUCK",           "SEEN_IGNORED",   "SEEN_TOO_EARLY",
-        "NO_FENCE",     "COMPLETED_WHEN_POSTED", "COMPLETED_OUT_OF_ORDER", "WINDOW_IGNORED", "NO_DRAIN",
+        "LO_BEFORE_HI",   "HI_READ_FIRST", "PARITY_STUCK",          "SEEN_IGNORED",
+        "SEEN_TOO_EARLY", "NO_FENCE",      "COMPLETED_WHEN_POSTED", "COMPLETED_OUT_OF_ORDER",
+        "WINDOW_IGNORED", "NO_DRAIN",
     };
     char define[64];
     if (!can_run())
@@ -111,7 +115,8 @@ static void test_flags(void **state)
         skip();
     expect_verified("flags", "");
     expect_verified("flags", "-DIN_HEAP");
-    /* Over RC, where puts leave from the gathered copy, the two buffers protect it even without a drain. */
+    /* Over RC, where puts leave from the gathered copy, the two buffers protect it even without a
+     * drain. */
     expect_verified("flags", "-DNO_DRAIN");
     expect_verified("flags", "-DTURNS -DEPOCHS=3");
 }

@@ -1,5 +1,5 @@
-/* The staged fabric keeps a fabric's promises over a NIC that sees host memory only: data before flag,
- * completions in order, bounded memory, foreign bytes checked, and failures told. */
+/* The staged fabric keeps a fabric's promises over a NIC that sees host memory only: data before
+ * flag, completions in order, bounded memory, foreign bytes checked, and failures told. */
 #include "backends/stage.h"
 #include "tests/helpers/fake_copier.h"
 
@@ -11,8 +11,8 @@
 
 enum { FLAGS = 4096, HEAP = 24004096 + 96 * 4096, PUTS = 300, WIRE_ROOM = 6 };
 
-/* The inner fabric: two ranks of this process. A put that is drawn arrives when its sender polls: puts of one flag in order,
- * others in any; they complete in order. */
+/* The inner fabric: two ranks of this process. A put that is drawn arrives when its sender polls:
+ * puts of one flag in order, others in any; they complete in order. */
 struct wire {
     struct fabric fabric;
     struct stage_memory memory;
@@ -20,9 +20,9 @@ struct wire {
     struct fabric_put queue[WIRE_ROOM];
     uint64_t posted, completed, random;
     int landed[WIRE_ROOM];
-    int status;  /* of the completions to come */
+    int status;                    /* of the completions to come */
     struct fabric_completion news; /* of no put, told at the next poll; status 0: none */
-    int corrupt; /* the next put of bytes says that it is for the flags */
+    int corrupt;                   /* the next put of bytes says that it is for the flags */
 };
 
 static struct wire wires[2];
@@ -45,7 +45,8 @@ static void wire_land(struct wire *w, uint64_t number)
     const struct fabric_put *p = &w->queue[number % WIRE_ROOM];
     assert_true(p->destination >= w->far->memory.flag_bytes &&
                 p->destination + p->bytes <= w->far->memory.bytes);
-    memcpy((char *)w->far->memory.base + p->destination, (char *)w->memory.base + p->source, p->bytes);
+    memcpy((char *)w->far->memory.base + p->destination, (char *)w->memory.base + p->source,
+           p->bytes);
     if (w->corrupt && p->bytes) {
         uint64_t nowhere = 8;
         memcpy((char *)w->far->memory.base + p->destination, &nowhere, 8);
@@ -59,7 +60,8 @@ static void wire_land(struct wire *w, uint64_t number)
 static void wire_move(struct wire *w)
 {
     w->random = w->random * 6364136223846793005u + 1442695040888963407u;
-    uint64_t draw = w->completed + (w->random >> 33) % (w->posted - w->completed), first = w->completed;
+    uint64_t draw = w->completed + (w->random >> 33) % (w->posted - w->completed),
+             first = w->completed;
     while (first < draw && (w->landed[first % WIRE_ROOM] ||
                             w->queue[first % WIRE_ROOM].flag != w->queue[draw % WIRE_ROOM].flag))
         first++;
@@ -86,7 +88,8 @@ static int wire_poll(struct fabric *f, struct fabric_completion *out, int max)
         wire_move(w);
     if (!w->status && !w->landed[w->completed % WIRE_ROOM])
         return 0;
-    *out = (struct fabric_completion){.cookie = w->queue[w->completed++ % WIRE_ROOM].cookie, .status = w->status};
+    *out = (struct fabric_completion){.cookie = w->queue[w->completed++ % WIRE_ROOM].cookie,
+                                      .status = w->status};
     if (w->status)
         snprintf(out->detail, sizeof out->detail, "transport retry counter exceeded");
     return 1;
@@ -102,10 +105,11 @@ static void wire_address(struct fabric *f, void *out)
     memcpy(out, "wire0000", 8);
 }
 
-static int wire_connect(struct fabric *f, const void *addresses, const uint32_t *peers, uint32_t count,
-                        char *text, size_t size)
+static int wire_connect(struct fabric *f, const void *addresses, const uint32_t *peers,
+                        uint32_t count, char *text, size_t size)
 {
-    return count == 1 && !memcmp((const char *)addresses + 8 * peers[0], "wire0000", 8) ? 0 : -EPROTO;
+    return count == 1 && !memcmp((const char *)addresses + 8 * peers[0], "wire0000", 8) ? 0
+                                                                                        : -EPROTO;
 }
 
 static void wire_close(struct fabric *f)
@@ -121,11 +125,12 @@ static const struct fabric_ops wire_ops = {.name = "wire",
                                            .poll = wire_poll,
                                            .close = wire_close};
 
-static int open_wire(void *context, struct fabric **out, const struct stage_memory *memory, char *text,
-                     size_t size)
+static int open_wire(void *context, struct fabric **out, const struct stage_memory *memory,
+                     char *text, size_t size)
 {
     struct wire *w = context;
-    *w = (struct wire){.fabric = {&wire_ops}, .memory = *memory, .far = w == wires ? wires + 1 : wires};
+    *w = (struct wire){
+        .fabric = {&wire_ops}, .memory = *memory, .far = w == wires ? wires + 1 : wires};
     *out = &w->fabric;
     return 0;
 }
@@ -133,15 +138,17 @@ static int open_wire(void *context, struct fabric **out, const struct stage_memo
 static int open_rank(uint32_t rank, uint64_t heap_bytes)
 {
     uint32_t peer = 1 - rank;
-    struct stage_config c = {
-        .ops = &fake_copier_ops,
-        .heap = {.memory = MK_MEMORY_CUDA, .base = heaps[rank], .flag_bytes = FLAGS, .bytes = heap_bytes},
-        .rank = rank,
-        .world = 2,
-        .peers = &peer,
-        .peer_count = 1,
-        .open_inner = open_wire,
-        .context = &wires[rank]};
+    struct stage_config c = {.ops = &fake_copier_ops,
+                             .heap = {.memory = MK_MEMORY_CUDA,
+                                      .base = heaps[rank],
+                                      .flag_bytes = FLAGS,
+                                      .bytes = heap_bytes},
+                             .rank = rank,
+                             .world = 2,
+                             .peers = &peer,
+                             .peer_count = 1,
+                             .open_inner = open_wire,
+                             .context = &wires[rank]};
     return stage_open(&ranks[rank], &c, error, sizeof error);
 }
 
@@ -204,8 +211,8 @@ static uint64_t flag(uint32_t rank, uint32_t index)
 
 static uint64_t put_bytes(uint32_t i)
 {
-    static const uint64_t some[] = {16,      0,      4096, 524288, 524288 + 4096 - 64, 524288 + 4096 - 48,
-                                    1500000, 3000000};
+    static const uint64_t some[] = {
+        16, 0, 4096, 524288, 524288 + 4096 - 64, 524288 + 4096 - 48, 1500000, 3000000};
     return some[i % 8];
 }
 
@@ -216,11 +223,13 @@ static void test_order(void **state)
     struct fabric_completion c;
     fake_copier.lag = 3;
     fake_copier.room = 5; /* less than the slots want */
-    for (uint64_t turn = 0; done[0] < PUTS || done[1] < PUTS || seen[0] < PUTS || seen[1] < PUTS; turn++) {
+    for (uint64_t turn = 0; done[0] < PUTS || done[1] < PUTS || seen[0] < PUTS || seen[1] < PUTS;
+         turn++) {
         assert_true(turn < 4000000);
         for (uint32_t r = 0; r < 2; r++) {
             uint32_t i = (uint32_t)sent[r];
-            /* The source is this put's alone while it is under way: 4 areas, and no more than 4 puts. */
+            /* The source is this put's alone while it is under way: 4 areas, and no more than 4
+             * puts. */
             uint64_t at = FLAGS + (uint64_t)(i % 4) * 3000064, stamp = (uint64_t)(r + 1) << 32 | i;
             if (sent[r] < PUTS && sent[r] - done[r] < 4 && sent[r] - seen[1 - r] < 4) {
                 for (uint64_t k = 0; k < put_bytes(i); k += 8)
@@ -253,7 +262,8 @@ static void test_order(void **state)
     }
 }
 
-/* A receiver that does not poll costs no memory: the sender is told to wait, and goes on afterwards. */
+/* A receiver that does not poll costs no memory: the sender is told to wait, and goes on
+ * afterwards. */
 static void test_bounded(void **state)
 {
     struct fabric_completion c;
@@ -389,9 +399,8 @@ static void test_strangers(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(test_order),         TEST(test_bounded),  TEST(test_refusals),
-                                       TEST(test_foreign_bytes), TEST(test_failures), TEST(test_credit_fails),
-                                       TEST(test_alarm),   
-                                       TEST(test_strangers)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_order),    TEST(test_bounded),      TEST(test_refusals), TEST(test_foreign_bytes),
+        TEST(test_failures), TEST(test_credit_fails), TEST(test_alarm),    TEST(test_strangers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

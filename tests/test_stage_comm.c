@@ -1,6 +1,7 @@
-/* AllGather+GEMM over two nodes is right where the heap is memory that the CPU does not write. Where the NIC cannot reach that of
- * one rank, all ranks stage, over either fabric; where it can, verbs needs no copy, and the efa fabric copies flags alone. The
- * heap is the host executor's, said to be a GPU's; its owner copies. */
+/* AllGather+GEMM over two nodes is right where the heap is memory that the CPU does not write.
+ * Where the NIC cannot reach that of one rank, all ranks stage, over either fabric; where it can,
+ * verbs needs no copy, and the efa fabric copies flags alone. The heap is the host executor's, said
+ * to be a GPU's; its owner copies. */
 #include "backends/efa/efa_imm.h"
 #include "tests/helpers/fake_copier.h"
 #include "tests/helpers/job.h"
@@ -102,7 +103,8 @@ static int run(const struct bootstrap_config *c, char *text, size_t size, void *
     mk_comm_close(comm);
     if (!result && ((fake_copier.ended[MEMORY_TO_HOST] > 0) != way->copies_out ||
                     (fake_copier.ended[MEMORY_FROM_HOST] > 0) != way->copies_in)) {
-        snprintf(text, size, "%llu copies to the host and %llu from it", (unsigned long long)fake_copier.ended[MEMORY_TO_HOST],
+        snprintf(text, size, "%llu copies to the host and %llu from it",
+                 (unsigned long long)fake_copier.ended[MEMORY_TO_HOST],
                  (unsigned long long)fake_copier.ended[MEMORY_FROM_HOST]);
         result = -1;
     }
@@ -121,7 +123,8 @@ static void right(const struct way *way)
         job_finish(&j);
         for (uint32_t r = 0; r < world; r++)
             if (!j.reports[r].came || j.reports[r].result || j.reports[r].text[0])
-                fail_msg("%s, %s, rank %u of %u: %s", way->fabric, way->refused ? "staged" : "direct", r, world, j.reports[r].text);
+                fail_msg("%s, %s, rank %u of %u: %s", way->fabric,
+                         way->refused ? "staged" : "direct", r, world, j.reports[r].text);
     }
 }
 
@@ -143,10 +146,12 @@ static void test_efa(void **state)
 #endif
 }
 
-/* A GPU's heap has by default no more flags than an immediate names, so that the efa fabric opens over it. */
+/* A GPU's heap has by default no more flags than an immediate names, so that the efa fabric opens
+ * over it. */
 static void test_default_flags(void **state)
 {
-    const struct mk_config config = {.exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20};
+    const struct mk_config config = {
+        .exec = MK_EXEC_CUDA, .nodes = 1, .gpus = 1, .listen_fd = -1, .heap_bytes = 1 << 20};
     struct mk_comm *comm;
     assert_int_equal(comm_open_with(&comm, &config, &exec_host, NULL), 0);
     assert_int_equal(comm->heap.memory, MK_MEMORY_CUDA);

@@ -1,5 +1,5 @@
-/* After any failure under a run, every process ends within the timeout plus 2 s, with status 3 and one
- * sentence that names the failure and the rank. */
+/* After any failure under a run, every process ends within the timeout plus 2 s, with status 3 and
+ * one sentence that names the failure and the rank. */
 /* ALONE */
 #include "tests/helpers/command.h"
 #include "tests/helpers/sanitized.h"
@@ -10,8 +10,9 @@
 #include <cmocka.h>
 
 #define TIMEOUT 3 /* seconds, of the runs */
-#define RUN                                                                                                  \
-    "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --iters 1000000 --timeout 3"
+#define RUN                                                                                        \
+    "run ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 512,64,64 --iters 1000000 "     \
+    "--timeout 3"
 
 static struct command_run r;
 
@@ -35,16 +36,16 @@ static long ticks(pid_t pid)
     long user = 0, kernel = 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *f = fopen(path, "r");
-    if (f &&
-        fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &kernel) != 2)
+    if (f && fscanf(f, "%*d (%*[^)]) %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
+                    &kernel) != 2)
         user = 0;
     if (f)
         fclose(f);
     return user + kernel;
 }
 
-/* Starts a run and returns when its `world` ranks launch: they have used 0.3 s of CPU each, more than setting
- * up takes. */
+/* Starts a run and returns when its `world` ranks launch: they have used 0.3 s of CPU each, more
+ * than setting up takes. */
 static void start_and_wait(const char *line, pid_t *ranks, int world)
 {
     command_start(&r, line, NULL);
@@ -124,7 +125,8 @@ static void test_rank_stopped(void **state)
     assert_int_equal(r.status, 3);
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("ag_gemm: ");
-    /* The first to miss it may be a wait for its chunk, a put to it, or the barrier before the next launch.
+    /* The first to miss it may be a wait for its chunk, a put to it, or the barrier before the next
+     * launch.
      */
     assert_true(strstr(r.err_text, "waited 3.") || strstr(r.err_text, "the put did not complete"));
     assert_true(strstr(r.err_text, "rank 1 should have produced it") ||
@@ -156,8 +158,10 @@ static void test_all_ranks_stopped(void **state)
 /* All is computed and told; the last rank only has to leave. */
 static void test_rank_stopped_after_the_table(void **state)
 {
-    command_start(&r, "run ag_gemm --exec host --gpus 2 --shape 512,64,64 --warmup 1 --iters 2 --check --timeout 3", "MKERNEL_TEST_STOP=1,5",
-                  NULL);
+    command_start(&r,
+                  "run ag_gemm --exec host --gpus 2 --shape 512,64,64 --warmup 1 --iters 2 --check "
+                  "--timeout 3",
+                  "MKERNEL_TEST_STOP=1,5", NULL);
     command_finish(&r, 60);
     if (r.seconds > TIMEOUT + 2 + 3 * SLOWDOWN) /* with what the run itself takes */
         fail_msg("it took %.1f s", r.seconds);
@@ -177,7 +181,10 @@ static void test_no_memory_in_a_tile(void **state)
         skip();
     }
     command_path(path, sizeof path);
-    snprintf(script, sizeof script, "ulimit -v 300000; exec %s run ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 3 --timeout 3", path);
+    snprintf(script, sizeof script,
+             "ulimit -v 300000; exec %s run ag_gemm --exec host --gpus 2 --shape 512,256,256 "
+             "--iters 3 --timeout 3",
+             path);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", script, NULL});
     command_finish(&r, 60);
     if (r.seconds > TIMEOUT + 2 + 3)
@@ -186,7 +193,8 @@ static void test_no_memory_in_a_tile(void **state)
         assert_int_equal(command_lines(r.err_text), 1);
 }
 
-/* A wait for a value that several ranks make names no rank. The rank that hangs is named all the same. */
+/* A wait for a value that several ranks make names no rank. The rank that hangs is named all the
+ * same. */
 static void test_rank_stopped_in_moe(void **state)
 {
     pid_t ranks[4];
@@ -197,7 +205,8 @@ static void test_rank_stopped_in_moe(void **state)
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("moe_ffn: ");
     if (!strstr(r.err_text, "rank 2 should have produced it") &&
-        !strstr(r.err_text, "rank 2 has not said what it waits for") && !strstr(r.err_text, "would lack the expert ids of rank 2"))
+        !strstr(r.err_text, "rank 2 has not said what it waits for") &&
+        !strstr(r.err_text, "would lack the expert ids of rank 2"))
         fail_msg("it does not name rank 2: %s", r.err_text);
     expect_none_left(ranks, 4);
 }
@@ -219,7 +228,8 @@ static void test_interrupt(void **state)
     }
 }
 
-/* Ctrl-C goes to the whole group of the terminal. A shell goes on with its loop unless it sees what ended the command. */
+/* Ctrl-C goes to the whole group of the terminal. A shell goes on with its loop unless it sees what
+ * ended the command. */
 static void test_interrupt_ends_a_loop(void **state)
 {
     static const char *const commands[] = {"run ag_gemm", "bench ag_gemm", "tune ag_gemm --verify"};
@@ -232,9 +242,12 @@ static void test_interrupt_ends_a_loop(void **state)
         pid_t ranks[2];
         int count = 0;
         command_path(path, sizeof path);
-        snprintf(script, sizeof script, "for i in 1 2 3; do echo turn $i; %s %s --exec host --gpus 2 --shape 512,64,64 --iters 1000000; done", path,
-                 commands[i]);
-        command_start_program(&r, "/usr/bin/setsid", (char *[]){"setsid", "bash", "-c", script, NULL});
+        snprintf(script, sizeof script,
+                 "for i in 1 2 3; do echo turn $i; %s %s --exec host --gpus 2 --shape 512,64,64 "
+                 "--iters 1000000; done",
+                 path, commands[i]);
+        command_start_program(&r, "/usr/bin/setsid",
+                              (char *[]){"setsid", "bash", "-c", script, NULL});
         for (int j = 0; j < 600 && count < 2; j++) {
             pid_t parent;
             sleep_ms(50);
@@ -257,7 +270,8 @@ static void test_parent_killed(void **state)
     command_finish(&r, 60);
     for (int i = 0; i < 40 && !kill(ranks[0], 0); i++)
         sleep_ms(50);
-    for (int i = 0; i < 4; i++) /* reaped by another process, perhaps not yet: a zombie uses no CPU */
+    /* reaped by another process, perhaps not yet: a zombie uses no CPU */
+    for (int i = 0; i < 4; i++)
         if (!kill(ranks[i], 0)) {
             long before = ticks(ranks[i]);
             sleep_ms(200);
@@ -277,8 +291,8 @@ static void test_failed_work_request(void **state)
     expect_says("remote access error");
 }
 
-/* Runs a shell line in a mount namespace of its own, $MKERNEL being the command. Skips where that is not
- * allowed. */
+/* Runs a shell line in a mount namespace of its own, $MKERNEL being the command. Skips where that
+ * is not allowed. */
 static void run_in_mounts(const char *script)
 {
     char path[4096], whole[8192];
@@ -288,7 +302,8 @@ static void run_in_mounts(const char *script)
         skip();
     }
     snprintf(whole, sizeof whole, "MKERNEL=%s; %s", path, script);
-    command_start_program(&r, "/usr/bin/unshare", (char *[]){"unshare", "-rm", "sh", "-c", whole, NULL});
+    command_start_program(&r, "/usr/bin/unshare",
+                          (char *[]){"unshare", "-rm", "sh", "-c", whole, NULL});
     command_finish(&r, 60);
 }
 
@@ -299,14 +314,16 @@ static void test_full_disk(void **state)
     run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL " SHORT
                   " --trace $d/t.db; s=$?; "
                   "ls -A $d | grep . && echo LEFTOVERS; umount $d; rmdir $d; exit $s");
-    assert_int_equal(r.status, 3); /* what follows in a shell line (&& mkernel trace summary) would show another run's */
+    /* what follows in a shell line (&& mkernel trace summary) would show another run's */
+    assert_int_equal(r.status, 3);
     assert_non_null(strstr(r.out_text, "verdict   right"));
     assert_int_equal(command_lines(r.err_text), 1);
     expect_says("all right; but the trace is lost: ");
     expect_says("No space left on device");
     assert_null(strstr(r.out_text, "LEFTOVERS"));
 
-    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL sim ag_gemm --shape 512,64,64 --launches 1 "
+    run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o size=16k tmpfs $d && $MKERNEL sim ag_gemm "
+                  "--shape 512,64,64 --launches 1 "
                   "--trace $d/t.db; s=$?; "
                   "ls -A $d | grep . && echo LEFTOVERS; umount $d; rmdir $d; exit $s");
     assert_int_equal(r.status, 3);
@@ -329,8 +346,8 @@ static void test_full_disk_under_the_table(void **state)
     expect_says("all right; but the table could not be written: No space left on device");
 }
 
-/* A folder that cannot be written is no place to start a run in whose results go there; any other run does
- * not mind. */
+/* A folder that cannot be written is no place to start a run in whose results go there; any other
+ * run does not mind. */
 static void test_read_only_folder(void **state)
 {
     run_in_mounts("d=$(mktemp -d) && mount -t tmpfs -o ro tmpfs $d && cd $d && $MKERNEL " SHORT
@@ -348,13 +365,19 @@ static void test_read_only_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rank_killed),      cmocka_unit_test(test_rank_0_killed),
-        cmocka_unit_test(test_rank_stopped),     cmocka_unit_test(test_rank_stopped_in_moe),
-        cmocka_unit_test(test_all_ranks_stopped), cmocka_unit_test(test_rank_stopped_after_the_table),
+        cmocka_unit_test(test_rank_killed),
+        cmocka_unit_test(test_rank_0_killed),
+        cmocka_unit_test(test_rank_stopped),
+        cmocka_unit_test(test_rank_stopped_in_moe),
+        cmocka_unit_test(test_all_ranks_stopped),
+        cmocka_unit_test(test_rank_stopped_after_the_table),
         cmocka_unit_test(test_no_memory_in_a_tile),
-        cmocka_unit_test(test_interrupt),        cmocka_unit_test(test_interrupt_ends_a_loop),
-        cmocka_unit_test(test_parent_killed),    cmocka_unit_test(test_failed_work_request),
-        cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_full_disk_under_the_table),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_interrupt_ends_a_loop),
+        cmocka_unit_test(test_parent_killed),
+        cmocka_unit_test(test_failed_work_request),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk_under_the_table),
         cmocka_unit_test(test_read_only_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* The distance of GPUs and NICs follows from sysfs as `nvidia-smi topo -m` would name it, on trees of real machines, and
- * every rank gets the NICs nearest to it, dealt out as evenly as the machine allows. */
+/* The distance of GPUs and NICs follows from sysfs as `nvidia-smi topo -m` would name it, on trees
+ * of real machines, and every rank gets the NICs nearest to it, dealt out as evenly as the machine
+ * allows. */
 #define _GNU_SOURCE
 #include "backends/topology.h"
 #include "tests/helpers/sysfs_tree.h"
@@ -38,11 +39,13 @@ static const char *between(const struct sysfs_tree *t, const char *gpu, const ch
 
 /* ---- the machines ---- */
 
-static const char *const dgx_gpus[8] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0", "0000:61:00.0",
-                                        "0000:9D:00.0", "0000:C3:00.0", "0000:D1:00.0", "0000:DF:00.0"};
+static const char *const dgx_gpus[8] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0",
+                                        "0000:61:00.0", "0000:9D:00.0", "0000:C3:00.0",
+                                        "0000:D1:00.0", "0000:DF:00.0"};
 /* In the kernel's order; the storage ports are 1, 2, 7 and 8. */
-static const char *const dgx_nics[12] = {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4",  "mlx5_5",
-                                         "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"};
+static const char *const dgx_nics[12] = {"mlx5_0", "mlx5_1", "mlx5_2",  "mlx5_3",
+                                         "mlx5_4", "mlx5_5", "mlx5_6",  "mlx5_7",
+                                         "mlx5_8", "mlx5_9", "mlx5_10", "mlx5_11"};
 static const uint32_t dgx_own[8] = {0, 3, 4, 5, 6, 9, 10, 11};
 
 static int dgx_storage(uint32_t nic)
@@ -50,7 +53,8 @@ static int dgx_storage(uint32_t nic)
     return nic == 1 || nic == 2 || nic == 7 || nic == 8;
 }
 
-static uint32_t load_dgx(struct sysfs_tree *t, struct topology_place gpus[8], struct topology_nic nics[12])
+static uint32_t load_dgx(struct sysfs_tree *t, struct topology_place gpus[8],
+                         struct topology_nic nics[12])
 {
     assert_int_equal(tree_unpack(t, "dgx_h100"), 0);
     for (int i = 0; i < 8; i++)
@@ -61,7 +65,8 @@ static uint32_t load_dgx(struct sysfs_tree *t, struct topology_place gpus[8], st
 }
 
 /* How many ranks have each NIC; every rank has `rails` different ones. */
-static void count_loads(const struct topology_choice *choice, uint32_t ranks, uint32_t rails, uint32_t loads[MOST])
+static void count_loads(const struct topology_choice *choice, uint32_t ranks, uint32_t rails,
+                        uint32_t loads[MOST])
 {
     memset(loads, 0, MOST * sizeof *loads);
     for (uint32_t r = 0; r < ranks; r++) {
@@ -101,7 +106,8 @@ static void test_eight_nics(void **state)
     for (int r = 0; r < 8; r++)
         assert_int_equal(choice[r].nics[0], dgx_own[7 - r]);
 
-    /* Two each: the second is another GPU's of the same socket, no NIC has more than two ranks, none is a slower one. */
+    /* Two each: the second is another GPU's of the same socket, no NIC has more than two ranks,
+     * none is a slower one. */
     assert_int_equal(topology_choose(gpus, 8, nics, count, 2, choice), 0);
     count_loads(choice, 8, 2, loads);
     for (uint32_t n = 0; n < count; n++)
@@ -152,7 +158,8 @@ static void test_efa(void **state)
     for (uint32_t n = 0; n < 16; n++)
         assert_int_equal(loads[n], 2);
     for (uint32_t r = 0; r < 8; r++)
-        assert_true(choice[r].nics[0] / 2 == r && choice[r].nics[1] / 2 == r && choice[r].nics[3] / 8 == r / 4);
+        assert_true(choice[r].nics[0] / 2 == r && choice[r].nics[1] / 2 == r &&
+                    choice[r].nics[3] / 8 == r / 4);
     assert_int_equal(topology_choose(gpus + 3, 1, nics, 16, 99, choice), 0);
     assert_int_equal(choice[0].count, TOPOLOGY_RAILS_MAX);
     tree_close(&t);
@@ -254,7 +261,8 @@ static void test_ranks_without_gpus(void **state)
         assert_int_equal(choice[r].count, 1);
         assert_int_equal(choice[r].nics[0], dgx_own[r % 8]);
     }
-    ranks[0].numa = 1; /* one that is bound to the second socket goes first there, and leaves the others theirs */
+    /* one that is bound to the second socket goes first there, and leaves the others theirs */
+    ranks[0].numa = 1;
     assert_int_equal(topology_choose(ranks, 8, nics, count, 0, choice), 0);
     assert_int_equal(nics[choice[0].nics[0]].place.numa, 1);
     uint32_t loads[MOST];
@@ -279,7 +287,8 @@ static void test_own_numa(void **state)
     CPU_SET(cpu, &one);
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     if (CPU_COUNT(&before) > 1)
-        assert_int_equal(topology_own_numa(t.root), -1); /* on several nodes, as far as the tree knows */
+        /* on several nodes, as far as the tree knows */
+        assert_int_equal(topology_own_numa(t.root), -1);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(topology_own_numa(t.root), 3);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
@@ -288,8 +297,10 @@ static void test_own_numa(void **state)
 
 /* ---- evenness ---- */
 
-/* Less for more even loads: that of the best way of giving each rank one of its nearest, by trying all. */
-static uint32_t least_unevenness(const uint8_t near[][MOST], uint32_t ranks, uint32_t nics, uint32_t at, uint32_t *loads)
+/* Less for more even loads: that of the best way of giving each rank one of its nearest, by trying
+ * all. */
+static uint32_t least_unevenness(const uint8_t near[][MOST], uint32_t ranks, uint32_t nics,
+                                 uint32_t at, uint32_t *loads)
 {
     uint32_t best = UINT32_MAX;
     if (at == ranks) {
@@ -316,8 +327,10 @@ static struct topology_place anywhere(unsigned *seed)
     if (deep)
         n += snprintf(p.chain + n, sizeof p.chain - (size_t)n, "/0000:%x%u:00.0", bridge, port + 1);
     if (deep == 2)
-        n += snprintf(p.chain + n, sizeof p.chain - (size_t)n, "/0000:%xa:00.0/0000:%xb:00.0", bridge, bridge);
-    snprintf(p.chain + n, sizeof p.chain - (size_t)n, "/0000:%xe:%02x.0", bridge, rand_r(seed) % 32);
+        n += snprintf(p.chain + n, sizeof p.chain - (size_t)n, "/0000:%xa:00.0/0000:%xb:00.0",
+                      bridge, bridge);
+    snprintf(p.chain + n, sizeof p.chain - (size_t)n, "/0000:%xe:%02x.0", bridge,
+             rand_r(seed) % 32);
     if (rand_r(seed) % 8 == 0)
         p.chain[0] = '\0';
     return p;
@@ -331,7 +344,8 @@ static void test_even(void **state)
         struct topology_nic nics[5];
         struct topology_choice choice[6];
         uint8_t near[6][MOST] = {0};
-        uint32_t rank_count = 1 + rand_r(&seed) % 6, nic_count = 1 + rand_r(&seed) % 5, loads[MOST] = {0};
+        uint32_t rank_count = 1 + rand_r(&seed) % 6, nic_count = 1 + rand_r(&seed) % 5,
+                 loads[MOST] = {0};
         for (uint32_t n = 0; n < nic_count; n++)
             nics[n] = (struct topology_nic){anywhere(&seed), rand_r(&seed) % 4 ? 400 : 100};
         for (uint32_t r = 0; r < rank_count; r++) {
@@ -339,7 +353,8 @@ static void test_even(void **state)
             ranks[r] = anywhere(&seed);
             for (int pass = 0; pass < 2; pass++)
                 for (uint32_t n = 0; n < nic_count; n++) {
-                    double cost = topology_distance(&ranks[r], &nics[n].place) * 1000. - nics[n].gbit;
+                    double cost =
+                        topology_distance(&ranks[r], &nics[n].place) * 1000. - nics[n].gbit;
                     best = cost < best ? cost : best;
                     near[r][n] = cost == best;
                 }
@@ -361,10 +376,10 @@ static void test_even(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_eight_nics),         cmocka_unit_test(test_efa),
-        cmocka_unit_test(test_shared_switch),      cmocka_unit_test(test_one_nic),
-        cmocka_unit_test(test_no_nic),             cmocka_unit_test(test_ranks_without_gpus),
-        cmocka_unit_test(test_own_numa),           cmocka_unit_test(test_even),
+        cmocka_unit_test(test_eight_nics),    cmocka_unit_test(test_efa),
+        cmocka_unit_test(test_shared_switch), cmocka_unit_test(test_one_nic),
+        cmocka_unit_test(test_no_nic),        cmocka_unit_test(test_ranks_without_gpus),
+        cmocka_unit_test(test_own_numa),      cmocka_unit_test(test_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A rank's part of a trace survives the way to rank 0 whole, and a blob that was cut or changed anywhere is
- * refused or gives a part that can still be merged and stored. */
+/* A rank's part of a trace survives the way to rank 0 whole, and a blob that was cut or changed
+ * anywhere is refused or gives a part that can still be merged and stored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,8 @@ static void test_cut(void **state)
     assert_int_equal(part_pack(&p.part[0], &blob, &bytes), 0);
     for (size_t n = 0; n < bytes; n++) {
         struct trace_part back;
-        void *shorter = malloc(n + 1); /* of its own, so that the address sanitizer sees a byte too far */
+        /* of its own, so that the address sanitizer sees a byte too far */
+        void *shorter = malloc(n + 1);
         memcpy(shorter, blob, n);
         assert_int_equal(part_parse(&back, shorter, n), -EPROTO);
         assert_null(back.tracks);
@@ -95,7 +96,8 @@ static void test_cut(void **state)
     free(blob);
 }
 
-/* A part that was accepted must also be safe to merge: in the place of rank 0, three good ones beside it. */
+/* A part that was accepted must also be safe to merge: in the place of rank 0, three good ones
+ * beside it. */
 static void test_changed(void **state)
 {
     static struct parts p;

@@ -1,5 +1,5 @@
-/* The line fitted through bracketed clock samples is off by no more than the residual that it claims,
- * whatever skew, drift, queueing and outliers the samples have. */
+/* The line fitted through bracketed clock samples is off by no more than the residual that it
+ * claims, whatever skew, drift, queueing and outliers the samples have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,8 +39,8 @@ static struct trace_clock_sample sample(const struct world *w, uint64_t at, doub
                                        (uint64_t)bracket};
 }
 
-static uint32_t make(struct trace_clock_sample *s, const struct world *w, uint64_t first, uint64_t last,
-                     uint32_t count)
+static uint32_t make(struct trace_clock_sample *s, const struct world *w, uint64_t first,
+                     uint64_t last, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         double queue = uniform() < 0.3 ? 200000 * uniform() : 0; /* three in ten meet traffic */
@@ -76,7 +76,8 @@ static void test_skew_and_drift(void **state)
         assert_int_equal(clock_fit(&c, s, n, NULL), 0);
         double miss = worst(&c, &w, begin, end);
         if (miss > (double)c.residual + 2)
-            fail_msg("round %d: off by %.0f ns, claims %llu", round, miss, (unsigned long long)c.residual);
+            fail_msg("round %d: off by %.0f ns, claims %llu", round, miss,
+                     (unsigned long long)c.residual);
         if (c.residual > 20000)
             fail_msg("round %d: brackets of 2 to 5 us give a residual of %llu ns", round,
                      (unsigned long long)c.residual);
@@ -85,7 +86,8 @@ static void test_skew_and_drift(void **state)
     }
 }
 
-/* A sample taken while the clock was being set is far outside its own bracket: it does not pull the line. */
+/* A sample taken while the clock was being set is far outside its own bracket: it does not pull the
+ * line. */
 static void test_outliers(void **state)
 {
     static struct trace_clock_sample s[128];
@@ -105,7 +107,8 @@ static void test_outliers(void **state)
     assert_true(c.used >= 16 && c.samples == 128);
 }
 
-/* Samples from one moment say nothing of drift: none is made up, and the claim grows with the distance. */
+/* Samples from one moment say nothing of drift: none is made up, and the claim grows with the
+ * distance. */
 static void test_one_moment(void **state)
 {
     static struct trace_clock_sample s[64];

@@ -1,6 +1,6 @@
-/* trace_collect brings what every rank of a job recorded into one file at rank 0; when that file cannot be
- * written, rank 0 alone hears of it and the job goes on, and so it does where storing takes longer than a wait may. trace_collect_local
- * does the same for ranks of one process. */
+/* trace_collect brings what every rank of a job recorded into one file at rank 0; when that file
+ * cannot be written, rank 0 alone hears of it and the job goes on, and so it does where storing
+ * takes longer than a wait may. trace_collect_local does the same for ranks of one process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 #define WORLD 3
 
-static double slow; /* seconds that the disk takes */
+static double slow;   /* seconds that the disk takes */
 static uint32_t many; /* tiles of a rank beside the one */
 
 /* In place of the system's, for what this program stores. */
@@ -67,7 +67,8 @@ static int make_rank(struct rank_state *s, uint32_t rank, char *text, size_t siz
         memcpy(s->tracks[0].events, s->events[0], sizeof s->events[0]);
         s->tracks[0].capacity = many + 4;
         for (uint32_t i = 0; i < many; i++)
-            mk_track_add(&s->tracks[0], mk_event_what(MK_EV_TILE, 0, rank), t + 1000ull * i, t + 1000ull * i + rank + 1);
+            mk_track_add(&s->tracks[0], mk_event_what(MK_EV_TILE, 0, rank), t + 1000ull * i,
+                         t + 1000ull * i + rank + 1);
     }
     return rc;
 }
@@ -89,7 +90,8 @@ static int rank_main(const struct bootstrap_config *config, char *text, size_t s
         return rc;
     rc = trace_collect(&s.comm, &run, path, text, size);
     int barrier =
-        bootstrap_barrier(s.comm.bootstrap); /* the communicator is usable whatever came of the trace */
+        /* the communicator is usable whatever came of the trace */
+        bootstrap_barrier(s.comm.bootstrap);
     bootstrap_leave(s.comm.bootstrap);
     return barrier ? barrier : rc;
 }
@@ -110,7 +112,8 @@ static void assert_trace(const char *path)
     if (trace_open(&db, path, error, sizeof error))
         fail_msg("%s", error);
     parts_ask(db,
-              "SELECT t.rank, e.ns FROM event e JOIN track t ON t.id = e.track WHERE e.kind = 2 ORDER BY 1",
+              "SELECT t.rank, e.ns FROM event e JOIN track t ON t.id = e.track WHERE e.kind = 2 "
+              "ORDER BY 1",
               "0|1000;1|2000;2|3000");
     parts_ask(db, "SELECT count(*), min(shape), max(dropped) FROM run", "1|192,64,64|9");
     parts_ask(db, "SELECT count(*) FROM tile WHERE plan = 1", "3");
@@ -131,9 +134,10 @@ static void test_job(void **state)
             fail_msg("rank %d: %d (%s)", r, j.reports[r].result, j.reports[r].text);
     assert_trace(path);
     assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
-    /* Processes of one host share its clock: nothing is uncertain. The samples, 16 before and 64 after, are
-     * kept. */
-    parts_ask(db, "SELECT rank, residual_ns, samples FROM clock ORDER BY rank", "0|0|0;1|0|80;2|0|80");
+    /* Processes of one host share its clock: nothing is uncertain. The samples, 16 before and 64
+     * after, are kept. */
+    parts_ask(db, "SELECT rank, residual_ns, samples FROM clock ORDER BY rank",
+              "0|0|0;1|0|80;2|0|80");
     parts_ask(db, "SELECT count(*), min(rank) FROM clock_sample", "160|1");
     parts_ask(db, "SELECT device FROM rank WHERE device IS NOT NULL", "the second");
     parts_ask(db, "SELECT name, value, unit FROM metric", "launch_median|42.0|ns");
@@ -154,7 +158,9 @@ static void test_much(void **state)
         if (j.reports[r].result)
             fail_msg("rank %d: %d (%s)", r, j.reports[r].result, j.reports[r].text);
     assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
-    parts_ask(db, "SELECT t.rank, count(*), sum(e.ns) FROM event e JOIN track t ON t.id = e.track WHERE e.kind = 2 GROUP BY 1 ORDER BY 1",
+    parts_ask(db,
+              "SELECT t.rank, count(*), sum(e.ns) FROM event e JOIN track t ON t.id = e.track "
+              "WHERE e.kind = 2 GROUP BY 1 ORDER BY 1",
               "0|120001|121000;1|120001|242000;2|120001|363000");
     sqlite3_close(db);
 }
@@ -205,10 +211,8 @@ static void test_local(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_job),
-        cmocka_unit_test(test_much),
-        cmocka_unit_test(test_slow_disk),
-        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_job),       cmocka_unit_test(test_much),
+        cmocka_unit_test(test_slow_disk), cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_local),
     };
     return cmocka_run_group_tests(tests, NULL, parts_clean);

@@ -1,6 +1,6 @@
-/* Whatever goes wrong under a trace that is being written (no room, a limit, a directory that is not writable
- * or not there, any single write that fails) ends in a sentence and -errno; no partial file stays, and an
- * older trace of that name is untouched. */
+/* Whatever goes wrong under a trace that is being written (no room, a limit, a directory that is
+ * not writable or not there, any single write that fails) ends in a sentence and -errno; no partial
+ * file stays, and an older trace of that name is untouched. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,8 +128,8 @@ static void test_dev_full(void **state)
         printf("no /dev/full here\n");
         skip();
     }
-    /* The temporary lies beside its target, so /dev must not get one: a name that cannot be made there says
-     * so. */
+    /* The temporary lies beside its target, so /dev must not get one: a name that cannot be made
+     * there says so. */
     int rc = store("/dev/full/t.db", error, sizeof error);
     assert_int_equal(rc, -ENOTDIR);
     assert_sentence(error, "Not a directory");
@@ -215,7 +215,8 @@ static void *failing_malloc(int n)
 
 static void *failing_realloc(void *old, int n)
 {
-    return allocations >= 0 && allocations-- <= 0 ? (allocations = 0, NULL) : memory.xRealloc(old, n);
+    return allocations >= 0 && allocations-- <= 0 ? (allocations = 0, NULL)
+                                                  : memory.xRealloc(old, n);
 }
 
 static void test_memory(void **state)
@@ -250,14 +251,10 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_directory),
-        cmocka_unit_test(test_read_only_directory),
-        cmocka_unit_test(test_directory_in_the_way),
-        cmocka_unit_test(test_pipe_in_the_way),
-        cmocka_unit_test(test_file_limit),
-        cmocka_unit_test(test_dev_full),
-        cmocka_unit_test(test_every_write),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_no_directory),         cmocka_unit_test(test_read_only_directory),
+        cmocka_unit_test(test_directory_in_the_way), cmocka_unit_test(test_pipe_in_the_way),
+        cmocka_unit_test(test_file_limit),           cmocka_unit_test(test_dev_full),
+        cmocka_unit_test(test_every_write),          cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, parts_clean);
 }

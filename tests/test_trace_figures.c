@@ -1,5 +1,6 @@
-/* Each figure of a trace has one definition: `trace summary`, `trace diff` and the viewer's comparison show the same numbers for the
- * same two files, those of docs/TRACE.md as computed here from the tables; a time, an ideal and their ratio fit each other. */
+/* Each figure of a trace has one definition: `trace summary`, `trace diff` and the viewer's
+ * comparison show the same numbers for the same two files, those of docs/TRACE.md as computed here
+ * from the tables; a time, an ideal and their ratio fit each other. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -60,7 +61,8 @@ static void compute(const char *path, struct want *w)
     assert_int_equal(
         sqlite3_prepare_v2(
             db,
-            "SELECT l.launch, l.rank, l.start, l.end, e.ideal_ns, l.compute_only, l.both, l.comm_only, l.idle"
+            "SELECT l.launch, l.rank, l.start, l.end, e.ideal_ns, l.compute_only, l.both, "
+            "l.comm_only, l.idle"
             " FROM launch_rank l JOIN efficiency e ON e.launch = l.launch AND e.rank = l.rank",
             -1, &q, NULL),
         SQLITE_OK);
@@ -173,13 +175,15 @@ static void check_table(const char *where, const char *text, const struct want *
         const char *at = behind(text, rows[i].name);
         snprintf(name, sizeof name, "%s%s", rows[i].name, *rows[i].label ? ", %" : "");
         for (int side = 0; side < 2; side++)
-            same(where, name, value(&at), *(const double *)((const char *)&w[side] + rows[i].offset));
+            same(where, name, value(&at),
+                 *(const double *)((const char *)&w[side] + rows[i].offset));
     }
 }
 
 static void check_summary(const char *text, const struct want *w)
 {
-    const char *at = behind(text, "median launch: slowest rank"), *all = behind(text, "   all"), *more;
+    const char *at = behind(text, "median launch: slowest rank"), *all = behind(text, "   all"),
+               *more;
     double slowest = value(&at);
     same("summary", "slowest rank", slowest, w->slowest);
     at = more = behind(at, ", ideal");
@@ -219,7 +223,8 @@ static void test_same_everywhere(void **state)
     check_table("tui", run("tui %s %s --dump-screen --size 120x90", path[0], path[1]), w);
 }
 
-/* Every other figure of the two is the same text but for the digits shown: role shares are the diff's alone. */
+/* Every other figure of the two is the same text but for the digits shown: role shares are the
+ * diff's alone. */
 static void test_rest(void **state)
 {
     static const char *const names[] = {"tile, mean",           "tile, longest", "wait, longest",
@@ -246,6 +251,7 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_everywhere), cmocka_unit_test(test_rest)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_everywhere),
+                                       cmocka_unit_test(test_rest)};
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

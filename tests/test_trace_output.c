@@ -1,6 +1,6 @@
-/* An export or a picture of a trace is there whole or not at all: whatever ends the writing of it early (a signal, a limit, a full
- * disk, a drawing program that fails), the file that had the name before is as it was, nothing else is left, and the exit
- * status says so. */
+/* An export or a picture of a trace is there whole or not at all: whatever ends the writing of it
+ * early (a signal, a limit, a full disk, a drawing program that fails), the file that had the name
+ * before is as it was, nothing else is left, and the exit status says so. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -33,8 +33,8 @@ static void in_shell(const char *script)
 {
     char mkernel[1024], line[4096];
     command_path(mkernel, sizeof mkernel);
-    snprintf(line, sizeof line, "M=%s; PATH=%s/bin:$PATH; cd %s || exit 99; %s", mkernel, folder, folder,
-             script);
+    snprintf(line, sizeof line, "M=%s; PATH=%s/bin:$PATH; cd %s || exit 99; %s", mkernel, folder,
+             folder, script);
     command_start_program(&r, "/bin/sh", (char *[]){"sh", "-c", line, NULL});
 }
 
@@ -65,7 +65,8 @@ static int files_with(const char *part, off_t bytes)
     DIR *d = opendir(folder);
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));)
-        count += strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
+        count +=
+            strstr(e->d_name, part) && !fstatat(dirfd(d), e->d_name, &s, 0) && s.st_size >= bytes;
     closedir(d);
     return count;
 }
@@ -133,7 +134,8 @@ static void test_signal_while_drawing(void **state)
     command_finish(&r, 60);
     assert_int_equal(r.signal, SIGINT);
     assert_kept("trace plot");
-    for (int i = 0; kill(drawing[0], 0) == 0; i++) { /* its parent is gone, and it may lie there dead */
+    /* its parent is gone, and it may lie there dead */
+    for (int i = 0; kill(drawing[0], 0) == 0; i++) {
         char text[256] = "", path[64];
         snprintf(path, sizeof path, "/proc/%d/stat", (int)drawing[0]);
         FILE *f = fopen(path, "r");
@@ -154,7 +156,8 @@ static void expect_failed(const char *script, const char *says)
     in_shell(script);
     command_finish(&r, 120);
     if (r.status != 3 || !strstr(r.err_text, says) || command_lines(r.err_text) != 1)
-        fail_msg("%s: status %d, \"%s\" is not one sentence with \"%s\"", script, r.status, r.err_text, says);
+        fail_msg("%s: status %d, \"%s\" is not one sentence with \"%s\"", script, r.status,
+                 r.err_text, says);
     assert_kept(script);
 }
 
@@ -179,16 +182,18 @@ static void test_full_disk(void **state)
         print_message("skipped: a file system cannot be mounted here\n");
         skip();
     }
-    expect_failed(
-        "exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept >disk/x.json; $0 trace "
-        "export small.db"
-        " --out disk/x.json; s=$?; [ \"$(ls disk) $(cat disk/x.json)\" = \"x.json kept\" ] && exit $s' $M",
-        "No space left on device");
-    expect_failed(
-        "exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept >disk/x.png; $0 trace plot "
-        "small.db"
-        " --out disk/x.png; s=$?; [ \"$(ls disk) $(cat disk/x.png)\" = \"x.png kept\" ] && exit $s' $M",
-        "No space left on device");
+    expect_failed("exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept "
+                  ">disk/x.json; $0 trace "
+                  "export small.db"
+                  " --out disk/x.json; s=$?; [ \"$(ls disk) $(cat disk/x.json)\" = \"x.json kept\" "
+                  "] && exit $s' $M",
+                  "No space left on device");
+    expect_failed("exec unshare -m sh -c 'mount -t tmpfs -o size=65536 none disk; echo kept "
+                  ">disk/x.png; $0 trace plot "
+                  "small.db"
+                  " --out disk/x.png; s=$?; [ \"$(ls disk) $(cat disk/x.png)\" = \"x.png kept\" ] "
+                  "&& exit $s' $M",
+                  "No space left on device");
 }
 
 /* A gnuplot that fails, or does not and yet draws half a picture. */
@@ -222,8 +227,9 @@ static void test_what_was_there(void **state)
     assert_true(lstat(at("%s/link.json"), &s) == 0 && S_ISLNK(s.st_mode));
     assert_true(lstat(at("%s/old"), &s) == 0 && S_ISREG(s.st_mode) && s.st_size > 1000 &&
                 (s.st_mode & 0777) == 0640);
-    in_shell("mkfifo pipe; cat pipe >copy.json & $M trace export small.db --out pipe; s=$?; wait; cmp "
-             "copy.json old && exit $s");
+    in_shell(
+        "mkfifo pipe; cat pipe >copy.json & $M trace export small.db --out pipe; s=$?; wait; cmp "
+        "copy.json old && exit $s");
     command_finish(&r, 60);
     if (r.status || r.err_used)
         fail_msg("through a pipe: status %d, \"%s\" \"%s\"", r.status, r.out_text, r.err_text);
@@ -232,11 +238,14 @@ static void test_what_was_there(void **state)
     assert_int_equal(r.status, 0);
 }
 
-/* Compressed where the name or an option says so; whatever ends gzip early, nothing looks like a whole file. */
+/* Compressed where the name or an option says so; whatever ends gzip early, nothing looks like a
+ * whole file. */
 static void test_gzip(void **state)
 {
-    in_shell("$M trace export small.db --out plain.json && $M trace export small.db --out x.json.gz && gzip -dc x.json.gz | cmp - plain.json"
-             " && $M trace export small.db --gzip | gzip -dc | cmp - plain.json && [ $(wc -c <x.json.gz) -lt $(($(wc -c <plain.json) / 5)) ]");
+    in_shell("$M trace export small.db --out plain.json && $M trace export small.db --out "
+             "x.json.gz && gzip -dc x.json.gz | cmp - plain.json"
+             " && $M trace export small.db --gzip | gzip -dc | cmp - plain.json && [ $(wc -c "
+             "<x.json.gz) -lt $(($(wc -c <plain.json) / 5)) ]");
     command_finish(&r, 120);
     if (r.status || r.err_used)
         fail_msg("status %d, \"%s\" \"%s\"", r.status, r.out_text, r.err_text);
@@ -244,11 +253,15 @@ static void test_gzip(void **state)
     put("%s/bin/gzip", "#!/bin/sh\ncat\n");
     assert_int_equal(chmod(at("%s/bin/gzip"), 0700), 0);
     expect_failed("ulimit -f 64; exec $M trace export small.db --gzip --out old", "cannot write");
-    put("%s/bin/gzip", "#!/bin/sh\nhead -c 9000\necho 'gzip: stdout: No space left on device' >&2\nexit 1\n");
-    expect_failed("exec $M trace export small.db --gzip --out old", "gzip failed: No space left on device");
+    put("%s/bin/gzip",
+        "#!/bin/sh\nhead -c 9000\necho 'gzip: stdout: No space left on device' >&2\nexit 1\n");
+    expect_failed("exec $M trace export small.db --gzip --out old",
+                  "gzip failed: No space left on device");
     assert_int_equal(unlink(at("%s/bin/gzip")), 0);
-    expect_failed("PATH=$PWD/bin; exec $M trace export small.db --gzip --out old", "gzip is not installed");
-    expect_failed("exec $M trace export small.db --gzip >/dev/full", "gzip failed: No space left on device");
+    expect_failed("PATH=$PWD/bin; exec $M trace export small.db --gzip --out old",
+                  "gzip is not installed");
+    expect_failed("exec $M trace export small.db --gzip >/dev/full",
+                  "gzip failed: No space left on device");
 }
 
 static int set_up(void **state)

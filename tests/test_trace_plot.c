@@ -1,5 +1,5 @@
-/* The timeline that `trace plot` draws: time from zero, launches marked, what lies between them cut, a row for each NIC's
- * direction, and every box inside its row and inside the launches. */
+/* The timeline that `trace plot` draws: time from zero, launches marked, what lies between them
+ * cut, a row for each NIC's direction, and every box inside its row and inside the launches. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -21,8 +21,8 @@ static char *script_of(const char *file, uint64_t launch)
     sqlite3 *db;
     FILE *out = open_memstream(&text, &size);
     assert_int_equal(trace_open(&db, file, error, sizeof error), 0);
-    assert_int_equal(trace_plot_script(db, TRACE_PLOT_TIMELINE, launch, "x.png", out, error, sizeof error),
-                     0);
+    assert_int_equal(
+        trace_plot_script(db, TRACE_PLOT_TIMELINE, launch, "x.png", out, error, sizeof error), 0);
     sqlite3_close(db);
     assert_int_equal(fclose(out), 0);
     return text;
@@ -83,7 +83,8 @@ static void test_two_launches(void **state)
     assert_non_null(strstr(text, "time, us in launches"));
     assert_true(fabs(length_of(text) - (59.85 + 60.55) * 1.01) < 0.1);
     check_boxes(text, ROWS, area);
-    /* In a launch each of a rank's three computing CTAs has 8 tiles of 7.15 us in the mean, and is a third of a row. */
+    /* In a launch each of a rank's three computing CTAs has 8 tiles of 7.15 us in the mean, and is
+     * a third of a row. */
     assert_true(fabs(area[TRACE_TILE] - 4 * 2 * 8 * 7.15) < 0.02 * 4 * 2 * 8 * 7.15);
     assert_true(area[TRACE_STATES] > 10 && area[TRACE_STATES] < 8 * 120);
     assert_int_equal(times(two, "set label 'launch 1'"), 0);

@@ -1,5 +1,5 @@
-/* A file that is not a readable trace (absent, empty, foreign, older, newer, cut, scribbled over) is refused
- * with one sentence that says which, and never crashes a reader; a good one opens. */
+/* A file that is not a readable trace (absent, empty, foreign, older, newer, cut, scribbled over)
+ * is refused with one sentence that says which, and never crashes a reader; a good one opens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +114,8 @@ static void test_views_of_another_version(void **state)
     assert_int_equal(trace_open(&db, parts_path("good.db"), error, sizeof error), 0);
     int count = trace_figures(db, NULL, good, 64);
     sqlite3_close(db);
-    altered("views.db", "DROP VIEW figures; DROP VIEW launches; CREATE VIEW launches AS SELECT 1 AS launch; DROP VIEW overlap");
+    altered("views.db", "DROP VIEW figures; DROP VIEW launches; CREATE VIEW launches AS SELECT 1 "
+                        "AS launch; DROP VIEW overlap");
     assert_int_equal(trace_open(&db, parts_path("views.db"), error, sizeof error), 0);
     assert_true(count > 10);
     assert_int_equal(trace_figures(db, NULL, other, 64), count);
@@ -137,7 +138,8 @@ static void test_cut(void **state)
     }
 }
 
-/* What opens although pages inside are scribbled over must end in a report or a sentence, not in a crash. */
+/* What opens although pages inside are scribbled over must end in a report or a sentence, not in a
+ * crash. */
 static void test_scribbled(void **state)
 {
     char *copy = malloc(whole_size);
@@ -173,8 +175,9 @@ static void test_scribbled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good), cmocka_unit_test(test_not_a_trace), cmocka_unit_test(test_versions), cmocka_unit_test(test_views_of_another_version),
-        cmocka_unit_test(test_cut),  cmocka_unit_test(test_scribbled),
+        cmocka_unit_test(test_good),     cmocka_unit_test(test_not_a_trace),
+        cmocka_unit_test(test_versions), cmocka_unit_test(test_views_of_another_version),
+        cmocka_unit_test(test_cut),      cmocka_unit_test(test_scribbled),
     };
     return cmocka_run_group_tests(tests, make_whole, clean);
 }

@@ -1,6 +1,6 @@
-/* What the trace commands print is what the trace holds: the export is JSON that keeps the Trace Event
- * Format's rules, the summary and the comparison show the figures of the views, gnuplot draws its script, and
- * bad arguments end in one sentence. */
+/* What the trace commands print is what the trace holds: the export is JSON that keeps the Trace
+ * Event Format's rules, the summary and the comparison show the figures of the views, gnuplot draws
+ * its script, and bad arguments end in one sentence. */
 #include "tests/helpers/command.h"
 #include "tests/helpers/json.h"
 
@@ -93,7 +93,8 @@ static int count(const struct json *events, char phase, const char *name)
 {
     int n = 0;
     for (const struct json *e = events->first; e; e = e->next)
-        n += *string(e, "ph") == phase && (!name || !strncmp(string(e, "name"), name, strlen(name)));
+        n +=
+            *string(e, "ph") == phase && (!name || !strncmp(string(e, "name"), name, strlen(name)));
     return n;
 }
 
@@ -109,13 +110,16 @@ static void test_export(void **state)
     for (const struct json *e = events->first; e; e = e->next)
         check_event(e);
     assert_int_equal(count(events, 'M', "process_name"), 4);
-    assert_int_equal(count(events, 'M', "thread_name"), 12 + 4 + 1); /* tracks, launches, messages */
+    /* tracks, launches, messages */
+    assert_int_equal(count(events, 'M', "thread_name"), 12 + 4 + 1);
     assert_int_equal(count(events, 'X', "tile"), 6);
     assert_int_equal(count(events, 'X', "tile 2: shard 2, row 0, column 0"), 1);
     assert_int_equal(count(events, 'X', "copy chunk 0 of rank 1"), 1);
     assert_int_equal(count(events, 'X', "launch 1"), 4);
     assert_int_equal(count(events, 'X', "chunk 0 of rank 0's A to rank 2"), 1);
-    assert_int_equal(count(events, 'X', "in the ring") + count(events, 'X', "in the proxy") + count(events, 'X', "on the network"), 3);
+    assert_int_equal(count(events, 'X', "in the ring") + count(events, 'X', "in the proxy") +
+                         count(events, 'X', "on the network"),
+                     3);
     assert_int_equal(count(events, 'X', "wait data"), 2);
     assert_int_equal(count(events, 'X', "wait network"), 1);
     assert_int_equal(count(events, 'X', "command"), 1);
@@ -127,15 +131,17 @@ static void test_export(void **state)
     assert_true(count(events, 'C', "network out") > 0);
     for (const struct json *e = events->first; e; e = e->next)
         if (!strncmp(string(e, "name"), "tile 2:", 7))
-            assert_true(number(e, "pid") == 1 && number(e, "ts") == 0.07 && number(e, "dur") == 0.1);
+            assert_true(number(e, "pid") == 1 && number(e, "ts") == 0.07 &&
+                        number(e, "dur") == 0.1);
         else if (!strcmp(string(e, "name"), "launch 1") && number(e, "pid") == 2)
             assert_true(number(e, "ts") == 0 && number(e, "dur") == 0.3);
         else if (*string(e, "ph") == 's' && !strcmp(string(e, "name"), "message"))
             assert_true(number(e, "ts") == 0.009); /* the command lasts from 0 to 10 */
         else if (*string(e, "ph") == 'f' && !strcmp(string(e, "name"), "message"))
-            assert_true(number(e, "ts") == 0.179); /* the wait from 50 to 180 */
+            assert_true(number(e, "ts") == 0.179);          /* the wait from 50 to 180 */
         else if (!strncmp(string(e, "name"), "chunk 0", 7)) /* commanded at 10, completed at 200 */
-            assert_true(number(e, "pid") == 0 && number(e, "ts") == 0.01 && number(e, "dur") == 0.19);
+            assert_true(number(e, "pid") == 0 && number(e, "ts") == 0.01 &&
+                        number(e, "dur") == 0.19);
     json_free(j);
     free(text);
 }
@@ -147,7 +153,8 @@ static void test_export_part(void **state)
     struct json *j = json_read(text);
     assert_non_null(j);
     const struct json *events = json_get(j, "traceEvents");
-    assert_int_equal(count(events, 'X', NULL), 2); /* rank 1's tile lasts from 70 to 170, its launch to 170 */
+    /* rank 1's tile lasts from 70 to 170, its launch to 170 */
+    assert_int_equal(count(events, 'X', NULL), 2);
     assert_int_equal(count(events, 'M', "process_name"), 1);
     json_free(j);
     free(text);
@@ -183,14 +190,16 @@ static const struct slice *innermost(const struct slice *s, int n, int64_t tid, 
     return found;
 }
 
-/* In a simulated trace everything begins where something ends, and a CTA has several copies under way: a reader still finds every
- * slice inside or beside any other of its thread, and of every arrow the slice that it means at both ends. */
+/* In a simulated trace everything begins where something ends, and a CTA has several copies under
+ * way: a reader still finds every slice inside or beside any other of its thread, and of every
+ * arrow the slice that it means at both ends. */
 static void test_export_of_simulation(void **state)
 {
     static struct command_run sim;
     char line[512], error[512];
     sqlite3 *simulated;
-    snprintf(line, sizeof line, "sim ag_gemm --nodes 2 --gpus 2 --launches 2 --trace %s", parts_path("sim.db"));
+    snprintf(line, sizeof line, "sim ag_gemm --nodes 2 --gpus 2 --launches 2 --trace %s",
+             parts_path("sim.db"));
     command_start(&sim, line, NULL);
     assert_int_equal(command_finish(&sim, 60), 0);
     assert_int_equal(trace_open(&simulated, parts_path("sim.db"), error, sizeof error), 0);
@@ -207,23 +216,28 @@ static void test_export_of_simulation(void **state)
     for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next)
         if (*string(e, "ph") == 'X') {
             slices = realloc(slices, (size_t)(n + 1) * sizeof *slices);
-            slices[n] = (struct slice){(int64_t)number(e, "tid"), read_ns(e, "ts"), read_ns(e, "ts") + read_ns(e, "dur"), n, string(e, "cat")};
+            slices[n] = (struct slice){(int64_t)number(e, "tid"), read_ns(e, "ts"),
+                                       read_ns(e, "ts") + read_ns(e, "dur"), n, string(e, "cat")};
             copies += !strcmp(slices[n++].category, "copy");
         }
     qsort(slices, (size_t)n, sizeof *slices, compare_slices);
     for (int i = 0; i < n; i++)
-        for (int k = i + 1; k < n && slices[k].tid == slices[i].tid && slices[k].start < slices[i].end; k++)
+        for (int k = i + 1;
+             k < n && slices[k].tid == slices[i].tid && slices[k].start < slices[i].end; k++)
             wrong += slices[k].end > slices[i].end;
     assert_int_equal(wrong, 0);
-    assert_int_equal(copies, trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 4", -1));
+    assert_int_equal(copies,
+                     trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 4", -1));
     for (const struct json *e = json_get(j, "traceEvents")->first; e; e = e->next) {
         char phase = *string(e, "ph");
         if (!strchr("stf", phase))
             continue;
         const struct slice *s = innermost(slices, n, (int64_t)number(e, "tid"), read_ns(e, "ts"));
         arrows[phase == 'f'] += phase != 't';
-        wrong += !s || !strcmp(s->category, "wait") != (phase == 'f' || !strcmp(s->category, "wait"));
-        wrong += phase == 't' && s && strcmp(s->category, "stage") && strcmp(s->category, "message");
+        wrong +=
+            !s || !strcmp(s->category, "wait") != (phase == 'f' || !strcmp(s->category, "wait"));
+        wrong +=
+            phase == 't' && s && strcmp(s->category, "stage") && strcmp(s->category, "message");
     }
     assert_int_equal(wrong, 0);
     assert_true(arrows[0] == arrows[1] && arrows[0] == edges && edges > 100);
@@ -238,7 +252,9 @@ static void test_export_of_simulation(void **state)
             assert_true(read_ns(e, "ts") >= start && read_ns(e, "ts") + read_ns(e, "dur") <= end);
             tiles += !strcmp(string(e, "cat"), "tile");
         }
-    assert_int_equal(tiles, trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 2 AND launch = 2", -1));
+    assert_int_equal(
+        tiles,
+        trace_integer(simulated, "SELECT count(*) FROM event WHERE kind = 2 AND launch = 2", -1));
     assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 2"), 4);
     assert_int_equal(count(json_get(j, "traceEvents"), 'X', "launch 1"), 0);
     json_free(j);
@@ -250,8 +266,9 @@ static void test_export_of_simulation(void **state)
 
 static void test_json_reader(void **state)
 {
-    static const char *const bad[] = {"",   "{",  "{\"a\":1,}", "[1 2]",   "{\"a\" 1}", "\"\n\"",
-                                      "01", "1.", "[1]x",       "\"\\q\"", "nul",       "\"\\u12g4\""};
+    static const char *const bad[] = {"",          "{",       "{\"a\":1,}", "[1 2]",
+                                      "{\"a\" 1}", "\"\n\"",  "01",         "1.",
+                                      "[1]x",      "\"\\q\"", "nul",        "\"\\u12g4\""};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_null(json_read(bad[i]));
     struct json *j = json_read(" {\"a\": [1, -2.5e3, \"x\\\"y\", true, null], \"b\": {}} ");
@@ -295,7 +312,8 @@ static void test_summary(void **state)
         "exposed communication: 53.2 % of it, on the worst rank 86.7 %",
         "compute       network                1      130 ns     130 ns",
         "130 ns at     50 ns  rank 2 CTA 0 (compute) for chunk 0 of rank 0's A, message 1",
-        "critical path: 56.7 % message (compute), 40.0 % tile (compute), 3.3 % command (inter_send)",
+        "critical path: 56.7 % message (compute), 40.0 % tile (compute), 3.3 % command "
+        "(inter_send)",
         "busiest link: network out of rank 0",
     };
     char *text = report(0);
@@ -334,8 +352,8 @@ static void test_plot(void **state)
             assert_non_null(svg ? strstr(head, "<?xml") : strstr(head, "PNG"));
             remove(path);
         }
-    assert_int_equal(trace_plot(db, TRACE_PLOT_TIMELINE, 9, parts_path("x.png"), error, sizeof error),
-                     -ERANGE);
+    assert_int_equal(
+        trace_plot(db, TRACE_PLOT_TIMELINE, 9, parts_path("x.png"), error, sizeof error), -ERANGE);
     assert_non_null(strstr(error, "no launch 9"));
 }
 
@@ -346,10 +364,11 @@ static void expect(const char *line, int status, const char *says)
     command_start(&r, line, NULL);
     command_finish(&r, 20);
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status, status,
-                 r.out_text, r.err_text, says);
+        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status,
+                 status, r.out_text, r.err_text, says);
     if (status && (command_lines(r.err_text) != 1 || r.out_used))
-        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text, r.out_text);
+        fail_msg("mkernel %s: not one line on stderr alone: \"%s\" \"%s\"", line, r.err_text,
+                 r.out_text);
 }
 
 static void test_commands(void **state)
@@ -397,9 +416,10 @@ static void test_commands(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export), cmocka_unit_test(test_export_part), cmocka_unit_test(test_export_of_simulation),
-        cmocka_unit_test(test_summary),     cmocka_unit_test(test_diff),   cmocka_unit_test(test_plot),
-        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_json_reader), cmocka_unit_test(test_export),
+        cmocka_unit_test(test_export_part), cmocka_unit_test(test_export_of_simulation),
+        cmocka_unit_test(test_summary),     cmocka_unit_test(test_diff),
+        cmocka_unit_test(test_plot),        cmocka_unit_test(test_commands),
     };
     return cmocka_run_group_tests(tests, open_trace, close_trace);
 }

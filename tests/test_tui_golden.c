@@ -1,5 +1,6 @@
-/* Known traces and keys give the screens in tests/golden, cell by cell, in UTF-8 with colours and in ASCII.
- * After a change that is meant to show: MK_GOLDEN=write build/tests/test_tui_golden, and look at git diff. */
+/* Known traces and keys give the screens in tests/golden, cell by cell, in UTF-8 with colours and
+ * in ASCII. After a change that is meant to show: MK_GOLDEN=write build/tests/test_tui_golden, and
+ * look at git diff. */
 #include "tests/helpers/tui_stage.h"
 
 struct scene {
@@ -66,8 +67,8 @@ static void every_panel_and_state(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell still differs from every
- * other, and the screen is the golden one. */
+/* A terminal without colours is sent glyphs and attributes alone: drawn so, every class of cell
+ * still differs from every other, and the screen is the golden one. */
 static int check_monochrome(const struct scene *scene, int width, int height)
 {
     char path[160];
@@ -104,7 +105,8 @@ static void monochrome_says_the_same(void **state)
     for (int a = 0; a < OVERLAP_CLASSES; a++)
         for (int b = 0; b < a; b++) {
             assert_int_not_equal(overlap_look[a].glyph, overlap_look[b].glyph);
-            assert_int_not_equal(cells_ascii(overlap_look[a].glyph), cells_ascii(overlap_look[b].glyph));
+            assert_int_not_equal(cells_ascii(overlap_look[a].glyph),
+                                 cells_ascii(overlap_look[b].glyph));
         }
 }
 

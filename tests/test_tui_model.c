@@ -1,5 +1,5 @@
-/* Whatever keys come, in whatever order and at whatever size: the cursor stays in view, zooming in and out
- * are inverse, no cell lies outside the screen, and what a key is said to do it does. */
+/* Whatever keys come, in whatever order and at whatever size: the cursor stays in view, zooming in
+ * and out are inverse, no cell lies outside the screen, and what a key is said to do it does. */
 #include <math.h>
 
 #include "tests/helpers/tui_stage.h"
@@ -63,16 +63,77 @@ static void check_shares(const struct stage *s)
 
 static void random_keys(void **state)
 {
-    static const int codes[] = {
-        TUI_UP,    TUI_DOWN,  TUI_LEFT,      TUI_RIGHT, TUI_PAGE_UP, TUI_PAGE_DOWN, TUI_HOME, TUI_END,
-        TUI_ENTER, TUI_ENTER, TUI_BACKSPACE, TUI_TAB,   TUI_BACKTAB, TUI_ESCAPE,    'h',      'j',
-        'k',       'l',       'H',           'L',       'g',         'G',           '+',      '+',
-        '+',       '-',       '=',           '0',       'f',         ' ',           'Z',      'e',
-        'E',       'w',       'W',           'n',       'N',         '[',           ']',      '1',
-        '2',       '3',       '4',           '5',       '6',         '7',           '8',      'p',
-        'P',       'z',       'J',           'K',       '?',         'a',           '/',      '\\',
-        ':',       'm',       '\'',          '^',       '$',         'q',           'r',      'x',
-        's',       '1',       'u',           12,        1,           0x7f,          200};
+    static const int codes[] = {TUI_UP,
+                                TUI_DOWN,
+                                TUI_LEFT,
+                                TUI_RIGHT,
+                                TUI_PAGE_UP,
+                                TUI_PAGE_DOWN,
+                                TUI_HOME,
+                                TUI_END,
+                                TUI_ENTER,
+                                TUI_ENTER,
+                                TUI_BACKSPACE,
+                                TUI_TAB,
+                                TUI_BACKTAB,
+                                TUI_ESCAPE,
+                                'h',
+                                'j',
+                                'k',
+                                'l',
+                                'H',
+                                'L',
+                                'g',
+                                'G',
+                                '+',
+                                '+',
+                                '+',
+                                '-',
+                                '=',
+                                '0',
+                                'f',
+                                ' ',
+                                'Z',
+                                'e',
+                                'E',
+                                'w',
+                                'W',
+                                'n',
+                                'N',
+                                '[',
+                                ']',
+                                '1',
+                                '2',
+                                '3',
+                                '4',
+                                '5',
+                                '6',
+                                '7',
+                                '8',
+                                'p',
+                                'P',
+                                'z',
+                                'J',
+                                'K',
+                                '?',
+                                'a',
+                                '/',
+                                '\\',
+                                ':',
+                                'm',
+                                '\'',
+                                '^',
+                                '$',
+                                'q',
+                                'r',
+                                'x',
+                                's',
+                                '1',
+                                'u',
+                                12,
+                                1,
+                                0x7f,
+                                200};
     for (int seed = 0; seed < 8; seed++) {
         struct stage s;
         srand((unsigned)seed);
@@ -137,8 +198,8 @@ static void tab_visits_every_event_of_a_row(void **state)
         assert_true(s.m.have_event && s.m.event.start > last);
         last = s.m.event.start;
     }
-    /* two launches of 8 tiles and their waits of more than 0 ns; the first tile begins under the cursor
-     * already */
+    /* two launches of 8 tiles and their waits of more than 0 ns; the first tile begins under the
+     * cursor already */
     int waits = 0;
     for (int i = 0; i < seen; i++) {
         waits += s.m.event.kind == MK_EV_WAIT;
@@ -149,7 +210,8 @@ static void tab_visits_every_event_of_a_row(void **state)
     stage_close(&s);
 }
 
-/* Where several tracks have an event at the same ns, n stops at each, and N goes the same way back. */
+/* Where several tracks have an event at the same ns, n stops at each, and N goes the same way
+ * back. */
 static void search_stops_at_every_match_and_returns(void **state)
 {
     struct stage s;
@@ -165,12 +227,13 @@ static void search_stops_at_every_match_and_returns(void **state)
     }
     sqlite3 *db;
     sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    sqlite3_prepare_v2(
-        db,
-        "SELECT count(*) FROM event e JOIN track t ON t.id = e.track WHERE e.kind = 3 AND e.cause = 4 AND "
-        "e.ns > 0 AND t.role = 0",
-        -1, &q, NULL);
+    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL),
+                     SQLITE_OK);
+    sqlite3_prepare_v2(db,
+                       "SELECT count(*) FROM event e JOIN track t ON t.id = e.track WHERE e.kind = "
+                       "3 AND e.cause = 4 AND "
+                       "e.ns > 0 AND t.role = 0",
+                       -1, &q, NULL);
     assert_int_equal(sqlite3_step(q), SQLITE_ROW);
     assert_int_equal(count, sqlite3_column_int(q, 0));
     sqlite3_finalize(q);
@@ -188,8 +251,8 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
-    /* rank 2's compute CTA 0 waits for chunk 1 of rank 0's A: commanded at 1000 - 200, posted 1300 later, 35
-     * us on the way */
+    /* rank 2's compute CTA 0 waits for chunk 1 of rank 0's A: commanded at 1000 - 200, posted 1300
+     * later, 35 us on the way */
     stage_play(&s, "/\ntype wait network rank 2 role compute cta 0\nEnter\n");
     const struct chain *c = &s.m.chain;
     static const char *const names[] = {"wait",   "flag", "arrived", "completed",
@@ -202,7 +265,8 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
                 c->step[5].time == 2100);
     assert_true(c->step[4].ns == 400 && c->step[5].ns == 900);
     assert_non_null(strstr(c->step[6].text, "rank 0 inter_send CTA 5"));
-    assert_non_null(strstr(c->verdict, "100 % of this wait the chunk was on its way over the network"));
+    assert_non_null(
+        strstr(c->verdict, "100 % of this wait the chunk was on its way over the network"));
 
     double cursor = s.m.cursor, t0 = s.m.t0;
     struct row row = *model_row(&s.m);
@@ -221,8 +285,8 @@ static void the_chain_leads_from_a_wait_to_its_sender(void **state)
     /* a wait that began after its chunk had come is not the network's fault */
     stage_play(&s, "G End\n/\ntype wait network rank 1 role compute cta 2\nEnter N\n");
     assert_true(s.m.chain.step[2].time < s.m.event.start);
-    assert_non_null(
-        strstr(s.m.chain.verdict, "100 % of this wait the chunk was there, but this CTA did not run"));
+    assert_non_null(strstr(s.m.chain.verdict,
+                           "100 % of this wait the chunk was there, but this CTA did not run"));
     stage_close(&s);
 }
 
@@ -238,8 +302,10 @@ static void a_rank_that_came_late_to_the_launch_is_named(void **state)
     assert_int_equal(system(command), 0);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     /* rank 2 waits for a chunk of rank 0 from 35.5 to 37 us: say that rank 0 began at 36.9 us */
-    assert_int_equal(sqlite3_exec(db, "UPDATE launch_rank SET start = 36900 WHERE rank = 0 AND launch = 1", NULL, NULL, NULL),
-                     SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "UPDATE launch_rank SET start = 36900 WHERE rank = 0 AND launch = 1", NULL,
+                     NULL, NULL),
+        SQLITE_OK);
     sqlite3_close(db);
     assert_int_equal(source_open(&source, path, error, sizeof error), 0);
     struct stage s;
@@ -258,12 +324,14 @@ static void a_wait_over_nvlink_leads_to_the_copy(void **state)
 {
     struct stage s;
     stage_open(&s, 0, -1, 120, 40, 0);
-    stage_play(&s, "/\ntype wait role intra_comm network rank 1\nEnter\n/\ntype wait network rank 0 role "
-                   "compute >1us\nEnter\n");
+    stage_play(
+        &s, "/\ntype wait role intra_comm network rank 1\nEnter\n/\ntype wait network rank 0 role "
+            "compute >1us\nEnter\n");
     assert_int_equal(s.m.chain.count > 4, 1);
     /* a back-pressure wait names the rank of the slow proxy */
     stage_play(&s, "Home g\n/\ntype room\nEnter\n");
-    assert_true(stage_shows(&s, "wait for room in the command ring") || stage_shows(&s, "rank 1's proxy"));
+    assert_true(stage_shows(&s, "wait for room in the command ring") ||
+                stage_shows(&s, "rank 1's proxy"));
     stage_close(&s);
 }
 
@@ -294,7 +362,8 @@ static void a_class_filter_shows_nothing_else(void **state)
     for (int i = 0; i < s.picture.count; i++)
         for (int x = g.label; x < s.m.width && s.picture.rows[i].row.kind == ROW_ROLE; x++) {
             uint32_t glyph = s.cells.cell[(g.rows_top + i) * s.m.width + x].glyph;
-            assert_true(glyph != span_look[SPAN_COMPUTE].glyph && glyph != span_look[SPAN_COPY].glyph);
+            assert_true(glyph != span_look[SPAN_COMPUTE].glyph &&
+                        glyph != span_look[SPAN_COPY].glyph);
         }
     stage_close(&s);
 }
@@ -349,9 +418,11 @@ static void a_range_over_one_launch_has_the_launch_s_figures(void **state)
     assert_int_equal(s.m.panel, PANEL_RANGE);
     sqlite3 *db;
     sqlite3_stmt *q;
-    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    sqlite3_prepare_v2(db, "SELECT 100.0 * both / (?1 - ?2) FROM launch_rank WHERE launch = 1 AND rank = 0",
-                       -1, &q, NULL);
+    assert_int_equal(sqlite3_open_v2(source_path(s.source[0]), &db, SQLITE_OPEN_READONLY, NULL),
+                     SQLITE_OK);
+    sqlite3_prepare_v2(
+        db, "SELECT 100.0 * both / (?1 - ?2) FROM launch_rank WHERE launch = 1 AND rank = 0", -1,
+        &q, NULL);
     sqlite3_bind_double(q, 1, l[0].end);
     sqlite3_bind_double(q, 2, l[0].start);
     assert_int_equal(sqlite3_step(q), SQLITE_ROW);
@@ -412,7 +483,8 @@ static void two_files_lie_side_by_side_and_align(void **state)
     stage_open(&s, 0, 1, 120, 40, 0);
     for (int i = 0; i + 1 < s.m.row_count; i += 2) {
         assert_true(s.m.rows[i].file == 0 && s.m.rows[i + 1].file == 1);
-        assert_true(s.m.rows[i].rank == s.m.rows[i + 1].rank && s.m.rows[i].kind == s.m.rows[i + 1].kind);
+        assert_true(s.m.rows[i].rank == s.m.rows[i + 1].rank &&
+                    s.m.rows[i].kind == s.m.rows[i + 1].kind);
     }
     for (int launch = 0; launch < 2; launch++) {
         s.m.cursor = source_launches(s.source[0])[launch].start;

@@ -1,5 +1,5 @@
-/* What rows show is what the events say: every window at every zoom adds up to the sums over single events,
- * and figures of the panels are those of the views. */
+/* What rows show is what the events say: every window at every zoom adds up to the sums over single
+ * events, and figures of the panels are those of the views. */
 #include <math.h>
 
 #include "tests/helpers/tui_stage.h"
@@ -29,11 +29,11 @@ static double sum_events(sqlite3 *db, int rank, int role, int cta, int state, do
 {
     sqlite3_stmt *q;
     double sum = 0;
-    sqlite3_prepare_v2(
-        db,
-        "SELECT e.start, e.start + e.ns, e.kind, e.cause FROM event e JOIN track t ON t.id = e.track WHERE "
-        "t.rank = ? AND t.role = ? AND (?3 < 0 OR t.cta = ?3)",
-        -1, &q, NULL);
+    sqlite3_prepare_v2(db,
+                       "SELECT e.start, e.start + e.ns, e.kind, e.cause FROM event e JOIN track t "
+                       "ON t.id = e.track WHERE "
+                       "t.rank = ? AND t.role = ? AND (?3 < 0 OR t.cta = ?3)",
+                       -1, &q, NULL);
     sqlite3_bind_int(q, 1, rank);
     sqlite3_bind_int(q, 2, role);
     sqlite3_bind_int(q, 3, cta);
@@ -46,8 +46,8 @@ static double sum_events(sqlite3 *db, int rank, int role, int cta, int state, do
     return sum;
 }
 
-/* The whole run at any number of columns; and windows on the grid of the finest level, where nothing is
- * spread. */
+/* The whole run at any number of columns; and windows on the grid of the finest level, where
+ * nothing is spread. */
 static void occupancy_is_the_sum_of_events(void **state)
 {
     struct source *s;
@@ -69,11 +69,13 @@ static void occupancy_is_the_sum_of_events(void **state)
         leaves = track >= 0 ? 1 : leaves;
         for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) {
             double step = end / columns[k];
-            assert_int_equal(
-                source_occupancy(s, (struct source_group){1, role, track}, 0, step, columns[k], out), 0);
+            assert_int_equal(source_occupancy(s, (struct source_group){1, role, track}, 0, step,
+                                              columns[k], out),
+                             0);
             for (int c = 1; c < SPAN_CLASSES; c++) {
-                double shown = 0, real = sum_events(db, 1, role, track < 0 ? -1 : source_tracks(s)[track].cta,
-                                                    c, 0, end);
+                double shown = 0,
+                       real = sum_events(db, 1, role, track < 0 ? -1 : source_tracks(s)[track].cta,
+                                         c, 0, end);
                 for (int i = 0; i < columns[k]; i++)
                     shown += (double)out[i * SPAN_CLASSES + c] * step * leaves;
                 assert_true(fabs(shown - real) <= 1e-4 * real + 1);
@@ -98,13 +100,15 @@ static void deep_windows_are_exact(void **state)
         int track = rand() % source_info(s)->tracks;
         const struct source_track *t = &source_tracks(s)[track];
         double span = 100 * (1 + rand() % 20), t0 = (double)(rand() % (int)source_info(s)->end);
-        assert_int_equal(
-            source_occupancy(s, (struct source_group){t->rank, t->role, track}, t0, span / 100, 100, out), 0);
+        assert_int_equal(source_occupancy(s, (struct source_group){t->rank, t->role, track}, t0,
+                                          span / 100, 100, out),
+                         0);
         for (int c = 1; c < SPAN_CLASSES; c++) {
             double shown = 0;
             for (int k = 0; k < 100; k++)
                 shown += (double)out[k * SPAN_CLASSES + c] * span / 100;
-            assert_true(fabs(shown - sum_events(db, t->rank, t->role, t->cta, c, t0, t0 + span)) < 1);
+            assert_true(fabs(shown - sum_events(db, t->rank, t->role, t->cta, c, t0, t0 + span)) <
+                        1);
         }
     }
     sqlite3_close(db);
@@ -120,8 +124,9 @@ static void overlap_over_time_adds_up_to_the_view(void **state)
     sqlite3_stmt *q;
     assert_int_equal(source_open(&s, stage_trace(0), error, sizeof error), 0);
     assert_int_equal(sqlite3_open_v2(stage_trace(0), &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    sqlite3_prepare_v2(db, "SELECT compute_only_ns, comm_only_ns, both_ns FROM overlap ORDER BY rank", -1, &q,
-                       NULL);
+    sqlite3_prepare_v2(db,
+                       "SELECT compute_only_ns, comm_only_ns, both_ns FROM overlap ORDER BY rank",
+                       -1, &q, NULL);
     for (int rank = 0; rank < source_info(s)->ranks; rank++) {
         assert_int_equal(sqlite3_step(q), SQLITE_ROW);
         double step = source_info(s)->end / 123, sum[OVERLAP_CLASSES] = {0};
@@ -138,7 +143,8 @@ static void overlap_over_time_adds_up_to_the_view(void **state)
     source_close(s);
 }
 
-/* Bytes in flight, integrated over time, over the time that one transfer takes: all bytes that went out. */
+/* Bytes in flight, integrated over time, over the time that one transfer takes: all bytes that went
+ * out. */
 static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
 {
     struct source *s;
@@ -147,8 +153,9 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
     assert_int_equal(source_open(&s, stage_trace(0), error, sizeof error), 0);
     for (int link = LINK_NVLINK; link <= LINK_NIC; link++) {
         most = 0;
-        assert_int_equal(
-            source_bytes(s, 0, (enum source_link)link, 0, source_info(s)->end / 2000, 2000, out, &peak), 0);
+        assert_int_equal(source_bytes(s, 0, (enum source_link)link, 0, source_info(s)->end / 2000,
+                                      2000, out, &peak),
+                         0);
         for (int i = 0; i < 2000; i++)
             most = out[i] > most ? out[i] : most;
         /* one copy at a time over NVLink, two puts at a time over the network, 256 KiB each */
@@ -158,8 +165,8 @@ static void bytes_in_flight_reach_their_peak_and_no_more(void **state)
     source_close(s);
 }
 
-/* What the panel of roles says of all ranks is what `trace summary` says: view figures, not a mean of ranks' shares, which
- * differs where ranks' launches take different times. */
+/* What the panel of roles says of all ranks is what `trace summary` says: view figures, not a mean
+ * of ranks' shares, which differs where ranks' launches take different times. */
 static void all_ranks_are_those_of_the_figures(void **state)
 {
     static const struct {
@@ -168,7 +175,8 @@ static void all_ranks_are_those_of_the_figures(void **state)
         uint32_t classes;
     } same[] = {{"compute tile", MK_COMPUTE, 1u << SPAN_COMPUTE},
                 {"intra_comm copy", MK_INTRA_COMM, 1u << SPAN_COPY},
-                {"intra_comm wait", MK_INTRA_COMM, 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK}};
+                {"intra_comm wait", MK_INTRA_COMM,
+                 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK}};
     struct source *s;
     char path[128], command[384], error[256];
     sqlite3 *db;
@@ -176,14 +184,17 @@ static void all_ranks_are_those_of_the_figures(void **state)
     snprintf(command, sizeof command, "cp %s %s", stage_trace(0), path);
     assert_int_equal(system(command), 0);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "UPDATE launch_rank SET \"end\" = \"end\" + 400000 WHERE rank = 2", NULL, NULL, NULL),
-                     SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "UPDATE launch_rank SET \"end\" = \"end\" + 400000 WHERE rank = 2", NULL,
+                     NULL, NULL),
+        SQLITE_OK);
     sqlite3_close(db);
     assert_int_equal(source_open(&s, path, error, sizeof error), 0);
     assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
     static struct trace_figure f[256];
     int figures = trace_figures(db, NULL, f, 256);
-    const double *shares = source_role_shares(s) + (size_t)source_info(s)->ranks * ROLES * SPAN_CLASSES;
+    const double *shares =
+        source_role_shares(s) + (size_t)source_info(s)->ranks * ROLES * SPAN_CLASSES;
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         double shown = 0, mean = 0, figure = -1;
         for (int k = 0; k < figures; k++)
@@ -193,7 +204,8 @@ static void all_ranks_are_those_of_the_figures(void **state)
             if (same[i].classes >> c & 1) {
                 shown += shares[same[i].role * SPAN_CLASSES + c];
                 for (int r = 1; r <= source_info(s)->ranks; r++)
-                    mean += shares[(same[i].role - r * ROLES) * SPAN_CLASSES + c] / source_info(s)->ranks;
+                    mean += shares[(same[i].role - r * ROLES) * SPAN_CLASSES + c] /
+                            source_info(s)->ranks;
             }
         assert_true(figure > 0 && fabs(shown - figure) < 1e-6);
         assert_true(fabs(mean - figure) > 0.2); /* else this trace would not tell the two apart */
@@ -203,14 +215,17 @@ static void all_ranks_are_those_of_the_figures(void **state)
     unlink(path);
 }
 
-/* Traces of schedules that waited for credits hold a cause 3, which is gone, under that name: its waits are shown, as waits
- * for data, neither as idle time nor as waits for the network; reports name it as the file does. */
+/* Traces of schedules that waited for credits hold a cause 3, which is gone, under that name: its
+ * waits are shown, as waits for data, neither as idle time nor as waits for the network; reports
+ * name it as the file does. */
 static void a_cause_that_is_gone_is_shown(void **state)
 {
     static const char *const old =
-        "INSERT OR REPLACE INTO cause VALUES (3, 'credit'); UPDATE event SET cause = 3 WHERE cause = 1;"
+        "INSERT OR REPLACE INTO cause VALUES (3, 'credit'); UPDATE event SET cause = 3 WHERE cause "
+        "= 1;"
         "UPDATE total SET cause = 3 WHERE cause = 1; INSERT INTO state VALUES (7, 'wait credit');"
-        "UPDATE level SET wait_credit = wait_data, wait_data = 0, busiest = CASE busiest WHEN 5 THEN 7 ELSE busiest END";
+        "UPDATE level SET wait_credit = wait_data, wait_data = 0, busiest = CASE busiest WHEN 5 "
+        "THEN 7 ELSE busiest END";
     struct source *s[2];
     struct source_event found[2];
     struct query query;
@@ -230,8 +245,8 @@ static void a_cause_that_is_gone_is_shown(void **state)
     for (int part = 1; part <= 100000; part *= 10) { /* from the levels, then from the events */
         double waited = 0;
         for (int i = 0; i < 2; i++)
-            assert_int_equal(source_occupancy(s[i], (struct source_group){0, MK_COMPUTE, -1}, end / 2, end / part / 200,
-                                              100, out[i]),
+            assert_int_equal(source_occupancy(s[i], (struct source_group){0, MK_COMPUTE, -1},
+                                              end / 2, end / part / 200, 100, out[i]),
                              0);
         assert_memory_equal(out[0], out[1], sizeof out[0]);
         for (int c = 0; c < 100; c++)
@@ -240,17 +255,20 @@ static void a_cause_that_is_gone_is_shown(void **state)
     }
     assert_int_equal(words_parse_query("wait data", &query, error), 0);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(source_find(s[i], (struct source_group){0, MK_COMPUTE, -1}, &query, 0, NULL, 1,
-                                     &found[i], &reached),
+        assert_int_equal(source_find(s[i], (struct source_group){0, MK_COMPUTE, -1}, &query, 0,
+                                     NULL, 1, &found[i], &reached),
                          1);
     assert_true(found[0].id == found[1].id && found[1].cause == 3);
     const double *shares[2] = {source_role_shares(s[0]), source_role_shares(s[1])};
-    assert_true(shares[0][SPAN_WAIT_DATA] > 0 && shares[0][SPAN_WAIT_DATA] == shares[1][SPAN_WAIT_DATA]);
+    assert_true(shares[0][SPAN_WAIT_DATA] > 0 &&
+                shares[0][SPAN_WAIT_DATA] == shares[1][SPAN_WAIT_DATA]);
     source_close(s[0]);
     source_close(s[1]);
     assert_int_equal(trace_open(&db, path, error, sizeof error), 0);
     sqlite3_stmt *q;
-    sqlite3_prepare_v2(db, "SELECT count(*) FILTER (WHERE cause = 'credit'), count(*) FILTER (WHERE cause = 'data') FROM stalls",
+    sqlite3_prepare_v2(db,
+                       "SELECT count(*) FILTER (WHERE cause = 'credit'), count(*) FILTER (WHERE "
+                       "cause = 'data') FROM stalls",
                        -1, &q, NULL);
     assert_int_equal(sqlite3_step(q), SQLITE_ROW);
     assert_true(sqlite3_column_int(q, 0) > 0 && sqlite3_column_int(q, 1) == 0);
@@ -261,15 +279,16 @@ static void a_cause_that_is_gone_is_shown(void **state)
 
 static void foreign_files_get_a_sentence(void **state)
 {
-    static const char *const content[] = {"", "not a trace at all, but long enough to look like a file",
-                                          "SQLite format 3"};
+    static const char *const content[] = {
+        "", "not a trace at all, but long enough to look like a file", "SQLite format 3"};
     char path[] = "/tmp/mk_tui_foreign_XXXXXX", error[256];
     struct source *s;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(ftruncate(fd, 0), 0);
-        assert_int_equal(pwrite(fd, content[i], strlen(content[i]), 0), (ssize_t)strlen(content[i]));
+        assert_int_equal(pwrite(fd, content[i], strlen(content[i]), 0),
+                         (ssize_t)strlen(content[i]));
         error[0] = 0;
         assert_true(source_open(&s, path, error, sizeof error) < 0 && !s && strlen(error) > 10);
     }
@@ -316,8 +335,9 @@ static void spoilt_tables_do_no_harm(void **state)
         if (source_open(&s.source[0], path, error, sizeof error) == 0) {
             assert_int_equal(model_open(&s.m, s.source[0], NULL, 120, 40), 0);
             stage_draw(&s);
-            stage_play(&s, "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\n[ L "
-                           "]\nEnd G\n/\ntype wait\nEnter\n");
+            stage_play(&s,
+                       "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\n[ L "
+                       "]\nEnd G\n/\ntype wait\nEnter\n");
             for (int k = 0; k < s.m.width * s.m.height; k++)
                 assert_true(s.cells.cell[k].glyph >= 0x20);
             stage_close(&s);
@@ -336,8 +356,9 @@ static long one_number(sqlite3 *db, const char *sql)
     return number;
 }
 
-/* A row of `track` whose number was damaged, so that it is above the last one's: it is left out. The table is one page: type
- * 13, at 3 the count of cells, from 8 on where they lie; a cell begins with its bytes and its number (SQLite's file format). */
+/* A row of `track` whose number was damaged, so that it is above the last one's: it is left out.
+ * The table is one page: type 13, at 3 the count of cells, from 8 on where they lie; a cell begins
+ * with its bytes and its number (SQLite's file format). */
 static void a_row_out_of_order_is_left_out(void **state)
 {
     char path[128], command[384], error[256];
@@ -353,7 +374,8 @@ static void a_row_out_of_order_is_left_out(void **state)
     sqlite3 *db;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     long root = one_number(db, "SELECT rootpage FROM sqlite_master WHERE name = 'track'");
-    long leaf = one_number(db, "SELECT id FROM track t WHERE events > 0 AND NOT EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id)");
+    long leaf = one_number(db, "SELECT id FROM track t WHERE events > 0 AND NOT EXISTS (SELECT 1 "
+                               "FROM track c WHERE c.parent = t.id)");
     long size = one_number(db, "PRAGMA page_size");
     assert_true(one_number(db, "SELECT max(id) FROM track") < 127 && size <= (long)sizeof page);
     sqlite3_close(db);
@@ -379,8 +401,8 @@ static void a_row_out_of_order_is_left_out(void **state)
     unlink(path);
 }
 
-/* Another file is written over it, in place, while it is open: nothing more is shown, and the viewer does not die of a page that
- * is gone. */
+/* Another file is written over it, in place, while it is open: nothing more is shown, and the
+ * viewer does not die of a page that is gone. */
 static void a_file_cut_while_open_does_no_harm(void **state)
 {
     char path[128], command[384], error[256];
@@ -392,7 +414,8 @@ static void a_file_cut_while_open_does_no_harm(void **state)
     assert_int_equal(model_open(&s.m, s.source[0], NULL, 120, 40), 0);
     stage_draw(&s);
     assert_int_equal(truncate(path, 0), 0);
-    stage_play(&s, "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\nEnd G\n/\ntype wait\nEnter\n");
+    stage_play(&s, "w Enter Enter Backspace\n1 2 3 4 5 6 7 + + + Tab Down Space Tab Enter\nEnd "
+                   "G\n/\ntype wait\nEnter\n");
     stage_close(&s);
     unlink(path);
 }

@@ -1,7 +1,7 @@
-/* A large trace opens within 1 s, every key is answered within 50 ms and the viewer stays under 500 MB. By
- * default of 300,000 events; MK_TUI_EVENTS=10000000 build/tests/test_tui_speed takes the figures of
- * docs/VIEWER.md. CPU time is what is bounded here, so that a busy machine does not fail it; both are
- * printed. (With a sanitizer the times are longer, see sanitized.h.) */
+/* A large trace opens within 1 s, every key is answered within 50 ms and the viewer stays under 500
+ * MB. By default of 300,000 events; MK_TUI_EVENTS=10000000 build/tests/test_tui_speed takes the
+ * figures of docs/VIEWER.md. CPU time is what is bounded here, so that a busy machine does not fail
+ * it; both are printed. (With a sanitizer the times are longer, see sanitized.h.) */
 #include <sys/resource.h>
 #include <time.h>
 
@@ -77,7 +77,8 @@ static void keys_are_answered_in_time(void **state)
         t.opened_wall = clock_ms(CLOCK_MONOTONIC) - wall;
         for (size_t k = 0; k < sizeof session / sizeof *session; k++)
             play(&s, session[k], &t);
-        printf("%lld events at %dx%d: open %.0f ms (%.0f ms of CPU); %d keys, mean %.1f ms, longest %.1f ms "
+        printf("%lld events at %dx%d: open %.0f ms (%.0f ms of CPU); %d keys, mean %.1f ms, "
+               "longest %.1f ms "
                "(%.1f ms of CPU, key %d)\n",
                (long long)source_info(s.source[0])->events, size[i][0], size[i][1], t.opened_wall,
                t.opened_cpu, t.keys, t.wall / t.keys, t.wall_max, t.cpu_max, t.cpu_code);
@@ -87,7 +88,8 @@ static void keys_are_answered_in_time(void **state)
     }
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
-    printf("peak memory %ld MB%s\n", use.ru_maxrss / 1024, file ? "" : ", making the trace included");
+    printf("peak memory %ld MB%s\n", use.ru_maxrss / 1024,
+           file ? "" : ", making the trace included");
     if (file)
         assert_true(use.ru_maxrss <= 500 * 1024);
     if (!file)

@@ -1,6 +1,6 @@
-/* In a real terminal the viewer shows what it dumps, follows a resize, stops and comes back, and gives the
- * terminal back on every way out; where there is none, or a poor one, it says a sentence and ends in
- * status 2. */
+/* In a real terminal the viewer shows what it dumps, follows a resize, stops and comes back, and
+ * gives the terminal back on every way out; where there is none, or a poor one, it says a sentence
+ * and ends in status 2. */
 #include "tests/helpers/tui_stage.h"
 
 #include "tests/helpers/command.h"
@@ -52,7 +52,8 @@ static int appears(const char *what)
     return 0;
 }
 
-/* Waits at most 15 s until the pane is exactly the screen that `mkernel tui ... --dump-screen` prints. */
+/* Waits at most 15 s until the pane is exactly the screen that `mkernel tui ... --dump-screen`
+ * prints. */
 static int becomes(const char *dump)
 {
     const struct timespec moment = {0, 50000000};
@@ -69,12 +70,13 @@ static int becomes(const char *dump)
 
 static const char *dump(int width, int height, const char *options)
 {
-    return shell("LC_ALL=C.UTF-8 %s tui %s --dump-screen --size %dx%d %s", mkernel, stage_trace(0), width,
-                 height, options);
+    return shell("LC_ALL=C.UTF-8 %s tui %s --dump-screen --size %dx%d %s", mkernel, stage_trace(0),
+                 width, height, options);
 }
 
-/* A shell in a terminal of the given size, its settings noted. ncurses keeps buffers for ever, which a
- * sanitizer would report at the viewer's end; its own memory is checked by the tests that need no terminal.
+/* A shell in a terminal of the given size, its settings noted. ncurses keeps buffers for ever,
+ * which a sanitizer would report at the viewer's end; its own memory is checked by the tests that
+ * need no terminal.
  */
 static void open_terminal(int width, int height)
 {
@@ -96,18 +98,20 @@ static void open_terminal(int width, int height)
 static void start_viewer(const char *environment, const char *options)
 {
     char keys[1024];
-    snprintf(keys, sizeof keys, "'clear; %s %s tui %s %s' Enter", environment, mkernel, stage_trace(0),
-             options);
+    snprintf(keys, sizeof keys, "'clear; %s %s tui %s %s' Enter", environment, mkernel,
+             stage_trace(0), options);
     type(keys);
     assert_true(appears("Detail"));
 }
 
-/* After the viewer: the shell is back on its own screen, and the line settings are what they were. */
+/* After the viewer: the shell is back on its own screen, and the line settings are what they
+ * were. */
 static void terminal_is_restored(const char *status)
 {
     char keys[256];
     assert_true(appears("READY>"));
-    snprintf(keys, sizeof keys, "'echo status=$?; stty -g > %s/after; echo no\"\"ted' Enter", stage_folder);
+    snprintf(keys, sizeof keys, "'echo status=$?; stty -g > %s/after; echo no\"\"ted' Enter",
+             stage_folder);
     type(keys);
     assert_true(appears("noted"));
     assert_non_null(strstr(pane(), status));
@@ -115,7 +119,8 @@ static void terminal_is_restored(const char *status)
     snprintf(keys, sizeof keys, "cmp %s/before %s/after 2>&1", stage_folder, stage_folder);
     assert_string_equal(shell("%s", keys), "");
     assert_string_equal(
-        shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag} #{mouse_any_flag}'", server),
+        shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag} #{mouse_any_flag}'",
+              server),
         "0 1 0\n");
 }
 
@@ -136,10 +141,10 @@ static void it_shows_what_it_dumps_and_follows_a_resize(void **state)
     start_viewer("", "");
     assert_true(becomes(dump(100, 30, "")));
     shell(TMUX "resize-window -t v -x 132 -y 43", server);
-    assert_true(becomes(
-        shell("printf 'resize 132 43\\n' > %s/script; LC_ALL=C.UTF-8 %s tui %s --dump-screen --size 100x30 "
-              "--script %s/script",
-              stage_folder, mkernel, stage_trace(0), stage_folder)));
+    assert_true(becomes(shell("printf 'resize 132 43\\n' > %s/script; LC_ALL=C.UTF-8 %s tui %s "
+                              "--dump-screen --size 100x30 "
+                              "--script %s/script",
+                              stage_folder, mkernel, stage_trace(0), stage_folder)));
     shell(TMUX "resize-window -t v -x 30 -y 6", server);
     assert_true(appears("too small"));
     shell(TMUX "resize-window -t v -x 100 -y 30", server);
@@ -155,19 +160,20 @@ static void keys_and_mouse_of_a_terminal_arrive(void **state)
     open_terminal(100, 30);
     start_viewer("", "");
     type("Down Down Right Right + Tab PageDown Home BTab End");
-    assert_true(becomes(shell(
-        "printf 'Down Down Right Right + Tab PageDown Home BackTab End\\n' > %s/script; LC_ALL=C.UTF-8 %s "
-        "tui %s --dump-screen --size 100x30 --script %s/script",
-        stage_folder, mkernel, stage_trace(0), stage_folder)));
-    /* a sequence that means nothing here is dropped; then a press of the left button at column 50, line
-     * 5 (X10: 33 added to both) */
+    assert_true(becomes(shell("printf 'Down Down Right Right + Tab PageDown Home BackTab End\\n' > "
+                              "%s/script; LC_ALL=C.UTF-8 %s "
+                              "tui %s --dump-screen --size 100x30 --script %s/script",
+                              stage_folder, mkernel, stage_trace(0), stage_folder)));
+    /* a sequence that means nothing here is dropped; then a press of the left button at column 50,
+     * line 5 (X10: 33 added to both) */
     type("-l \"$(printf '\\033[1;2I')\"");
     type("0 g Home");
     type("-l \"$(printf '\\033[M \\123\\046')\"");
-    assert_true(becomes(shell("printf 'Down Down Right Right + Tab PageDown Home BackTab End\\n0 g "
-                              "Home\\nclick 50 5\\n' > %s/script; "
-                              "LC_ALL=C.UTF-8 %s tui %s --dump-screen --size 100x30 --script %s/script",
-                              stage_folder, mkernel, stage_trace(0), stage_folder)));
+    assert_true(
+        becomes(shell("printf 'Down Down Right Right + Tab PageDown Home BackTab End\\n0 g "
+                      "Home\\nclick 50 5\\n' > %s/script; "
+                      "LC_ALL=C.UTF-8 %s tui %s --dump-screen --size 100x30 --script %s/script",
+                      stage_folder, mkernel, stage_trace(0), stage_folder)));
     type("q");
     terminal_is_restored("status=0");
 }
@@ -180,14 +186,14 @@ static void ctrl_z_and_fg(void **state)
     start_viewer("", "");
     type("C-z");
     assert_true(appears("Stopped"));
-    assert_string_equal(shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag}'", server),
-                        "0 1\n");
+    assert_string_equal(
+        shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag}'", server), "0 1\n");
     type("fg Enter");
     assert_true(becomes(dump(100, 30, "")));
     type("q");
     assert_true(appears("READY>"));
-    assert_string_equal(shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag}'", server),
-                        "0 1\n");
+    assert_string_equal(
+        shell(TMUX "display-message -p -t v '#{alternate_on} #{cursor_flag}'", server), "0 1\n");
 }
 
 /* The pid of the viewer in the pane. */
@@ -202,12 +208,8 @@ static void every_way_out_restores_the_terminal(void **state)
     static const struct {
         int signal;
         const char *status;
-    } ways[] = {{SIGINT, "status=130"},
-                {SIGTERM, "status=143"},
-                {SIGHUP, "status=129"},
-                {SIGQUIT, "status=131"},
-                {SIGSEGV, "status=139"},
-                {SIGABRT, "status=134"}};
+    } ways[] = {{SIGINT, "status=130"},  {SIGTERM, "status=143"}, {SIGHUP, "status=129"},
+                {SIGQUIT, "status=131"}, {SIGSEGV, "status=139"}, {SIGABRT, "status=134"}};
     if (skip_without_tmux())
         return;
     open_terminal(100, 30);
@@ -297,8 +299,8 @@ static void a_terminal_that_cannot_place_the_cursor_gets_a_sentence(void **state
     for (int i = 0; i < 3; i++) {
         /* `script` gives it a terminal without tmux */
         const char *out =
-            shell("env TERM=%s script -qec '%s tui %s; echo status=$?' /dev/null </dev/null 2>&1", types[i],
-                  mkernel, stage_trace(0));
+            shell("env TERM=%s script -qec '%s tui %s; echo status=$?' /dev/null </dev/null 2>&1",
+                  types[i], mkernel, stage_trace(0));
         if (!strstr(out, "status=")) {
             puts("script(1) is not installed");
             skip();

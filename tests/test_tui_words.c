@@ -1,5 +1,5 @@
-/* Times, sizes and queries mean what they say, in both directions, and everything else is refused with a
- * sentence. */
+/* Times, sizes and queries mean what they say, in both directions, and everything else is refused
+ * with a sentence. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -62,7 +62,8 @@ static void widths_count_columns_and_not_bytes(void **state)
 
 static void a_time_needs_a_number_and_a_unit(void **state)
 {
-    static const char *const bad[] = {"", "5", "ms", "5 lightyears", "nan ms", "inf s", "1.5ms2", "epoch"};
+    static const char *const bad[] = {"",       "5",     "ms",     "5 lightyears",
+                                      "nan ms", "inf s", "1.5ms2", "epoch"};
     char error[96];
     double ns;
     int relative;
@@ -88,7 +89,8 @@ static void a_query_takes_what_it_names(void **state)
     assert_false(query_takes_track(&q, 3, 0, 8));
     assert_true(q.shortest == 10000 && query_needs_events(&q));
     assert_int_equal(words_parse_query("wait", &q, error), 0);
-    assert_int_equal(q.classes, 1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK);
+    assert_int_equal(q.classes,
+                     1u << SPAN_WAIT_DATA | 1u << SPAN_WAIT_ROOM | 1u << SPAN_WAIT_NETWORK);
     assert_int_equal(words_parse_query("role compute copy", &q, error), 0);
     assert_int_equal(q.classes, 1u << SPAN_COPY);
     assert_int_equal(q.roles, 1);
@@ -130,14 +132,16 @@ static void whatever_is_typed_ends(void **state)
     for (int i = 0; i < 50000; i++) {
         int n = rand() % 79;
         for (int k = 0; k < n; k++)
-            text[k] = (char)(rand() % 4 ? " rankctewit0123456789-><.us"[rand() % 27] : 1 + rand() % 255);
+            text[k] =
+                (char)(rand() % 4 ? " rankctewit0123456789-><.us"[rand() % 27] : 1 + rand() % 255);
         text[n] = 0;
         words_parse_query(text, &q, error);
         words_parse_time(text, &ns, &relative, error);
     }
 }
 
-/* Monochrome says the same as colour: no two meanings share a glyph, neither in UTF-8 nor in ASCII. */
+/* Monochrome says the same as colour: no two meanings share a glyph, neither in UTF-8 nor in
+ * ASCII. */
 static void every_class_has_its_own_glyph(void **state)
 {
     for (int i = 0; i < SPAN_CLASSES; i++)
@@ -151,7 +155,8 @@ static void every_class_has_its_own_glyph(void **state)
     }
     for (int i = 0; i < OVERLAP_CLASSES; i++)
         for (int k = 0; k < i; k++)
-            assert_int_not_equal(cells_ascii(overlap_look[i].glyph), cells_ascii(overlap_look[k].glyph));
+            assert_int_not_equal(cells_ascii(overlap_look[i].glyph),
+                                 cells_ascii(overlap_look[k].glyph));
 }
 
 /* A trace cannot send escape sequences, wide or broken characters to the terminal. */

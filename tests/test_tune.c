@@ -1,6 +1,6 @@
-/* `mkernel tune` finds the fastest of the plans that it tries, never one that computes wrong results, and keeps it where `run`
- * and `bench` take their default from. The bad plans here are several times slower than the good ones, so that a busy machine
- * does not change the order. */
+/* `mkernel tune` finds the fastest of the plans that it tries, never one that computes wrong
+ * results, and keeps it where `run` and `bench` take their default from. The bad plans here are
+ * several times slower than the good ones, so that a busy machine does not change the order. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -19,9 +19,10 @@ static char path[256], environment[300], text[4096];
 static void judge(const char *line, int status, const char *says)
 {
     const char *out = status == 0 || status == 1 ? r.out_text : r.err_text;
-    if (r.status != status || (!strstr(out, says) && !strstr(r.err_text, says)) || command_lines(r.err_text) != 1)
-        fail_msg("mkernel %s: status %d (want %d) after %.1f s lacks \"%s\"\n%s%s", line, r.status, status, r.seconds, says,
-                 r.out_text, r.err_text);
+    if (r.status != status || (!strstr(out, says) && !strstr(r.err_text, says)) ||
+        command_lines(r.err_text) != 1)
+        fail_msg("mkernel %s: status %d (want %d) after %.1f s lacks \"%s\"\n%s%s", line, r.status,
+                 status, r.seconds, says, r.out_text, r.err_text);
 }
 
 static void expect(const char *line, int status, const char *says)
@@ -61,10 +62,12 @@ static void test_bad_default(void **state)
     expect("bench " SHAPE "--iters 2", 0, "tuned     " SLOW);
     expect("run " SHAPE "--iters 2 --tuning none", 0, "tiles 64 x 64");
     assert_null(strstr(r.out_text, "tuned"));
-    expect("run " SHAPE "--iters 2 --pieces 2", 0, "tiles 64 x 64"); /* who gives an option gets the formula for the rest */
+    /* who gives an option gets the formula for the rest */
+    expect("run " SHAPE "--iters 2 --pieces 2", 0, "tiles 64 x 64");
     assert_null(strstr(r.out_text, "tuned"));
 
-    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 1, "the defaults of 0 of 1 shapes are within 1.05");
+    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 1,
+           "the defaults of 0 of 1 shapes are within 1.05");
     assert_string_equal(read_plans(), both);
     expect("tune " SHAPE "--iters 8 --space tile=8x8", 0, "1 shape tuned");
     assert_non_null(strstr(r.out_text, SLOW "  <- default"));
@@ -75,15 +78,17 @@ static void test_bad_default(void **state)
     assert_non_null(strstr(text, "ag_gemm 512,256,256 kn fast 1x2 host "));
     assert_non_null(strstr(text, " ms="));
     expect("run " SHAPE "--iters 2 --check", 0, "tiles 64 x 64");
-    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 0, "the defaults of 1 of 1 shapes are within 1.05");
+    expect("tune " SHAPE "--iters 8 --space tile=8x8 --verify", 0,
+           "the defaults of 1 of 1 shapes are within 1.05");
 }
 
 /* A near shape's plan is a default, too, as it was when the command began. */
 static void test_near(void **state)
 {
     write_plans("gemm_rs 256,512,256 kn fast 1x2 host tile=8x8 chunk_rows=8\n");
-    expect("tune gemm_rs --exec host --gpus 2 --shapes 256,512,256:264,512,264 --iters 4 --rounds 1 --space tile=128x128,16x16", 0,
-           "2 shapes tuned");
+    expect("tune gemm_rs --exec host --gpus 2 --shapes 256,512,256:264,512,264 --iters 4 --rounds "
+           "1 --space tile=128x128,16x16",
+           0, "2 shapes tuned");
     assert_non_null(strstr(read_plans(), "gemm_rs 264,512,264 kn fast 1x2 host"));
     const char *second = strstr(r.out_text, "gemm_rs 264,512,264");
     assert_non_null(second);
@@ -95,18 +100,23 @@ static void test_near(void **state)
 static void test_wrong(void **state)
 {
     unlink(path); /* the formula's plan is the fastest by far, and launch 1 is of it */
-    command_start(&r, "tune ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 4 --rounds 1 --space tile=8x8", environment,
-                  "MKERNEL_TEST_SPOIL=1,1", NULL);
+    command_start(&r,
+                  "tune ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 4 --rounds 1 "
+                  "--space tile=8x8",
+                  environment, "MKERNEL_TEST_SPOIL=1,1", NULL);
     command_finish(&r, SECONDS);
     judge("tune, spoilt", 1, "1 plan computed wrong results, the first: formula at 512,256,256");
     assert_non_null(strstr(r.out_text, "WRONG"));
     assert_non_null(strstr(read_plans(), "ag_gemm 512,256,256 kn fast 1x2 host tile=8x8 "));
-    expect("run ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 2 --check", 0, "tuned     tile=8x8 as measured at 512,256,256");
+    expect("run ag_gemm --exec host --gpus 2 --shape 512,256,256 --iters 2 --check", 0,
+           "tuned     tile=8x8 as measured at 512,256,256");
     assert_non_null(strstr(r.out_text, "tiles 8 x 8"));
 
     /* Nothing is right, nothing is kept. */
     unlink(path);
-    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 --space tile=64x64",
+    command_start(&r,
+                  "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --rounds 1 "
+                  "--space tile=64x64",
                   environment, "MKERNEL_TEST_SPOIL=0,1", NULL);
     command_finish(&r, SECONDS);
     judge("tune, all spoilt", 1, "the first: formula at 256,256,128");
@@ -120,10 +130,11 @@ static void two_shapes_are_one_table(const char *csv)
     const char *const paths[] = {csv, "/dev/stdout"};
     for (int i = 0; i < 2; i++) {
         char line[512];
-        snprintf(line, sizeof line,
-                 "tune gemm_rs --exec host --gpus 2 --shapes 64,64,64:128,64,64 --iters 4 --rounds 1 "
-                 "--space tile=32x32 --quiet --csv %s",
-                 paths[i]);
+        snprintf(
+            line, sizeof line,
+            "tune gemm_rs --exec host --gpus 2 --shapes 64,64,64:128,64,64 --iters 4 --rounds 1 "
+            "--space tile=32x32 --quiet --csv %s",
+            paths[i]);
         expect(line, 0, "2 shapes tuned");
         if (i == 0) {
             FILE *f = fopen(csv, "r");
@@ -144,8 +155,11 @@ static void test_nodes(void **state)
     char csv[300], line[512];
     unlink(path);
     snprintf(csv, sizeof csv, "%s/plans.csv", folder);
-    snprintf(line, sizeof line, "tune gemm_ar --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 --rounds 2 "
-                                "--space tile=32x32:roles --csv %s", csv);
+    snprintf(line, sizeof line,
+             "tune gemm_ar --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 "
+             "--rounds 2 "
+             "--space tile=32x32:roles --csv %s",
+             csv);
     expect(line, 0, "1 shape tuned");
     assert_non_null(strstr(read_plans(), "gemm_ar 256,64,64 kn fast 2x2 host"));
     FILE *f = fopen(csv, "r");
@@ -156,8 +170,10 @@ static void test_nodes(void **state)
     fclose(f);
     assert_true(rows >= 8);
     two_shapes_are_one_table(csv);
-    expect("tune ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 --rounds 1 --deterministic "
-           "--b-layout nk", 0, "1 shape tuned");
+    expect("tune ag_gemm --exec host --nic soft --nodes 2 --gpus 2 --shape 256,64,64 --iters 4 "
+           "--rounds 1 --deterministic "
+           "--b-layout nk",
+           0, "1 shape tuned");
     assert_non_null(strstr(read_plans(), "ag_gemm 256,64,64 nk deterministic 2x2 host"));
     assert_non_null(strstr(text, "gemm_ar 256,64,64"));
 }
@@ -165,8 +181,10 @@ static void test_nodes(void **state)
 static void test_rank_dies(void **state)
 {
     unlink(path);
-    command_start(&r, "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --space tile=32x32 --timeout 3", environment,
-                  "MKERNEL_TEST_DIE=1,3", NULL);
+    command_start(&r,
+                  "tune gemm_rs --exec host --gpus 2 --shape 256,256,128 --iters 4 --space "
+                  "tile=32x32 --timeout 3",
+                  environment, "MKERNEL_TEST_DIE=1,3", NULL);
     command_finish(&r, SECONDS);
     judge("tune, a rank dies", 3, "it measured tile=32x32");
     assert_non_null(strstr(r.err_text, "rank 1"));
@@ -180,7 +198,8 @@ static void test_refusals(void **state)
     expect("tune ag_gemm --exec host --tuning none", 2, "there is no file to keep plans in");
     expect("tune ag_gemm --exec host --tuning /proc/plans", 2, "/proc/plans cannot be written");
     expect("tune ag_gemm --exec host --space tile=64", 2, "it should look like tile=256x128");
-    expect("tune ag_gemm --exec host --space slice", 2, "'slice' is no option of a plan (did you mean slices?)");
+    expect("tune ag_gemm --exec host --space slice", 2,
+           "'slice' is no option of a plan (did you mean slices?)");
     expect("tune gemm_rs --exec host --space tile:pace=3", 2, "pace is for --exec cuda");
     expect("tune gemm_rs --exec host --space width=2", 2, "gemm_rs has no width");
     expect("tune ag_gemm --exec host --shapes 8,8,8:9,8,8", 2, "M = 9 does not divide by 2 ranks");
@@ -206,8 +225,9 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),     cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_nodes),       cmocka_unit_test(test_rank_dies), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bad_default), cmocka_unit_test(test_near),
+        cmocka_unit_test(test_wrong),       cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_rank_dies),   cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, set_up, folder_remove);
 }

@@ -1,5 +1,6 @@
-/* The neighbours that `mkernel tune` tries differ from a plan in one option, fit the shape, are there once, and on a GPU are
- * plans that the kernels are built for: other role splits, tiles, chunks, slices, pieces, paces and widths. */
+/* The neighbours that `mkernel tune` tries differ from a plan in one option, fit the shape, are
+ * there once, and on a GPU are plans that the kernels are built for: other role splits, tiles,
+ * chunks, slices, pieces, paces and widths. */
 #include "core/gemm_tiles.h"
 #include "experiments/tune.h"
 
@@ -19,7 +20,8 @@ static struct tune tune_of(enum mk_op op, const char *space, uint32_t nodes, uin
 {
     struct tune t = {.plans = plans};
     static struct run_job job;
-    job.problem = (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {nodes, gpus, 0}};
+    job.problem =
+        (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {nodes, gpus, 0}};
     job.problem.m = job.problem.n = job.problem.k = 8192;
     t.job = &job;
     t.shape = job;
@@ -33,8 +35,9 @@ static struct tune tune_of(enum mk_op op, const char *space, uint32_t nodes, uin
 /* Options that two plans ask for differently. */
 static int changed(const struct mk_tuning *a, const struct mk_tuning *b)
 {
-    return (a->tile_m != b->tile_m || a->tile_n != b->tile_n) + (memcmp(&a->split, &b->split, sizeof a->split) != 0) +
-           (a->chunk_rows != b->chunk_rows) + (a->slices != b->slices) + (a->pieces != b->pieces) + (a->pace != b->pace) +
+    return (a->tile_m != b->tile_m || a->tile_n != b->tile_n) +
+           (memcmp(&a->split, &b->split, sizeof a->split) != 0) + (a->chunk_rows != b->chunk_rows) +
+           (a->slices != b->slices) + (a->pieces != b->pieces) + (a->pace != b->pace) +
            (a->width != b->width);
 }
 
@@ -57,7 +60,8 @@ static void judge(const struct tune *t, uint32_t center, uint32_t from)
             fail_msg("%s differs in more or less than one option", text);
         struct mk_gemm_tile tile;
         uint32_t built = 0;
-        while (mk_gemm_tile(built, &tile) && (tile.tile_m != m->tile_m || tile.tile_n != m->tile_n || tile.cluster != m->cluster))
+        while (mk_gemm_tile(built, &tile) &&
+               (tile.tile_m != m->tile_m || tile.tile_n != m->tile_n || tile.cluster != m->cluster))
             built++;
         if (!mk_gemm_tile(built, &tile))
             fail_msg("%s: tiles of %u x %u are not built", text, m->tile_m, m->tile_n);
@@ -76,18 +80,30 @@ static void test_all_options(void **state)
         uint32_t nodes, gpus;
         const char *some[8];
     } cases[] = {
-        {MK_OP_AG_GEMM, 1, 8, {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "width=1", "chunk_rows=512"}},
+        {MK_OP_AG_GEMM,
+         1,
+         8,
+         {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "width=1",
+          "chunk_rows=512"}},
         {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "width=1"}},
-        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "roles=132+0+0+132", "roles=124+0+0+8", "pieces=1", "pace=1", "chunk_rows=512"}},
+        {MK_OP_GEMM_RS,
+         1,
+         4,
+         {"tile=256x128", "roles=132+0+0+132", "roles=124+0+0+8", "pieces=1", "pace=1",
+          "chunk_rows=512"}},
         {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+0+8", "roles=130+0+0+2"}},
-        {MK_OP_GEMM_AR, 1, 4, {"tile=256x128", "roles=124+8+0+124", "roles=124+124+0+8", "pieces=1", "pace=1"}},
+        {MK_OP_GEMM_AR,
+         1,
+         4,
+         {"tile=256x128", "roles=124+8+0+124", "roles=124+124+0+8", "pieces=1", "pace=1"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tune t = tune_of(cases[i].op, NULL, cases[i].nodes, cases[i].gpus);
         judge(&t, 0, 1);
         for (uint32_t j = 0; j < 8 && cases[i].some[j]; j++)
             if (!has(&t, cases[i].some[j]))
-                fail_msg("%s on %u x %u: %s is not tried", plan_op_name(cases[i].op), cases[i].nodes, cases[i].gpus, cases[i].some[j]);
+                fail_msg("%s on %u x %u: %s is not tried", plan_op_name(cases[i].op),
+                         cases[i].nodes, cases[i].gpus, cases[i].some[j]);
         uint32_t before = t.count, center = before - 1; /* and on from there: back, too */
         tune_space_extend(&t, center);
         assert_true(t.count > before);
@@ -99,12 +115,14 @@ static void test_given_values(void **state)
 {
     struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256x128,128x128:pace=77:width", 1, 4);
     judge(&t, 0, 1);
-    assert_true(has(&t, "tile=256x128") && has(&t, "tile=128x128") && has(&t, "pace=77") && has(&t, "width=1"));
+    assert_true(has(&t, "tile=256x128") && has(&t, "tile=128x128") && has(&t, "pace=77") &&
+                has(&t, "width=1"));
     assert_int_equal(t.plans[0].made.width, 3); /* width=3 is the formula's own: not again */
     assert_int_equal(t.count, 6);
     t = tune_of(MK_OP_GEMM_RS, "tile=256x64:roles=100+0+0+100", 1, 4);
     assert_true(has(&t, "roles=100+0+0+100"));
-    t = tune_of(MK_OP_GEMM_RS, "chunk_rows=100", 1, 4); /* no multiple of a tile: does not fit, and is told */
+    /* no multiple of a tile: does not fit, and is told */
+    t = tune_of(MK_OP_GEMM_RS, "chunk_rows=100", 1, 4);
     assert_int_equal(t.count, 1);
     assert_int_equal(t.unfit, 1);
     assert_non_null(strstr(t.unfit_why, "chunks of 100 rows"));
@@ -112,10 +130,12 @@ static void test_given_values(void **state)
 
 static void test_bad_space(void **state)
 {
-    static const char *const bad[] = {"tiles", "tile=", "tile=256x128,", "pace=1:=3", ":", "tile=1x1 pace=3", "cluster=2"};
+    static const char *const bad[] = {"tiles", "tile=",           "tile=256x128,", "pace=1:=3",
+                                      ":",     "tile=1x1 pace=3", "cluster=2"};
     struct tune_space s;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        if (tune_space_parse(&s, MK_OP_AG_GEMM, bad[i], error, sizeof error) != -EINVAL || strncmp(error, "--space: ", 9))
+        if (tune_space_parse(&s, MK_OP_AG_GEMM, bad[i], error, sizeof error) != -EINVAL ||
+            strncmp(error, "--space: ", 9))
             fail_msg("%s: %s", bad[i], error);
     char many[1024] = "pace=1";
     for (uint32_t i = 0; i < TUNE_VALUES; i++)

@@ -1,5 +1,6 @@
-/* A plan takes its default from the tuned plans: the line that matches, else a near one that fits, else the formula; a line
- * that is not valid is named by file and number, and keeping a plan leaves all other lines as they were. */
+/* A plan takes its default from the tuned plans: the line that matches, else a near one that fits,
+ * else the formula; a line that is not valid is named by file and number, and keeping a plan leaves
+ * all other lines as they were. */
 #include "core/tuning.h"
 
 #include <errno.h>
@@ -20,7 +21,8 @@ static char error[512], path[256];
 
 static struct mk_problem problem(enum mk_op op, uint64_t m, uint64_t n, uint64_t k)
 {
-    return (struct mk_problem){.op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {1, 4, 0}, .m = m, .n = n, .k = k};
+    return (struct mk_problem){
+        .op = op, .exec = MK_EXEC_CUDA, .sms = 132, .topo = {1, 4, 0}, .m = m, .n = n, .k = k};
 }
 
 static struct tuning_table table_of(const char *text)
@@ -39,12 +41,14 @@ static struct mk_plan build(struct tuning_table *t, const struct mk_problem *q, 
     return p;
 }
 
-static const char lines[] = "# a comment\n"
-                            "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 pace=310 ms=0.5 formula_ms=0.6 date=2026-11-21\n"
-                            "\n"
-                            "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 pieces=4 # of its own\r\n"
-                            "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 width=2\n"
-                            "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
+static const char lines[] =
+    "# a comment\n"
+    "gemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 pace=310 ms=0.5 formula_ms=0.6 "
+    "date=2026-11-21\n"
+    "\n"
+    "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 pieces=4 # of its own\r\n"
+    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 width=2\n"
+    "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
 static void test_lines(void **state)
 {
@@ -67,7 +71,8 @@ static void test_lines(void **state)
     assert_int_equal(t.entries[2].nodes, 2);
     assert_int_equal(t.entries[2].tuning.split.ctas[MK_INTER_SEND], 4);
     char words[256];
-    assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words), "roles=128+256+4+0 chunk_rows=512 width=2");
+    assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words),
+                        "roles=128+256+4+0 chunk_rows=512 width=2");
     assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
     tuning_close(&t);
 }
@@ -135,11 +140,15 @@ static void test_exact(void **state)
     assert_int_equal(p.problem.tuning.tile_n, 128);
     assert_int_equal(p.problem.tuning.pace, 310);
     assert_int_equal(p.problem.tuning.cluster, 2); /* the rest is the formula's */
-    assert_string_equal(p.tuned, "tile=256x128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
+    assert_string_equal(
+        p.tuned, "tile=256x128 pace=310 as measured at 8192,8192,2048 on 2026-11-21 (plans:2)");
 
     struct tuning_table both = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=7");
-    assert_int_equal(tuning_parse(&both, "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=8", "core/tuning.plans", 1, error, sizeof error), 0);
-    assert_int_equal(build(&both, &q, "G").problem.tuning.pace, 7); /* the user's comes before what is compiled in */
+    assert_int_equal(tuning_parse(&both, "gemm_rs 8192,8192,2048 kn fast 1x4 G pace=8",
+                                  "core/tuning.plans", 1, error, sizeof error),
+                     0);
+    /* the user's comes before what is compiled in */
+    assert_int_equal(build(&both, &q, "G").problem.tuning.pace, 7);
     tuning_close(&both);
 
     q.deterministic = 1; /* other sums, layout, cluster, device: another line or none */
@@ -167,35 +176,42 @@ static void test_exact(void **state)
 
 static void test_nearest(void **state)
 {
-    struct tuning_table t = table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=1000\n"
-                                     "gemm_rs 8192,8192,2560 kn fast 1x4 G pace=2000\n"
-                                     "gemm_rs 1024,8192,2048 kn fast 1x4 G chunk_rows=768 tile=256x256\n");
+    struct tuning_table t =
+        table_of("gemm_rs 8192,8192,2048 kn fast 1x4 G pace=1000\n"
+                 "gemm_rs 8192,8192,2560 kn fast 1x4 G pace=2000\n"
+                 "gemm_rs 1024,8192,2048 kn fast 1x4 G chunk_rows=768 tile=256x256\n");
     const struct {
         uint64_t m, n, k;
         uint32_t pace; /* 0: the formula's */
     } cases[] = {
-        {8192, 8192, 2048, 1000},  {8192, 8192, 2560, 2000}, {8192, 8192, 2056, 1000}, {8192, 8192, 2440, 2000},
-        {8704, 8192, 2048, 1000},  {8192, 8192, 1456, 1000}, /* 0.49 of a factor of two away */
-        {8192, 8192, 1440, 0},     {8192, 8192, 4096, 0},    {9728, 9728, 2048, 1000}, {10240, 10240, 2048, 0},
+        {8192, 8192, 2048, 1000}, {8192, 8192, 2560, 2000},
+        {8192, 8192, 2056, 1000}, {8192, 8192, 2440, 2000},
+        {8704, 8192, 2048, 1000}, {8192, 8192, 1456, 1000}, /* 0.49 of a factor of two away */
+        {8192, 8192, 1440, 0},    {8192, 8192, 4096, 0},
+        {9728, 9728, 2048, 1000}, {10240, 10240, 2048, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mk_problem q = problem(MK_OP_GEMM_RS, cases[i].m, cases[i].n, cases[i].k);
         struct mk_plan p = build(&t, &q, "G");
         if (cases[i].pace ? p.problem.tuning.pace != cases[i].pace : *p.tuned)
-            fail_msg("%llu,%llu,%llu got pace %u: %s", (unsigned long long)q.m, (unsigned long long)q.n, (unsigned long long)q.k,
-                     p.problem.tuning.pace, p.tuned);
+            fail_msg("%llu,%llu,%llu got pace %u: %s", (unsigned long long)q.m,
+                     (unsigned long long)q.n, (unsigned long long)q.k, p.problem.tuning.pace,
+                     p.tuned);
     }
-    struct mk_problem q = problem(MK_OP_GEMM_RS, 1040, 8192, 2048), at = problem(MK_OP_GEMM_RS, 1024, 8192, 2048);
+    struct mk_problem q = problem(MK_OP_GEMM_RS, 1040, 8192, 2048),
+                      at = problem(MK_OP_GEMM_RS, 1024, 8192, 2048);
     q.sms = at.sms = 3; /* roles of another kind of device do not fit */
     t.entries[2].tuning.split = (struct mk_role_split){{132, 0, 0, 132}};
     assert_string_equal(build(&t, &q, "G").tuned, ""); /* near: the formula steps in */
     struct mk_plan p;
-    assert_int_equal(tuning_build(&p, &t, &at, "G", 0, 0, error, sizeof error), -EINVAL); /* exact: it is told */
+    /* exact: it is told */
+    assert_int_equal(tuning_build(&p, &t, &at, "G", 0, 0, error, sizeof error), -EINVAL);
     assert_non_null(strstr(error, "plans:3: its plan does not fit: "));
     tuning_close(&t);
 }
 
-/* A plan that is kept is the plan that comes back, other lines stay, and what was kept for the same before is gone. */
+/* A plan that is kept is the plan that comes back, other lines stay, and what was kept for the same
+ * before is gone. */
 static void test_store(void **state)
 {
     struct tuning_entry e;
@@ -204,7 +220,12 @@ static void test_store(void **state)
     tuning_key(&e, &q, "NVIDIA H200 #1=x");
     assert_string_equal(e.device, "NVIDIA_H200__1_x");
     tuning_key(&e, &q, "NVIDIA H200");
-    e.tuning = (struct mk_tuning){.tile_m = 256, .tile_n = 128, .pieces = 8, .pace = 77, .chunk_rows = 512, .split = {{132, 0, 0, 264}}};
+    e.tuning = (struct mk_tuning){.tile_m = 256,
+                                  .tile_n = 128,
+                                  .pieces = 8,
+                                  .pace = 77,
+                                  .chunk_rows = 512,
+                                  .split = {{132, 0, 0, 264}}};
     e.ms = 0.25;
     strcpy(e.date, "2026-11-21");
     if (tuning_store(path, &e, error, sizeof error))
@@ -227,7 +248,9 @@ static void test_store(void **state)
     end += fread(text, 1, sizeof text - 1, f);
     fclose(f);
     assert_non_null(strstr(text, "# a comment\n\n  gemm_rs 8192,8192,2048 kn deterministic"));
-    assert_non_null(strstr(text, "kn fast 1x4 NVIDIA_H200\ngemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 "));
+    assert_non_null(strstr(
+        text,
+        "kn fast 1x4 NVIDIA_H200\ngemm_rs 8192,8192,2048 kn fast 1x4 NVIDIA_H200 tile=256x128 "));
     assert_null(strstr(text, "pace=310"));
     assert_int_equal(end[-1], '\n');
     assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
@@ -296,7 +319,8 @@ static void test_stores_at_once(void **state)
     assert_int_not_equal(access(lock, F_OK), 0);
 }
 
-/* Nothing is written to a link or file that lies in the way of the file that is renamed into place. */
+/* Nothing is written to a link or file that lies in the way of the file that is renamed into
+ * place. */
 static void test_store_through_a_trap(void **state)
 {
     char trap[300], victim[300], text[32] = "";
@@ -361,7 +385,8 @@ static void test_places(void **state)
     assert_int_equal(tuning_open(&t, "", 0, error, sizeof error), 0);
     assert_int_equal(t.count, 0);
     tuning_close(&t);
-    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0); /* a file that is named is read */
+    /* a file that is named is read */
+    assert_int_equal(tuning_open(&t, path, 0, error, sizeof error), 0);
     assert_int_equal(t.count, shipped + 1);
     tuning_close(&t);
     assert_int_equal(tuning_open(&t, folder, 0, error, sizeof error), -EISDIR);
@@ -371,8 +396,9 @@ static void test_places(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),   cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_nearest), cmocka_unit_test(test_store),     cmocka_unit_test(test_places),
+        cmocka_unit_test(test_lines),          cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_exact),          cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_store),          cmocka_unit_test(test_places),
         cmocka_unit_test(test_stores_at_once), cmocka_unit_test(test_store_through_a_trap),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -1,5 +1,5 @@
-/* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments with
- * status 2 and dead ends with status 3, one sentence each. */
+/* `mkernel bench fabric` and `bench ring` measure, write what they print, and refuse bad arguments
+ * with status 2 and dead ends with status 3, one sentence each. */
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>
@@ -14,8 +14,8 @@ static void expect(const char *line, int status, const char *says)
     command_start(&r, line, NULL);
     command_finish(&r, 60);
     if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
-        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line, r.status,
-                 status, r.out_text, r.err_text, says);
+        fail_msg("mkernel %s: status %d (want %d), stdout \"%s\", stderr \"%s\" lacks \"%s\"", line,
+                 r.status, status, r.out_text, r.err_text, says);
     if (status && command_lines(r.err_text) != 1)
         fail_msg("mkernel %s: not one line on stderr: \"%s\"", line, r.err_text);
     if (status == 2 && r.out_used)
@@ -30,7 +30,8 @@ static void test_arguments(void **state)
     expect("bench fabric --min 64 --max 32", 2, "is more than");
     expect("bench fabric --verbs qps=99", 2, "qps takes 1 to 16");
     expect("bench fabric --verbs lanes=1", 2, "have no 'lanes'");
-    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --verbs qps=99", 2, "qps takes 1 to 16");
+    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --verbs qps=99", 2,
+           "qps takes 1 to 16");
     expect("bench fabric --server --client x", 2, "give one");
     expect("bench fabric --server --peer-nic soft1", 2, "its own --nic");
     expect("bench fabric --port 5", 2, "goes with");
@@ -54,8 +55,9 @@ static void test_dead_ends(void **state)
 static void test_run_waits_as_asked(void **state)
 {
     setenv("SOFTNIC", "drop-peer=soft0", 1);
-    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --shape 128,16,32 --verbs timeout=18,retry=1", 3,
-           "transport retry counter exceeded");
+    expect("run ag_gemm --exec host --nodes 2 --gpus 1 --nic soft --shape 128,16,32 --verbs "
+           "timeout=18,retry=1",
+           3, "transport retry counter exceeded");
     unsetenv("SOFTNIC");
     assert_true(r.seconds > 2.1);
 }
@@ -83,8 +85,10 @@ static void test_measures(void **state)
     for (int column = 2; column <= 4; column++)
         assert_true(column_of(r.out_text, "BW peak", "128", column) > 0);
     assert_true(column_of(r.out_text, "BW peak", "256", 1) == 300);
-    double min = column_of(r.out_text, "t_min", "256", 2), max = column_of(r.out_text, "t_min", "256", 3);
-    double typical = column_of(r.out_text, "t_min", "256", 4), p99 = column_of(r.out_text, "t_min", "256", 7);
+    double min = column_of(r.out_text, "t_min", "256", 2),
+           max = column_of(r.out_text, "t_min", "256", 3);
+    double typical = column_of(r.out_text, "t_min", "256", 4),
+           p99 = column_of(r.out_text, "t_min", "256", 7);
     assert_true(min > 0 && min <= typical && typical <= p99 && p99 <= max);
     double average = column_of(r.out_text, "BW peak", "256", 3) * 1048576,
            rate = column_of(r.out_text, "BW peak", "256", 4) * 1e6;
@@ -100,7 +104,9 @@ static void test_efa(void **state)
 #ifdef MK_HAVE_EFA
     expect("bench fabric --fabric efa --efa window=1", 2, "window takes 8 to 256");
     expect("bench fabric --fabric efa --nic soft0", 2, "soft0");
-    expect("bench fabric --fabric efa --nic soft --rails 2 --size 192KB --iters 300 --efa window=16", 0, "+softefa");
+    expect(
+        "bench fabric --fabric efa --nic soft --rails 2 --size 192KB --iters 300 --efa window=16",
+        0, "+softefa");
     assert_true(column_of(r.out_text, "BW peak", "196608", 1) == 300);
     assert_true(column_of(r.out_text, "t_min", "196608", 1) == 300);
 #else

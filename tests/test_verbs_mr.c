@@ -1,6 +1,6 @@
-/* Registration cuts the heap into flags and data: relaxed ordering for the data alone; device memory by
- * DMA-BUF, then by its address; what was registered is given back where the other half fails, and the
- * sentence says what would help. */
+/* Registration cuts the heap into flags and data: relaxed ordering for the data alone; device
+ * memory by DMA-BUF, then by its address; what was registered is given back where the other half
+ * fails, and the sentence says what would help. */
 #include "backends/verbs/mr.h"
 
 #include <errno.h>
@@ -50,8 +50,8 @@ static struct ibv_mr *optional(struct ibv_pd *pd, void *address, size_t length, 
     return take((struct call){'i', (uintptr_t)address, length, 0, access}, 0);
 }
 
-static struct ibv_mr *dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-                             int access)
+static struct ibv_mr *dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
+                             int fd, int access)
 {
     assert_true(fcntl(fd, F_GETFD) >= 0);
     return take((struct call){'d', iova, length, offset, (unsigned)access}, refuse_dmabuf);
@@ -72,7 +72,8 @@ static int export_dmabuf(void *base, uint64_t bytes, int *fd, uint64_t *offset)
         return exports;
     *fd = open("/dev/null", O_RDONLY);
     open_fds = *fd;
-    *offset = (uint64_t)((char *)base - cuda_base) + 65536; /* the allocation began before the heap */
+    /* the allocation began before the heap */
+    *offset = (uint64_t)((char *)base - cuda_base) + 65536;
     return 0;
 }
 
@@ -117,11 +118,13 @@ static void both_halves(char flags_way, char data_way, int relaxed)
     assert_int_equal(calls[0].way, flags_way);
     assert_int_equal(calls[0].address, (uintptr_t)cuda_base);
     assert_int_equal(calls[0].length, FLAGS);
-    assert_int_equal(calls[0].access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE); /* never relaxed */
+    /* never relaxed */
+    assert_int_equal(calls[0].access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     assert_int_equal(calls[1].way, data_way);
     assert_int_equal(calls[1].address, (uintptr_t)cuda_base + FLAGS);
     assert_int_equal(calls[1].length, BYTES - FLAGS);
-    assert_int_equal(calls[1].access, calls[0].access | (relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0));
+    assert_int_equal(calls[1].access,
+                     calls[0].access | (relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0));
     assert_int_equal(set.relaxed, relaxed);
     mr_deregister(&api, &set);
     mr_deregister(&api, &set); /* twice is once */
@@ -225,9 +228,12 @@ static void test_layouts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_host, setup),        cmocka_unit_test_setup(test_dmabuf, setup),
-        cmocka_unit_test_setup(test_peer_memory, setup), cmocka_unit_test_setup(test_neither, setup),
-        cmocka_unit_test_setup(test_unordered, setup),   cmocka_unit_test_setup(test_half, setup),
+        cmocka_unit_test_setup(test_host, setup),
+        cmocka_unit_test_setup(test_dmabuf, setup),
+        cmocka_unit_test_setup(test_peer_memory, setup),
+        cmocka_unit_test_setup(test_neither, setup),
+        cmocka_unit_test_setup(test_unordered, setup),
+        cmocka_unit_test_setup(test_half, setup),
         cmocka_unit_test_setup(test_layouts, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Over a device without inline data flags still come after their bytes and once; over one whose send queue refuses, whose
- * completion queue cannot be polled or which fails for good, each put gets one completion and none says more than is known. */
+/* Over a device without inline data flags still come after their bytes and once; over one whose
+ * send queue refuses, whose completion queue cannot be polled or which fails for good, each put
+ * gets one completion and none says more than is known. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
@@ -114,12 +115,15 @@ static const uint64_t sizes[] = {16, 4096, 16, PLACE};
 static void look(uint64_t *seen)
 {
     for (uint64_t place = 0; place < PLACES; place++) {
-        uint64_t value = __atomic_load_n(pair_flag(&r[1], (uint32_t)place), __ATOMIC_ACQUIRE), n = value - 1;
-        const uint64_t *data = (const uint64_t *)(const void *)(r[1].heap + PAIR_FLAG_BYTES + (PLACES + place) * PLACE);
+        uint64_t value = __atomic_load_n(pair_flag(&r[1], (uint32_t)place), __ATOMIC_ACQUIRE),
+                 n = value - 1;
+        const uint64_t *data = (const uint64_t *)(const void *)(r[1].heap + PAIR_FLAG_BYTES +
+                                                                (PLACES + place) * PLACE);
         if (value == seen[place])
             continue;
         assert_true(value > seen[place] && n % PLACES == place);
-        assert_true(data[0] == n && data[sizes[n % 4] / 8 - 1] == ~n); /* its bytes came before its flag */
+        /* its bytes came before its flag */
+        assert_true(data[0] == n && data[sizes[n % 4] / 8 - 1] == ~n);
         seen[place] = value;
     }
 }
@@ -133,7 +137,8 @@ static void test_no_inline(void **state)
     assert_int_equal(rc_of_rank(0)->rails[0].max_inline, 0);
     for (uint64_t n = 0; over < PUTS;) {
         assert_true(pair_now() < end);
-        while (n < PUTS && n - over < PLACES && (n < PLACES || seen[n % PLACES] == n + 1 - PLACES)) {
+        while (n < PUTS && n - over < PLACES &&
+               (n < PLACES || seen[n % PLACES] == n + 1 - PLACES)) {
             int rc = put(n, sizes[n % 4]);
             if (rc == -EAGAIN)
                 break;
@@ -149,7 +154,8 @@ static void test_no_inline(void **state)
         look(seen);
     }
     for (uint64_t place = 0; place < PLACES; place++)
-        assert_int_equal(*pair_flag(&r[1], (uint32_t)place), PUTS - 1 - (PUTS - 1 - place) % PLACES + 1);
+        assert_int_equal(*pair_flag(&r[1], (uint32_t)place),
+                         PUTS - 1 - (PUTS - 1 - place) % PLACES + 1);
     close_both();
 }
 
@@ -162,7 +168,8 @@ static int told(struct fabric_completion *c, int max)
     return n;
 }
 
-/* Of a put that was posted before, nothing is known: its QP was taken down before its completion. */
+/* Of a put that was posted before, nothing is known: its QP was taken down before its
+ * completion. */
 static void test_refused(void **state)
 {
     struct fabric_completion c[8];
@@ -193,7 +200,7 @@ static void test_no_polling(void **state)
     struct fabric_completion c[8];
     open_altered(NULL, "qps=1");
     struct ibv_context *device = rc_of_rank(0)->rails[0].device.context;
-    int (*before)(struct ibv_cq *cq, int entries, struct ibv_wc *wc) = device->ops.poll_cq;
+    int (*before)(struct ibv_cq * cq, int entries, struct ibv_wc *wc) = device->ops.poll_cq;
     for (uint64_t n = 0; n < 3; n++)
         assert_int_equal(put(n, 4096), 0);
     r[0].fabric->ops->flush(r[0].fabric);

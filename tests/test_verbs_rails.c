@@ -1,6 +1,7 @@
-/* Over several devices, of which one may be slow, late or broken, every put's bytes still come before its flag, a flag's
- * values come in the order of their puts and never go back (four ways of striping that are wrong are caught), all devices
- * carry their share, and ranks with different numbers of devices find each other. */
+/* Over several devices, of which one may be slow, late or broken, every put's bytes still come
+ * before its flag, a flag's values come in the order of their puts and never go back (four ways of
+ * striping that are wrong are caught), all devices carry their share, and ranks with different
+ * numbers of devices find each other. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
@@ -18,7 +19,8 @@ enum { FLAGS = 12, DATA = FLAGS * 2 * PLACE };
 
 /* ---- order ---- */
 
-/* A receiver of launches: each raises every flag once and brings its bytes, into one of two halves by its parity. */
+/* A receiver of launches: each raises every flag once and brings its bytes, into one of two halves
+ * by its parity. */
 struct launches {
     struct pair_rank ranks[2];
     uint64_t posted[FLAGS], seen[FLAGS], arrived;
@@ -28,9 +30,9 @@ struct launches {
 /* Ways of using several QPs that break a promise of backends/fabric.h. */
 enum mutation {
     NOTHING,
-    QPS_IN_TURN,     /* a flag's next value may overtake the last one */
-    FLAG_ELSEWHERE,  /* data by one QP, its flag by another */
-    HALF_ELSEWHERE,  /* half of the data by another QP, without a count */
+    QPS_IN_TURN,    /* a flag's next value may overtake the last one */
+    FLAG_ELSEWHERE, /* data by one QP, its flag by another */
+    HALF_ELSEWHERE, /* half of the data by another QP, without a count */
     FLAG_FIRST,
     MUTATIONS
 };
@@ -46,7 +48,8 @@ static uint64_t word_of(uint32_t flag, uint64_t launch, uint64_t i)
     return (flag + 1) * 0x9e3779b97f4a7c15ull + launch * 1000003 + i;
 }
 
-/* What a kernel may do at this moment: a CTA that waits for a value, or for the one before it, goes on and reads its bytes. */
+/* What a kernel may do at this moment: a CTA that waits for a value, or for the one before it, goes
+ * on and reads its bytes. */
 static void look(struct launches *l)
 {
     for (uint32_t flag = 0; flag < FLAGS && !l->broken[0]; flag++) {
@@ -56,17 +59,20 @@ static void look(struct launches *l)
                      (unsigned long long)l->seen[flag], (unsigned long long)value);
         for (; l->seen[flag] < value; l->arrived++) {
             uint64_t launch = ++l->seen[flag];
-            const uint64_t *data = (const uint64_t *)(const void *)(l->ranks[1].heap + place_of(flag, launch));
+            const uint64_t *data =
+                (const uint64_t *)(const void *)(l->ranks[1].heap + place_of(flag, launch));
             for (uint64_t i = PLACE / 8; i-- > 0;)
                 if (data[i] != word_of(flag, launch, i))
                     snprintf(l->broken, sizeof l->broken,
                              "flag %u says %llu, and word %llu of launch %llu is not here", flag,
-                             (unsigned long long)value, (unsigned long long)i, (unsigned long long)launch);
+                             (unsigned long long)value, (unsigned long long)i,
+                             (unsigned long long)launch);
         }
     }
 }
 
-/* Hands a put to the fabric, or breaks it. Data that goes elsewhere carries a flag that is not looked at. */
+/* Hands a put to the fabric, or breaks it. Data that goes elsewhere carries a flag that is not
+ * looked at. */
 static int put_or_break(struct fabric *f, const struct fabric_put *put)
 {
     struct fabric_put first = *put, second = *put;
@@ -93,7 +99,8 @@ static int put_or_break(struct fabric *f, const struct fabric_put *put)
     return rc ? rc : f->ops->put(f, &second);
 }
 
-/* Posts a flag's next launch, without a wait for what is still under way: as far ahead as two halves allow. */
+/* Posts a flag's next launch, without a wait for what is still under way: as far ahead as two
+ * halves allow. */
 static int post(struct launches *l, uint32_t flag, uint64_t cookie)
 {
     uint64_t launch = l->posted[flag] + 1, at = place_of(flag, launch);
@@ -117,7 +124,8 @@ static int run_order(const char *verbs, const char *softnic, uint64_t launches)
 {
     struct launches l = {.arrived = 0};
     struct fabric_completion c[8];
-    uint64_t started = 0, completed = 0, puts = mutation > QPS_IN_TURN ? 2 : 1, end = pair_now() + 60000000000ull;
+    uint64_t started = 0, completed = 0, puts = mutation > QPS_IN_TURN ? 2 : 1,
+             end = pair_now() + 60000000000ull;
     assert_int_equal(pair_open(l.ranks, DATA, verbs), 0);
     assert_int_equal(pair_softnic(softnic), 0);
     struct fabric *f = l.ranks[0].fabric;
@@ -148,10 +156,14 @@ static void test_order(void **state)
     mutation = NOTHING;
     pair_devices = 2;
     assert_int_equal(run_order("qps=1", "delay=0ns", 200), 0);
-    assert_int_equal(run_order("qps=2", "delay=3ms~0.3,seed=7", 60), 0); /* messages of either are late by chance */
-    assert_int_equal(run_order("qps=2", "latency=2ms,delay=4ms~0.2,only=soft1", 60), 0); /* one is farther away */
-    assert_int_equal(run_order("qps=1", "bw=200MB/s,only=soft0", 40), 0);                /* one is slow */
-    assert_int_equal(run_order("qps=3,max_message=4096", "delay=1ms~0.02,seed=3", 40), 0); /* puts of 16 writes */
+    /* messages of either are late by chance */
+    assert_int_equal(run_order("qps=2", "delay=3ms~0.3,seed=7", 60), 0);
+    /* one is farther away */
+    assert_int_equal(run_order("qps=2", "latency=2ms,delay=4ms~0.2,only=soft1", 60), 0);
+    /* one is slow */
+    assert_int_equal(run_order("qps=1", "bw=200MB/s,only=soft0", 40), 0);
+    /* puts of 16 writes */
+    assert_int_equal(run_order("qps=3,max_message=4096", "delay=1ms~0.02,seed=3", 40), 0);
 }
 
 static void test_order_on_one_device(void **state)
@@ -174,7 +186,8 @@ static void test_mutants(void **state)
             mutation = (enum mutation)m;
             pair_devices = (uint32_t)devices;
             int seen = 0;
-            for (int late = 3; late < 200 && !seen; late *= 2) { /* longer than a busy machine keeps this thread from looking */
+            /* longer than a busy machine keeps this thread from looking */
+            for (int late = 3; late < 200 && !seen; late *= 2) {
                 char network[64];
                 snprintf(network, sizeof network, "delay=%dms~0.3,seed=7", late);
                 seen = run_order("qps=2", network, 60);
@@ -198,13 +211,18 @@ static void test_shares(void **state)
     verbs_rc_describe(r[0].fabric, text, sizeof text);
     assert_non_null(strstr(text, "soft0+soft1 port 1"));
     assert_non_null(strstr(text, "4 QPs"));
-    assert_int_equal(pair_softnic("bw=10MB/s"), 0); /* each: twelve chunks of 50 KB take as long as six, 30 ms; best of some on a busy machine */
+    /* each: twelve chunks of 50 KB take as long as six, 30 ms; best of some on a busy machine */
+    assert_int_equal(pair_softnic("bw=10MB/s"), 0);
     double best = 1e9;
     for (int round = 0; round < 20 && best > 0.04; round++) {
         uint64_t from = pair_now();
         for (uint32_t i = 0; i < 12; i++) {
-            struct fabric_put put = {
-                .peer = 1, .flag = 40 + i, .value = 1, .source = 4096, .destination = 4096, .bytes = 50000};
+            struct fabric_put put = {.peer = 1,
+                                     .flag = 40 + i,
+                                     .value = 1,
+                                     .source = 4096,
+                                     .destination = 4096,
+                                     .bytes = 50000};
             assert_int_equal(pair_put(&r[0], &put, &completed, &status), 0);
         }
         assert_int_equal(pair_drain(&r[0], &completed, 12 * (uint64_t)(round + 1), &status), 0);
@@ -263,7 +281,8 @@ static void test_broken_device(void **state)
     struct fabric_completion c;
     pair_devices = 2;
     assert_int_equal(pair_open(r, DATA, "qps=1"), 0);
-    assert_int_equal(pair_softnic("fail-wr=3:REM_ACCESS_ERR,only=soft1"), 0); /* the data of its second put */
+    /* the data of its second put */
+    assert_int_equal(pair_softnic("fail-wr=3:REM_ACCESS_ERR,only=soft1"), 0);
     for (uint32_t i = 0; i < 6; i++) {
         struct fabric_put put = {.peer = 1,
                                  .flag = i,
@@ -287,7 +306,8 @@ static void test_broken_device(void **state)
     }
     assert_true(good == 4 && failed == 1 && flushed == 1); /* soft0's three, and soft1's first */
     struct fabric_put put = {.peer = 1, .flag = 0, .value = 10};
-    assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), -EPIPE); /* on the other device too */
+    /* on the other device too */
+    assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), -EPIPE);
     put.flag = 1;
     assert_int_equal(r[0].fabric->ops->put(r[0].fabric, &put), -EPIPE);
     assert_int_equal(pair_softnic("fail-wr=none,only=all"), 0);
@@ -303,7 +323,8 @@ static void test_refused(void **state)
     uint32_t peer = 1;
     char *heap = aligned_alloc(4096, 8192);
     assert_int_equal(verbs_api_open(&api, VERBS_SOFT, error, sizeof error), 0);
-    struct verbs_rc_config config = {.api = &api, .rank = 0, .world = 2, .peers = &peer, .peer_count = 1};
+    struct verbs_rc_config config = {
+        .api = &api, .rank = 0, .world = 2, .peers = &peer, .peer_count = 1};
     config.heap = (struct mr_heap){.base = heap, .flag_bytes = 4096, .bytes = 8192};
     verbs_options_default(&config.options);
     assert_int_equal(verbs_rc_open(&f, &config, error, sizeof error), -EINVAL);

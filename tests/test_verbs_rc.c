@@ -1,6 +1,6 @@
-/* The verbs fabric over softnic delivers every put's bytes before its flag, completes each put once and in
- * order over several QPs and many laps of their queues, and turns a failed work request or a dead peer into
- * one named completion in time. */
+/* The verbs fabric over softnic delivers every put's bytes before its flag, completes each put once
+ * and in order over several QPs and many laps of their queues, and turns a failed work request or a
+ * dead peer into one named completion in time. */
 #include "backends/verbs/rc_state.h"
 #include "tests/helpers/verbs_pair.h"
 
@@ -26,8 +26,8 @@ static const uint64_t sizes[SIZES] = {16,    128,    144,     1024,    4096,    
 
 static const char *order_options;
 
-/* The flag's round says how many bytes must be there: the reader checks the last bytes first, the moment it
- * sees it. */
+/* The flag's round says how many bytes must be there: the reader checks the last bytes first, the
+ * moment it sees it. */
 static int data_before_flag(uint32_t rank, int fd)
 {
     struct pair_rank r;
@@ -53,7 +53,8 @@ static int data_before_flag(uint32_t rank, int fd)
                       pair_drain(&r, &completed, started, &status) || status;
             } else {
                 uint64_t end = pair_now() + 10000000000ull;
-                while (__atomic_load_n(pair_flag(&r, s), __ATOMIC_ACQUIRE) != round && pair_now() < end)
+                while (__atomic_load_n(pair_flag(&r, s), __ATOMIC_ACQUIRE) != round &&
+                       pair_now() < end)
                     ;
                 uint64_t wrong = words;
                 for (uint64_t i = words; i-- > 0;)
@@ -88,15 +89,16 @@ static void test_data_before_flag(void **state)
 
 /* ---- many puts under way ---- */
 
-/* 20,000 puts of random sizes and places over queues of 32: each completes once, in order, and the receiver
- * ends with what the last put to each place said. */
+/* 20,000 puts of random sizes and places over queues of 32: each completes once, in order, and the
+ * receiver ends with what the last put to each place said. */
 static void run_many(const char *options, uint64_t puts)
 {
     enum { PLACES = 64, PLACE = 65536 };
     struct pair_rank r[2];
     assert_int_equal(pair_open(r, 2 * PLACES * PLACE, options), 0);
     unsigned seed = 3;
-    uint64_t reported = 0, expect[PLACES] = {0}, lengths[PLACES] = {0}, last[PLACES] = {0}, end = pair_now() + 60000000000ull;
+    uint64_t reported = 0, expect[PLACES] = {0}, lengths[PLACES] = {0}, last[PLACES] = {0},
+             end = pair_now() + 60000000000ull;
     for (uint64_t n = 0; n < puts || reported < puts;) {
         struct fabric_completion c[7];
         assert_true(pair_now() < end);
@@ -104,11 +106,12 @@ static void run_many(const char *options, uint64_t puts)
             uint32_t place = (uint32_t)(n % PLACES);
             if (n - reported >= PLACES) /* its place is still being read */
                 break;
-            uint64_t bytes =
-                16 * (uint64_t)(rand_r(&seed) % 40 ? rand_r(&seed) % 20 : rand_r(&seed) % (PLACE / 16));
+            uint64_t bytes = 16 * (uint64_t)(rand_r(&seed) % 40 ? rand_r(&seed) % 20
+                                                                : rand_r(&seed) % (PLACE / 16));
             uint64_t *source = (uint64_t *)(void *)(r[0].heap + PAIR_FLAG_BYTES + place * PLACE);
             struct fabric_put put = {.peer = 1,
-                                     .flag = place, /* so the last put to a place is the last to land */
+                                     /* so the last put to a place is the last to land */
+                                     .flag = place,
                                      .value = n + 1,
                                      .cookie = n,
                                      .bytes = bytes,
@@ -142,7 +145,8 @@ static void run_many(const char *options, uint64_t puts)
             sched_yield();
     }
     for (uint32_t place = 0; place < PLACES; place++) {
-        uint64_t *data = (uint64_t *)(void *)(r[1].heap + PAIR_FLAG_BYTES + (PLACES + place) * PLACE);
+        uint64_t *data =
+            (uint64_t *)(void *)(r[1].heap + PAIR_FLAG_BYTES + (PLACES + place) * PLACE);
         assert_int_equal(*pair_flag(&r[1], place), last[place]);
         if (lengths[place]) {
             if (lengths[place] > 16)
@@ -187,12 +191,16 @@ static void test_refusals(void **state)
     struct fabric *f = r[0].fabric;
     const uint64_t top = PAIR_FLAG_BYTES + 65536;
     struct fabric_put puts[] = {
-        {.peer = 0, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* itself */
-        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},     /* no such rank */
-        {.peer = 1, .flag = 512, .source = 4096, .destination = 4096, .bytes = 16},   /* no flag */
-        {.peer = 1, .flag = 1, .source = top - 16, .destination = 4096, .bytes = 32}, /* past the heap here */
-        {.peer = 1, .flag = 1, .source = 4096, .destination = top - 16, .bytes = 32}, /* and there */
-        {.peer = 1, .flag = 1, .source = 4096, .destination = 4080, .bytes = 32},     /* over flags */
+        {.peer = 0, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16}, /* itself */
+        /* no such rank */
+        {.peer = 2, .flag = 1, .source = 4096, .destination = 4096, .bytes = 16},
+        {.peer = 1, .flag = 512, .source = 4096, .destination = 4096, .bytes = 16}, /* no flag */
+        /* past the heap here */
+        {.peer = 1, .flag = 1, .source = top - 16, .destination = 4096, .bytes = 32},
+        /* and there */
+        {.peer = 1, .flag = 1, .source = 4096, .destination = top - 16, .bytes = 32},
+        /* over flags */
+        {.peer = 1, .flag = 1, .source = 4096, .destination = 4080, .bytes = 32},
     };
     for (size_t i = 0; i < sizeof puts / sizeof *puts; i++)
         assert_int_equal(f->ops->put(f, &puts[i]), i < 2 ? -ENOTCONN : -ERANGE);
@@ -206,7 +214,8 @@ static void test_foreign_addresses(void **state)
     char addresses[2 * 4096];
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(pair_rank_open(&r[i], i, 65536, "qps=2"), 0);
-        r[i].fabric->ops->address(r[i].fabric, addresses + i * r[i].fabric->ops->address_bytes(r[i].fabric));
+        r[i].fabric->ops->address(r[i].fabric,
+                                  addresses + i * r[i].fabric->ops->address_bytes(r[i].fabric));
     }
     size_t stride = r[0].fabric->ops->address_bytes(r[0].fabric);
     const struct {
@@ -240,7 +249,8 @@ static void test_foreign_addresses(void **state)
 /* ---- failures ---- */
 
 /* Collects until a completion fails, at most `seconds`. */
-static int first_failure(struct fabric *f, struct fabric_completion *failure, uint64_t *good, double seconds)
+static int first_failure(struct fabric *f, struct fabric_completion *failure, uint64_t *good,
+                         double seconds)
 {
     uint64_t end = pair_now() + (uint64_t)(seconds * 1e9);
     while (pair_now() < end) {
@@ -310,8 +320,12 @@ static int peer_dies(uint32_t rank, int fd)
     uint64_t completed = 0, good = 0, n = 0;
     int status = 0;
     for (; n < 10; n++) {
-        struct fabric_put put = {
-            .peer = 1, .flag = 0, .value = n + 1, .source = 4096, .destination = 4096, .bytes = 4096};
+        struct fabric_put put = {.peer = 1,
+                                 .flag = 0,
+                                 .value = n + 1,
+                                 .source = 4096,
+                                 .destination = 4096,
+                                 .bytes = 4096};
         if (pair_put(&r, &put, &completed, &status))
             return 1;
     }
@@ -333,7 +347,8 @@ static int peer_dies(uint32_t rank, int fd)
         fprintf(stderr, "no failure within 8 s\n");
         return 1;
     }
-    printf("a dead peer was noticed after %.3f s: %s\n", (double)(pair_now() - from) / 1e9, c.detail);
+    printf("a dead peer was noticed after %.3f s: %s\n", (double)(pair_now() - from) / 1e9,
+           c.detail);
     pair_rank_close(&r);
     return c.status == 0 || !c.detail[0];
 }
@@ -348,8 +363,9 @@ static void test_options(void **state)
     struct verbs_options o;
     char error[128] = "";
     verbs_options_default(&o);
-    assert_int_equal(
-        verbs_options_parse(&o, "qps=4,timeout=16,,mtu=1024,relaxed_ordering=0", error, sizeof error), 0);
+    assert_int_equal(verbs_options_parse(&o, "qps=4,timeout=16,,mtu=1024,relaxed_ordering=0", error,
+                                         sizeof error),
+                     0);
     assert_int_equal(o.qps, 4);
     assert_int_equal(o.timeout, 16);
     assert_int_equal(o.mtu, 1024);

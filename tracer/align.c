@@ -1,12 +1,13 @@
-/* Brings one rank's records onto rank 0's clock: whole intervals, each with its launch, by the role of its
- * CTA. */
+/* Brings one rank's records onto rank 0's clock: whole intervals, each with its launch, by the role
+ * of its CTA. */
 #include "tracer/align.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Fits every rank's clocks. Ranks of one boot share CLOCK_MONOTONIC: their line is the identity, exactly. */
+/* Fits every rank's clocks. Ranks of one boot share CLOCK_MONOTONIC: their line is the identity,
+ * exactly. */
 int align_clocks(struct trace_data *d)
 {
     static const uint8_t unknown[16];
@@ -16,7 +17,8 @@ int align_clocks(struct trace_data *d)
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
         struct trace_rank_clock *c = &d->clocks[r];
-        int same = r == 0 || (memcmp(p->boot, unknown, 16) != 0 && !memcmp(p->boot, d->parts[0].boot, 16));
+        int same =
+            r == 0 || (memcmp(p->boot, unknown, 16) != 0 && !memcmp(p->boot, d->parts[0].boot, 16));
         c->host_used = calloc(p->host_samples + 1, 1);
         c->gpu_used = calloc(p->gpu_samples + 1, 1);
         if (!c->host_used || !c->gpu_used)
@@ -45,8 +47,8 @@ static int64_t align_map_event(const struct trace_data *d, uint32_t r, uint64_t 
     return align_host(d, r, d->clocks[r].gpu.used ? (uint64_t)clock_map(&d->clocks[r].gpu, t) : t);
 }
 
-/* The plan that a launch record names by the low bits of its id. A record that names none (0) means the only
- * one. */
+/* The plan that a launch record names by the low bits of its id. A record that names none (0) means
+ * the only one. */
 static uint32_t align_launch_plan(const struct trace_part *p, uint32_t bits)
 {
     for (uint32_t i = 0; i < p->plan_count; i++)
@@ -55,7 +57,8 @@ static uint32_t align_launch_plan(const struct trace_part *p, uint32_t bits)
     return p->plan_count == 1 ? p->plans[0].id : 0;
 }
 
-static uint32_t align_role_of(const struct trace_data *d, uint32_t rank, uint32_t plan, uint32_t cta)
+static uint32_t align_role_of(const struct trace_data *d, uint32_t rank, uint32_t plan,
+                              uint32_t cta)
 {
     const struct trace_plan *p = data_plan(d, rank, plan);
     if (!p && d->parts[rank].plan_count)
@@ -75,7 +78,8 @@ static uint32_t align_find_launch(struct trace_data *d, uint32_t plan, uint64_t 
     if (id)
         return id;
     if ((d->launch_count & (d->launch_count + 1)) == 0 || !d->launches) {
-        struct trace_launch *more = realloc(d->launches, (2 * (size_t)d->launch_count + 2) * sizeof *more);
+        struct trace_launch *more =
+            realloc(d->launches, (2 * (size_t)d->launch_count + 2) * sizeof *more);
         if (!more)
             return 0;
         d->launches = more;
@@ -94,10 +98,10 @@ static uint64_t align_widen(uint64_t before, uint32_t low)
     return before && epoch + 0x800000 < before ? epoch + 0x1000000 : epoch;
 }
 
-/* One track's records, on the common clock, intervals that touch made whole, each with its launch and (in
- * `roles`) the role of its CTA then. */
-static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track, struct trace_event *out,
-                            uint8_t *roles)
+/* One track's records, on the common clock, intervals that touch made whole, each with its launch
+ * and (in `roles`) the role of its CTA then. */
+static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
+                            struct trace_event *out, uint8_t *roles)
 {
     const struct trace_part *p = &d->parts[rank];
     const struct mk_track *t = &p->tracks[track];
@@ -129,8 +133,8 @@ static int64_t align_events(struct trace_data *d, uint32_t rank, uint32_t track,
         }
         int64_t stop = align_map_event(d, rank, end);
         roles[count] = (uint8_t)role;
-        out[count++] =
-            (struct trace_event){start, stop > start ? (uint64_t)(stop - start) : 0, launch, e->what};
+        out[count++] = (struct trace_event){start, stop > start ? (uint64_t)(stop - start) : 0,
+                                            launch, e->what};
     }
     return count;
 }
@@ -150,7 +154,8 @@ static int align_sort_events(struct trace_event *e, uint64_t n)
         for (uint64_t lo = 0; lo < n; lo += 2 * width) {
             uint64_t mid = lo + width < n ? lo + width : n, hi = mid + width < n ? mid + width : n;
             for (uint64_t a = lo, b = mid, k = lo; k < hi; k++)
-                to[k] = a < mid && (b >= hi || from[a].start <= from[b].start) ? from[a++] : from[b++];
+                to[k] =
+                    a < mid && (b >= hi || from[a].start <= from[b].start) ? from[a++] : from[b++];
         }
         struct trace_event *swap = from;
         from = to, to = swap;
@@ -170,9 +175,10 @@ static uint32_t align_most_ctas(const struct trace_part *p)
     return most;
 }
 
-/* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently). A CTA
- * without events is a leaf too: an empty row tells more than a missing one. */
-int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves, uint32_t *count)
+/* The leaves of one track: one for each role that its CTA took (plans may split CTAs differently).
+ * A CTA without events is a leaf too: an empty row tells more than a missing one. */
+int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves,
+                uint32_t *count)
 {
     const struct trace_part *p = &d->parts[rank];
     const struct mk_track *t = &p->tracks[track];
@@ -183,7 +189,8 @@ int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf
     if (n == 0 && t->dropped == 0 && (warp > 0 || cta >= align_most_ctas(p))) {
         free(all);
         free(roles);
-        return 0; /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
+        /* an unused track: executors keep as many for every CTA, and for as many CTAs as fit */
+        return 0;
     }
     for (uint32_t role = 0; n >= 0 && role < MK_ROLES; role++) {
         uint64_t mine = 0;

@@ -17,8 +17,9 @@ int align_clocks(struct trace_data *d);
 /* A time of rank r's host on rank 0's clock. */
 int64_t align_host(const struct trace_data *d, uint32_t r, uint64_t t);
 
-/* Appends the leaves of one track to leaves[*count ..], at most MK_ROLES of them, and its launches to d. The
- * caller frees their events. 0 or -ENOMEM. */
-int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves, uint32_t *count);
+/* Appends the leaves of one track to leaves[*count ..], at most MK_ROLES of them, and its launches
+ * to d. The caller frees their events. 0 or -ENOMEM. */
+int align_track(struct trace_data *d, uint32_t rank, uint32_t track, struct leaf *leaves,
+                uint32_t *count);
 
 #endif

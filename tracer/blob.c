@@ -1,9 +1,9 @@
 /* A rank's part of a trace as bytes, and the way back from bytes that may be damaged or hostile.
  *
- * Sections follow each other, each begun at a multiple of 16: head, track table, events, messages, clock
- * samples, plans; a plan is its head, then tiles, chunks and flags. The records are the structs themselves:
- * all ranks of a job run the same build on the same kind of CPU (the bootstrap's version check), and
- * `head.layout` catches what differs all the same. */
+ * Sections follow each other, each begun at a multiple of 16: head, track table, events, messages,
+ * clock samples, plans; a plan is its head, then tiles, chunks and flags. The records are the
+ * structs themselves: all ranks of a job run the same build on the same kind of CPU (the
+ * bootstrap's version check), and `head.layout` catches what differs all the same. */
 #include "tracer/part.h"
 
 #include <errno.h>
@@ -130,7 +130,8 @@ struct reader {
     size_t left;
 };
 
-/* The next `count` records of `size` bytes, NULL where there are not that many. `count` is foreign. */
+/* The next `count` records of `size` bytes, NULL where there are not that many. `count` is
+ * foreign. */
 static const void *blob_take(struct reader *r, uint64_t count, size_t size)
 {
     if (count > r->left / size)
@@ -162,8 +163,8 @@ static int blob_parse_tracks(struct trace_part *p, struct reader *r)
             if (e[j].start >= TRACE_MAX_TIME || mk_event_kind_of(&e[j]) >= MK_EV_KINDS)
                 return -EPROTO;
         /* struct mk_track serves writers too; this one is only read. */
-        p->tracks[i] =
-            (struct mk_track){(struct mk_event *)(uintptr_t)e, t[i].count, t[i].count, t[i].dropped};
+        p->tracks[i] = (struct mk_track){(struct mk_event *)(uintptr_t)e, t[i].count, t[i].count,
+                                         t[i].dropped};
     }
     return 0;
 }
@@ -175,20 +176,23 @@ static int blob_parse_messages(struct trace_part *p, struct reader *r)
         return -EPROTO;
     for (uint64_t i = 0; i < p->message_count; i++)
         if (m[i].seen >= TRACE_MAX_TIME || m[i].posted >= TRACE_MAX_TIME ||
-            m[i].completed >= TRACE_MAX_TIME || m[i].bytes >= MAX_BYTES || m[i].peer >= mk_world(&p->topo) ||
-            m[i].epoch >= TRACE_MAX_TIME || m[i].sequence >= TRACE_MAX_TIME || m[i].ring >= MAX_CTAS)
+            m[i].completed >= TRACE_MAX_TIME || m[i].bytes >= MAX_BYTES ||
+            m[i].peer >= mk_world(&p->topo) || m[i].epoch >= TRACE_MAX_TIME ||
+            m[i].sequence >= TRACE_MAX_TIME || m[i].ring >= MAX_CTAS)
             return -EPROTO;
     p->messages = m;
     return 0;
 }
 
-static int blob_parse_samples(const struct trace_clock_sample **out, uint32_t count, struct reader *r)
+static int blob_parse_samples(const struct trace_clock_sample **out, uint32_t count,
+                              struct reader *r)
 {
     const struct trace_clock_sample *s = blob_take(r, count, sizeof *s);
     if (!s)
         return -EPROTO;
     for (uint32_t i = 0; i < count; i++)
-        if (s[i].local >= TRACE_MAX_TIME || s[i].remote >= TRACE_MAX_TIME || s[i].bracket >= TRACE_MAX_TIME)
+        if (s[i].local >= TRACE_MAX_TIME || s[i].remote >= TRACE_MAX_TIME ||
+            s[i].bracket >= TRACE_MAX_TIME)
             return -EPROTO;
     *out = s;
     return 0;

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The least brackets are sought in each of so many parts of the time, so that both ends keep some. */
+/* The least brackets are sought in each of so many parts of the time, so that both ends keep
+ * some. */
 #define WINDOWS 16
 /* More than adjtime's 500 ppm and two bad crystals: the samples are false. */
 #define MAX_DRIFT 2e-3
@@ -22,7 +23,8 @@ static double clock_offset_of(const struct trace_clock_sample *s)
     return (double)(int64_t)(s->remote - s->local);
 }
 
-/* Marks, in every window of time, the samples whose bracket is in its lowest quarter (at least one). */
+/* Marks, in every window of time, the samples whose bracket is in its lowest quarter (at least
+ * one). */
 static int clock_choose(const struct trace_clock_sample *s, uint32_t count, uint8_t *used)
 {
     uint64_t first = UINT64_MAX, last = 0;
@@ -51,16 +53,16 @@ static int clock_choose(const struct trace_clock_sample *s, uint32_t count, uint
     return 0;
 }
 
-/* A drift that the samples' span determines and that two clocks can have; else none, and the residual says
- * the rest. */
+/* A drift that the samples' span determines and that two clocks can have; else none, and the
+ * residual says the rest. */
 static double clock_plausible(const struct trace_clock *c, double drift)
 {
     return c->drift_error < TRACE_DRIFT_UNKNOWN && fabs(drift) < MAX_DRIFT ? drift : 0;
 }
 
 /* Weighted least squares over the used samples. A sample's weight is 1 / bracket^2. */
-static void clock_fit_line(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
-                     const uint8_t *used)
+static void clock_fit_line(struct trace_clock *c, const struct trace_clock_sample *s,
+                           uint32_t count, const uint8_t *used)
 {
     double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
     double base = 0; /* offsets are large, their differences small: fit the differences */
@@ -74,7 +76,8 @@ static void clock_fit_line(struct trace_clock *c, const struct trace_clock_sampl
         }
         double width = (double)s[i].bracket + 1, weight = 1 / (width * width);
         double x = (double)(int64_t)(s[i].local - c->reference), y = clock_offset_of(&s[i]) - base;
-        w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x, wxy += weight * x * y;
+        w += weight, wx += weight * x, wy += weight * y, wxx += weight * x * x,
+            wxy += weight * x * y;
     }
     double spread = wxx - wx * wx / w;
     c->drift = clock_plausible(c, spread > 0 ? (wxy - wx * wy / w) / spread : 0);
@@ -87,10 +90,10 @@ static int clock_compare_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A first line that a minority of false samples cannot move: the median of the slopes between samples, then
- * of the offsets (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
-static int clock_fit_median(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
-                      const uint8_t *used)
+/* A first line that a minority of false samples cannot move: the median of the slopes between
+ * samples, then of the offsets (Theil, 1950; Sen, 1968). 0 or -ENOMEM. */
+static int clock_fit_median(struct trace_clock *c, const struct trace_clock_sample *s,
+                            uint32_t count, const uint8_t *used)
 {
     size_t n = 0, pairs = (size_t)c->used * c->used / 2 + c->used + 1;
     double *values = malloc(pairs * sizeof *values), base = 0;
@@ -99,10 +102,11 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
     uint64_t far = (c->last - c->first) / 8; /* neighbours' slopes are all noise */
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = i + 1; used[i] && k < count; k++) {
-            uint64_t apart = s[k].local > s[i].local ? s[k].local - s[i].local : s[i].local - s[k].local;
+            uint64_t apart =
+                s[k].local > s[i].local ? s[k].local - s[i].local : s[i].local - s[k].local;
             if (used[k] && apart > far)
-                values[n++] =
-                    (clock_offset_of(&s[k]) - clock_offset_of(&s[i])) / (double)(int64_t)(s[k].local - s[i].local);
+                values[n++] = (clock_offset_of(&s[k]) - clock_offset_of(&s[i])) /
+                              (double)(int64_t)(s[k].local - s[i].local);
         }
     qsort(values, n, sizeof *values, clock_compare_double);
     c->drift = clock_plausible(c, n ? values[n / 2] : 0);
@@ -111,7 +115,8 @@ static int clock_fit_median(struct trace_clock *c, const struct trace_clock_samp
         if (!used[i])
             continue;
         base = n ? base : clock_offset_of(&s[i]);
-        values[n++] = clock_offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
+        values[n++] =
+            clock_offset_of(&s[i]) - base - c->drift * (double)(int64_t)(s[i].local - c->reference);
     }
     qsort(values, n, sizeof *values, clock_compare_double);
     c->offset = (int64_t)llround(base + values[n / 2]);
@@ -124,10 +129,10 @@ static double clock_error_of(const struct trace_clock *c, const struct trace_clo
     return fabs((double)((int64_t)s->remote - clock_map(c, s->local)));
 }
 
-/* Drops used samples that lie outside their own bracket by more than the typical miss: a clock step, a
- * garbled sample. */
-static uint32_t clock_drop_outliers(const struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
-                              uint8_t *used, uint64_t *scratch)
+/* Drops used samples that lie outside their own bracket by more than the typical miss: a clock
+ * step, a garbled sample. */
+static uint32_t clock_drop_outliers(const struct trace_clock *c, const struct trace_clock_sample *s,
+                                    uint32_t count, uint8_t *used, uint64_t *scratch)
 {
     uint32_t n = 0, dropped = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -148,7 +153,7 @@ static uint32_t clock_drop_outliers(const struct trace_clock *c, const struct tr
 }
 
 static void clock_measure(struct trace_clock *c, const struct trace_clock_sample *s, uint32_t count,
-                    const uint8_t *used)
+                          const uint8_t *used)
 {
     uint64_t widest = 0;
     c->first = UINT64_MAX, c->last = 0, c->used = 0, c->residual = 0;
@@ -165,7 +170,8 @@ static void clock_measure(struct trace_clock *c, const struct trace_clock_sample
     c->drift_error = error < TRACE_DRIFT_UNKNOWN ? error : TRACE_DRIFT_UNKNOWN;
 }
 
-int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint32_t count, uint8_t *mark)
+int clock_fit(struct trace_clock *out, const struct trace_clock_sample *s, uint32_t count,
+              uint8_t *mark)
 {
     memset(out, 0, sizeof *out);
     out->samples = count;
@@ -211,6 +217,7 @@ uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to)
 {
     if (!c->samples)
         return 0;
-    uint64_t before = from < c->first ? c->first - from : 0, after = to > c->last ? to - c->last : 0;
+    uint64_t before = from < c->first ? c->first - from : 0,
+             after = to > c->last ? to - c->last : 0;
     return c->residual + (uint64_t)(c->drift_error * (double)(before > after ? before : after));
 }

@@ -1,8 +1,8 @@
 /* Clocks: bracketed samples of two clocks, the line fitted through them, and how far off it may be.
  *
- * A sample reads the other clock between two readings of this rank's own: the other clock was read at `local` +-
- * `bracket` / 2. The least brackets are the ones that no interrupt or queue stretched, so only these are
- * fitted. */
+ * A sample reads the other clock between two readings of this rank's own: the other clock was read
+ * at `local` +- `bracket` / 2. The least brackets are the ones that no interrupt or queue
+ * stretched, so only these are fitted. */
 #ifndef MK_TRACER_CLOCK_H
 #define MK_TRACER_CLOCK_H
 
@@ -25,21 +25,21 @@ struct trace_clock {
     uint32_t samples, used;
 };
 
-/* Crystals of servers differ by less than this: the drift's uncertainty where the samples span too little
- * time. */
+/* Crystals of servers differ by less than this: the drift's uncertainty where the samples span too
+ * little time. */
 #define TRACE_DRIFT_UNKNOWN 50e-6
 
-/* Fits a line to `count` samples in any order; used[i] (NULL allowed) becomes 1 where sample i was fitted. No
- * samples: the identity, with a residual of 0. Drift is fitted only where the samples' span determines it
- * better than TRACE_DRIFT_UNKNOWN. Pure. Returns 0 or -ENOMEM. */
+/* Fits a line to `count` samples in any order; used[i] (NULL allowed) becomes 1 where sample i was
+ * fitted. No samples: the identity, with a residual of 0. Drift is fitted only where the samples'
+ * span determines it better than TRACE_DRIFT_UNKNOWN. Pure. Returns 0 or -ENOMEM. */
 int clock_fit(struct trace_clock *out, const struct trace_clock_sample *samples, uint32_t count,
               uint8_t *used);
 
 /* The other clock's time at `local`. */
 int64_t clock_map(const struct trace_clock *c, uint64_t local);
 
-/* How far off clock_map may be anywhere in from .. to (local ns): the residual, and beyond the samples the
- * drift's error. */
+/* How far off clock_map may be anywhere in from .. to (local ns): the residual, and beyond the
+ * samples the drift's error. */
 uint64_t clock_residual(const struct trace_clock *c, uint64_t from, uint64_t to);
 
 #endif

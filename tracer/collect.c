@@ -15,10 +15,12 @@
 
 #define SAMPLES_AFTER 64 /* clock samples taken when the run is over */
 
-/* Of all ranks together, in one gather: a wait is bounded by the time that so many bytes take, and not by that of all. */
+/* Of all ranks together, in one gather: a wait is bounded by the time that so many bytes take, and
+ * not by that of all. */
 #define ROUND_BYTES ((uint64_t)4 << 20)
 
-/* How often rank 0, while it stores, says that it still does; less often where waits are bounded by less than four of them. */
+/* How often rank 0, while it stores, says that it still does; less often where waits are bounded by
+ * less than four of them. */
 #define TICK_NS 500000000ull
 
 int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint32_t count)
@@ -37,8 +39,9 @@ int trace_sample_clock(struct mk_comm *comm, struct trace_samples *samples, uint
 }
 
 /* Rank 0: parses what came in, one part a rank. */
-static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t ranks, const struct trace_run *run,
-                      const char *path, char *error, size_t size)
+static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t ranks,
+                              const struct trace_run *run, const char *path, char *error,
+                              size_t size)
 {
     struct trace_part *parts = calloc(ranks, sizeof *parts);
     int rc = parts ? 0 : -ENOMEM;
@@ -64,9 +67,10 @@ static int collect_take_parts(const char *all, const uint64_t *lengths, uint32_t
 
 #define NO_ROOM UINT64_MAX /* rank 0's length: it cannot take any */
 
-/* Rank 0: what a round brought, to where each rank's part is put together. 0, or -EPROTO where it is not what was announced. */
-static int collect_append(char *all, const uint64_t *lengths, uint32_t ranks, uint64_t at, const char *some, const size_t *got,
-                  uint64_t piece)
+/* Rank 0: what a round brought, to where each rank's part is put together. 0, or -EPROTO where it
+ * is not what was announced. */
+static int collect_append(char *all, const uint64_t *lengths, uint32_t ranks, uint64_t at,
+                          const char *some, const size_t *got, uint64_t piece)
 {
     for (uint32_t r = 0; r < ranks; r++) {
         uint64_t left = lengths[r] > at ? lengths[r] - at : 0;
@@ -80,9 +84,11 @@ static int collect_append(char *all, const uint64_t *lengths, uint32_t ranks, ui
     return 0;
 }
 
-/* Gathers `bytes` of every rank at rank 0, there end to end in *all (malloc'd), with their sizes in lengths[ranks]. A rank that
- * has none takes part, and rank 0 does where it has no memory for them. 0 or -errno. */
-static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char **all, uint64_t *lengths)
+/* Gathers `bytes` of every rank at rank 0, there end to end in *all (malloc'd), with their sizes in
+ * lengths[ranks]. A rank that has none takes part, and rank 0 does where it has no memory for them.
+ * 0 or -errno. */
+static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes, char **all,
+                          uint64_t *lengths)
 {
     uint32_t ranks = mk_world(&comm->topo), root = comm->topo.rank == 0;
     size_t *got = root ? calloc(ranks, sizeof *got) : NULL;
@@ -100,7 +106,8 @@ static int collect_gather(struct mk_comm *comm, const char *blob, uint64_t bytes
     for (uint64_t at = 0; at < most && !rc; at += piece) {
         uint64_t from = at < bytes ? at : bytes, left = bytes - from;
         void *some = NULL;
-        rc = bootstrap_gather(comm->bootstrap, blob ? blob + from : NULL, left < piece ? left : piece, &some, got);
+        rc = bootstrap_gather(comm->bootstrap, blob ? blob + from : NULL,
+                              left < piece ? left : piece, &some, got);
         __atomic_fetch_add(&comm->beats, 1, __ATOMIC_RELAXED);
         if (!rc && root && !wrong)
             wrong = collect_append(*all, lengths, ranks, at, some, got, piece);
@@ -127,7 +134,8 @@ struct storing {
 static void *store(void *argument)
 {
     struct storing *s = argument;
-    int result = collect_take_parts(s->all, s->lengths, s->ranks, s->run, s->path, s->error, s->size);
+    int result =
+        collect_take_parts(s->all, s->lengths, s->ranks, s->run, s->path, s->error, s->size);
     pthread_mutex_lock(&s->lock);
     s->result = result;
     s->over = 1;
@@ -148,8 +156,9 @@ static int collect_is_over(struct storing *s, uint64_t tick_ns)
     return over;
 }
 
-/* A thread of rank 0 stores the trace, and this one tells the other ranks now and then that it still does: storing may take
- * longer than they wait for any rank. `flags` has room for all ranks. */
+/* A thread of rank 0 stores the trace, and this one tells the other ranks now and then that it
+ * still does: storing may take longer than they wait for any rank. `flags` has room for all
+ * ranks. */
 static int collect_store_and_tell(struct mk_comm *comm, struct storing *s, uint64_t *flags)
 {
     uint64_t bound = comm->config.timeout_ns ? comm->config.timeout_ns / 4 : TICK_NS, over = 0;
@@ -230,8 +239,15 @@ int trace_collect(struct mk_comm *comm, const struct trace_run *run, const char 
             snprintf(error, size, "rank 0 did not say that the trace is stored: %s", strerror(-rc));
         mine = mine ? mine : rc;
     } else {
-        struct storing s = {.all = all, .path = path, .lengths = lengths, .ranks = ranks, .run = run, .error = error, .size = size};
-        if (mine || !path) { /* there is nothing to store; the others wait for a word all the same */
+        struct storing s = {.all = all,
+                            .path = path,
+                            .lengths = lengths,
+                            .ranks = ranks,
+                            .run = run,
+                            .error = error,
+                            .size = size};
+        /* there is nothing to store; the others wait for a word all the same */
+        if (mine || !path) {
             s.over = 1;
             s.result = mine;
         }

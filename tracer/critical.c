@@ -1,11 +1,11 @@
-/* The critical path of each launch: from its last event back to its start, stepping over each wait to what
- * ended it.
+/* The critical path of each launch: from its last event back to its start, stepping over each wait
+ * to what ended it.
  *
- * At any time the walk stands on a CTA. The newest thing that the CTA began before is what it then was busy
- * with; work goes on the path and the walk goes to its start. A wait whose end is explained by an edge
- * (join.c) does not go on the path: the walk moves to the CTA that raised the flag, and where the network
- * carried it the message goes on the path. So what is on the path is what would have to be faster for the
- * launch to end earlier. */
+ * At any time the walk stands on a CTA. The newest thing that the CTA began before is what it then
+ * was busy with; work goes on the path and the walk goes to its start. A wait whose end is
+ * explained by an edge (join.c) does not go on the path: the walk moves to the CTA that raised the
+ * flag, and where the network carried it the message goes on the path. So what is on the path is
+ * what would have to be faster for the launch to end earlier. */
 #include "tracer/data.h"
 
 #include <errno.h>
@@ -20,8 +20,8 @@ struct walk {
     uint32_t launch;
 };
 
-static int critical_add_step(struct walk *w, const struct trace_node *n, const char *what, int64_t start, int64_t end,
-                    int64_t event, int64_t message)
+static int critical_add_step(struct walk *w, const struct trace_node *n, const char *what,
+                             int64_t start, int64_t end, int64_t event, int64_t message)
 {
     if (end <= start)
         return 0;
@@ -62,12 +62,14 @@ static uint64_t critical_newest(const struct trace_node *n, int64_t t)
     return lo ? lo - 1 : n->count;
 }
 
-/* The same over all warps of the leaf's CTA: a wait of the load warp explains the math warp's next tile. */
-static const struct trace_node *critical_newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t t,
-                                              uint64_t *index)
+/* The same over all warps of the leaf's CTA: a wait of the load warp explains the math warp's next
+ * tile. */
+static const struct trace_node *
+critical_newest_of_cta(const struct walk *w, const struct trace_node *n, int64_t t, uint64_t *index)
 {
     const struct trace_node *best = NULL;
-    uint32_t first = n->kind == TRACE_NODE_WARP ? n->parent : n->id - 1; /* index of the first candidate */
+    /* index of the first candidate */
+    uint32_t first = n->kind == TRACE_NODE_WARP ? n->parent : n->id - 1;
     for (uint32_t i = first; i < w->d->node_count; i++) {
         const struct trace_node *c = &w->d->nodes[i];
         if (c->rank != n->rank || c->role != n->role || c->cta != n->cta)
@@ -96,7 +98,8 @@ static const struct trace_edge *critical_find_edge(const struct trace_data *d, i
     return lo < d->edge_count && d->edges[lo].event == event ? &d->edges[lo] : NULL;
 }
 
-/* When what an edge names was done: the signal raised, the command posted. TRACE_NO_TIME: not known. */
+/* When what an edge names was done: the signal raised, the command posted. TRACE_NO_TIME: not
+ * known. */
 static int64_t critical_producer_time(const struct trace_data *d, const struct trace_edge *edge)
 {
     if (edge->producer != TRACE_NO_EVENT) {
@@ -107,11 +110,11 @@ static int64_t critical_producer_time(const struct trace_data *d, const struct t
     return put->seen != TRACE_NO_TIME ? put->seen : put->posted;
 }
 
-/* Whether the flag can have been raised while wait `e` of rank `rank` lasted. Where it was there before, the
- * wait's time is the executor's own (a poll's latency, a coroutine that was not scheduled), and the walk
- * stays on the CTA. */
-static int critical_was_waited_for(const struct trace_data *d, const struct trace_edge *edge, uint32_t rank,
-                          const struct trace_event *e)
+/* Whether the flag can have been raised while wait `e` of rank `rank` lasted. Where it was there
+ * before, the wait's time is the executor's own (a poll's latency, a coroutine that was not
+ * scheduled), and the walk stays on the CTA. */
+static int critical_was_waited_for(const struct trace_data *d, const struct trace_edge *edge,
+                                   uint32_t rank, const struct trace_event *e)
 {
     const struct trace_put *put = edge->message ? &d->puts[edge->message - 1] : NULL;
     uint32_t from = put ? put->rank : data_leaf(d, edge->producer)->rank;
@@ -121,12 +124,14 @@ static int critical_was_waited_for(const struct trace_data *d, const struct trac
 }
 
 /* From a wait to what ended it. Moves *n and *t back, strictly, so that the walk ends. */
-static int critical_follow(struct walk *w, const struct trace_edge *edge, const struct trace_node **n, int64_t *t)
+static int critical_follow(struct walk *w, const struct trace_edge *edge,
+                           const struct trace_node **n, int64_t *t)
 {
     int64_t began = critical_producer_time(w->d, edge);
     if (began == TRACE_NO_TIME || began >= *t)
         began = *t - 1;
-    int rc = critical_add_step(w, *n, edge->message ? "message" : "signal", began, *t, edge->producer, edge->message);
+    int rc = critical_add_step(w, *n, edge->message ? "message" : "signal", began, *t,
+                               edge->producer, edge->message);
     *t = began;
     *n = edge->producer == TRACE_NO_EVENT ? NULL : data_leaf(w->d, edge->producer);
     return rc;
@@ -142,7 +147,8 @@ static int critical_walk_launch(struct walk *w)
         const struct trace_span *s = &d->spans[(size_t)(w->launch - 1) * d->ranks + leaf->rank];
         if (s->end == TRACE_NO_TIME || s->end < t)
             continue;
-        for (uint64_t j = critical_newest(leaf, s->end); j < leaf->count; j = j ? j - 1 : leaf->count) {
+        for (uint64_t j = critical_newest(leaf, s->end); j < leaf->count;
+             j = j ? j - 1 : leaf->count) {
             const struct trace_event *e = &leaf->events[j];
             if (e->launch == w->launch && e->ns && event_end(e) > t)
                 t = event_end(e), n = leaf;
@@ -158,7 +164,8 @@ static int critical_walk_launch(struct walk *w)
             break;
         const struct trace_event *e = &at->events[j];
         int64_t id = at->first_event + (int64_t)j, end = event_end(e) < t ? event_end(e) : t;
-        const struct trace_edge *edge = event_kind(e) == MK_EV_WAIT ? critical_find_edge(d, id) : NULL;
+        const struct trace_edge *edge =
+            event_kind(e) == MK_EV_WAIT ? critical_find_edge(d, id) : NULL;
         static const char *const names[MK_EV_KINDS] = {"none", "launch", "tile",    "wait",
                                                        "copy", "signal", "command", "reduce"};
         if (end < t)

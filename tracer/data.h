@@ -1,5 +1,5 @@
-/* A whole run in memory: the parts of all ranks on one clock, joined, ready to be stored. Times are ns since
- * the run's first event. Made by data_merge and data_join; store.c writes it. */
+/* A whole run in memory: the parts of all ranks on one clock, joined, ready to be stored. Times are
+ * ns since the run's first event. Made by data_merge and data_join; store.c writes it. */
 #ifndef MK_TRACER_DATA_H
 #define MK_TRACER_DATA_H
 
@@ -39,7 +39,8 @@ static inline int64_t event_end(const struct trace_event *e)
 
 enum trace_node_kind { TRACE_NODE_RANK, TRACE_NODE_ROLE, TRACE_NODE_CTA, TRACE_NODE_WARP };
 
-/* A row of the timeline: table track. The tree lies in display order, a parent right before what is below it.
+/* A row of the timeline: table track. The tree lies in display order, a parent right before what is
+ * below it.
  */
 struct trace_node {
     enum trace_node_kind kind;
@@ -104,16 +105,18 @@ struct trace_data {
     struct map launch_ids;         /* launch_key -> id */
     struct map chunk_ids;          /* plan, rank, number -> id: see data_flag_chunk */
     uint32_t launch_count;
-    struct trace_span *spans;         /* [launch][rank] */
-    struct intervals *compute, *comm; /* of each rank: when a tile, a transfer was under way; united */
-    struct trace_put *puts;           /* in order of rank, then as logged */
+    struct trace_span *spans; /* [launch][rank] */
+    /* of each rank: when a tile, a transfer was under way; united */
+    struct intervals *compute, *comm;
+    struct trace_put *puts; /* in order of rank, then as logged */
     uint64_t put_count;
     struct trace_edge *edges; /* in order of event */
     uint64_t edge_count;
 };
 
-/* The parts, aligned: clocks, tree, events, launches, puts, spans' bounds. parts and run outlive d. On error
- * d is empty. 0, -ENOMEM, or -EPROTO where the parts are not one job's (with a sentence). */
+/* The parts, aligned: clocks, tree, events, launches, puts, spans' bounds. parts and run outlive d.
+ * On error d is empty. 0, -ENOMEM, or -EPROTO where the parts are not one job's (with a
+ * sentence). */
 int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ranks,
                const struct trace_run *run, char *error, size_t error_size);
 void data_free(struct trace_data *d);
@@ -121,17 +124,17 @@ void data_free(struct trace_data *d);
 /* Joins puts with the commands and arrivals, and waits with what ended them. 0 or -ENOMEM. */
 int data_join(struct trace_data *d);
 
-/* Finds when each rank computed and communicated, and fills in the spans: what it did in each launch. 0 or
- * -ENOMEM. */
+/* Finds when each rank computed and communicated, and fills in the spans: what it did in each
+ * launch. 0 or -ENOMEM. */
 int data_overlap(struct trace_data *d);
 
-/* What a rank did in each of `buckets` buckets of width `ns`: out[b] = {compute only, communication only,
- * both}. */
+/* What a rank did in each of `buckets` buckets of width `ns`: out[b] = {compute only, communication
+ * only, both}. */
 void data_overlap_fill(const struct trace_data *d, uint32_t rank, uint64_t ns, uint32_t buckets,
                        uint64_t (*out)[3]);
 
-/* When a put was on its way: posted to arrived where a CTA waited for it, else to completed. start == end:
- * not known. */
+/* When a put was on its way: posted to arrived where a CTA waited for it, else to completed. start
+ * == end: not known. */
 void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end);
 
 /* The leaf that holds event `id`, and the event. id is of this run. */
@@ -149,8 +152,10 @@ static inline uint64_t launch_key(uint32_t plan, uint64_t epoch)
 /* The plan of an id, as rank `rank` knows it; NULL: none. */
 const struct trace_plan *data_plan(const struct trace_data *d, uint32_t rank, uint32_t id);
 /* The plan of a launch, as rank `rank` knows it; NULL: none. */
-const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t rank, uint32_t launch);
-/* The id of the chunk that a flag announces (a flag's meaning has its number there); UINT32_MAX: none. */
+const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t rank,
+                                          uint32_t launch);
+/* The id of the chunk that a flag announces (a flag's meaning has its number there); UINT32_MAX:
+ * none. */
 uint32_t data_flag_chunk(const struct trace_data *d, const struct trace_plan *plan,
                          const struct mk_flag_meaning *flag);
 /* The rank that a copy or signal of `rank` went to. */
@@ -171,8 +176,8 @@ struct trace_step {
     int64_t message; /* index + 1; 0: none */
 };
 
-/* The steps of every launch, launch by launch, backwards in time: *steps is malloc'd, the caller frees it. 0
- * or -ENOMEM. */
+/* The steps of every launch, launch by launch, backwards in time: *steps is malloc'd, the caller
+ * frees it. 0 or -ENOMEM. */
 int data_critical(const struct trace_data *d, struct trace_step **steps, uint64_t *count);
 
 #endif

@@ -21,8 +21,8 @@ static int flow_add(struct flow_link *l, int64_t start, int64_t end, uint64_t by
     return 0;
 }
 
-static int flow_add_both(struct flow *f, enum flow_kind kind, uint32_t from, uint32_t to, int64_t start,
-                    int64_t end, uint64_t bytes)
+static int flow_add_both(struct flow *f, enum flow_kind kind, uint32_t from, uint32_t to,
+                         int64_t start, int64_t end, uint64_t bytes)
 {
     int rc = flow_add(flow_link(f, from, kind, 0), start, end, bytes, to);
     return rc ? rc : flow_add(flow_link(f, to, kind, 1), start, end, bytes, from);
@@ -35,7 +35,8 @@ static int flow_add_copies(struct flow *f, const struct trace_data *d, const str
         if (event_kind(e) != MK_EV_COPY)
             continue;
         uint32_t to = data_destination(d, n->rank, e), chunk = event_argument(e);
-        const struct trace_plan *p = e->launch ? data_plan(d, 0, d->launches[e->launch - 1].plan) : NULL;
+        const struct trace_plan *p =
+            e->launch ? data_plan(d, 0, d->launches[e->launch - 1].plan) : NULL;
         if (to == n->rank || !p || !p->chunks || chunk >= p->chunk_count)
             continue;
         uint64_t bytes = p->chunks[chunk].bytes / (p->pieces ? p->pieces : 1);
@@ -112,8 +113,8 @@ int flow_make(struct flow *f, const struct trace_data *d)
         int64_t start, end;
         data_put_time(&d->puts[i], &start, &end);
         if (end > start && d->puts[i].m.bytes)
-            rc =
-                flow_add_both(f, FLOW_NETWORK, d->puts[i].rank, d->puts[i].m.peer, start, end, d->puts[i].m.bytes);
+            rc = flow_add_both(f, FLOW_NETWORK, d->puts[i].rank, d->puts[i].m.peer, start, end,
+                               d->puts[i].m.bytes);
     }
     for (size_t i = 0; !rc && i < (size_t)d->ranks * FLOW_KINDS * 2; i++) {
         struct flow_link *l = &f->links[i];
@@ -137,7 +138,8 @@ void flow_free(struct flow *f)
     memset(f, 0, sizeof *f);
 }
 
-void flow_fill(const struct flow_link *l, uint64_t ns, uint32_t buckets, double *moved, double *in_flight)
+void flow_fill(const struct flow_link *l, uint64_t ns, uint32_t buckets, double *moved,
+               double *in_flight)
 {
     memset(moved, 0, buckets * sizeof *moved);
     memset(in_flight, 0, buckets * sizeof *in_flight);
@@ -148,7 +150,8 @@ void flow_fill(const struct flow_link *l, uint64_t ns, uint32_t buckets, double 
         if (at == end)
             moved[at / ns] += bytes;
         while (at < end) {
-            uint64_t bucket = at / ns, next = (bucket + 1) * ns, part = (next < end ? next : end) - at;
+            uint64_t bucket = at / ns, next = (bucket + 1) * ns,
+                     part = (next < end ? next : end) - at;
             moved[bucket] += bytes * (double)part / length;
             in_flight[bucket] += bytes * (double)part / (double)ns;
             at = next;

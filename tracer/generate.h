@@ -15,15 +15,16 @@ struct generate_config {
 
 struct trace_part;
 
-/* What AllGather+GEMM's schedule would record with made-up durations: tiles of about 20 us, copies at 44 GB/s
- * a CTA, puts at 50 GB/s a rank, hosts whose clocks drift. The order of events, ids, flags and peers are
- * those of a real plan. The same config gives the same parts. *parts (one a rank) is the caller's:
- * generate_free. 0, -EINVAL with a sentence, -ENOMEM. */
+/* What AllGather+GEMM's schedule would record with made-up durations: tiles of about 20 us, copies
+ * at 44 GB/s a CTA, puts at 50 GB/s a rank, hosts whose clocks drift. The order of events, ids,
+ * flags and peers are those of a real plan. The same config gives the same parts. *parts (one a
+ * rank) is the caller's: generate_free. 0, -EINVAL with a sentence, -ENOMEM. */
 int generate_parts(struct trace_part **parts, const struct generate_config *config, char *error,
                    size_t error_size);
 void generate_free(struct trace_part *parts, const struct generate_config *config);
 
 /* generate_parts, merged and stored at `path`. 0 or -errno with a sentence. */
-int trace_generate(const struct generate_config *config, const char *path, char *error, size_t error_size);
+int trace_generate(const struct generate_config *config, const char *path, char *error,
+                   size_t error_size);
 
 #endif

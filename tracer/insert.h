@@ -32,7 +32,8 @@ struct insert {
 
 /* Prepares inserts of whole rows into a table with that many columns. `table` outlives `in`. */
 void insert_begin(struct insert *in, sqlite3 *db, const char *table, int columns);
-/* The next column of the row under way; a row is complete with its last column. Text (NULL: NULL) is copied.
+/* The next column of the row under way; a row is complete with its last column. Text (NULL: NULL)
+ * is copied.
  */
 void insert_integer(struct insert *in, int64_t value);
 void insert_real(struct insert *in, double value);

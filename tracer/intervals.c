@@ -26,7 +26,8 @@ int intervals_add(struct intervals *s, int64_t start, int64_t end)
     uint64_t first = s->run_count ? s->runs[s->run_count - 1] : 0;
     if (s->count > first) {
         struct interval *last = &s->at[s->count - 1];
-        if (start >= last->start && start <= last->end) { /* touches the one before: most tiles of a CTA do */
+        /* touches the one before: most tiles of a CTA do */
+        if (start >= last->start && start <= last->end) {
             last->end = end > last->end ? end : last->end;
             return 0;
         }
@@ -45,8 +46,8 @@ int intervals_add(struct intervals *s, int64_t start, int64_t end)
     return 0;
 }
 
-static void intervals_merge_runs(struct interval *to, const struct interval *from, uint64_t a, uint64_t mid,
-                       uint64_t end)
+static void intervals_merge_runs(struct interval *to, const struct interval *from, uint64_t a,
+                                 uint64_t mid, uint64_t end)
 {
     uint64_t b = mid;
     for (uint64_t k = a; k < end; k++) {
@@ -106,7 +107,8 @@ uint64_t intervals_within(const struct intervals *s, int64_t from, int64_t to)
 {
     uint64_t ns = 0;
     for (uint64_t i = intervals_find(s, from); i < s->count && s->at[i].start < to; i++) {
-        int64_t a = s->at[i].start > from ? s->at[i].start : from, b = s->at[i].end < to ? s->at[i].end : to;
+        int64_t a = s->at[i].start > from ? s->at[i].start : from,
+                b = s->at[i].end < to ? s->at[i].end : to;
         ns += b > a ? (uint64_t)(b - a) : 0;
     }
     return ns;

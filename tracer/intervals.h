@@ -8,8 +8,8 @@ struct interval {
     int64_t start, end;
 };
 
-/* Zeroed to begin with. Intervals are added in runs, each in order of start; a run out of order is cut into
- * several. */
+/* Zeroed to begin with. Intervals are added in runs, each in order of start; a run out of order is
+ * cut into several. */
 struct intervals {
     struct interval *at;
     uint64_t count, capacity;
@@ -21,7 +21,8 @@ struct intervals {
 int intervals_add(struct intervals *s, int64_t start, int64_t end);
 int intervals_end_run(struct intervals *s);
 
-/* Sorts the set and melts what touches: afterwards `at` is disjoint and in order, one run. 0 or -ENOMEM. */
+/* Sorts the set and melts what touches: afterwards `at` is disjoint and in order, one run. 0 or
+ * -ENOMEM. */
 int intervals_unite(struct intervals *s);
 
 /* Of a united set: the first interval that ends after t; the ns that lie in from .. to. */

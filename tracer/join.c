@@ -1,5 +1,5 @@
-/* Joins what different ranks recorded: a put with the command that asked for it and the wait that saw it, and
- * every wait with what ended it. */
+/* Joins what different ranks recorded: a put with the command that asked for it and the wait that
+ * saw it, and every wait with what ended it. */
 #define _GNU_SOURCE /* qsort_r */
 #include "tracer/data.h"
 
@@ -37,8 +37,10 @@ static uint64_t join_ring_key(uint32_t rank, uint32_t ring)
     return (uint64_t)rank << 32 | ring;
 }
 
-/* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. UINT32_MAX: none. */
-static uint32_t join_ring_of(const struct trace_data *d, const struct trace_node *n, const struct trace_event *e)
+/* Ring i belongs to the i-th CTA that may post: those after compute and intra_comm. UINT32_MAX:
+ * none. */
+static uint32_t join_ring_of(const struct trace_data *d, const struct trace_node *n,
+                             const struct trace_event *e)
 {
     const struct trace_plan *p = data_launch_plan(d, n->rank, e->launch);
     uint32_t first = p ? p->split.ctas[MK_COMPUTE] + p->split.ctas[MK_INTRA_COMM] : 0;
@@ -110,8 +112,8 @@ static int join_compare_put(const void *x, const void *y, void *context)
     return a->m.sequence < b->m.sequence ? -1 : a->m.sequence > b->m.sequence;
 }
 
-/* Commands carry 24 bits of their sequence, and a track may have dropped its last ones: within a ring both
- * sides are in order, so a merge pairs them. */
+/* Commands carry 24 bits of their sequence, and a track may have dropped its last ones: within a
+ * ring both sides are in order, so a merge pairs them. */
 static int join_commands(struct trace_data *d)
 {
     struct marks commands = {0};
@@ -182,8 +184,8 @@ static uint64_t join_slack_of(const struct trace_data *d, uint32_t a, uint32_t b
 }
 
 /* The newest signal of its launch that the end of a wait can have seen. */
-static int64_t join_find_signal(const struct trace_data *d, const struct marks *signals, uint32_t rank,
-                           const struct trace_event *e)
+static int64_t join_find_signal(const struct trace_data *d, const struct marks *signals,
+                                uint32_t rank, const struct trace_event *e)
 {
     uint64_t key = (uint64_t)rank << 32 | event_argument(e);
     int64_t latest = event_end(e) + (int64_t)(2 * d->residual + SLACK);
@@ -193,7 +195,8 @@ static int64_t join_find_signal(const struct trace_data *d, const struct marks *
         if (m->key != key)
             break;
         uint32_t from = data_leaf(d, m->event)->rank;
-        if (m->time <= event_end(e) + (int64_t)join_slack_of(d, rank, from) && m->number == e->launch)
+        if (m->time <= event_end(e) + (int64_t)join_slack_of(d, rank, from) &&
+            m->number == e->launch)
             return m->event;
     }
     return TRACE_NO_EVENT;
@@ -212,20 +215,21 @@ static int join_add_edge(struct trace_data *d, struct trace_edge edge)
 }
 
 /* A drain ends with the completion of the ring's last put: the newest before it. */
-static int join_drain(struct trace_data *d, const struct marks *completions, const struct trace_node *n,
-                      const struct trace_event *e, int64_t id)
+static int join_drain(struct trace_data *d, const struct marks *completions,
+                      const struct trace_node *n, const struct trace_event *e, int64_t id)
 {
     uint64_t key = join_ring_key(n->rank, join_ring_of(d, n, e));
-    uint64_t i = join_above(completions, key, event_end(e) + (int64_t)join_slack_of(d, n->rank, n->rank));
+    uint64_t i =
+        join_above(completions, key, event_end(e) + (int64_t)join_slack_of(d, n->rank, n->rank));
     if (!e->ns || !i || completions->m[i - 1].key != key || completions->m[i - 1].time < e->start)
         return 0;
     int64_t put = completions->m[i - 1].event;
     return join_add_edge(d, (struct trace_edge){id, d->puts[put - 1].command_event, put});
 }
 
-/* One wait: the arrival of its put, and its edge. A wait that began after the put had completed found the
- * flag there, whatever time it took (a coroutine yields once, a poll has a latency): it says nothing of when
- * the flag came. */
+/* One wait: the arrival of its put, and its edge. A wait that began after the put had completed
+ * found the flag there, whatever time it took (a coroutine yields once, a poll has a latency): it
+ * says nothing of when the flag came. */
 static int join_wait(struct trace_data *d, const struct map *puts, const struct marks *signals,
                      const struct marks *completions, const struct trace_node *n, uint64_t j)
 {
@@ -235,14 +239,16 @@ static int join_wait(struct trace_data *d, const struct map *puts, const struct 
         return 0; /* room in a ring, no flag */
     if (event_cause(e) == MK_CAUSE_NETWORK && event_argument(e) == NO_FLAG)
         return join_drain(d, completions, n, e, id);
-    uint32_t put = map_get(puts, join_put_key(n->rank, event_argument(e), e->launch), 0); /* index + 1; 0: none */
+    /* index + 1; 0: none */
+    uint32_t put = map_get(puts, join_put_key(n->rank, event_argument(e), e->launch), 0);
     if (put) {
         struct trace_put *p = &d->puts[put - 1];
         if (p->arrived == TRACE_NO_TIME || event_end(e) < p->arrived) {
             p->arrived = event_end(e);
             p->arrival_event = id;
-            p->waited = e->ns > 0 && (p->completed == TRACE_NO_TIME ||
-                                      p->completed + (int64_t)join_slack_of(d, n->rank, p->rank) >= e->start);
+            p->waited = e->ns > 0 &&
+                        (p->completed == TRACE_NO_TIME ||
+                         p->completed + (int64_t)join_slack_of(d, n->rank, p->rank) >= e->start);
         }
         return e->ns ? join_add_edge(d, (struct trace_edge){id, p->command_event, put}) : 0;
     }
@@ -262,8 +268,8 @@ int data_join(struct trace_data *d)
     if (!rc)
         rc = map_reserve(&puts, d->put_count);
     for (uint64_t i = 0; !rc && i < d->put_count; i++)
-        rc =
-            map_set(&puts, join_put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch), (uint32_t)i + 1);
+        rc = map_set(&puts, join_put_key(d->puts[i].m.peer, d->puts[i].m.flag, d->puts[i].launch),
+                     (uint32_t)i + 1);
     for (uint32_t i = 0; !rc && i < d->leaf_count; i++) {
         const struct trace_node *n = &d->nodes[d->leaves[i]];
         for (uint64_t j = 0; !rc && j < n->count; j++)

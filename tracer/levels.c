@@ -91,8 +91,10 @@ static void levels_fold(dense *buckets, uint32_t count)
     }
 }
 
-/* Writes a node's rows of every level from `from` on, which `buckets` holds. Folds them on the way. */
-static int levels_emit(struct levels *out, const struct trace_node *n, dense *buckets, uint32_t from)
+/* Writes a node's rows of every level from `from` on, which `buckets` holds. Folds them on the
+ * way. */
+static int levels_emit(struct levels *out, const struct trace_node *n, dense *buckets,
+                       uint32_t from)
 {
     for (uint32_t i = from; i < out->count; i++) {
         struct level *l = &out->at[i];
@@ -114,9 +116,10 @@ struct path {
     uint32_t depth;
 };
 
-/* A node and all below it. Each event goes straight into the buckets of its leaf and of all above. Returns
- * the index after the last node below, or -ENOMEM. */
-static int64_t levels_descend(struct levels *out, const struct trace_data *d, uint32_t i, struct path *path)
+/* A node and all below it. Each event goes straight into the buckets of its leaf and of all above.
+ * Returns the index after the last node below, or -ENOMEM. */
+static int64_t levels_descend(struct levels *out, const struct trace_data *d, uint32_t i,
+                              struct path *path)
 {
     const struct trace_node *n = &d->nodes[i];
     uint32_t from = n->kind == TRACE_NODE_RANK || n->kind == TRACE_NODE_ROLE ? 0 : out->leaf_from;

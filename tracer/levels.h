@@ -1,5 +1,5 @@
-/* Occupancy, aggregated when the trace is written: what every row of the timeline did, bucket by bucket, at every
- * zoom. */
+/* Occupancy, aggregated when the trace is written: what every row of the timeline did, bucket by
+ * bucket, at every zoom. */
 #ifndef MK_TRACER_LEVELS_H
 #define MK_TRACER_LEVELS_H
 
@@ -8,7 +8,7 @@
 
 #define LEVEL_FACTOR 4 /* a bucket of one level is so many of the level below */
 #define LEVEL_MAX 16
-#define LEVEL_EVENTS                                                                                         \
+#define LEVEL_EVENTS                                                                               \
     8 /* of one track in one bucket of its finest level, on average: below that events are read */
 
 struct level_row {
@@ -32,8 +32,8 @@ struct level {
 
 struct levels {
     uint32_t count;
-    uint32_t leaf_from; /* the finest level at which CTAs and warps have rows: ranks and roles, of which there
-                         * are few and which hold the events of many, have finer ones */
+    uint32_t leaf_from; /* the finest level at which CTAs and warps have rows: ranks and roles, of
+                         * which there are few and which hold the events of many, have finer ones */
     struct level at[LEVEL_MAX];
 };
 

@@ -1,24 +1,35 @@
-/* A running job seen from outside: every rank of `mkernel run` publishes its progress words in a file that only its user may
- * read, and that user's viewer reads it. The job never waits for a viewer and never fails because of one.
+/* A running job seen from outside: every rank of `mkernel run` publishes its progress words in a
+ * file that only its user may read, and that user's viewer reads it. The job never waits for a
+ * viewer and never fails because of one.
  *
- * A job is a folder, a rank a file of it, `rank-N`, of fixed size: struct live_header and then one struct live_word per
- * CTA. A thread of the rank copies the words every LIVE_PERIOD_NS; no launch, wait or CTA takes part. The folder lies in
- * /dev/shm/mkernel-UID (/tmp/mkernel-UID where there is no /dev/shm), or where MKERNEL_LIVE says; "off" publishes nothing.
- * It is named run-PID where `mkernel run` (that PID) started the ranks itself. Files go with their rank; what a killed
- * job left is ignored, and taken away by the next one. */
+ * A job is a folder, a rank a file of it, `rank-N`, of fixed size: struct live_header and then one
+ * struct live_word per CTA. A thread of the rank copies the words every LIVE_PERIOD_NS; no launch,
+ * wait or CTA takes part. The folder lies in /dev/shm/mkernel-UID (/tmp/mkernel-UID where there is
+ * no /dev/shm), or where MKERNEL_LIVE says; "off" publishes nothing. It is named run-PID where
+ * `mkernel run` (that PID) started the ranks itself. Files go with their rank; what a killed job
+ * left is ignored, and taken away by the next one. */
 #ifndef MK_LIVE_H
 #define MK_LIVE_H
 
 #include "core/event.h"
 #include "core/plan.h"
 
-#define LIVE_PERIOD_NS 50000000u    /* between two looks at the words */
-#define LIVE_SILENT_NS 1000000000u  /* a rank that has not looked for so long does not run */
+#define LIVE_PERIOD_NS 50000000u   /* between two looks at the words */
+#define LIVE_SILENT_NS 1000000000u /* a rank that has not looked for so long does not run */
 #define LIVE_MAX_CTAS 1024u
 #define LIVE_VERSION 1u
 
-/* What the rank's own thread does. LIVE_MEETS: it is ready and waits for the others. Launches last from the first call to the end of mk_wait. */
-enum live_phase { LIVE_STARTS, LIVE_FILLS, LIVE_MEETS, LIVE_LAUNCHES, LIVE_CHECKS, LIVE_ENDS, LIVE_PHASES };
+/* What the rank's own thread does. LIVE_MEETS: it is ready and waits for the others. Launches last
+ * from the first call to the end of mk_wait. */
+enum live_phase {
+    LIVE_STARTS,
+    LIVE_FILLS,
+    LIVE_MEETS,
+    LIVE_LAUNCHES,
+    LIVE_CHECKS,
+    LIVE_ENDS,
+    LIVE_PHASES
+};
 
 struct live_word {
     uint64_t word;  /* as mk_comm.progress: epoch << 32 | mk_event_what */
@@ -30,16 +41,16 @@ struct live_header {
     uint32_t version, bytes; /* of this struct */
     uint32_t plan_bytes;     /* of struct mk_plan: the reader must have been built with the same */
     uint32_t unused;
-    int32_t pid, job_pid;    /* job_pid: the `mkernel run` that started it, 0 for none */
-    uint64_t pid_start;      /* as in /proc/PID/stat: a PID may be used again */
+    int32_t pid, job_pid; /* job_pid: the `mkernel run` that started it, 0 for none */
+    uint64_t pid_start;   /* as in /proc/PID/stat: a PID may be used again */
     struct mk_problem problem;
     uint64_t heap_base;
     uint32_t flag_base, ctas;
-    uint64_t launches;  /* of the whole run */
+    uint64_t launches; /* of the whole run */
     char command[256];
-    uint64_t beat;      /* ns, CLOCK_MONOTONIC: the last look */
-    uint64_t launch;    /* that are done */
-    uint32_t phase;     /* enum live_phase */
+    uint64_t beat;   /* ns, CLOCK_MONOTONIC: the last look */
+    uint64_t launch; /* that are done */
+    uint32_t phase;  /* enum live_phase */
     uint32_t padding;
 };
 
@@ -48,14 +59,15 @@ struct live_header {
 struct live; /* what a rank publishes with */
 struct mk_comm;
 
-/* The job's folder: of `mkernel run` with that PID, or of a job that a launcher started, known by its token. 0, or
- * -ENOTSUP where nothing is to be published, -ENAMETOOLONG. */
+/* The job's folder: of `mkernel run` with that PID, or of a job that a launcher started, known by
+ * its token. 0, or -ENOTSUP where nothing is to be published, -ENAMETOOLONG. */
 int live_folder(char *path, size_t size, int job_pid, const char *launcher, const char *token);
 
-/* Begins to publish a plan of `comm`, whose progress words must stay where they are until live_end. Returns 0 or -errno;
- * *out is NULL then, which every function here takes. Blocks for file system calls alone. */
-int live_begin(struct live **out, const char *folder, struct mk_comm *comm, const struct mk_plan *plan, int job_pid,
-               uint64_t launches, const char *command);
+/* Begins to publish a plan of `comm`, whose progress words must stay where they are until live_end.
+ * Returns 0 or -errno; *out is NULL then, which every function here takes. Blocks for file system
+ * calls alone. */
+int live_begin(struct live **out, const char *folder, struct mk_comm *comm,
+               const struct mk_plan *plan, int job_pid, uint64_t launches, const char *command);
 
 /* Says what the rank does; `done` launches are. Two stores. */
 void live_phase(struct live *l, enum live_phase phase, uint64_t done);
@@ -69,7 +81,7 @@ void live_remove(const char *folder);
 /* ---- a viewer ---- */
 
 enum live_state {
-    LIVE_ABSENT,  /* nothing published here: on another host, or not yet */
+    LIVE_ABSENT, /* nothing published here: on another host, or not yet */
     LIVE_RUNS,
     LIVE_STOPPED, /* its process is stopped (SIGSTOP, a debugger) */
     LIVE_SILENT,  /* its process is there, but has not looked for LIVE_SILENT_NS */
@@ -96,7 +108,8 @@ struct live_job {
 /* What a CTA does now. */
 struct live_doing {
     int role, index; /* index among the CTAs of its role */
-    int kind, cause; /* enum mk_event_kind (MK_EV_NONE: nothing, or nothing that lasts), enum mk_cause */
+    /* enum mk_event_kind (MK_EV_NONE: nothing, or nothing that lasts), enum mk_cause */
+    int kind, cause;
     uint32_t epoch;
     uint64_t ns;      /* for how long, as far as the rank's looks can tell */
     int64_t flag;     /* a wait's; -1: none, or what is waited for is no flag */
@@ -106,8 +119,9 @@ struct live_doing {
     char text[128];   /* "chunk 3 of rank 5's A", "tile 12" */
 };
 
-/* A job by what a person calls it: a folder, the PID of `mkernel run` or of a rank, or NULL for the only one that runs.
- * 0, or -errno with one sentence in `error` (-ENOENT: no such job; -EEXIST: several, the sentence lists them). */
+/* A job by what a person calls it: a folder, the PID of `mkernel run` or of a rank, or NULL for the
+ * only one that runs. 0, or -errno with one sentence in `error` (-ENOENT: no such job; -EEXIST:
+ * several, the sentence lists them). */
 int live_find(char *folder, size_t size, const char *name, char *error, size_t error_size);
 
 /* Opens a job and reads it once. 0, or -errno with a sentence. */

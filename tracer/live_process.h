@@ -10,13 +10,15 @@
 
 uint64_t live_now(void); /* ns, CLOCK_MONOTONIC */
 
-/* A process's state letter and start as /proc/PID/stat has them. 0, or -errno: there is none (a zombie is none). */
+/* A process's state letter and start as /proc/PID/stat has them. 0, or -errno: there is none (a
+ * zombie is none). */
 int live_process(int pid, char *state, uint64_t *start);
 
 /* Whether this user owns a folder or file, and no other user may write to it. */
 int live_is_own(const struct stat *s);
 
-/* Folders in which jobs may lie, the preferred one first. Returns how many; 0: publishing is off. */
+/* Folders in which jobs may lie, the preferred one first. Returns how many; 0: publishing is
+ * off. */
 int live_bases(char out[2][200]);
 
 #endif

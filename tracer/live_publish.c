@@ -69,8 +69,10 @@ int live_process(int pid, char *state, uint64_t *start)
     close(fd);
     text[n > 0 ? n : 0] = 0;
     const char *rest = strrchr(text, ')');
-    if (!rest || sscanf(rest, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                        state, &began) != 2)
+    if (!rest ||
+        sscanf(rest,
+               ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               state, &began) != 2)
         return -ESRCH;
     *start = began;
     return *state == 'Z' || *state == 'X' ? -ESRCH : 0;
@@ -122,7 +124,8 @@ void live_remove(const char *folder)
     rmdir(folder);
 }
 
-/* Whether any rank of the folder still has its process. An empty folder may be one that is just being made. */
+/* Whether any rank of the folder still has its process. An empty folder may be one that is just
+ * being made. */
 static int live_publish_is_stale(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -133,7 +136,8 @@ static int live_publish_is_stale(const char *folder)
         if (strncmp(e->d_name, "rank-", 5))
             continue;
         int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        int whole = fd >= 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.magic, LIVE_MAGIC, 8);
+        int whole = fd >= 0 && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
+                    !memcmp(h.magic, LIVE_MAGIC, 8);
         char state;
         uint64_t start;
         if (whole && (live_process(h.pid, &state, &start) || start != h.pid_start))
@@ -193,8 +197,9 @@ static void *look_on(void *argument)
     return NULL;
 }
 
-/* posix_fallocate: a full tmpfs is an error here and not a SIGBUS later. The header is whole before the file has its name.
- * Two jobs may share a folder (their token is the launcher's job name): none may truncate what another has mapped. */
+/* posix_fallocate: a full tmpfs is an error here and not a SIGBUS later. The header is whole before
+ * the file has its name. Two jobs may share a folder (their token is the launcher's job name): none
+ * may truncate what another has mapped. */
 static int live_publish_map_file(struct live *l, const struct live_header *h)
 {
     char early[300];
@@ -204,7 +209,8 @@ static int live_publish_map_file(struct live *l, const struct live_header *h)
     if (fd < 0)
         return -errno;
     int result = -posix_fallocate(fd, 0, (off_t)l->bytes);
-    void *at = result ? MAP_FAILED : mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at =
+        result ? MAP_FAILED : mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!result && at == MAP_FAILED)
         result = -errno;
     close(fd);
@@ -235,8 +241,8 @@ static int start(struct live *l)
     return result;
 }
 
-int live_begin(struct live **out, const char *folder, struct mk_comm *comm, const struct mk_plan *plan, int job_pid,
-               uint64_t launches, const char *command)
+int live_begin(struct live **out, const char *folder, struct mk_comm *comm,
+               const struct mk_plan *plan, int job_pid, uint64_t launches, const char *command)
 {
     struct live_header h = {.magic = LIVE_MAGIC,
                             .version = LIVE_VERSION,
@@ -280,7 +286,8 @@ int live_begin(struct live **out, const char *folder, struct mk_comm *comm, cons
     if (result) {
         if (l->header)
             munmap(l->header, l->bytes);
-        rmdir(l->folder); /* else an empty one stays for ever: no later job knows that its owner has gone */
+        /* else an empty one stays for ever: no later job knows that its owner has gone */
+        rmdir(l->folder);
         free(l);
         return result;
     }

@@ -1,6 +1,7 @@
-/* A viewer's side: which jobs there are, and what their files say. Files are read and never mapped: one that shrinks under
- * a reader is an error and not a SIGBUS. Their bytes are checked as foreign ones, and nothing is taken from a folder or file
- * of another user or that another may write to: that user could say anything of a job there. */
+/* A viewer's side: which jobs there are, and what their files say. Files are read and never mapped:
+ * one that shrinks under a reader is an error and not a SIGBUS. Their bytes are checked as foreign
+ * ones, and nothing is taken from a folder or file of another user or that another may write to:
+ * that user could say anything of a job there. */
 #define _GNU_SOURCE
 #include "tracer/live_process.h"
 
@@ -18,10 +19,11 @@
 static int live_read_header_holds(const struct live_header *h)
 {
     const struct mk_topo *t = &h->problem.topo;
-    return !memcmp(h->magic, LIVE_MAGIC, 8) && h->version == LIVE_VERSION && h->bytes == sizeof *h &&
-           h->plan_bytes == sizeof(struct mk_plan) && h->ctas <= LIVE_MAX_CTAS && t->gpus >= 1 &&
-           t->nodes >= 1 && t->gpus <= MK_MAX_LOCAL && t->nodes <= MK_MAX_RANKS && mk_world(t) <= MK_MAX_RANKS &&
-           t->rank < mk_world(t) && h->pid > 0;
+    return !memcmp(h->magic, LIVE_MAGIC, 8) && h->version == LIVE_VERSION &&
+           h->bytes == sizeof *h && h->plan_bytes == sizeof(struct mk_plan) &&
+           h->ctas <= LIVE_MAX_CTAS && t->gpus >= 1 && t->nodes >= 1 && t->gpus <= MK_MAX_LOCAL &&
+           t->nodes <= MK_MAX_RANKS && mk_world(t) <= MK_MAX_RANKS && t->rank < mk_world(t) &&
+           h->pid > 0;
 }
 
 /* A folder, opened; -EPERM: it is not ours alone. */
@@ -38,7 +40,8 @@ static int live_read_open_folder(const char *path)
 }
 
 /* Reads a rank's file; *words is made where it is NULL. 0 or -errno. */
-static int live_read_rank(int folder, uint32_t rank, struct live_header *h, struct live_word **words)
+static int live_read_rank(int folder, uint32_t rank, struct live_header *h,
+                          struct live_word **words)
 {
     char name[24];
     struct stat s;
@@ -48,7 +51,9 @@ static int live_read_rank(int folder, uint32_t rank, struct live_header *h, stru
         return -errno;
     int result = fstat(fd, &s) ? -errno : live_is_own(&s) ? 0 : -EPERM;
     if (!result)
-        result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && live_read_header_holds(h) ? 0 : -EINVAL;
+        result = pread(fd, h, sizeof *h, 0) == (ssize_t)sizeof *h && live_read_header_holds(h)
+                     ? 0
+                     : -EINVAL;
     h->command[sizeof h->command - 1] = 0;
     size_t bytes = result ? 0 : h->ctas * sizeof **words;
     if (!result && !*words && !(*words = calloc(LIVE_MAX_CTAS, sizeof **words)))
@@ -79,9 +84,10 @@ int live_plan(struct live_rank *rank)
     if (!plan)
         return -ENOMEM;
     const struct live_header *h = &rank->header;
-    int result = (unsigned)h->problem.op >= MK_OPS || (unsigned)h->problem.exec >= MK_EXECS
-                     ? -EINVAL
-                     : plan_build(plan, &h->problem, h->flag_base, h->heap_base, error, sizeof error);
+    int result =
+        (unsigned)h->problem.op >= MK_OPS || (unsigned)h->problem.exec >= MK_EXECS
+            ? -EINVAL
+            : plan_build(plan, &h->problem, h->flag_base, h->heap_base, error, sizeof error);
     if (result) {
         free(plan);
         return result;
@@ -154,11 +160,13 @@ int live_open(struct live_job *job, const char *folder, char *error, size_t erro
         if (result == -ENOENT || result == -ENOTDIR)
             snprintf(error, error_size, "no job runs at %s", folder);
         else if (result == -EINVAL)
-            snprintf(error, error_size, "the job at %s was published by another version of mkernel", folder);
+            snprintf(error, error_size, "the job at %s was published by another version of mkernel",
+                     folder);
         else if (result == -EPERM)
             snprintf(error, error_size, FOREIGN, folder);
         else
-            snprintf(error, error_size, "the job at %s cannot be read: %s", folder, strerror(-result));
+            snprintf(error, error_size, "the job at %s cannot be read: %s", folder,
+                     strerror(-result));
         return result;
     }
     job->world = mk_world(&h.problem.topo);
@@ -181,7 +189,8 @@ void live_close(struct live_job *job)
     memset(job, 0, sizeof *job);
 }
 
-/* Whether a job in `folder` is the one that is asked for; pid 0 takes any job with a process that lives. */
+/* Whether a job in `folder` is the one that is asked for; pid 0 takes any job with a process that
+ * lives. */
 static int live_read_is_wanted(const char *folder, int pid, struct live_header *h)
 {
     struct live_job job;
@@ -210,7 +219,8 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
         if (*end || pid <= 0) { /* a folder, or its name in the usual place */
             int result = -ENOENT;
             for (int i = -1; i < count && result != -EPERM; i++) {
-                snprintf(path, sizeof path, "%s%s%s", i < 0 ? "" : bases[i], i < 0 ? "" : "/", name);
+                snprintf(path, sizeof path, "%s%s%s", i < 0 ? "" : bases[i], i < 0 ? "" : "/",
+                         name);
                 result = live_read_any(path, &h);
                 if (!result)
                     return snprintf(folder, size, "%s", path) < (int)size ? 0 : -ENAMETOOLONG;
@@ -235,7 +245,8 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
             if (!found++)
                 snprintf(folder, size, "%s", path);
             snprintf(list + used, sizeof list - used, "%s%d (%s on %u ranks)", used ? ", " : "",
-                     h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op), mk_world(&h.problem.topo));
+                     h.job_pid ? h.job_pid : h.pid, plan_op_name(h.problem.op),
+                     mk_world(&h.problem.topo));
         }
         if (d)
             closedir(d);
@@ -247,7 +258,8 @@ int live_find(char *folder, size_t size, const char *name, char *error, size_t e
     else if (foreign >= 0)
         snprintf(error, error_size, FOREIGN, bases[foreign]);
     else if (pid)
-        snprintf(error, error_size, "process %d is neither a running `mkernel run` nor one of its ranks", pid);
+        snprintf(error, error_size,
+                 "process %d is neither a running `mkernel run` nor one of its ranks", pid);
     else
         snprintf(error, error_size, "no `mkernel run` of this user runs on this host");
     return found ? -EEXIST : -ENOENT;
@@ -267,7 +279,8 @@ static void live_read_place_cta(const struct mk_role_split *s, uint32_t cta, str
     }
 }
 
-static void live_read_describe_wait(const struct live_rank *r, uint32_t argument, struct live_doing *out)
+static void live_read_describe_wait(const struct live_rank *r, uint32_t argument,
+                                    struct live_doing *out)
 {
     const struct mk_topo *t = &r->header.problem.topo;
     struct mk_flag_meaning m;
@@ -276,8 +289,9 @@ static void live_read_describe_wait(const struct live_rank *r, uint32_t argument
         return;
     }
     if (argument == NO_ARGUMENT) {
-        snprintf(out->text, sizeof out->text, out->cause == MK_CAUSE_NETWORK ? "its puts to leave their source"
-                                                                             : "its own copies");
+        snprintf(out->text, sizeof out->text,
+                 out->cause == MK_CAUSE_NETWORK ? "its puts to leave their source"
+                                                : "its own copies");
         return;
     }
     plan_describe_flag(r->plan, argument, &m);
@@ -304,7 +318,8 @@ void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, stru
     out->epoch = (uint32_t)(word >> 32);
     out->kind = (int)(what & 15);
     out->cause = out->kind == MK_EV_WAIT ? (int)(what >> 4 & 15) : MK_CAUSE_NONE;
-    out->ns = r->words[cta].since && job->now > r->words[cta].since ? job->now - r->words[cta].since : 0;
+    out->ns =
+        r->words[cta].since && job->now > r->words[cta].since ? job->now - r->words[cta].since : 0;
     if (out->kind == MK_EV_WAIT)
         live_read_describe_wait(r, argument, out);
     else if (out->kind == MK_EV_TILE)
@@ -319,7 +334,8 @@ void live_describe(const struct live_job *job, uint32_t rank, uint32_t cta, stru
 
 const char *live_phase_name(uint32_t phase)
 {
-    static const char *const names[LIVE_PHASES] = {"starts",   "makes inputs",      "waits for every rank to be ready",
-                                                    "launches", "checks the result", "ends"};
+    static const char *const names[LIVE_PHASES] = {
+        "starts",   "makes inputs",      "waits for every rank to be ready",
+        "launches", "checks the result", "ends"};
     return phase < LIVE_PHASES ? names[phase] : "?";
 }

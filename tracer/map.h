@@ -1,4 +1,5 @@
-/* A hash table from 64-bit keys to 32-bit numbers, for joins in memory. Key UINT64_MAX is not allowed. */
+/* A hash table from 64-bit keys to 32-bit numbers, for joins in memory. Key UINT64_MAX is not
+ * allowed. */
 #ifndef MK_TRACER_MAP_H
 #define MK_TRACER_MAP_H
 

@@ -15,7 +15,8 @@ const struct trace_plan *data_plan(const struct trace_data *d, uint32_t rank, ui
     return NULL;
 }
 
-const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t rank, uint32_t launch)
+const struct trace_plan *data_launch_plan(const struct trace_data *d, uint32_t rank,
+                                          uint32_t launch)
 {
     return launch ? data_plan(d, rank, d->launches[launch - 1].plan) : NULL;
 }
@@ -30,8 +31,8 @@ static int merge_compare_leaf(const void *x, const void *y)
     return a->warp < b->warp ? -1 : a->warp > b->warp;
 }
 
-static struct trace_node *merge_add_node(struct trace_data *d, enum trace_node_kind kind, uint32_t parent,
-                                   uint32_t rank, const struct leaf *l)
+static struct trace_node *merge_add_node(struct trace_data *d, enum trace_node_kind kind,
+                                         uint32_t parent, uint32_t rank, const struct leaf *l)
 {
     struct trace_node *n = &d->nodes[d->node_count++];
     *n = (struct trace_node){
@@ -155,7 +156,8 @@ static int merge_index_chunks(struct trace_data *d)
     for (uint32_t i = 0; i < d->parts[0].plan_count; i++) {
         const struct trace_plan *p = &d->parts[0].plans[i];
         for (uint32_t c = 0; !rc && p->chunks && c < p->chunk_count; c++)
-            rc = map_set(&d->chunk_ids, merge_chunk_key(p->id, p->chunks[c].rank, p->chunks[c].number), c);
+            rc = map_set(&d->chunk_ids,
+                         merge_chunk_key(p->id, p->chunks[c].rank, p->chunks[c].number), c);
     }
     return rc;
 }
@@ -165,7 +167,8 @@ uint32_t data_flag_chunk(const struct trace_data *d, const struct trace_plan *pl
 {
     if (flag->chunk == UINT32_MAX)
         return UINT32_MAX;
-    return map_get(&d->chunk_ids, merge_chunk_key(plan->id, flag->producer, flag->chunk), UINT32_MAX);
+    return map_get(&d->chunk_ids, merge_chunk_key(plan->id, flag->producer, flag->chunk),
+                   UINT32_MAX);
 }
 
 /* Times of a message; 0 is a stage not reached. */
@@ -192,8 +195,9 @@ static int merge_add_puts(struct trace_data *d)
                 .m = *m,
                 .rank = r,
                 .launch = map_get(&d->launch_ids, launch_key(m->plan, m->epoch), 0),
-                .chunk = plan && m->flag >= plan->flag_base && n < plan->flag_count ? plan->flags[n].chunk
-                                                                                    : UINT32_MAX,
+                .chunk = plan && m->flag >= plan->flag_base && n < plan->flag_count
+                             ? plan->flags[n].chunk
+                             : UINT32_MAX,
                 .commanded = TRACE_NO_TIME,
                 .seen = merge_map_stage(d, r, m->seen),
                 .posted = merge_map_stage(d, r, m->posted),
@@ -256,8 +260,8 @@ static void merge_set_origin(struct trace_data *d)
         c->residual = c->host.used ? clock_residual(&c->host, from, to) : 0;
         c->residual += d->parts[r].gpu_residual;
         if (c->gpu.used)
-            c->residual +=
-                clock_residual(&c->gpu, from - (uint64_t)c->gpu.offset, to - (uint64_t)c->gpu.offset);
+            c->residual += clock_residual(&c->gpu, from - (uint64_t)c->gpu.offset,
+                                          to - (uint64_t)c->gpu.offset);
         d->residual = c->residual > d->residual ? c->residual : d->residual;
     }
 }
@@ -298,15 +302,16 @@ static int merge_bound_spans(struct trace_data *d)
     return 0;
 }
 
-static int merge_check_parts(const struct trace_part *parts, uint32_t ranks, char *error, size_t size)
+static int merge_check_parts(const struct trace_part *parts, uint32_t ranks, char *error,
+                             size_t size)
 {
     for (uint32_t r = 0; r < ranks; r++) {
         const struct mk_topo *t = &parts[r].topo;
         if (t->rank == r && t->nodes == parts[0].topo.nodes && t->gpus == parts[0].topo.gpus &&
             mk_world(t) == ranks)
             continue;
-        snprintf(error, size, "trace: part %u says rank %u of %u x %u, the job has %u ranks", r, t->rank,
-                 t->nodes, t->gpus, ranks);
+        snprintf(error, size, "trace: part %u says rank %u of %u x %u, the job has %u ranks", r,
+                 t->rank, t->nodes, t->gpus, ranks);
         return -EPROTO;
     }
     return 0;
@@ -340,7 +345,8 @@ int data_merge(struct trace_data *d, const struct trace_part *parts, uint32_t ra
     }
     if (rc) {
         snprintf(error, size, "trace: %s",
-                 rc == -ENOMEM ? "not enough memory to merge the ranks' parts" : "too many messages");
+                 rc == -ENOMEM ? "not enough memory to merge the ranks' parts"
+                               : "too many messages");
         data_free(d);
     }
     return rc;
@@ -375,9 +381,9 @@ void data_free(struct trace_data *d)
 
 const struct trace_node *data_leaf(const struct trace_data *d, int64_t id)
 {
-    uint32_t
-        lo = 0,
-        hi = d->leaf_count; /* the last leaf whose first event is not above id: empty ones come before it */
+    uint32_t lo = 0,
+             /* the last leaf whose first event is not above id: empty ones come before it */
+        hi = d->leaf_count;
     while (hi - lo > 1) {
         uint32_t mid = lo + (hi - lo) / 2;
         if (d->nodes[d->leaves[mid]].first_event <= id)

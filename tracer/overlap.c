@@ -1,5 +1,5 @@
-/* What each rank did in each launch: time with a tile under way, with a transfer under way, with both, with
- * neither. */
+/* What each rank did in each launch: time with a tile under way, with a transfer under way, with
+ * both, with neither. */
 #include "tracer/data.h"
 
 #include <errno.h>
@@ -8,7 +8,8 @@
 
 /* Adds every tile (or copy and reduce) of a rank to a set. A copy to itself stages a chunk: that is
  * communication too. */
-static int overlap_add_events(const struct trace_data *d, uint32_t rank, int tiles, struct intervals *set)
+static int overlap_add_events(const struct trace_data *d, uint32_t rank, int tiles,
+                              struct intervals *set)
 {
     int rc = 0;
     for (uint32_t i = d->rank_node[rank]; !rc && i < d->rank_node[rank + 1]; i++) {
@@ -37,8 +38,8 @@ void data_put_time(const struct trace_put *p, int64_t *start, int64_t *end)
 }
 
 /* Adds a rank's puts under way, in and out; `head` and `next` list the puts by rank and by peer. */
-static int overlap_add_puts(const struct trace_data *d, uint32_t rank, const uint32_t *head, const uint32_t *next,
-                    struct intervals *set)
+static int overlap_add_puts(const struct trace_data *d, uint32_t rank, const uint32_t *head,
+                            const uint32_t *next, struct intervals *set)
 {
     int rc = 0;
     for (uint32_t side = 0; side < 2; side++) {
@@ -54,12 +55,13 @@ static int overlap_add_puts(const struct trace_data *d, uint32_t rank, const uin
     return rc;
 }
 
-/* How much of two disjoint sorted sets lies inside from .. to, alone and together. i and j move on with the
- * launches. */
-static void overlap_sweep(const struct intervals *a, const struct intervals *b, struct trace_span *s)
+/* How much of two disjoint sorted sets lies inside from .. to, alone and together. i and j move on
+ * with the launches. */
+static void overlap_sweep(const struct intervals *a, const struct intervals *b,
+                          struct trace_span *s)
 {
-    uint64_t in_a = intervals_within(a, s->start, s->end), in_b = intervals_within(b, s->start, s->end),
-             both = 0;
+    uint64_t in_a = intervals_within(a, s->start, s->end),
+             in_b = intervals_within(b, s->start, s->end), both = 0;
     uint64_t i = intervals_find(a, s->start), j = intervals_find(b, s->start);
     while (i < a->count && j < b->count && a->at[i].start < s->end && b->at[j].start < s->end) {
         int64_t from = a->at[i].start > b->at[j].start ? a->at[i].start : b->at[j].start;
@@ -79,7 +81,8 @@ static void overlap_sweep(const struct intervals *a, const struct intervals *b, 
     s->idle = (uint64_t)(s->end - s->start) - in_a - in_b + both;
 }
 
-static int overlap_rank(struct trace_data *d, uint32_t r, const uint32_t *head, const uint32_t *next)
+static int overlap_rank(struct trace_data *d, uint32_t r, const uint32_t *head,
+                        const uint32_t *next)
 {
     struct intervals *compute = &d->compute[r], *comm = &d->comm[r];
     int rc = overlap_add_events(d, r, 1, compute);

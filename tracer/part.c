@@ -10,8 +10,8 @@
 
 #include "core/comm.h"
 
-/* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero where
- * unreadable. */
+/* The kernel's random number of this boot: ranks that read the same one run on one clock. Left zero
+ * where unreadable. */
 static void part_read_boot(uint8_t boot[16])
 {
     char text[64] = "";
@@ -34,7 +34,8 @@ static void part_read_boot(uint8_t boot[16])
 int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **block)
 {
     const struct mk_problem *q = &plan->problem;
-    size_t tiles = plan->tiles * sizeof(struct mk_tile), chunks = plan->chunks * sizeof(struct trace_chunk);
+    size_t tiles = plan->tiles * sizeof(struct mk_tile),
+           chunks = plan->chunks * sizeof(struct trace_chunk);
     size_t flags = plan->flags * sizeof(struct mk_flag_meaning);
     tiles = mk_round_up(tiles, 16);
     struct mk_tile *tile = *block = calloc(1, tiles + chunks + flags + 1);

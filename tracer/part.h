@@ -1,5 +1,5 @@
-/* One rank's part of a trace, before the parts are merged: pointers into its communicator, or into the bytes
- * it sent. */
+/* One rank's part of a trace, before the parts are merged: pointers into its communicator, or into
+ * the bytes it sent. */
 #ifndef MK_TRACER_PART_H
 #define MK_TRACER_PART_H
 
@@ -12,7 +12,8 @@ struct trace_chunk {
     uint32_t rank, number;
 };
 
-/* A plan and what its ids mean. Tiles and chunks are the same on every rank, so only rank 0 sends them. */
+/* A plan and what its ids mean. Tiles and chunks are the same on every rank, so only rank 0 sends
+ * them. */
 struct trace_plan {
     uint32_t id, op;
     uint64_t m, n, k;
@@ -43,22 +44,26 @@ struct trace_part {
     void **blocks; /* owned: the meanings of plans of a communicator, one block a plan */
 };
 
-/* Makes the part of one communicator; it points into comm and run, which outlive it. 0 or -ENOMEM. */
+/* Makes the part of one communicator; it points into comm and run, which outlive it. 0 or
+ * -ENOMEM. */
 int part_of_comm(struct trace_part *part, const struct mk_comm *comm, const struct trace_run *run,
                  const struct trace_samples *host_clock);
-/* The meaning of one plan's ids, allocated: *block holds them and is freed by the caller. 0 or -ENOMEM. */
+/* The meaning of one plan's ids, allocated: *block holds them and is freed by the caller. 0 or
+ * -ENOMEM. */
 int part_of_plan(struct trace_plan *out, const struct mk_plan *plan, void **block);
 void part_free(struct trace_part *part);
 
-/* A part as bytes: *blob is malloc'd, the caller frees it; its size is a multiple of 16. 0 or -ENOMEM. */
+/* A part as bytes: *blob is malloc'd, the caller frees it; its size is a multiple of 16. 0 or
+ * -ENOMEM. */
 int part_pack(const struct trace_part *part, void **blob, size_t *bytes);
 
-/* The way back. The bytes are foreign: whatever they hold, this either fills a part whose every count, index
- * and time is in bounds (it points into blob, which is aligned to 16 and outlives it), or returns -EPROTO
- * with *part empty. -ENOMEM. */
+/* The way back. The bytes are foreign: whatever they hold, this either fills a part whose every
+ * count, index and time is in bounds (it points into blob, which is aligned to 16 and outlives it),
+ * or returns -EPROTO with *part empty. -ENOMEM. */
 int part_parse(struct trace_part *part, const void *blob, size_t bytes);
 
-/* Times of events and messages are below this, so that sums and differences of two cannot overflow. */
+/* Times of events and messages are below this, so that sums and differences of two cannot
+ * overflow. */
 #define TRACE_MAX_TIME ((uint64_t)1 << 61)
 
 #endif

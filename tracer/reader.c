@@ -79,7 +79,8 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
 {
     int64_t id = reader_one_integer(db, "PRAGMA application_id");
     if (id != TRACE_APPLICATION_ID) {
-        int damaged = id < 0 && sqlite3_errcode(db) != SQLITE_OK && sqlite3_errcode(db) != SQLITE_DONE;
+        int damaged =
+            id < 0 && sqlite3_errcode(db) != SQLITE_OK && sqlite3_errcode(db) != SQLITE_DONE;
         if (damaged)
             snprintf(error, size, "trace '%s' is damaged: %s", path, sqlite3_errmsg(db));
         else
@@ -90,12 +91,14 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
     if (version != TRACE_SCHEMA_VERSION) {
         snprintf(error, size, "trace '%s' has schema version %lld, this mkernel reads %d: %s", path,
                  (long long)version, TRACE_SCHEMA_VERSION,
-                 version < TRACE_SCHEMA_VERSION ? "run it again, or read it with the mkernel that wrote it"
-                                                : "read it with a newer mkernel");
+                 version < TRACE_SCHEMA_VERSION
+                     ? "run it again, or read it with the mkernel that wrote it"
+                     : "read it with a newer mkernel");
         return -EPROTO;
     }
     /* The file's own count of its pages against its size finds a cut file without reading it. */
-    int64_t pages = reader_one_integer(db, "PRAGMA page_count"), page = reader_one_integer(db, "PRAGMA page_size");
+    int64_t pages = reader_one_integer(db, "PRAGMA page_count"),
+            page = reader_one_integer(db, "PRAGMA page_size");
     struct stat st;
     if (stat(path, &st) == 0 && pages * page > st.st_size) {
         snprintf(error, size, "trace '%s' is damaged: %lld of its %lld bytes are there", path,
@@ -105,13 +108,13 @@ static int reader_check_schema(sqlite3 *db, const char *path, char *error, size_
     if (reader_one_integer(db, "SELECT count(*) FROM run") != 1 ||
         reader_one_integer(db, "SELECT count(*) FROM zoom") < 0 ||
         reader_one_integer(db, "SELECT count(*) FROM rank") < 1 ||
-        reader_one_integer(
-            db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', 'level', 'message', 'track')") !=
-            4) {
+        reader_one_integer(db, "SELECT count(*) FROM sqlite_master WHERE name IN ('event', "
+                               "'level', 'message', 'track')") != 4) {
         int rc = sqlite3_errcode(db);
         snprintf(error, size, "trace '%s' is damaged: %s", path,
-                 rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW ? sqlite3_errmsg(db)
-                                                                          : "it says nothing about its run");
+                 rc != SQLITE_OK && rc != SQLITE_DONE && rc != SQLITE_ROW
+                     ? sqlite3_errmsg(db)
+                     : "it says nothing about its run");
         return -EBADMSG;
     }
     return 0;
@@ -169,12 +172,15 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
     if (rc)
         return rc;
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
-        snprintf(error, size, "cannot open trace '%s': %s", path, db ? sqlite3_errmsg(db) : "out of memory");
+        snprintf(error, size, "cannot open trace '%s': %s", path,
+                 db ? sqlite3_errmsg(db) : "out of memory");
         sqlite3_close(db);
         return -EIO;
     }
     /* A cache, no mapping: where a mapped file is cut while it is open, reading it is SIGBUS. */
-    sqlite3_exec(db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
+    sqlite3_exec(
+        db, "PRAGMA cell_size_check = 1; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY",
+        NULL, NULL, NULL);
     rc = reader_check_schema(db, path, error, size);
     if (!rc && reader_make_views(db) != SQLITE_OK) {
         rc = sqlite3_errcode(db) == SQLITE_NOMEM ? -ENOMEM : -EBADMSG;
@@ -191,7 +197,8 @@ int trace_open(sqlite3 **out, const char *path, char *error, size_t size)
 static int reader_compare_places(const void *x, const void *y)
 {
     const struct trace_figure *a = x, *b = y;
-    return a->place != b->place ? (a->place > b->place) - (a->place < b->place) : strcmp(a->name, b->name);
+    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
+                                : strcmp(a->name, b->name);
 }
 
 int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
@@ -199,7 +206,8 @@ int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room)
     int count = 0;
     for (int side = 0; side < (b ? 2 : 1); side++) {
         sqlite3_stmt *q = NULL;
-        sqlite3_prepare_v2(side ? b : a, "SELECT place, section, name, unit, value FROM figures", -1, &q, NULL);
+        sqlite3_prepare_v2(side ? b : a, "SELECT place, section, name, unit, value FROM figures",
+                           -1, &q, NULL);
         while (q && sqlite3_step(q) == SQLITE_ROW) {
             struct trace_figure f = {.place = sqlite3_column_int64(q, 0), .value = {NAN, NAN}};
             const unsigned char *text[3];

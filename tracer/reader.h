@@ -1,5 +1,5 @@
-/* Reading a trace: all that a viewer or report needs besides SQL. The tables and views are schema.sql and
- * views.sql. */
+/* Reading a trace: all that a viewer or report needs besides SQL. The tables and views are
+ * schema.sql and views.sql. */
 #ifndef MK_TRACER_READER_H
 #define MK_TRACER_READER_H
 
@@ -21,19 +21,22 @@ enum trace_state {
     TRACE_REDUCE,
     TRACE_WAIT_DATA,
     TRACE_WAIT_BACKPRESSURE,
-    TRACE_WAIT_NETWORK = 8, /* 7 was the wait of a cause that is gone (core/event.h): column wait_credit, now 0 */
+    /* 7 was the wait of a cause that is gone (core/event.h): column wait_credit, now 0 */
+    TRACE_WAIT_NETWORK = 8,
     TRACE_STATES
 };
 
-/* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last no time.
+/* The state that an event of this kind and cause (core/event.h) is; TRACE_IDLE for those that last
+ * no time.
  */
 enum trace_state trace_state_of(uint32_t kind, uint32_t cause);
 
-/* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a time per
- * handle. Reads a few pages only, whatever the size of the trace. The views are this program's (views.sql, as temporary ones), so
- * that figures of two files are of one definition, whichever version wrote them. Returns 0, or -errno with one sentence in
- * `error` and *db NULL: -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL (not a trace),
- * -EPROTO (another schema version). */
+/* Opens a trace for reading. The caller closes *db with sqlite3_close. Any thread; one thread at a
+ * time per handle. Reads a few pages only, whatever the size of the trace. The views are this
+ * program's (views.sql, as temporary ones), so that figures of two files are of one definition,
+ * whichever version wrote them. Returns 0, or -errno with one sentence in `error` and *db NULL:
+ * -ENOENT, -EACCES, -ENODATA (empty), -EBADMSG (damaged), -EINVAL (not a trace), -EPROTO (another
+ * schema version). */
 int trace_open(sqlite3 **db, const char *path, char *error, size_t error_size);
 
 /* A row of view figures, of one trace or of two, side by side. */
@@ -43,15 +46,18 @@ struct trace_figure {
     double value[2]; /* NAN: that trace has no such figure */
 };
 
-/* The figures of `a`, and of `b` where that is not NULL, in order of place; at most `room`. Returns how many. */
+/* The figures of `a`, and of `b` where that is not NULL, in order of place; at most `room`. Returns
+ * how many. */
 int trace_figures(sqlite3 *a, sqlite3 *b, struct trace_figure *out, int room);
 
-/* Notes from now on that SQLite meets damage in a file, in any query of this process: trace_open reads a few pages, and what a
- * query finds damaged merely ends its rows. Call it before anything else uses SQLite, from the only thread. Takes SQLite's
- * error log (SQLITE_CONFIG_LOG), so it is for a command, not for a library. */
+/* Notes from now on that SQLite meets damage in a file, in any query of this process: trace_open
+ * reads a few pages, and what a query finds damaged merely ends its rows. Call it before anything
+ * else uses SQLite, from the only thread. Takes SQLite's error log (SQLITE_CONFIG_LOG), so it is
+ * for a command, not for a library. */
 void trace_watch_damage(void);
 
-/* What SQLite said first, in words of its own ("database disk image is malformed"), NULL where nothing was damaged. */
+/* What SQLite said first, in words of its own ("database disk image is malformed"), NULL where
+ * nothing was damaged. */
 const char *trace_damage(void);
 
 #endif

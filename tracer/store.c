@@ -33,11 +33,12 @@ static int run(sqlite3 *db, const char *sql, int *disk)
 static int store_fill(sqlite3 *db, const struct trace_data *d, int *disk)
 {
     /* No journal: an unfinished file is thrown away, not repaired. */
-    int rc = run(db,
-                 "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
-                 "PRAGMA threads = 2; BEGIN",
-                 disk);
+    int rc = run(
+        db,
+        "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
+        "PRAGMA threads = 2; BEGIN",
+        disk);
     rc = rc ? rc : run(db, trace_sql_schema, disk);
     rc = rc ? rc : store_run(db, d);
     rc = rc ? rc : store_tracks(db, d);
@@ -63,11 +64,13 @@ static int store_flush(const char *path)
     return rc;
 }
 
-static int store_write_temporary(const struct trace_data *d, const char *temporary, char *error, size_t size)
+static int store_write_temporary(const struct trace_data *d, const char *temporary, char *error,
+                                 size_t size)
 {
     sqlite3 *db = NULL;
     int disk = 0;
-    /* The temporary is made here, not by SQLite, because SQLite's "unable to open database file" hides why.
+    /* The temporary is made here, not by SQLite, because SQLite's "unable to open database file"
+     * hides why.
      */
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -89,7 +92,8 @@ static int store_write_temporary(const struct trace_data *d, const char *tempora
     if (!rc) {
         rc = store_flush(temporary);
         if (rc)
-            snprintf(error, size, "the trace could not be flushed to '%s': %s", temporary, strerror(-rc));
+            snprintf(error, size, "the trace could not be flushed to '%s': %s", temporary,
+                     strerror(-rc));
     }
     return rc;
 }
@@ -115,8 +119,10 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
 {
     size_t length = strlen(path) + 32;
     struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) { /* a rename would take its place */
-        snprintf(error, size, "the trace could not be written to '%s': that is a device, pipe or socket", path);
+    /* a rename would take its place */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+        snprintf(error, size,
+                 "the trace could not be written to '%s': that is a device, pipe or socket", path);
         return -EEXIST;
     }
     char *temporary = malloc(length);
@@ -139,8 +145,8 @@ int store_write(const struct trace_data *d, const char *path, char *error, size_
     return rc;
 }
 
-int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run, const char *path,
-                char *error, size_t size)
+int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run,
+                const char *path, char *error, size_t size)
 {
     struct trace_data d;
     int rc = data_merge(&d, parts, ranks, run, error, size);

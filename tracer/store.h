@@ -1,4 +1,5 @@
-/* Writes a merged run into one SQLite file: one transaction, indexed after the load, renamed into place. */
+/* Writes a merged run into one SQLite file: one transaction, indexed after the load, renamed into
+ * place. */
 #ifndef MK_TRACER_STORE_H
 #define MK_TRACER_STORE_H
 
@@ -6,23 +7,26 @@
 
 #include "tracer/data.h"
 
-/* Stores d at `path`, over what was there. The file is written in the same folder under a temporary name, flushed, and
- * renamed: readers see the old file or the whole new one. On any error the temporary is removed and `path` is
- * as it was. Blocks for as long as the disk takes. Returns 0, or -errno with one sentence: -ENOSPC, -EFBIG,
- * -EACCES, -EROFS, -ENOENT, -EIO, -ENOMEM. */
+/* Stores d at `path`, over what was there. The file is written in the same folder under a temporary
+ * name, flushed, and renamed: readers see the old file or the whole new one. On any error the
+ * temporary is removed and `path` is as it was. Blocks for as long as the disk takes. Returns 0, or
+ * -errno with one sentence: -ENOSPC, -EFBIG, -EACCES, -EROFS, -ENOENT, -EIO, -ENOMEM. */
 int store_write(const struct trace_data *d, const char *path, char *error, size_t error_size);
 
-/* All of it: merges the parts of `ranks` ranks, joins them and stores the run. Returns as store_write and
- * data_merge do. */
-int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run, const char *path,
-                char *error, size_t error_size);
+/* All of it: merges the parts of `ranks` ranks, joins them and stores the run. Returns as
+ * store_write and data_merge do. */
+int store_parts(const struct trace_part *parts, uint32_t ranks, const struct trace_run *run,
+                const char *path, char *error, size_t error_size);
 
-/* Inside the store: the tables, each group by one function. They return SQLite's code or -1: no memory. */
+/* Inside the store: the tables, each group by one function. They return SQLite's code or -1: no
+ * memory. */
 int store_run(sqlite3 *db,
-              const struct trace_data *d); /* run, rank, plan, work, tile, chunk, flag, clock, drop, metric */
+              /* run, rank, plan, work, tile, chunk, flag, clock, drop, metric */
+              const struct trace_data *d);
 int store_tracks(sqlite3 *db, const struct trace_data *d); /* track, event, total, longest */
 int store_joins(sqlite3 *db,
-                const struct trace_data *d); /* launch, launch_rank, message, stage, edge, critical */
+                /* launch, launch_rank, message, stage, edge, critical */
+                const struct trace_data *d);
 int store_levels(sqlite3 *db, const struct trace_data *d); /* zoom, level, link, flow, traffic */
 #define STORE_NOMEM (-1)
 

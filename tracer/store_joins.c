@@ -1,5 +1,5 @@
-/* Tables of what belongs together: launches, messages with their stages, what ended each wait, the critical
- * paths. */
+/* Tables of what belongs together: launches, messages with their stages, what ended each wait, the
+ * critical paths. */
 #include "tracer/store.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ static int store_launches(sqlite3 *db, const struct trace_data *d)
     return insert_end(&in);
 }
 
-/* First known stage to last known stage. An arrival that no CTA waited for may have been seen much later than
- * it came. */
+/* First known stage to last known stage. An arrival that no CTA waited for may have been seen much
+ * later than it came. */
 static int64_t store_joins_whole(const struct trace_put *p)
 {
     int64_t arrived = p->waited || p->completed == TRACE_NO_TIME ? p->arrived : TRACE_NO_TIME;
@@ -112,8 +112,8 @@ static int64_t store_joins_stage_ns(const struct trace_put *p, int stage)
 
 static int store_stages(sqlite3 *db, const struct trace_data *d)
 {
-    static const char *const names[] = {"command-seen", "seen-posted", "posted-completed", "posted-arrived",
-                                        "whole"};
+    static const char *const names[] = {"command-seen", "seen-posted", "posted-completed",
+                                        "posted-arrived", "whole"};
     int64_t *ns = malloc((d->put_count + 1) * sizeof *ns);
     if (!ns)
         return STORE_NOMEM;

@@ -79,7 +79,8 @@ static int store_links(sqlite3 *db, const struct flow *f)
             for (int side = 0; side < 2; side++) {
                 const struct flow_link *l = flow_link(f, r, kind, side);
                 char name[64];
-                snprintf(name, sizeof name, "%s %s", kind ? "network" : "NVLink", side ? "in" : "out");
+                snprintf(name, sizeof name, "%s %s", kind ? "network" : "NVLink",
+                         side ? "in" : "out");
                 insert_integer(&in, store_levels_link_id(f, l));
                 insert_integer(&in, r);
                 insert_text(&in, kind_names[kind]);
@@ -130,7 +131,8 @@ static int store_traffic(sqlite3 *db, const struct flow *f)
             const struct flow_link *l = flow_link(f, r, kind, 0);
             for (uint64_t i = 0, end; i < l->count; i = end) {
                 uint64_t bytes = 0;
-                for (end = i; end < l->count && l->transfers[end].peer == l->transfers[i].peer; end++)
+                for (end = i; end < l->count && l->transfers[end].peer == l->transfers[i].peer;
+                     end++)
                     bytes += l->transfers[end].bytes;
                 insert_text(&in, kind_names[kind]);
                 insert_integer(&in, r);

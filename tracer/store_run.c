@@ -1,4 +1,5 @@
-/* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops, metrics. */
+/* Tables that say what the run was: run, rank, plan and the meaning of its ids, clocks, drops,
+ * metrics. */
 #include "tracer/store.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@
 #include "tracer/insert.h"
 #include "tracer/reader.h"
 
-static void store_run_insert_known(struct insert *in, double value) /* 0 and what is no number: not known */
+/* 0 and what is no number: not known */
+static void store_run_insert_known(struct insert *in, double value)
 {
     if (isfinite(value) && value > 0)
         insert_real(in, value);
@@ -53,7 +55,8 @@ static int store_names(sqlite3 *db)
                                                      [TRACE_COMMAND] = "command",
                                                      [TRACE_REDUCE] = "reduce",
                                                      [TRACE_WAIT_DATA] = "wait data",
-                                                     [TRACE_WAIT_BACKPRESSURE] = "wait back-pressure",
+                                                     [TRACE_WAIT_BACKPRESSURE] =
+                                                         "wait back-pressure",
                                                      [TRACE_WAIT_NETWORK] = "wait network"};
     const char *roles[MK_ROLES], *causes[MK_CAUSES];
     for (int i = 0; i < MK_ROLES; i++)
@@ -81,7 +84,9 @@ static int store_one_run(sqlite3 *db, const struct trace_data *d)
     insert_text(&in, u->source ? u->source : "measured");
     insert_text(&in, u->executor ? u->executor : "host");
     insert_text(&in, p->plan_count ? plan_op_name(p->plans[0].op) : "none");
-    insert_text(&in, u->shape ? u->shape : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape) : "");
+    insert_text(&in, u->shape        ? u->shape
+                     : p->plan_count ? store_run_shape_of(&p->plans[0], shape, sizeof shape)
+                                     : "");
     store_run_insert_word(&in, u->fabric);
     store_run_insert_word(&in, u->nic);
     insert_integer(&in, p->topo.nodes);
@@ -202,7 +207,8 @@ static int store_flags(sqlite3 *db, const struct trace_data *d, const struct tra
     for (uint32_t i = 0; i < p->flag_count; i++)
         for (uint32_t r = 0; r < d->ranks; r++) {
             const struct trace_plan *q = data_plan(d, r, p->id);
-            if (!q || q->flag_count != p->flag_count || (r && store_run_same_meaning(&q->flags[i], &p->flags[i])))
+            if (!q || q->flag_count != p->flag_count ||
+                (r && store_run_same_meaning(&q->flags[i], &p->flags[i])))
                 continue;
             insert_integer(&in, p->id);
             insert_integer(&in, (int64_t)p->flag_base + i);
@@ -215,7 +221,8 @@ static int store_flags(sqlite3 *db, const struct trace_data *d, const struct tra
     return insert_end(&in);
 }
 
-static void store_run_insert_clock(struct insert *in, uint32_t rank, const char *domain, const struct trace_clock *c)
+static void store_run_insert_clock(struct insert *in, uint32_t rank, const char *domain,
+                                   const struct trace_clock *c)
 {
     insert_integer(in, rank);
     insert_text(in, domain);
@@ -228,7 +235,8 @@ static void store_run_insert_clock(struct insert *in, uint32_t rank, const char 
 }
 
 static void store_run_insert_samples(struct insert *in, uint32_t rank, const char *domain,
-                           const struct trace_clock_sample *s, uint32_t count, const uint8_t *used)
+                                     const struct trace_clock_sample *s, uint32_t count,
+                                     const uint8_t *used)
 {
     for (uint32_t i = 0; i < count; i++) {
         insert_integer(in, rank);
@@ -258,8 +266,10 @@ static int store_clocks(sqlite3 *db, const struct trace_data *d)
     insert_begin(&in, db, "clock_sample", 7);
     for (uint32_t r = 0; r < d->ranks; r++) {
         const struct trace_part *p = &d->parts[r];
-        store_run_insert_samples(&in, r, "host", p->host_clock, p->host_samples, d->clocks[r].host_used);
-        store_run_insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples, d->clocks[r].gpu_used);
+        store_run_insert_samples(&in, r, "host", p->host_clock, p->host_samples,
+                                 d->clocks[r].host_used);
+        store_run_insert_samples(&in, r, "gpu", p->gpu_clock, p->gpu_samples,
+                                 d->clocks[r].gpu_used);
     }
     return insert_end(&in);
 }

@@ -9,7 +9,8 @@
 
 #define LONGEST 256 /* kept of each kind on each rank */
 
-static const char *store_tracks_node_name(const struct trace_data *d, const struct trace_node *n, char *text, size_t size)
+static const char *store_tracks_node_name(const struct trace_data *d, const struct trace_node *n,
+                                          char *text, size_t size)
 {
     const struct mk_topo *t = &d->parts[0].topo;
     switch (n->kind) {
@@ -209,7 +210,8 @@ static int store_longest(sqlite3 *db, const struct trace_data *d)
             for (uint64_t j = 0; j < d->nodes[i].count; j++) {
                 const struct trace_event *e = &d->nodes[i].events[j];
                 if (e->ns)
-                    store_tracks_keep(&best[event_kind(e)], e->ns, d->nodes[i].first_event + (int64_t)j);
+                    store_tracks_keep(&best[event_kind(e)], e->ns,
+                                      d->nodes[i].first_event + (int64_t)j);
             }
         for (uint32_t k = 0; k < MK_EV_KINDS; k++)
             for (uint32_t i = 0; i < best[k].count; i++) {

@@ -7,19 +7,20 @@
 
 const char cells_colour_letters[COLOURS + 1] = ".,TCPSRdbnBiLNME";
 
-/* Glyphs in use and what stands for them in ASCII. The list is also what cells_clean lets through from a
- * file. */
+/* Glyphs in use and what stands for them in ASCII. The list is also what cells_clean lets through
+ * from a file. */
 static const struct {
     uint32_t glyph;
     char ascii;
 } neighbours[] = {
-    {0x00b1, '~'}, {0x00b5, 'u'}, {0x00b7, '.'}, {0x00d7, 'x'}, {0x2013, '-'}, {0x2018, '\''}, {0x2019, '\''},
-    {0x2026, '.'}, {0x2190, '<'}, {0x2191, '^'}, {0x2192, '>'}, {0x2193, 'v'}, {0x0394, 'd'},  {0x2248, '~'},
-    {0x2260, '!'}, {0x2264, '<'}, {0x2265, '>'}, {0x2500, '-'}, {0x2502, '|'}, {0x2514, '`'},  {0x251c, '|'},
-    {0x2524, '|'}, {0x252c, '+'}, {0x2534, '+'}, {0x253c, '+'}, {0x2550, '='}, {0x2581, '1'},  {0x2582, '2'},
-    {0x2583, '3'}, {0x2584, '4'}, {0x2585, '5'}, {0x2586, '6'}, {0x2587, '7'}, {0x2588, '#'},  {0x2591, ':'},
-    {0x2592, '%'}, {0x2593, '@'}, {0x25b2, '^'}, {0x25b4, '^'}, {0x25b6, '>'}, {0x25b8, '+'},  {0x25bc, 'v'},
-    {0x25be, '-'}, {0x25c6, '+'}, {0x25cb, 'o'}, {0x00bb, '>'},
+    {0x00b1, '~'},  {0x00b5, 'u'}, {0x00b7, '.'}, {0x00d7, 'x'}, {0x2013, '-'}, {0x2018, '\''},
+    {0x2019, '\''}, {0x2026, '.'}, {0x2190, '<'}, {0x2191, '^'}, {0x2192, '>'}, {0x2193, 'v'},
+    {0x0394, 'd'},  {0x2248, '~'}, {0x2260, '!'}, {0x2264, '<'}, {0x2265, '>'}, {0x2500, '-'},
+    {0x2502, '|'},  {0x2514, '`'}, {0x251c, '|'}, {0x2524, '|'}, {0x252c, '+'}, {0x2534, '+'},
+    {0x253c, '+'},  {0x2550, '='}, {0x2581, '1'}, {0x2582, '2'}, {0x2583, '3'}, {0x2584, '4'},
+    {0x2585, '5'},  {0x2586, '6'}, {0x2587, '7'}, {0x2588, '#'}, {0x2591, ':'}, {0x2592, '%'},
+    {0x2593, '@'},  {0x25b2, '^'}, {0x25b4, '^'}, {0x25b6, '>'}, {0x25b8, '+'}, {0x25bc, 'v'},
+    {0x25be, '-'},  {0x25c6, '+'}, {0x25cb, 'o'}, {0x00bb, '>'},
 };
 
 uint32_t cells_ascii(uint32_t glyph)
@@ -93,7 +94,8 @@ int cells_text(struct cells *c, int x, int y, int end, int colour, int attr, con
     return x;
 }
 
-int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, const char *format, ...)
+int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, const char *format,
+                ...)
 {
     char text[1024];
     va_list args;
@@ -156,11 +158,14 @@ void cells_dump_text(const struct cells *c, FILE *out)
 
 static void cells_dump_plane(const struct cells *c, int attributes, FILE *out)
 {
-    fprintf(out, attributes ? "--- attributes (1 bold, 2 reverse, 4 underline, 8 dim)\n" : "--- colours\n");
+    fprintf(out, attributes ? "--- attributes (1 bold, 2 reverse, 4 underline, 8 dim)\n"
+                            : "--- colours\n");
     for (int y = 0; y < c->height; y++) {
         for (int x = 0; x < c->width; x++) {
             const struct cell *cell = &c->cell[(size_t)y * c->width + x];
-            putc(attributes ? "0123456789abcdef"[cell->attr & 15] : cells_colour_letters[cell->colour], out);
+            putc(attributes ? "0123456789abcdef"[cell->attr & 15]
+                            : cells_colour_letters[cell->colour],
+                 out);
         }
         putc('\n', out);
     }

@@ -1,6 +1,6 @@
-/* A screen as data: a grid of cells, each one glyph with a colour class and attributes. The layout fills it,
- * the drawing and the tests read it. Every glyph is one column wide; a write outside the grid or the clip is
- * dropped. */
+/* A screen as data: a grid of cells, each one glyph with a colour class and attributes. The layout
+ * fills it, the drawing and the tests read it. Every glyph is one column wide; a write outside the
+ * grid or the clip is dropped. */
 #ifndef MK_TUI_CELLS_H
 #define MK_TUI_CELLS_H
 
@@ -43,29 +43,30 @@ struct cell {
 
 struct cells {
     int width, height;
-    int ascii;         /* 1: glyphs beyond ASCII are replaced by their ASCII neighbours as they are written */
+    /* 1: glyphs beyond ASCII are replaced by their ASCII neighbours as they are written */
+    int ascii;
     struct cell *cell; /* height rows of width */
 };
 
-/* Makes `c` a blank grid; an earlier one's memory is reused. 0 or -ENOMEM (the grid is then 0 × 0). Both
- * sizes >= 0. */
+/* Makes `c` a blank grid; an earlier one's memory is reused. 0 or -ENOMEM (the grid is then 0 × 0).
+ * Both sizes >= 0. */
 int cells_reset(struct cells *c, int width, int height, int ascii);
 void cells_free(struct cells *c);
 
 /* Writes one glyph; dropped outside the grid. */
 void cells_put(struct cells *c, int x, int y, uint32_t glyph, int colour, int attr);
 
-/* Writes UTF-8 text from (x, y) up to but not including column `end`. Bytes that are no printable character
- * become '?'. Returns the column after the last one written, or where it would be. */
+/* Writes UTF-8 text from (x, y) up to but not including column `end`. Bytes that are no printable
+ * character become '?'. Returns the column after the last one written, or where it would be. */
 int cells_text(struct cells *c, int x, int y, int end, int colour, int attr, const char *text);
-int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, const char *format, ...)
-    __attribute__((format(printf, 7, 8)));
+int cells_print(struct cells *c, int x, int y, int end, int colour, int attr, const char *format,
+                ...) __attribute__((format(printf, 7, 8)));
 
 /* Columns that text takes. */
 int cells_columns(const char *text);
 
-/* Makes text of a file fit for a terminal: control bytes, bad UTF-8 and every character that may not be one column wide
- * become '?'. In place. */
+/* Makes text of a file fit for a terminal: control bytes, bad UTF-8 and every character that may
+ * not be one column wide become '?'. In place. */
 void cells_clean(char *text);
 
 /* The ASCII neighbour of a glyph that this program writes. */
@@ -77,8 +78,8 @@ int cells_encode(uint32_t glyph, char out[4]);
 /* Prints the grid, one line per row without trailing blanks. */
 void cells_dump_text(const struct cells *c, FILE *out);
 
-/* Prints the colour classes (a letter each, see cells_colour_letters) and then the attributes (a hexadecimal
- * digit each). */
+/* Prints the colour classes (a letter each, see cells_colour_letters) and then the attributes (a
+ * hexadecimal digit each). */
 void cells_dump_attributes(const struct cells *c, FILE *out);
 /* The same for a terminal without colours: attributes alone. */
 void cells_dump_monochrome(const struct cells *c, FILE *out);

@@ -17,8 +17,8 @@ struct stages {
     int waited;
 };
 
-static struct chain_step *chain_add(struct chain *c, const char *name, enum chain_where where, double time,
-                              double ns)
+static struct chain_step *chain_add(struct chain *c, const char *name, enum chain_where where,
+                                    double time, double ns)
 {
     static struct chain_step spare; /* what comes after CHAIN_MAX steps is not shown */
     struct chain_step *s = c->count < CHAIN_MAX ? &c->step[c->count++] : &spare;
@@ -40,7 +40,8 @@ static void chain_place_of(const struct source *s, int track, char out[64])
 {
     const struct source_track *t = &s->tracks[track];
     if (t->warp >= 0)
-        snprintf(out, 64, "rank %d %s CTA %d warp %d", t->rank, source_role_name(t->role), t->cta, t->warp);
+        snprintf(out, 64, "rank %d %s CTA %d warp %d", t->rank, source_role_name(t->role), t->cta,
+                 t->warp);
     else
         snprintf(out, 64, "rank %d %s CTA %d", t->rank, source_role_name(t->role), t->cta);
 }
@@ -56,7 +57,8 @@ static double chain_doubt(const struct source *s, int a, int b)
 
 static int chain_event_by_id(struct source *s, int64_t id, struct source_event *out)
 {
-    sqlite3_stmt *q = id > 0 ? source_prepare(s, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?") : NULL;
+    sqlite3_stmt *q =
+        id > 0 ? source_prepare(s, "SELECT " EVENT_COLUMNS " FROM event WHERE id = ?") : NULL;
     int found = 0;
     if (q) {
         sqlite3_bind_int64(q, 1, id);
@@ -69,7 +71,8 @@ static int chain_event_by_id(struct source *s, int64_t id, struct source_event *
 }
 
 /* The last event of the same track before `e` that took time, or a signal where `signals`. */
-static int chain_event_before(struct source *s, const struct source_event *e, struct source_event *out)
+static int chain_event_before(struct source *s, const struct source_event *e,
+                              struct source_event *out)
 {
     sqlite3_stmt *q = source_prepare(
         s, "SELECT " EVENT_COLUMNS " FROM event WHERE track = ? AND start <= ? AND id <> ? AND "
@@ -87,12 +90,12 @@ static int chain_event_before(struct source *s, const struct source_event *e, st
     return found;
 }
 
-static int chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text, size_t size,
-                     int *producer)
+static int chain_flag_text(struct source *s, int64_t plan, int64_t flag, int rank, char *text,
+                           size_t size, int *producer)
 {
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
-                          "ORDER BY rank DESC LIMIT 1");
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT text, producer FROM flag WHERE plan = ? AND id = ? AND rank IN (?, -1) "
+           "ORDER BY rank DESC LIMIT 1");
     int found = 0;
     *producer = -1;
     if (q) {
@@ -138,10 +141,12 @@ static void chain_tile_text(struct source *s, const struct source_event *e, char
     sqlite3_finalize(q);
 }
 
-static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb, char *out, int size)
+static void chain_chunk_text(struct source *s, const struct source_event *e, const char *verb,
+                             char *out, int size)
 {
     char bytes[32], to[32] = "";
-    sqlite3_stmt *q = source_prepare(s, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?");
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT rank, number, bytes FROM chunk WHERE plan = ? AND id = ?");
     if (e->peer >= 0)
         snprintf(to, sizeof to, " to rank %d", e->peer);
     if (q) {
@@ -149,8 +154,9 @@ static void chain_chunk_text(struct source *s, const struct source_event *e, con
         sqlite3_bind_int64(q, 2, e->argument);
     }
     if (q && sqlite3_step(q) == SQLITE_ROW)
-        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to, sqlite3_column_int(q, 1),
-                 sqlite3_column_int(q, 0), words_bytes(bytes, (double)sqlite3_column_int64(q, 2)));
+        snprintf(out, (size_t)size, "%s%s: chunk %d of rank %d (%s)", verb, to,
+                 sqlite3_column_int(q, 1), sqlite3_column_int(q, 0),
+                 words_bytes(bytes, (double)sqlite3_column_int64(q, 2)));
     else
         snprintf(out, (size_t)size, "%s%s: chunk %lld", verb, to, (long long)e->argument);
     sqlite3_finalize(q);
@@ -158,18 +164,20 @@ static void chain_chunk_text(struct source *s, const struct source_event *e, con
 
 static double chain_stage(sqlite3_stmt *q, int column)
 {
-    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : (double)sqlite3_column_int64(q, column);
+    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN
+                                                         : (double)sqlite3_column_int64(q, column);
 }
 
 /* One message by a condition on one number. */
-static int chain_read_message(struct source *s, const char *condition, int64_t a, int64_t b, struct stages *m)
+static int chain_read_message(struct source *s, const char *condition, int64_t a, int64_t b,
+                              struct stages *m)
 {
     char sql[640];
-    snprintf(
-        sql, sizeof sql,
-        "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, completed, "
-        "arrived, waited, flag FROM message WHERE %s LIMIT 1",
-        condition);
+    snprintf(sql, sizeof sql,
+             "SELECT id, command_event, arrival_event, rank, peer, bytes, commanded, seen, posted, "
+             "completed, "
+             "arrived, waited, flag FROM message WHERE %s LIMIT 1",
+             condition);
     sqlite3_stmt *q = source_prepare(s, sql);
     int found = 0;
     if (q) {
@@ -215,12 +223,14 @@ static void chain_describe(struct source *s, const struct source_event *e, char 
             snprintf(out, (size_t)size, "wait network: its own puts, until they have left");
             break;
         }
-        chain_flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text, &producer);
-        snprintf(out, (size_t)size, "%s: %s", span_look[span_class_of(e->kind, e->cause)].name, text);
+        chain_flag_text(s, e->plan, e->argument, s->tracks[e->track].rank, text, sizeof text,
+                        &producer);
+        snprintf(out, (size_t)size, "%s: %s", span_look[span_class_of(e->kind, e->cause)].name,
+                 text);
         break;
     case MK_EV_SIGNAL:
-        chain_flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank, text,
-                  sizeof text, &producer);
+        chain_flag_text(s, e->plan, e->argument, e->peer >= 0 ? e->peer : s->tracks[e->track].rank,
+                        text, sizeof text, &producer);
         if (e->peer >= 0)
             snprintf(out, (size_t)size, "signal to rank %d: %.84s", e->peer, text);
         else
@@ -251,7 +261,7 @@ static void chain_describe(struct source *s, const struct source_event *e, char 
 }
 
 static struct chain_step *chain_add_event(struct source *s, struct chain *c, const char *name,
-                                    const struct source_event *e)
+                                          const struct source_event *e)
 {
     char place[64], text[112];
     struct chain_step *step = chain_add(c, name, CHAIN_TRACK, e->start, e->end - e->start);
@@ -267,12 +277,14 @@ static struct chain_step *chain_add_event(struct source *s, struct chain *c, con
 }
 
 /* A stage of the proxy: shown on the sender's NIC row. */
-static void chain_add_stage(struct source *s, struct chain *c, const char *name, const struct stages *m,
-                      double time, double since, int crosses, const char *text)
+static void chain_add_stage(struct source *s, struct chain *c, const char *name,
+                            const struct stages *m, double time, double since, int crosses,
+                            const char *text)
 {
     struct chain_step *step = chain_add(c, name, CHAIN_NIC, time, time - since);
     step->rank = m->rank;
-    step->uncertain = crosses && !isnan(step->ns) && fabs(step->ns) <= chain_doubt(s, m->rank, m->peer);
+    step->uncertain =
+        crosses && !isnan(step->ns) && fabs(step->ns) <= chain_doubt(s, m->rank, m->peer);
     if (isnan(time)) {
         step->where = CHAIN_NOWHERE;
         say(step, "%s: not in the trace", text);
@@ -296,8 +308,9 @@ static void chain_add_stages(struct source *s, struct chain *c, const struct sta
 {
     char text[112], bytes[32];
     struct source_event e;
-    snprintf(text, sizeof text, "at rank %d, %s from rank %d%s", m->peer, words_bytes(bytes, m->bytes),
-             m->rank, m->waited ? "" : " (no CTA waited: it may have been there before)");
+    snprintf(text, sizeof text, "at rank %d, %s from rank %d%s", m->peer,
+             words_bytes(bytes, m->bytes), m->rank,
+             m->waited ? "" : " (no CTA waited: it may have been there before)");
     chain_add_stage(s, c, "arrived", m, m->arrived, m->posted, 1, text);
     snprintf(text, sizeof text, "the work request, at rank %d's proxy", m->rank);
     chain_add_stage(s, c, "completed", m, m->completed, m->posted, 0, text);
@@ -309,8 +322,8 @@ static void chain_add_stages(struct source *s, struct chain *c, const struct sta
         chain_add_event(s, c, "put", &e);
         chain_add_before(s, c, &e);
     } else {
-        say(chain_add(c, "put", CHAIN_NOWHERE, m->commanded, NAN), "rank %d's command is not in the trace",
-            m->rank);
+        say(chain_add(c, "put", CHAIN_NOWHERE, m->commanded, NAN),
+            "rank %d's command is not in the trace", m->rank);
     }
 }
 
@@ -328,8 +341,8 @@ struct share {
 };
 
 /* One sentence: what happened during most of the wait. */
-static void chain_diagnose(struct chain *c, const struct source_event *wait, const struct share *share, int count,
-                  const char *sender)
+static void chain_diagnose(struct chain *c, const struct source_event *wait,
+                           const struct share *share, int count, const char *sender)
 {
     double whole = wait->end - wait->start, most = -1;
     int best = 0;
@@ -342,18 +355,20 @@ static void chain_diagnose(struct chain *c, const struct source_event *wait, con
     }
     if (whole > 0)
         snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait %s%s%s%s", 100 * most / whole,
-                 share[best].what, best == 0 ? " (" : "", best == 0 ? sender : "", best == 0 ? ")" : "");
+                 share[best].what, best == 0 ? " (" : "", best == 0 ? sender : "",
+                 best == 0 ? ")" : "");
 }
 
-static void chain_diagnose_message(struct chain *c, const struct source_event *wait, const struct stages *m,
-                          const char *sender)
+static void chain_diagnose_message(struct chain *c, const struct source_event *wait,
+                                   const struct stages *m, const char *sender)
 {
     double there = chain_is_drain(wait) ? m->completed : m->arrived;
     const struct share share[] = {
         {wait->start, m->commanded, "the chunk was not sent yet"},
         {m->commanded, m->posted, "the chunk lay with the sender's proxy"},
         {m->posted, isnan(there) ? wait->end : there,
-         chain_is_drain(wait) ? "the last of its puts was under way" : "the chunk was on its way over the network"},
+         chain_is_drain(wait) ? "the last of its puts was under way"
+                              : "the chunk was on its way over the network"},
         {isnan(there) ? wait->end : there, wait->end,
          "the chunk was there, but this CTA did not run to see it"},
     };
@@ -361,8 +376,9 @@ static void chain_diagnose_message(struct chain *c, const struct source_event *w
         chain_diagnose(c, wait, share, 4, sender);
 }
 
-static void chain_diagnose_signal(struct chain *c, const struct source_event *wait, const struct source_event *work,
-                         const struct source_event *signal, const char *sender)
+static void chain_diagnose_signal(struct chain *c, const struct source_event *wait,
+                                  const struct source_event *work,
+                                  const struct source_event *signal, const char *sender)
 {
     const struct share share[] = {
         {wait->start, work->start, "its producer had not begun"},
@@ -377,12 +393,15 @@ static void chain_diagnose_signal(struct chain *c, const struct source_event *wa
     chain_diagnose(c, wait, share, 3, sender);
 }
 
-/* Where the sender's rank came to this launch only during the wait, that says more than what its CTA did. */
-static void chain_diagnose_start(struct source *s, struct chain *c, const struct source_event *wait, int rank)
+/* Where the sender's rank came to this launch only during the wait, that says more than what its
+ * CTA did. */
+static void chain_diagnose_start(struct source *s, struct chain *c, const struct source_event *wait,
+                                 int rank)
 {
     char late[32];
     double whole = wait->end - wait->start, start = NAN;
-    sqlite3_stmt *q = source_prepare(s, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?");
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT start FROM launch_rank WHERE launch = ? AND rank = ?");
     if (q) {
         sqlite3_bind_int64(q, 1, wait->launch);
         sqlite3_bind_int(q, 2, rank);
@@ -394,12 +413,13 @@ static void chain_diagnose_start(struct source *s, struct chain *c, const struct
     if (rank == s->tracks[wait->track].rank || isnan(start) || before < whole / 2 ||
         before <= chain_doubt(s, s->tracks[wait->track].rank, rank))
         return;
-    snprintf(c->verdict, sizeof c->verdict, "%.0f %% of this wait rank %d had not begun launch %lld (it came %s late)",
+    snprintf(c->verdict, sizeof c->verdict,
+             "%.0f %% of this wait rank %d had not begun launch %lld (it came %s late)",
              100 * before / whole, rank, (long long)wait->epoch, words_length(late, before));
 }
 
 static void chain_follow_signal(struct source *s, struct chain *c, const struct source_event *wait,
-                          int64_t producer)
+                                int64_t producer)
 {
     struct source_event signal, copy;
     char sender[64];
@@ -407,7 +427,8 @@ static void chain_follow_signal(struct source *s, struct chain *c, const struct 
         say(chain_add(c, "signal", CHAIN_NOWHERE, NAN, NAN), "its event is not in the trace");
         return;
     }
-    struct chain_step *step = chain_add_event(s, c, signal.kind == MK_EV_SIGNAL ? "signal" : "put", &signal);
+    struct chain_step *step =
+        chain_add_event(s, c, signal.kind == MK_EV_SIGNAL ? "signal" : "put", &signal);
     step->ns = wait->end - signal.end;
     step->uncertain = fabs(step->ns) <= chain_doubt(s, s->tracks[wait->track].rank, step->rank) &&
                       s->tracks[wait->track].rank != step->rank;
@@ -429,7 +450,8 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
     struct stages m;
     chain_add_event(s, c, "wait", e);
     if (e->cause == MK_CAUSE_BACKPRESSURE) {
-        say(chain_add(c, "ring", CHAIN_NIC, e->end, NAN), "full until rank %d's proxy read a command", rank);
+        say(chain_add(c, "ring", CHAIN_NIC, e->end, NAN),
+            "full until rank %d's proxy read a command", rank);
         c->step[c->count - 1].rank = rank;
         return;
     }
@@ -438,10 +460,11 @@ static void chain_follow_wait(struct source *s, struct chain *c, const struct so
         say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN),
             "none: it drains, until the last of its puts has completed");
     else if (producer_rank >= 0)
-        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d", (long long)e->argument,
-            text, producer_rank);
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.60s, from rank %d",
+            (long long)e->argument, text, producer_rank);
     else
-        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument, text);
+        say(chain_add(c, "flag", CHAIN_NOWHERE, NAN, NAN), "%lld: %.70s", (long long)e->argument,
+            text);
     sqlite3_stmt *q = source_prepare(s, "SELECT producer, message FROM edge WHERE event = ?");
     int64_t producer = 0, message = 0;
     if (q) {
@@ -517,12 +540,13 @@ void chain_follow_message(struct source *s, int rank, double time, struct chain 
     c->count = 0;
     c->verdict[0] = 0;
     /* the last one posted that is still under way, else the last one posted */
-    if (!chain_read_message(s,
-                      "id = (SELECT id FROM (SELECT id, posted, max(coalesce(arrived, 0), "
-                      "coalesce(completed, 0)) AS over "
-                      "FROM message WHERE rank = ?1 AND posted <= ?2 ORDER BY posted DESC LIMIT 64) "
-                      "ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
-                      rank, (int64_t)floor(time), &m))
+    if (!chain_read_message(
+            s,
+            "id = (SELECT id FROM (SELECT id, posted, max(coalesce(arrived, 0), "
+            "coalesce(completed, 0)) AS over "
+            "FROM message WHERE rank = ?1 AND posted <= ?2 ORDER BY posted DESC LIMIT 64) "
+            "ORDER BY over > ?2 DESC, posted DESC LIMIT 1)",
+            rank, (int64_t)floor(time), &m))
         return;
     struct chain_step *step = chain_add(c, "message", CHAIN_NIC, m.posted, m.arrived - m.posted);
     step->rank = m.rank;

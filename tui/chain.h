@@ -1,5 +1,5 @@
-/* Why a wait ended when it did: the way of its chunk, backwards, from the wait over the flag, the network's
- * stages and the command to what the sender did before. */
+/* Why a wait ended when it did: the way of its chunk, backwards, from the wait over the flag, the
+ * network's stages and the command to what the sender did before. */
 #ifndef MK_TUI_CHAIN_H
 #define MK_TUI_CHAIN_H
 
@@ -14,9 +14,10 @@ struct chain_step {
     char text[112];         /* the CTA or rank, and what it did */
     enum chain_where where; /* which row shows it */
     int rank, track;
-    double time;               /* file time of the step; NAN: not known */
-    double ns;                 /* from the step before it in time to this one; NAN: not known */
-    int uncertain;             /* the length crosses two clocks and is below what they may disagree by */
+    double time; /* file time of the step; NAN: not known */
+    double ns;   /* from the step before it in time to this one; NAN: not known */
+    /* the length crosses two clocks and is below what they may disagree by */
+    int uncertain;
     struct source_event event; /* of CHAIN_TRACK steps; event.id 0: none */
 };
 
@@ -26,8 +27,8 @@ struct chain {
     char verdict[128]; /* one sentence: where most of the time went */
 };
 
-/* Follows `event` of `s` back. Events that are no waits give a chain too: the step itself, what released it
- * and what it released. Never fails; a step says what is not in the file. */
+/* Follows `event` of `s` back. Events that are no waits give a chain too: the step itself, what
+ * released it and what it released. Never fails; a step says what is not in the file. */
 void chain_follow(struct source *s, const struct source_event *event, struct chain *out);
 
 /* The same from the message that a rank had on its NIC at `time`, or the last one before it. */

@@ -44,8 +44,8 @@ int layout_help(struct cells *c, const struct model *m, int top, int height)
         if (line < 0 || line >= height)
             continue;
         cells_text(c, x + 2, top + line, x + column, COLOUR_TEXT, ATTR_BOLD, help[i].keys);
-        cells_text(c, x + 19, top + line, x + column < m->width ? x + column : m->width, COLOUR_TEXT, 0,
-                   help[i].what);
+        cells_text(c, x + 19, top + line, x + column < m->width ? x + column : m->width,
+                   COLOUR_TEXT, 0, help[i].what);
     }
     return lines;
 }

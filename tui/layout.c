@@ -1,4 +1,5 @@
-/* The frame: title, legend, panel, status line, and what stands there when the terminal is too small. */
+/* The frame: title, legend, panel, status line, and what stands there when the terminal is too
+ * small. */
 #include "tui/layout.h"
 
 #include <math.h>
@@ -25,10 +26,11 @@ static void layout_draw_title(struct cells *c, const struct model *m)
         const struct source_info *b = source_info(m->source[1]);
         worst = b->uncertainty > worst ? b->uncertainty : worst;
         dropped += b->dropped;
-        snprintf(left, sizeof left, " A %s (%s)  B %s (%s)", a->title, a->setting, b->title, b->setting);
+        snprintf(left, sizeof left, " A %s (%s)  B %s (%s)", a->title, a->setting, b->title,
+                 b->setting);
     } else {
-        snprintf(left, sizeof left, " %s · %s · %d launch%s · %s", a->title, a->setting, a->launches,
-                 a->launches == 1 ? "" : "es", words_length(length, a->end));
+        snprintf(left, sizeof left, " %s · %s · %d launch%s · %s", a->title, a->setting,
+                 a->launches, a->launches == 1 ? "" : "es", words_length(length, a->end));
     }
     if (worst < 0)
         snprintf(right, sizeof right, "clocks not fitted ");
@@ -44,10 +46,12 @@ static void layout_draw_title(struct cells *c, const struct model *m)
     int end = cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
     if (end > room && room > 0)
         cells_put(c, room - 1, 0, 0x2026, COLOUR_TITLE, ATTR_REVERSE);
-    cells_text(c, room + 1, 0, m->width, dropped ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE, right);
+    cells_text(c, room + 1, 0, m->width, dropped ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE,
+               right);
 }
 
-static int layout_legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, int colour, const char *name)
+static int layout_legend_part(struct cells *c, int x, int y, int end, uint32_t glyph, int colour,
+                              const char *name)
 {
     if (x + 2 + cells_columns(name) > end)
         return x;
@@ -60,8 +64,8 @@ static void layout_draw_legend_ranks(struct cells *c, int y, int width)
     static const int order[] = {OVERLAP_BOTH, OVERLAP_COMPUTE, OVERLAP_COMMUNICATION, OVERLAP_IDLE};
     int x = cells_text(c, 1, y, width, COLOUR_FAINT, 0, "ranks ") + 1;
     for (int i = 0; i < 4; i++)
-        x = layout_legend_part(c, x, y, width, overlap_look[order[i]].glyph, overlap_look[order[i]].colour,
-                        overlap_look[order[i]].name);
+        x = layout_legend_part(c, x, y, width, overlap_look[order[i]].glyph,
+                               overlap_look[order[i]].colour, overlap_look[order[i]].name);
 }
 
 static void layout_draw_legend_spans(struct cells *c, int y, int width)
@@ -71,14 +75,16 @@ static void layout_draw_legend_spans(struct cells *c, int y, int width)
     for (int i = 1; i <= SPAN_CLASSES; i++) {
         int state = i % SPAN_CLASSES; /* idle last */
         x = layout_legend_part(c, x, y, width, span_look[state].glyph, span_look[state].colour,
-                        brief ? span_look[state].brief : span_look[state].name);
+                               brief ? span_look[state].brief : span_look[state].name);
     }
-    x = layout_legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, width < 140 ? "some" : "some compute");
-    layout_legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY, width < 140 ? "some" : "some copy");
+    x = layout_legend_part(c, x, y, width, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE,
+                           width < 140 ? "some" : "some compute");
+    layout_legend_part(c, x, y, width, SPAN_LITTLE_COPY, COLOUR_COPY,
+                       width < 140 ? "some" : "some copy");
 }
 
-static void layout_draw_legend_links(struct cells *c, const struct model *m, const struct picture *p, int y,
-                              int width)
+static void layout_draw_legend_links(struct cells *c, const struct model *m,
+                                     const struct picture *p, int y, int width)
 {
     char bytes[32] = "nothing";
     const struct row *row = model_row(m);
@@ -93,7 +99,7 @@ static void layout_draw_legend_links(struct cells *c, const struct model *m, con
 }
 
 static void layout_draw_legend(struct cells *c, const struct model *m, const struct picture *p,
-                        const struct geometry *g)
+                               const struct geometry *g)
 {
     const struct row *row = model_row(m);
     if (g->legend_rows == 2) {
@@ -112,7 +118,8 @@ static void layout_draw_legend(struct cells *c, const struct model *m, const str
     }
 }
 
-/* The panel's bar: names of all panels, the shown one in brackets; where they do not fit, that one alone. */
+/* The panel's bar: names of all panels, the shown one in brackets; where they do not fit, that one
+ * alone. */
 static void layout_draw_panel_bar(struct cells *c, const struct model *m, const struct geometry *g)
 {
     int panels = m->files == 2 ? PANELS : PANEL_DIFFERENCE, x = 1, all = 2;
@@ -128,8 +135,9 @@ static void layout_draw_panel_bar(struct cells *c, const struct model *m, const 
         int shown = i == (int)m->panel;
         if (all > m->width && !shown)
             continue;
-        x = cells_print(c, x, g->panel, m->width, shown ? COLOUR_TEXT : COLOUR_FAINT, shown ? ATTR_BOLD : 0,
-                        shown ? "[%d %s]" : " %d %s ", i + 1, panel_name[i]) +
+        x = cells_print(c, x, g->panel, m->width, shown ? COLOUR_TEXT : COLOUR_FAINT,
+                        shown ? ATTR_BOLD : 0, shown ? "[%d %s]" : " %d %s ", i + 1,
+                        panel_name[i]) +
             1;
     }
     if (all > m->width)
@@ -161,14 +169,15 @@ static void layout_draw_line(struct cells *c, int y, int width, const char *text
 }
 
 static void layout_draw_panel(struct cells *c, const struct model *m, const struct picture *p,
-                       const struct geometry *g)
+                              const struct geometry *g)
 {
     int height = g->panel_height - 1, first = m->scroll;
     layout_draw_panel_bar(c, m, g);
     if (m->help) {
         int more = layout_help(c, m, g->panel + 1, height) - first - height;
         if (more > 0)
-            cells_print(c, m->width - 13, g->panel, m->width, COLOUR_FAINT, 0, " J: %d more ", more);
+            cells_print(c, m->width - 13, g->panel, m->width, COLOUR_FAINT, 0, " J: %d more ",
+                        more);
         return;
     }
     if (p->panel.follow >= 0 && (p->panel.follow >= first + height || p->panel.follow < first))
@@ -182,24 +191,31 @@ static void layout_draw_panel(struct cells *c, const struct model *m, const stru
 
 static void layout_draw_status(struct cells *c, const struct model *m, const struct geometry *g)
 {
-    static const char *const ask[] = {"", "/", "\\", ":", "bookmark letter (a–z): ", "to bookmark (a–z): "};
+    static const char *const ask[] = {
+        "", "/", "\\", ":", "bookmark letter (a–z): ", "to bookmark (a–z): "};
     int y = g->status;
     if (m->prompt != PROMPT_NONE) {
-        static const char *const hint[] = {
-            "", "wait network rank 2 >10us", "rank 0-3 role compute wait", "1.5ms, +20us, epoch 2", "", ""};
+        static const char *const hint[] = {"",
+                                           "wait network rank 2 >10us",
+                                           "rank 0-3 role compute wait",
+                                           "1.5ms, +20us, epoch 2",
+                                           "",
+                                           ""};
         int x = cells_text(c, 0, y, m->width, COLOUR_TEXT, ATTR_BOLD, ask[m->prompt]);
         x = cells_text(c, x, y, m->width, COLOUR_TEXT, 0, m->text);
         cells_put(c, x, y, ' ', COLOUR_TEXT, ATTR_REVERSE);
         if (!m->length && hint[m->prompt][0])
             cells_print(c, x + 2, y, m->width, COLOUR_FAINT, 0, "for example %s", hint[m->prompt]);
     } else if (m->message[0]) {
-        cells_text(c, 1, y, m->width, m->failed ? COLOUR_ERROR : COLOUR_TEXT, ATTR_BOLD, m->message);
+        cells_text(c, 1, y, m->width, m->failed ? COLOUR_ERROR : COLOUR_TEXT, ATTR_BOLD,
+                   m->message);
     } else {
         char text[256];
-        snprintf(text, sizeof text,
-                 "%s%s%s? keys  q quit  + - zoom  Space fold  Enter cause  w worst wait  1–%d panels",
-                 m->filtering ? "filter: " : "", m->filtering ? m->filter.text : "", m->filtering ? "  " : "",
-                 m->files == 2 ? PANELS : PANEL_DIFFERENCE);
+        snprintf(
+            text, sizeof text,
+            "%s%s%s? keys  q quit  + - zoom  Space fold  Enter cause  w worst wait  1–%d panels",
+            m->filtering ? "filter: " : "", m->filtering ? m->filter.text : "",
+            m->filtering ? "  " : "", m->files == 2 ? PANELS : PANEL_DIFFERENCE);
         cells_text(c, 1, y, m->width, COLOUR_FAINT, 0, text);
     }
 }
@@ -207,8 +223,8 @@ static void layout_draw_status(struct cells *c, const struct model *m, const str
 static void layout_draw_too_small(struct cells *c, const struct model *m)
 {
     char text[64];
-    snprintf(text, sizeof text, "%d×%d is too small: %d×%d at least", m->width, m->height, MIN_WIDTH,
-             MIN_HEIGHT);
+    snprintf(text, sizeof text, "%d×%d is too small: %d×%d at least", m->width, m->height,
+             MIN_WIDTH, MIN_HEIGHT);
     if (m->width >= cells_columns(text)) {
         cells_text(c, 0, 0, m->width, COLOUR_ERROR, ATTR_BOLD, text);
     } else { /* as many words as fit */

@@ -10,7 +10,8 @@ int layout_draw(struct cells *c, const struct model *m, const struct picture *p)
 
 /* Parts of the screen. */
 void layout_ruler(struct cells *c, const struct model *m, const struct geometry *g);
-void layout_rows(struct cells *c, const struct model *m, const struct picture *p, const struct geometry *g);
+void layout_rows(struct cells *c, const struct model *m, const struct picture *p,
+                 const struct geometry *g);
 int layout_help(struct cells *c, const struct model *m, int top,
                 int height); /* returns its number of lines */
 

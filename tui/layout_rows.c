@@ -55,14 +55,16 @@ static void layout_rows_draw_marks(struct cells *c, const struct model *m, const
         const struct source_launch *l = source_launches(m->source[file]);
         for (int i = 0; i < source_info(m->source[file])->launches; i++) {
             int x = layout_column(m, g, l[i].start + m->shift[file]);
-            if (x < 0 || x <= taken) /* where they lie closer than their labels, the first stands for all */
+            /* where they lie closer than their labels, the first stands for all */
+            if (x < 0 || x <= taken)
                 continue;
             if (g->ruler_rows == 1 && c->cell[y * c->width + x].glyph != ' ')
                 continue; /* on one line the times come first */
             cells_put(c, x, y, 0x25bc, COLOUR_MARK, ATTR_BOLD);
             taken = x;
             if (g->ruler_rows > 1)
-                taken = cells_print(c, x + 1, y, m->width, COLOUR_MARK, 0, "%lld", (long long)l[i].epoch);
+                taken = cells_print(c, x + 1, y, m->width, COLOUR_MARK, 0, "%lld",
+                                    (long long)l[i].epoch);
         }
     }
     for (int i = 0; i < 26; i++) {
@@ -101,7 +103,8 @@ void layout_ruler(struct cells *c, const struct model *m, const struct geometry 
         cells_put(c, x, y, 0x25b2, COLOUR_TEXT, ATTR_BOLD);
 }
 
-/* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle counts. */
+/* The class that fills most of a cell, of those that `shown` has a bit for, and its share. Idle
+ * counts. */
 static int layout_rows_most_of(const float *share, int classes, uint32_t shown, float *most)
 {
     int best = 0;
@@ -121,8 +124,8 @@ static int layout_rows_most_of(const float *share, int classes, uint32_t shown, 
     return best;
 }
 
-static void layout_rows_draw_label(struct cells *c, const struct model *m, const struct row *row, int y, int end,
-                       int current)
+static void layout_rows_draw_label(struct cells *c, const struct model *m, const struct row *row,
+                                   int y, int end, int current)
 {
     int attr = current ? ATTR_REVERSE : 0, x = 1;
     char count[16];
@@ -131,7 +134,8 @@ static void layout_rows_draw_label(struct cells *c, const struct model *m, const
         cells_put(c, i, y, ' ', COLOUR_TEXT, attr);
     cells_put(c, 0, y, current ? 0x25b6 : ' ', COLOUR_TEXT, attr);
     if (m->files == 2)
-        cells_put(c, x++, y, row->file ? 'B' : 'A', row->file ? COLOUR_MARK : COLOUR_TEXT, attr | ATTR_BOLD);
+        cells_put(c, x++, y, row->file ? 'B' : 'A', row->file ? COLOUR_MARK : COLOUR_TEXT,
+                  attr | ATTR_BOLD);
     switch (row->kind) {
     case ROW_RANK:
         cells_put(c, x, y, fold, COLOUR_TEXT, attr);
@@ -162,8 +166,8 @@ static void layout_rows_draw_label(struct cells *c, const struct model *m, const
     }
 }
 
-static void layout_rows_draw_cell(struct cells *c, const struct model *m, const struct picture_row *row, int i, int x,
-                      int y, int attr)
+static void layout_rows_draw_cell(struct cells *c, const struct model *m,
+                                  const struct picture_row *row, int i, int x, int y, int attr)
 {
     float most;
     if (row->row.kind == ROW_NVLINK || row->row.kind == ROW_NIC) {
@@ -181,10 +185,12 @@ static void layout_rows_draw_cell(struct cells *c, const struct model *m, const 
     const struct class_look *look = rank ? overlap_look : span_look;
     const float *share = row->value + (size_t)i * (size_t)classes;
     int state = layout_rows_most_of(share, classes, shown, &most);
-    cells_put(c, x, y, look[state].glyph, look[state].colour, attr | (most < 0.5f && state ? ATTR_DIM : 0));
+    cells_put(c, x, y, look[state].glyph, look[state].colour,
+              attr | (most < 0.5f && state ? ATTR_DIM : 0));
     if (state || rank)
         return;
-    /* Mostly idle, but not nothing: a folded row where a part of the CTAs works has glyphs of its own. */
+    /* Mostly idle, but not nothing: a folded row where a part of the CTAs works has glyphs of its
+     * own. */
     if ((shown >> SPAN_COMPUTE & 1) && share[SPAN_COMPUTE] >= LITTLE &&
         share[SPAN_COMPUTE] >= share[SPAN_COPY])
         cells_put(c, x, y, SPAN_LITTLE_COMPUTE, COLOUR_COMPUTE, attr | ATTR_DIM);
@@ -192,13 +198,15 @@ static void layout_rows_draw_cell(struct cells *c, const struct model *m, const 
         cells_put(c, x, y, SPAN_LITTLE_COPY, COLOUR_COPY, attr | ATTR_DIM);
 }
 
-void layout_rows(struct cells *c, const struct model *m, const struct picture *p, const struct geometry *g)
+void layout_rows(struct cells *c, const struct model *m, const struct picture *p,
+                 const struct geometry *g)
 {
     int cursor = layout_column(m, g, m->cursor);
     for (int i = 0; i < p->count && i < g->rows_height; i++) {
         const struct picture_row *row = &p->rows[i];
         int y = g->rows_top + i, current = m->top + i == m->row;
-        double begin = m->shift[row->row.file], end = begin + source_info(m->source[row->row.file])->end;
+        double begin = m->shift[row->row.file],
+               end = begin + source_info(m->source[row->row.file])->end;
         layout_rows_draw_label(c, m, &row->row, y, g->label, current);
         for (int k = 0; k < p->columns && k < g->columns; k++) {
             double t = p->t0 + k * p->step;
@@ -219,6 +227,6 @@ void layout_rows(struct cells *c, const struct model *m, const struct picture *p
     int y = m->row_count ? g->rows_top + g->rows_height / 2 : g->rows_top;
     cells_text(c, m->row_count ? g->label + 1 : 2, y, m->width, COLOUR_ERROR, ATTR_BOLD, why);
     if (m->row_count == 0 && m->filtering && g->rows_height > 1)
-        cells_print(c, 4, g->rows_top + 1, m->width, COLOUR_TEXT, 0, "%s    (\\ and Enter clear it)",
-                    m->filter.text);
+        cells_print(c, 4, g->rows_top + 1, m->width, COLOUR_TEXT, 0,
+                    "%s    (\\ and Enter clear it)", m->filter.text);
 }

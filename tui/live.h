@@ -1,5 +1,6 @@
-/* The viewer of a running job: what every CTA does now, and which rank each wait ends at. As the viewer of traces it is a pure model
- * (snapshot, keys -> state), a pure layout (state -> cells) and a thin drawing: tui/screen.h. */
+/* The viewer of a running job: what every CTA does now, and which rank each wait ends at. As the
+ * viewer of traces it is a pure model (snapshot, keys -> state), a pure layout (state -> cells) and
+ * a thin drawing: tui/screen.h. */
 #ifndef MK_TUI_LIVE_H
 #define MK_TUI_LIVE_H
 
@@ -7,7 +8,9 @@
 #include "tui/cells.h"
 #include "tui/model.h"
 
-#define LIVE_LONG_NS 500000000u /* a wait that is worth a word: launches take a small part of it */
+#define LIVE_LONG_NS                                                                               \
+    500000000u /* a wait that is worth a word: launches take a small part of it                    \
+                */
 
 /* ---- chains of waits ---- */
 
@@ -25,18 +28,19 @@ struct live_chain {
     int root; /* the rank that it ends at; -1: the CTA does not wait */
 };
 
-/* From a CTA: what it waits for, the rank that should give it, what that rank's CTAs wait for, and so on to a rank that does
- * not run, to a CTA that works, or round in a circle. */
+/* From a CTA: what it waits for, the rank that should give it, what that rank's CTAs wait for, and
+ * so on to a rank that does not run, to a CTA that works, or round in a circle. */
 void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct live_chain *out);
 
-/* Everything that has waited for LIVE_LONG_NS, in one sentence: how many, and for which rank in the end. */
+/* Everything that has waited for LIVE_LONG_NS, in one sentence: how many, and for which rank in the
+ * end. */
 struct live_verdict {
-    int waiting, ctas;   /* CTAs that wait for long; CTAs of ranks that are seen */
-    uint64_t longest;    /* ns */
-    int rank, cta;       /* of the longest wait; -1: no CTA waits */
-    int root, at_root;   /* the rank at which most chains end, and how many do; -1 */
-    int halted;          /* ranks that are stopped, silent or gone */
-    char text[240];      /* the sentence */
+    int waiting, ctas; /* CTAs that wait for long; CTAs of ranks that are seen */
+    uint64_t longest;  /* ns */
+    int rank, cta;     /* of the longest wait; -1: no CTA waits */
+    int root, at_root; /* the rank at which most chains end, and how many do; -1 */
+    int halted;        /* ranks that are stopped, silent or gone */
+    char text[240];    /* the sentence */
 };
 void live_diagnose(const struct live_job *job, struct live_verdict *out);
 
@@ -47,7 +51,7 @@ int live_halted(const struct live_rank *rank);
 /* ---- model ---- */
 
 struct live_row {
-    enum row_kind kind; /* ROW_RANK, ROW_ROLE or ROW_CTA */
+    enum row_kind kind;  /* ROW_RANK, ROW_ROLE or ROW_CTA */
     int rank, role, cta; /* cta: of the grid */
 };
 
@@ -70,7 +74,8 @@ struct live_model {
 int live_model_open(struct live_model *m, const struct live_job *job, int width, int height);
 void live_model_close(struct live_model *m);
 
-/* Takes in a snapshot: rows, verdict and chain are found anew, the cursor stays on its row. 0 or -ENOMEM. */
+/* Takes in a snapshot: rows, verdict and chain are found anew, the cursor stays on its row. 0 or
+ * -ENOMEM. */
 int live_model_take(struct live_model *m, const struct live_job *job);
 void live_model_key(struct live_model *m, struct key key);
 

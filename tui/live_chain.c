@@ -37,7 +37,8 @@ void live_state_text(const struct live_job *job, uint32_t rank, char *out, size_
         break;
     default:
         snprintf(out, size, "%s (launch %llu of %llu)", live_phase_name(r->header.phase),
-                 (unsigned long long)(r->header.launch < r->header.launches ? r->header.launch + 1 : r->header.launch),
+                 (unsigned long long)(r->header.launch < r->header.launches ? r->header.launch + 1
+                                                                            : r->header.launch),
                  (unsigned long long)r->header.launches);
     }
 }
@@ -47,9 +48,10 @@ int live_class(const struct live_doing *d)
     return span_class_of(d->kind, d->cause);
 }
 
-static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format, ...)
+static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format,
+                           ...) __attribute__((format(printf, 5, 6)));
+static void live_chain_add(struct live_chain *c, int rank, int cta, int alarm, const char *format,
+                           ...)
 {
     if (c->count == LIVE_STEPS)
         return;
@@ -69,18 +71,21 @@ static void live_chain_add_cta(struct live_chain *c, int rank, int cta, const st
     const char *name = plan_role_name(d->role);
     words_length(length, (double)d->ns);
     if (d->kind == MK_EV_WAIT)
-        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d has waited %s for %s (launch %u)", rank, name, cta, length, d->text,
-            d->epoch);
+        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d has waited %s for %s (launch %u)", rank,
+                       name, cta, length, d->text, d->epoch);
     else if (d->kind == MK_EV_NONE)
-        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d waits for nothing (launch %u)", rank, name, cta, d->epoch);
+        live_chain_add(c, rank, cta, 0, "rank %d %s CTA %d waits for nothing (launch %u)", rank,
+                       name, cta, d->epoch);
     else
-        live_chain_add(c, rank, cta, 1, "rank %d %s CTA %d is at work: %s, %s, for %s", rank, name, cta,
-            span_look[live_class(d)].name, d->text, length);
+        live_chain_add(c, rank, cta, 1, "rank %d %s CTA %d is at work: %s, %s, for %s", rank, name,
+                       cta, span_look[live_class(d)].name, d->text, length);
 }
 
-/* The CTA of a rank that tells best why it does not deliver: the one that waits longest, of those in launch `epoch` or before it;
- * communication before compute where they began together, as compute's waits are the echo. -1: none waits. */
-static int live_chain_blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch, int64_t but)
+/* The CTA of a rank that tells best why it does not deliver: the one that waits longest, of those
+ * in launch `epoch` or before it; communication before compute where they began together, as
+ * compute's waits are the echo. -1: none waits. */
+static int live_chain_blocked_cta(const struct live_job *job, uint32_t rank, uint32_t epoch,
+                                  int64_t but)
 {
     const struct live_rank *r = &job->ranks[rank];
     uint64_t longest = 0;
@@ -110,7 +115,8 @@ static int live_chain_working_cta(const struct live_job *job, uint32_t rank)
     return -1;
 }
 
-static int live_chain_waits_for(const struct live_job *job, uint32_t rank, int64_t flag, uint32_t epoch)
+static int live_chain_waits_for(const struct live_job *job, uint32_t rank, int64_t flag,
+                                uint32_t epoch)
 {
     for (uint32_t i = 0; i < job->ranks[rank].header.ctas; i++) {
         struct live_doing d;
@@ -131,9 +137,10 @@ static int live_chain_halted_peer(const struct live_job *job, uint32_t rank)
     return -1;
 }
 
-/* The rank to ask next about a wait: the one that hands the chunk on, where that does not run or misses it too, else the
- * chunk's producer. */
-static int live_chain_next_rank(const struct live_job *job, uint32_t rank, const struct live_doing *d)
+/* The rank to ask next about a wait: the one that hands the chunk on, where that does not run or
+ * misses it too, else the chunk's producer. */
+static int live_chain_next_rank(const struct live_job *job, uint32_t rank,
+                                const struct live_doing *d)
 {
     if (d->flag < 0)
         return live_chain_halted_peer(job, rank);
@@ -145,7 +152,8 @@ static int live_chain_next_rank(const struct live_job *job, uint32_t rank, const
 }
 
 /* A rank that should have delivered for `epoch`, and has no CTA that waits. */
-static void live_chain_end_at(struct live_chain *c, const struct live_job *job, int rank, uint32_t epoch)
+static void live_chain_end_at(struct live_chain *c, const struct live_job *job, int rank,
+                              uint32_t epoch)
 {
     const struct live_rank *r = &job->ranks[rank];
     char state[96];
@@ -161,9 +169,13 @@ static void live_chain_end_at(struct live_chain *c, const struct live_job *job, 
         live_describe(job, (uint32_t)rank, (uint32_t)cta, &d);
         live_chain_add_cta(c, rank, cta, &d);
     } else if (newest < epoch) {
-        live_chain_add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch, state);
+        live_chain_add(c, rank, -1, 1, "rank %d has not begun launch %u: it %s", rank, epoch,
+                       state);
     } else {
-        live_chain_add(c, rank, -1, 1, "rank %d has done its part: what is missing lies with its NIC or proxy, or is on its way", rank);
+        live_chain_add(c, rank, -1, 1,
+                       "rank %d has done its part: what is missing lies with its NIC or proxy, or "
+                       "is on its way",
+                       rank);
     }
 }
 
@@ -209,7 +221,8 @@ void live_chain(const struct live_job *job, uint32_t rank, uint32_t cta, struct 
             live_chain_add(out, next, -1, 1, "which waits itself, as above: a circle");
             break;
         }
-        int same = d.relay == next ? live_chain_waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
+        int same =
+            d.relay == next ? live_chain_waits_for(job, (uint32_t)next, d.flag, d.epoch) : -1;
         at = (uint32_t)next;
         at_cta = same >= 0 ? same : live_chain_blocked_cta(job, at, d.epoch, -1);
         if (at_cta < 0) {
@@ -225,7 +238,8 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
     char state[96], length[32];
     if (v->waiting && v->root >= 0) {
         live_state_text(job, (uint32_t)v->root, state, sizeof state);
-        snprintf(v->text, sizeof v->text, "rank %d %s: %d of %d CTAs have waited up to %s, %s in the end for it", v->root,
+        snprintf(v->text, sizeof v->text,
+                 "rank %d %s: %d of %d CTAs have waited up to %s, %s in the end for it", v->root,
                  state, v->waiting, v->ctas, words_length(length, (double)v->longest),
                  v->at_root == v->waiting ? "all" : "most");
     } else if (v->halted) {
@@ -238,8 +252,8 @@ static void live_chain_say(const struct live_job *job, struct live_verdict *v)
         live_state_text(job, (uint32_t)first, state, sizeof state);
         int used = snprintf(v->text, sizeof v->text, "rank %d %s", first, state);
         if (ready)
-            snprintf(v->text + used, sizeof v->text - (size_t)used, "; %d rank%s ready and wait%s", ready,
-                     ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
+            snprintf(v->text + used, sizeof v->text - (size_t)used, "; %d rank%s ready and wait%s",
+                     ready, ready > 1 ? "s are" : " is", ready > 1 ? "" : "s");
     } else {
         snprintf(v->text, sizeof v->text, "no CTA has waited for %s: the job goes on",
                  words_length(length, LIVE_LONG_NS));

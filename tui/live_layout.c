@@ -1,5 +1,5 @@
-/* From the live model to cells: title, verdict, a strip of CTAs per rank and role, and the chain of what is under the
- * cursor. Pure. */
+/* From the live model to cells: title, verdict, a strip of CTAs per rank and role, and the chain of
+ * what is under the cursor. Pure. */
 #include "tui/live.h"
 
 #include <stdio.h>
@@ -38,14 +38,16 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
         right = waits;
     }
     if (p)
-        snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d", plan_op_name(p->op),
-                 (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, p->topo.nodes,
-                 p->topo.gpus, p->exec == MK_EXEC_CUDA ? "cuda" : "host",
+        snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d",
+                 plan_op_name(p->op), (unsigned long long)p->m, (unsigned long long)p->n,
+                 (unsigned long long)p->k, p->topo.nodes, p->topo.gpus,
+                 p->exec == MK_EXEC_CUDA ? "cuda" : "host",
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
     live_layout_fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
     int room = m->width - cells_columns(right) - 1;
     cells_text(c, 0, 0, room, COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, left);
-    cells_text(c, room + 1, 0, m->width, alarm ? COLOUR_ERROR : COLOUR_TITLE, ATTR_REVERSE | ATTR_BOLD, right);
+    cells_text(c, room + 1, 0, m->width, alarm ? COLOUR_ERROR : COLOUR_TITLE,
+               ATTR_REVERSE | ATTR_BOLD, right);
     int end = cells_text(c, 1, 1, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, ATTR_BOLD,
                          m->job->ended && !alarm ? "the job has ended" : m->verdict.text);
     if (end > m->width)
@@ -53,11 +55,12 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
 }
 
 /* CTAs first .. first + count - 1 of the grid in `cells` cells: what most of a cell's CTAs do. */
-static void live_layout_draw_ctas(struct cells *c, const struct live_model *m, int rank, int first, int count, int x, int y,
-                      int cells)
+static void live_layout_draw_ctas(struct cells *c, const struct live_model *m, int rank, int first,
+                                  int count, int x, int y, int cells)
 {
     for (int i = 0; i < cells; i++) {
-        int from = first + i * count / cells, to = first + (i + 1) * count / cells, in[SPAN_CLASSES] = {0}, best = 0;
+        int from = first + i * count / cells, to = first + (i + 1) * count / cells,
+            in[SPAN_CLASSES] = {0}, best = 0;
         for (int cta = from; cta < to; cta++) {
             struct live_doing d;
             live_describe(m->job, (uint32_t)rank, (uint32_t)cta, &d);
@@ -66,12 +69,14 @@ static void live_layout_draw_ctas(struct cells *c, const struct live_model *m, i
         for (int k = 1; k < SPAN_CLASSES; k++)
             if (in[k] > in[best])
                 best = k;
-        cells_put(c, x + i, y, span_look[best].glyph, span_look[best].colour, 2 * in[best] < to - from ? ATTR_DIM : 0);
+        cells_put(c, x + i, y, span_look[best].glyph, span_look[best].colour,
+                  2 * in[best] < to - from ? ATTR_DIM : 0);
     }
 }
 
 /* The roles of a rank side by side, or one of them; a cell per CTA where they fit. */
-static void live_layout_draw_strip(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+static void live_layout_draw_strip(struct cells *c, const struct live_model *m,
+                                   const struct live_row *row, int x, int y)
 {
     const struct live_rank *r = &m->job->ranks[row->rank];
     const uint32_t *ctas = r->plan->problem.tuning.split.ctas;
@@ -83,7 +88,8 @@ static void live_layout_draw_strip(struct cells *c, const struct live_model *m, 
         }
     room -= roles - 1;
     for (int role = 0; role < MK_ROLES; role++) {
-        int count = (int)ctas[role], shown = total <= room ? count : count * room / (total ? total : 1);
+        int count = (int)ctas[role],
+            shown = total <= room ? count : count * room / (total ? total : 1);
         if (count && (row->role < 0 || role == row->role)) {
             shown = shown < 1 ? 1 : shown;
             live_layout_draw_ctas(c, m, row->rank, first, count, x, y, shown);
@@ -94,14 +100,19 @@ static void live_layout_draw_strip(struct cells *c, const struct live_model *m, 
 }
 
 /* The state of a rank's process and loop in a few columns. */
-static void live_layout_draw_state(struct cells *c, const struct live_model *m, int rank, int x, int y)
+static void live_layout_draw_state(struct cells *c, const struct live_model *m, int rank, int x,
+                                   int y)
 {
-    static const char *const word[LIVE_STATES] = {"not seen", "", "STOPPED", "SILENT", "GONE", "ended"};
-    static const char *const phase[LIVE_PHASES] = {"starts", "inputs", "ready", "launch", "checks", "ends"};
+    static const char *const word[LIVE_STATES] = {"not seen", "",     "STOPPED",
+                                                  "SILENT",   "GONE", "ended"};
+    static const char *const phase[LIVE_PHASES] = {"starts", "inputs", "ready",
+                                                   "launch", "checks", "ends"};
     const struct live_rank *r = &m->job->ranks[rank];
     uint32_t p = r->header.phase < LIVE_PHASES ? r->header.phase : LIVE_ENDS;
-    unsigned long long all = r->header.launches, launch = r->header.launch < all ? r->header.launch + 1 : all;
-    for (uint32_t i = 0; i < r->header.ctas && p == LIVE_LAUNCHES; i++) /* several launches may be under way */
+    unsigned long long all = r->header.launches,
+                       launch = r->header.launch < all ? r->header.launch + 1 : all;
+    /* several launches may be under way */
+    for (uint32_t i = 0; i < r->header.ctas && p == LIVE_LAUNCHES; i++)
         if (r->words[i].word >> 32 > launch)
             launch = r->words[i].word >> 32;
     int whole = snprintf(NULL, 0, "%s %llu/%llu", phase[p], launch, all) < STATUS_WIDTH;
@@ -109,19 +120,22 @@ static void live_layout_draw_state(struct cells *c, const struct live_model *m, 
         cells_text(c, x, y, x + STATUS_WIDTH - 1, live_halted(r) ? COLOUR_ERROR : COLOUR_FAINT,
                    live_halted(r) ? ATTR_BOLD : 0, word[r->state]);
     else
-        cells_print(c, x, y, x + STATUS_WIDTH - 1, COLOUR_TEXT, 0, whole ? "%s %llu/%llu" : "%s %llu", phase[p],
-                    launch, all);
+        cells_print(c, x, y, x + STATUS_WIDTH - 1, COLOUR_TEXT, 0,
+                    whole ? "%s %llu/%llu" : "%s %llu", phase[p], launch, all);
 }
 
-static void live_layout_draw_cta(struct cells *c, const struct live_model *m, const struct live_row *row, int x, int y)
+static void live_layout_draw_cta(struct cells *c, const struct live_model *m,
+                                 const struct live_row *row, int x, int y)
 {
     struct live_doing d;
     char length[32];
     live_describe(m->job, (uint32_t)row->rank, (uint32_t)row->cta, &d);
     const struct class_look *look = &span_look[live_class(&d)];
-    if (d.ns >= LIVE_PERIOD_NS && d.kind != MK_EV_NONE) /* shorter is less than a look's period can tell */
-        cells_text(c, x, y, x + STATUS_WIDTH - 1, d.ns >= LIVE_LONG_NS && d.kind == MK_EV_WAIT ? COLOUR_ERROR : COLOUR_FAINT,
-                   0, words_length(length, (double)d.ns));
+    /* shorter is less than a look's period can tell */
+    if (d.ns >= LIVE_PERIOD_NS && d.kind != MK_EV_NONE)
+        cells_text(c, x, y, x + STATUS_WIDTH - 1,
+                   d.ns >= LIVE_LONG_NS && d.kind == MK_EV_WAIT ? COLOUR_ERROR : COLOUR_FAINT, 0,
+                   words_length(length, (double)d.ns));
     x += STATUS_WIDTH;
     cells_put(c, x, y, look->glyph, look->colour, 0);
     x = cells_print(c, x + 2, y, m->width, look->colour, 0, "%s", look->name);
@@ -131,8 +145,8 @@ static void live_layout_draw_cta(struct cells *c, const struct live_model *m, co
         cells_print(c, x + 1, y, m->width, COLOUR_FAINT, 0, "launch %u", d.epoch);
 }
 
-static void live_layout_draw_row(struct cells *c, const struct live_model *m, const struct live_row *row, int y, int current,
-                     int label)
+static void live_layout_draw_row(struct cells *c, const struct live_model *m,
+                                 const struct live_row *row, int y, int current, int label)
 {
     const struct live_rank *r = &m->job->ranks[row->rank];
     int attr = current ? ATTR_REVERSE : 0, x;
@@ -156,8 +170,10 @@ static void live_layout_draw_row(struct cells *c, const struct live_model *m, co
             if (d.role == row->role && d.kind == MK_EV_WAIT && d.ns > longest)
                 longest = d.ns;
         }
-        cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8, COLOUR_TEXT, attr);
-        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr, plan_role_name((enum mk_role)row->role));
+        cells_put(c, 2, y, m->role_open[row->rank * MK_ROLES + row->role] ? 0x25be : 0x25b8,
+                  COLOUR_TEXT, attr);
+        x = cells_text(c, 4, y, label - 1, COLOUR_TEXT, attr,
+                       plan_role_name((enum mk_role)row->role));
         snprintf(length, sizeof length, "×%u", r->plan->problem.tuning.split.ctas[row->role]);
         if (x + 1 + cells_columns(length) < label) /* whole, or not at all */
             cells_text(c, x + 1, y, label - 1, COLOUR_FAINT, attr, length);
@@ -184,7 +200,8 @@ static void live_layout_draw_legend(struct cells *c, int y, int width)
     }
 }
 
-static void live_layout_draw_help(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+static void live_layout_draw_help(struct cells *c, const struct live_model *m,
+                                  const struct live_geometry *g)
 {
     static const char *const help[][2] = {
         {"j k, arrows", "move by a row; g G first, last; PgUp PgDn a page"},
@@ -204,7 +221,8 @@ static void live_layout_draw_help(struct cells *c, const struct live_model *m, c
 }
 
 /* Text from x on, broken at words; returns the line after it. */
-static int live_layout_draw_wrapped(struct cells *c, int x, int y, int bottom, int width, int colour, int attr, const char *text)
+static int live_layout_draw_wrapped(struct cells *c, int x, int y, int bottom, int width,
+                                    int colour, int attr, const char *text)
 {
     while (*text && y < bottom) {
         size_t take = strlen(text), room = width > x ? (size_t)(width - x) : 1;
@@ -221,14 +239,16 @@ static int live_layout_draw_wrapped(struct cells *c, int x, int y, int bottom, i
     return y;
 }
 
-static void live_layout_draw_panel(struct cells *c, const struct live_model *m, const struct live_geometry *g)
+static void live_layout_draw_panel(struct cells *c, const struct live_model *m,
+                                   const struct live_geometry *g)
 {
     const struct live_row *row = &m->rows[m->row];
     int y = g->panel + 1, bottom = g->panel + g->panel_height;
     char state[96];
     for (int x = 0; x < m->width; x++)
         cells_put(c, x, g->panel, 0x2500, COLOUR_FAINT, 0);
-    cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD, m->help ? "[Keys]" : "[Chain of waits]");
+    cells_text(c, 1, g->panel, m->width, COLOUR_TEXT, ATTR_BOLD,
+               m->help ? "[Keys]" : "[Chain of waits]");
     if (m->help) {
         live_layout_draw_help(c, m, g);
         return;
@@ -236,15 +256,18 @@ static void live_layout_draw_panel(struct cells *c, const struct live_model *m, 
     if (!m->chain.count) {
         live_state_text(m->job, (uint32_t)row->rank, state, sizeof state);
         int alarm = live_halted(&m->job->ranks[row->rank]);
-        cells_print(c, 1, y, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, 0, "rank %d %s%s", row->rank, state,
-                    alarm || m->job->ranks[row->rank].state != LIVE_RUNS ? "" : "; nothing here waits");
+        cells_print(c, 1, y, m->width, alarm ? COLOUR_ERROR : COLOUR_TEXT, 0, "rank %d %s%s",
+                    row->rank, state,
+                    alarm || m->job->ranks[row->rank].state != LIVE_RUNS ? ""
+                                                                         : "; nothing here waits");
         return;
     }
     for (int i = 0; i < m->chain.count && y < bottom; i++) {
         const struct live_step *s = &m->chain.step[i];
         cells_text(c, 1, y, m->width, COLOUR_FAINT, 0, i ? "└" : " ");
-        y = live_layout_draw_wrapped(c, 3, y, bottom, m->width, s->alarm ? COLOUR_ERROR : COLOUR_TEXT, s->alarm ? ATTR_BOLD : 0,
-                         s->text);
+        y = live_layout_draw_wrapped(c, 3, y, bottom, m->width,
+                                     s->alarm ? COLOUR_ERROR : COLOUR_TEXT,
+                                     s->alarm ? ATTR_BOLD : 0, s->text);
     }
 }
 
@@ -261,7 +284,8 @@ int live_draw(struct cells *c, const struct live_model *m)
     }
     live_layout_draw_title(c, m);
     for (int i = 0; i < g.rows_height && m->top + i < m->row_count; i++)
-        live_layout_draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row, g.label);
+        live_layout_draw_row(c, m, &m->rows[m->top + i], g.rows_top + i, m->top + i == m->row,
+                             g.label);
     if (g.legend < g.panel)
         live_layout_draw_legend(c, g.legend, m->width);
     live_layout_draw_panel(c, m, &g);

@@ -24,7 +24,8 @@ static void live_main_print_screen(const struct live_options *o, const struct ce
 }
 
 /* One snapshot, the script's keys on it, the screen. */
-static int live_main_dump(const struct live_options *o, struct live_model *m, const struct script *script, struct cells *c)
+static int live_main_dump(const struct live_options *o, struct live_model *m,
+                          const struct script *script, struct cells *c)
 {
     int rc = live_draw(c, m);
     for (int i = 0; i < script->count && !rc && !m->quit; i++) {
@@ -40,8 +41,8 @@ static int live_main_dump(const struct live_options *o, struct live_model *m, co
     return rc;
 }
 
-static int live_main_run(const struct live_options *o, struct live_model *m, struct live_job *job, const struct script *script,
-               struct cells *c)
+static int live_main_run(const struct live_options *o, struct live_model *m, struct live_job *job,
+                         const struct script *script, struct cells *c)
 {
     struct key key;
     int rc = 0, next = 0;
@@ -73,7 +74,8 @@ static int live_main_run(const struct live_options *o, struct live_model *m, str
     return rc;
 }
 
-static int live_main_show(const struct live_options *given, struct live_job *job, const struct script *script)
+static int live_main_show(const struct live_options *given, struct live_job *job,
+                          const struct script *script)
 {
     struct live_options o = *given;
     struct live_model m = {0};
@@ -102,14 +104,16 @@ static int live_main_show(const struct live_options *given, struct live_job *job
         raise(ended);
     }
     if (rc) {
-        fprintf(stderr, "mkernel tui: %s\n", rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
+        fprintf(stderr, "mkernel tui: %s\n",
+                rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
         return FAILED;
     }
     return DONE;
 }
 
 /* The job's first file may come a moment after the viewer. */
-static int live_main_open_job(const struct live_options *o, struct live_job *job, char *error, size_t size)
+static int live_main_open_job(const struct live_options *o, struct live_job *job, char *error,
+                              size_t size)
 {
     const struct timespec moment = {0, 50000000};
     char folder[512];

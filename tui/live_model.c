@@ -64,7 +64,9 @@ static void live_model_list_rows(struct live_model *m)
             int count = (int)r->plan->problem.tuning.split.ctas[role];
             if (count)
                 m->rows[n++] = (struct live_row){ROW_ROLE, rank, role, -1};
-            for (int i = 0; i < count && m->role_open[rank * MK_ROLES + role] && first + i < (int)r->header.ctas; i++)
+            for (int i = 0; i < count && m->role_open[rank * MK_ROLES + role] &&
+                            first + i < (int)r->header.ctas;
+                 i++)
                 m->rows[n++] = (struct live_row){ROW_CTA, rank, role, first + i};
             first += count;
         }
@@ -96,7 +98,8 @@ static void live_model_find_chain(struct live_model *m)
     for (uint32_t i = 0; i < r->header.ctas && row->cta < 0; i++) {
         struct live_doing d;
         live_describe(m->job, (uint32_t)row->rank, i, &d);
-        if ((row->role < 0 || d.role == row->role) && d.kind == MK_EV_WAIT && (best < 0 || d.ns > longest)) {
+        if ((row->role < 0 || d.role == row->role) && d.kind == MK_EV_WAIT &&
+            (best < 0 || d.ns > longest)) {
             best = (int)i;
             longest = d.ns;
         }
@@ -202,7 +205,8 @@ static void live_model_fold_all(struct live_model *m)
 static void live_model_click(struct live_model *m, int y, int x)
 {
     struct live_geometry g = live_geometry(m);
-    if (y < g.rows_top || y >= g.rows_top + g.rows_height || m->top + y - g.rows_top >= m->row_count)
+    if (y < g.rows_top || y >= g.rows_top + g.rows_height ||
+        m->top + y - g.rows_top >= m->row_count)
         return;
     m->row = m->top + y - g.rows_top;
     if (x < g.label)

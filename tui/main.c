@@ -65,7 +65,8 @@ static int main_run_without_terminal(struct viewer *v)
         rc = main_draw(v);
         if (v->options.key_times)
             fprintf(stderr, "key %d ms %.2f cpu %.2f\n", v->script.keys[i].code,
-                    main_now_ms(CLOCK_MONOTONIC) - start, main_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+                    main_now_ms(CLOCK_MONOTONIC) - start,
+                    main_now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu);
     }
     if (!rc)
         main_print_screen(v);
@@ -86,12 +87,14 @@ static int main_run_in_terminal(struct viewer *v)
         int got = 1;
         if (next < v->script.count) {
             key = v->script.keys[next++];
-            if (key.code == SCRIPT_DUMP || key.code == TUI_RESIZE) /* the terminal has its own size */
+            /* the terminal has its own size */
+            if (key.code == SCRIPT_DUMP || key.code == TUI_RESIZE)
                 continue;
         } else {
             got = screen_key(&key, -1);
         }
-        /* Keys that are waiting already are taken together: holding one down does not queue up screens. */
+        /* Keys that are waiting already are taken together: holding one down does not queue up
+         * screens. */
         for (; got == 1 && !m->quit; got = next < v->script.count ? 0 : screen_key(&key, 0)) {
             model_key(m, key);
             if (m->suspend) {
@@ -135,7 +138,8 @@ static int main_show(struct viewer *v)
         return FAILED;
     }
     if (trace_damage()) {
-        fprintf(stderr, "mkernel tui: the trace is damaged, and only a part of it was shown: %s\n", trace_damage());
+        fprintf(stderr, "mkernel tui: the trace is damaged, and only a part of it was shown: %s\n",
+                trace_damage());
         return FAILED;
     }
     return DONE;
@@ -148,8 +152,8 @@ int tui_show(const struct tui_options *o)
     int status = DONE, rc = 0;
     trace_watch_damage();
     if (o->attach)
-        return live_show(&(struct live_options){o->file[0], o->script, o->width, o->height, o->dump, o->ascii,
-                                                o->no_mouse, o->until_end});
+        return live_show(&(struct live_options){o->file[0], o->script, o->width, o->height, o->dump,
+                                                o->ascii, o->no_mouse, o->until_end});
     if (v.options.script)
         rc = script_read(&v.script, v.options.script, error, sizeof error);
     for (int i = 0; i < v.options.files && !rc; i++)

@@ -83,9 +83,10 @@ static int64_t model_track_order(const struct source_track *t)
     return (int64_t)t->cta * 64 + t->warp + 1;
 }
 
-/* CTAs of a role of a rank that the filter takes: how many, and the first index in order at or after
- * `from`; -1: none. */
-static int model_role_tracks(const struct model *m, int file, int rank, int role, int64_t from, int *first)
+/* CTAs of a role of a rank that the filter takes: how many, and the first index in order at or
+ * after `from`; -1: none. */
+static int model_role_tracks(const struct model *m, int file, int rank, int role, int64_t from,
+                             int *first)
 {
     const struct source *s = m->source[file];
     const struct source_track *t = source_tracks(s);
@@ -129,7 +130,8 @@ static int model_add_ctas(struct model *m, int rank, int role)
             if (order[file] != next)
                 continue;
             const struct source_track *t = &source_tracks(m->source[file])[track[file]];
-            if (model_add_row(m, (struct row){ROW_CTA, file, rank, role, t->cta, t->warp, track[file], 1, 0}))
+            if (model_add_row(
+                    m, (struct row){ROW_CTA, file, rank, role, t->cta, t->warp, track[file], 1, 0}))
                 return -ENOMEM;
         }
         from = next + 1;
@@ -143,7 +145,8 @@ static int model_add_links(struct model *m, int rank)
             const struct source_info *info = source_info(m->source[file]);
             int has = rank < info->ranks && (kind == ROW_NIC ? info->nic : info->nvlink);
             if (has && !(m->filtering && m->filter.roles) &&
-                model_add_row(m, (struct row){(enum row_kind)kind, file, rank, -1, -1, -1, -1, 0, 0}))
+                model_add_row(m,
+                              (struct row){(enum row_kind)kind, file, rank, -1, -1, -1, -1, 0, 0}))
                 return -ENOMEM;
         }
     return 0;
@@ -157,7 +160,8 @@ static int model_add_rank(struct model *m, int rank)
         for (int role = 0; role < ROLES; role++)
             mine += ctas[file][role] = model_role_tracks(m, file, rank, role, 0, &first);
         total += mine;
-        if (mine && model_add_row(m, (struct row){ROW_RANK, file, rank, -1, -1, -1, -1, mine, m->rank_open[rank]}))
+        if (mine && model_add_row(m, (struct row){ROW_RANK, file, rank, -1, -1, -1, -1, mine,
+                                                  m->rank_open[rank]}))
             return -ENOMEM;
     }
     if (!total || !m->rank_open[rank])
@@ -165,8 +169,8 @@ static int model_add_rank(struct model *m, int rank)
     for (int role = 0; role < ROLES; role++) {
         int open = m->role_open[rank * ROLES + role];
         for (int file = 0; file < m->files; file++)
-            if (ctas[file][role] &&
-                model_add_row(m, (struct row){ROW_ROLE, file, rank, role, -1, -1, -1, ctas[file][role], open}))
+            if (ctas[file][role] && model_add_row(m, (struct row){ROW_ROLE, file, rank, role, -1,
+                                                                  -1, -1, ctas[file][role], open}))
                 return -ENOMEM;
         if (open && model_add_ctas(m, rank, role))
             return -ENOMEM;
@@ -212,7 +216,8 @@ void model_go_row(struct model *m, const struct row *row)
             m->row = i;
             return;
         }
-    model_say(m, 1, "that row is hidden by the filter \"%s\"; \\ and Enter clear it", m->filter.text);
+    model_say(m, 1, "that row is hidden by the filter \"%s\"; \\ and Enter clear it",
+              m->filter.text);
 }
 
 void model_fold(struct model *m)
@@ -251,9 +256,9 @@ void model_align(struct model *m, int launch)
         const struct source_info *a = source_info(m->source[0]), *b = source_info(m->source[1]);
         int both = a->launches < b->launches ? a->launches : b->launches;
         launch = launch >= both ? both - 1 : launch;
-        m->shift[1] =
-            both ? source_launches(m->source[0])[launch].start - source_launches(m->source[1])[launch].start
-                 : 0;
+        m->shift[1] = both ? source_launches(m->source[0])[launch].start -
+                                 source_launches(m->source[1])[launch].start
+                           : 0;
     }
     m->begin = 0;
     m->end = 0;
@@ -268,7 +273,8 @@ void model_align(struct model *m, int launch)
 
 int model_open(struct model *m, struct source *a, struct source *b, int width, int height)
 {
-    *m = (struct model){.source = {a, b}, .files = b ? 2 : 1, .width = width, .height = height, .worst = -1};
+    *m = (struct model){
+        .source = {a, b}, .files = b ? 2 : 1, .width = width, .height = height, .worst = -1};
     for (int file = 0; file < m->files; file++)
         if ((unsigned)source_info(m->source[file])->ranks > m->ranks)
             m->ranks = (unsigned)source_info(m->source[file])->ranks;
@@ -284,7 +290,8 @@ int model_open(struct model *m, struct source *a, struct source *b, int width, i
     if (model_rows(m))
         return -ENOMEM;
     for (unsigned open = m->ranks; m->row_count > model_geometry(m).rows_height && open > 0;) {
-        open = open > 1 ? 1 : 0; /* where the roles of all ranks do not fit: those of the first, or none */
+        /* where the roles of all ranks do not fit: those of the first, or none */
+        open = open > 1 ? 1 : 0;
         memset(m->rank_open + open, 0, m->ranks - open);
         if (model_rows(m))
             return -ENOMEM;

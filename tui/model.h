@@ -1,4 +1,5 @@
-/* The viewer's state and what keys do to it. Pure but for questions to the sources: no terminal, no clock. */
+/* The viewer's state and what keys do to it. Pure but for questions to the sources: no terminal, no
+ * clock. */
 #ifndef MK_TUI_MODEL_H
 #define MK_TUI_MODEL_H
 
@@ -127,14 +128,17 @@ void model_key(struct model *m, struct key key);
 /* Parts of the model, for its own files. */
 void model_fit(struct model *m);
 void model_zoom(struct model *m, double factor, double about);
-void model_go(struct model *m, double time); /* cursor to a time; scrolls where that is out of view */
+/* cursor to a time; scrolls where that is out of view */
+void model_go(struct model *m, double time);
 void model_scroll(struct model *m, double columns);
 void model_settle(struct model *m); /* cursor inside, rows inside, event and chain under it */
-int model_rows(struct model *m);    /* lists the rows anew, the cursor stays on its row; 0 or -ENOMEM */
+/* lists the rows anew, the cursor stays on its row; 0 or -ENOMEM */
+int model_rows(struct model *m);
 void model_go_row(struct model *m, const struct row *row); /* unfolds what hides it */
 void model_fold(struct model *m);
 void model_fold_all(struct model *m);
-void model_say(struct model *m, int failed, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void model_say(struct model *m, int failed, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void model_prompt_key(struct model *m, int code);
 void model_search(struct model *m, int direction);
 void model_next_event(struct model *m, int direction);
@@ -143,10 +147,11 @@ void model_push(struct model *m);
 void model_pop(struct model *m);
 void model_bookmark(struct model *m, int letter, int set);
 void model_enter(struct model *m);
-void model_worst(struct model *m, int direction);   /* through the longest waits of the run */
-double model_least(const struct model *m);          /* the shortest span: one ns per column */
-double model_column(const struct model *m);         /* ns of one column */
-const struct row *model_row(const struct model *m); /* under the cursor; NULL where there are no rows */
+void model_worst(struct model *m, int direction); /* through the longest waits of the run */
+double model_least(const struct model *m);        /* the shortest span: one ns per column */
+double model_column(const struct model *m);       /* ns of one column */
+/* under the cursor; NULL where there are no rows */
+const struct row *model_row(const struct model *m);
 struct source_group row_group(const struct row *row);
 double model_file_time(const struct model *m, int file, double time);
 

@@ -7,8 +7,8 @@
 
 #include "tui/model.h"
 
-/* Keys of the panel: 1 to 8 choose it, p and P turn through them, z enlarges, J and K scroll. 1 where it was
- * one. */
+/* Keys of the panel: 1 to 8 choose it, p and P turn through them, z enlarges, J and K scroll. 1
+ * where it was one. */
 static int model_key_panel_key(struct model *m, int code)
 {
     int panels = m->files == 2 ? PANELS : PANEL_DIFFERENCE;
@@ -27,7 +27,8 @@ static int model_key_panel_key(struct model *m, int code)
         m->large = !m->large;
         return 1;
     case 'J':
-        m->scroll += !m->help || m->scroll < 27; /* picture_fetch ends it at the last page of a panel */
+        /* picture_fetch ends it at the last page of a panel */
+        m->scroll += !m->help || m->scroll < 27;
         return 1;
     case 'K':
         m->scroll -= m->scroll > 0;
@@ -53,7 +54,8 @@ static void model_key_go_launch(struct model *m, int direction)
         if (direction > 0 ? l[i].start > now + 0.5 && best < 0 : l[i].start < now - 0.5)
             best = i;
     if (best < 0) {
-        model_say(m, 0, direction > 0 ? "no launch begins after this" : "no launch begins before this");
+        model_say(m, 0,
+                  direction > 0 ? "no launch begins after this" : "no launch begins before this");
         return;
     }
     model_push(m);
@@ -126,9 +128,9 @@ static void model_key_set_range(struct model *m, int end)
         m->scroll = 0;
     }
     model_say(m, 0,
-              isnan(m->range[!end])
-                  ? (end ? "range ends here; [ sets its start" : "range starts here; ] sets its end")
-                  : "range set; panel 7 has its figures, Escape clears it");
+              isnan(m->range[!end]) ? (end ? "range ends here; [ sets its start"
+                                           : "range starts here; ] sets its end")
+                                    : "range set; panel 7 has its figures, Escape clears it");
 }
 
 /* Keys that move. 1 where it was one. */
@@ -266,8 +268,8 @@ static void model_key_mouse_key(struct model *m, struct key key)
     struct geometry g = model_geometry(m);
     int row = m->top + key.y - g.rows_top;
     int inside = key.y >= g.rows_top && key.y < g.rows_top + g.rows_height && row < m->row_count;
-    int timeline =
-        key.x >= g.label && key.x < m->width && key.y >= g.ruler && key.y < g.rows_top + g.rows_height;
+    int timeline = key.x >= g.label && key.x < m->width && key.y >= g.ruler &&
+                   key.y < g.rows_top + g.rows_height;
     if (timeline)
         model_go(m, m->t0 + (key.x - g.label) * model_column(m));
     if (key.code == TUI_CLICK) {
@@ -320,7 +322,8 @@ void model_key(struct model *m, struct key key)
     } else if (key.code == TUI_ESCAPE) {
         model_key_escape_key(m);
     } else {
-        if (!strchr("+=-_0fr?[]m", key.code < 128 ? key.code : 1)) /* looking closer is not going away */
+        /* looking closer is not going away */
+        if (!strchr("+=-_0fr?[]m", key.code < 128 ? key.code : 1))
             m->on_chain = 0;
         if (key.code == TUI_CLICK || key.code == TUI_WHEEL_UP || key.code == TUI_WHEEL_DOWN)
             model_key_mouse_key(m, key);

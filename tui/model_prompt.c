@@ -19,8 +19,8 @@ static void model_prompt_go_event(struct model *m, int file, const struct source
     m->on_chain = 0;
 }
 
-static void model_prompt_find(struct model *m, int file, struct source_group group, const struct query *q, int direction,
-                 const char *what)
+static void model_prompt_find(struct model *m, int file, struct source_group group,
+                              const struct query *q, int direction, const char *what)
 {
     struct source_event e;
     double reached;
@@ -28,11 +28,12 @@ static void model_prompt_find(struct model *m, int file, struct source_group gro
     const struct row *row = model_row(m);
     /* Where an event is under the cursor, on from that one; else from the cursor's time. */
     const struct source_event *from = m->have_event && row && row->kind == ROW_CTA &&
-                                              m->cursor == m->event.start + m->shift[file] && !m->on_chain
+                                              m->cursor == m->event.start + m->shift[file] &&
+                                              !m->on_chain
                                           ? &m->event
                                           : NULL;
-    int rc = source_find(m->source[file], group, q, model_file_time(m, file, m->cursor), from, direction, &e,
-                         &reached);
+    int rc = source_find(m->source[file], group, q, model_file_time(m, file, m->cursor), from,
+                         direction, &e, &reached);
     if (rc == 1) {
         model_prompt_go_event(m, file, &e);
     } else if (rc == -EAGAIN) {
@@ -73,7 +74,8 @@ void model_next_event(struct model *m, int direction)
     words_parse_query("", &any, error);
     int file = row->file;
     if (row->kind == ROW_CTA) {
-        model_prompt_find(m, file, row_group(row), m->filtering ? &m->filter : &any, direction, "event of this row");
+        model_prompt_find(m, file, row_group(row), m->filtering ? &m->filter : &any, direction,
+                          "event of this row");
         return;
     }
     /* A folded row stays folded: the cursor goes to where anything of it begins. */
@@ -95,9 +97,11 @@ void model_worst(struct model *m, int direction)
     int file = row ? row->file : 0, next = m->worst + direction;
     struct source_event e;
     char length[32];
-    if (next < 0 || source_worst_wait(m->source[file], m->filtering ? &m->filter : NULL, next, &e) != 1) {
+    if (next < 0 ||
+        source_worst_wait(m->source[file], m->filtering ? &m->filter : NULL, next, &e) != 1) {
         model_say(m, 1,
-                  next <= 0 ? "no wait of this trace took time" : "that was the last of the longest waits");
+                  next <= 0 ? "no wait of this trace took time"
+                            : "that was the last of the longest waits");
         return;
     }
     model_push(m);
@@ -136,8 +140,9 @@ static void model_prompt_do_filter(struct model *m)
         return;
     }
     if (query_needs_events(&q)) {
-        model_say(m, 1,
-                  "a filter takes ranks, CTAs, roles and what they do; search with / for single events");
+        model_say(
+            m, 1,
+            "a filter takes ranks, CTAs, roles and what they do; search with / for single events");
         return;
     }
     m->filter = q;

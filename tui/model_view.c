@@ -22,9 +22,9 @@ void model_fit(struct model *m)
     m->t1 = m->end;
 }
 
-/* Spans are the whole run halved again and again, and the cursor keeps its share of the window, so that
- * zooming in and out are each other's inverse. The whole run is the largest span, one ns per column the
- * smallest. */
+/* Spans are the whole run halved again and again, and the cursor keeps its share of the window, so
+ * that zooming in and out are each other's inverse. The whole run is the largest span, one ns per
+ * column the smallest. */
 void model_zoom(struct model *m, double factor, double about)
 {
     double whole = m->end - m->begin, span = (m->t1 - m->t0) * factor, least = model_least(m);
@@ -102,12 +102,13 @@ void model_settle(struct model *m)
         m->event = m->pin;
         m->have_event = 1;
     } else if (row->kind == ROW_CTA) {
-        /* The whole column is under the cursor: what begins inside it counts where nothing covers its left
-         * edge. */
+        /* The whole column is under the cursor: what begins inside it counts where nothing covers
+         * its left edge. */
         m->have_event = source_event_at(s, row->track, time, &m->event) == 1 && m->event.end > time;
         if (!m->have_event)
-            m->have_event = source_event_at(s, row->track, time + model_column(m), &m->event) == 1 &&
-                            m->event.end >= time;
+            m->have_event =
+                source_event_at(s, row->track, time + model_column(m), &m->event) == 1 &&
+                m->event.end >= time;
     } else if (row->kind == ROW_NIC) {
         chain_follow_message(s, row->rank, time, &m->chain);
         m->serial++;
@@ -180,7 +181,8 @@ void model_bookmark(struct model *m, int letter, int set)
 
 static void model_view_go_step(struct model *m, int file, const struct chain_step *s)
 {
-    struct row row = {.file = file, .rank = s->rank, .role = -1, .cta = -1, .warp = -1, .track = -1};
+    struct row row = {
+        .file = file, .rank = s->rank, .role = -1, .cta = -1, .warp = -1, .track = -1};
     row.kind = s->where == CHAIN_NIC ? ROW_NIC : s->where == CHAIN_NVLINK ? ROW_NVLINK : ROW_CTA;
     if (row.kind == ROW_CTA) {
         const struct source_track *t = &source_tracks(m->source[file])[s->track];
@@ -215,7 +217,8 @@ void model_enter(struct model *m)
             return;
         }
         model_push(m);
-        struct chain_step to = {.where = CHAIN_TRACK, .track = wait.track, .time = wait.start, .event = wait};
+        struct chain_step to = {
+            .where = CHAIN_TRACK, .track = wait.track, .time = wait.start, .event = wait};
         model_view_go_step(m, file, &to);
         m->on_chain = 0;
         model_say(m, 0, "the longest wait in view; Enter follows its cause, Backspace returns");

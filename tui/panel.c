@@ -1,4 +1,5 @@
-/* The panels whose figures belong to the whole run. They ask the views that `mkernel trace summary` asks. */
+/* The panels whose figures belong to the whole run. They ask the views that `mkernel trace summary`
+ * asks. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,8 +22,8 @@ void panel_add(struct panel_text *t, const char *format, ...)
     va_end(args);
 }
 
-const char *panel_bar(char *out, int size, int width, const struct class_look *look, const double *share,
-                      int classes)
+const char *panel_bar(char *out, int size, int width, const struct class_look *look,
+                      const double *share, int classes)
 {
     int columns[16] = {0}, used = 0, n = 0;
     double sum = 0, rest[16];
@@ -93,17 +94,18 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
         int rank = sqlite3_column_int(q, 0);
         if (row && row->rank == rank && row->file == file)
             t->follow = t->count;
-        panel_add(t, "%s%4d %12.1f %% %5.1f %% %7.1f %% %5.1f %%  %s %9.1f %%  %s",
-                  row && row->rank == rank ? STRONG : PLAIN, rank, share[OVERLAP_COMPUTE],
-                  share[OVERLAP_BOTH], share[OVERLAP_COMMUNICATION], share[OVERLAP_IDLE],
-                  words_length_in(ns[0], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6),
-                  width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES) : "");
+        panel_add(
+            t, "%s%4d %12.1f %% %5.1f %% %7.1f %% %5.1f %%  %s %9.1f %%  %s",
+            row && row->rank == rank ? STRONG : PLAIN, rank, share[OVERLAP_COMPUTE],
+            share[OVERLAP_BOTH], share[OVERLAP_COMMUNICATION], share[OVERLAP_IDLE],
+            words_length_in(ns[0], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6),
+            width >= 8 ? panel_bar(bar, sizeof bar, width, overlap_look, share, OVERLAP_CLASSES)
+                       : "");
     }
     sqlite3_finalize(q);
     panel_no_figures(t, before, "launches");
-    q = source_prepare(
-        s,
-        "SELECT epoch, ns, slowest_ns, fastest_ns, efficiency, basis FROM launches ORDER BY launch");
+    q = source_prepare(s, "SELECT epoch, ns, slowest_ns, fastest_ns, efficiency, basis FROM "
+                          "launches ORDER BY launch");
     if (q && sqlite3_step(q) == SQLITE_ROW) {
         panel_add(t, FAINT "epoch      launch  slowest rank  fastest rank  ideal / slowest rank");
         do {
@@ -111,8 +113,10 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
                       (long long)sqlite3_column_int64(q, 0),
                       words_length_in(ns[0], 10, sqlite3_column_double(q, 1)),
                       words_length_in(ns[1], 12, sqlite3_column_double(q, 2)),
-                      words_length_in(ns[2], 12, sqlite3_column_double(q, 3)), sqlite3_column_double(q, 4),
-                      sqlite3_column_text(q, 5) && !strcmp((const char *)sqlite3_column_text(q, 5), "peak")
+                      words_length_in(ns[2], 12, sqlite3_column_double(q, 3)),
+                      sqlite3_column_double(q, 4),
+                      sqlite3_column_text(q, 5) &&
+                              !strcmp((const char *)sqlite3_column_text(q, 5), "peak")
                           ? "peak rates"
                           : "its tiles or its transfers alone");
         } while (sqlite3_step(q) == SQLITE_ROW);
@@ -124,7 +128,8 @@ static void panel_overlap(struct panel_text *t, struct model *m, int file)
 static void panel_roles_of(struct panel_text *t, struct model *m, int file, int rank)
 {
     const double *all = source_role_shares(m->source[file]); /* rank, role, state */
-    int ranks = source_info(m->source[file])->ranks, width = m->width < 100 ? m->width / 4 : m->width / 3;
+    int ranks = source_info(m->source[file])->ranks,
+        width = m->width < 100 ? m->width / 4 : m->width / 3;
     for (int role = 0; all && role < ROLES; role++) {
         char bar[512], parts[256] = "";
         size_t n = 0;
@@ -133,8 +138,8 @@ static void panel_roles_of(struct panel_text *t, struct model *m, int file, int 
             continue;
         for (int state = 0; state < SPAN_CLASSES; state++)
             if (state != SPAN_IDLE && share[state] >= 0.05 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[state].name,
-                                      share[state]);
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%",
+                                      span_look[state].name, share[state]);
         panel_add(t, "%-12s %s%s", source_role_name(role),
                   panel_bar(bar, sizeof bar, width, span_look, share, SPAN_CLASSES), parts);
     }
@@ -166,29 +171,30 @@ static void panel_stalls(struct panel_text *t, struct model *m, int file)
     panel_add(t, FAINT
               "rank  role          cause              waits       total     longest  of its time");
     before = t->count;
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
-                          "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64");
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT rank, role, cause, count, ns, longest_ns, share FROM stalls WHERE ns > 0 "
+           "ORDER BY rank = ? DESC, rank, ns DESC LIMIT 64");
     if (q)
         sqlite3_bind_int(q, 1, row ? row->rank : 0);
     while (q && sqlite3_step(q) == SQLITE_ROW)
         panel_add(t, "%s%4d  %-12s  %-15s %8lld  %s  %s   %5.1f %%",
-                  row && sqlite3_column_int(q, 0) == row->rank ? PLAIN : FAINT, sqlite3_column_int(q, 0),
-                  panel_column_text(q, 1, text[0]), panel_column_text(q, 2, text[1]),
-                  (long long)sqlite3_column_int64(q, 3),
+                  row && sqlite3_column_int(q, 0) == row->rank ? PLAIN : FAINT,
+                  sqlite3_column_int(q, 0), panel_column_text(q, 1, text[0]),
+                  panel_column_text(q, 2, text[1]), (long long)sqlite3_column_int64(q, 3),
                   words_length_in(ns[0], 10, sqlite3_column_double(q, 4)),
-                  words_length_in(ns[1], 10, sqlite3_column_double(q, 5)), sqlite3_column_double(q, 6));
+                  words_length_in(ns[1], 10, sqlite3_column_double(q, 5)),
+                  sqlite3_column_double(q, 6));
     sqlite3_finalize(q);
     panel_no_figures(t, before, "wait that took time");
     panel_add(t, STRONG "longest waits" PLAIN FAINT "  (w goes through them)");
-    q = source_prepare(
-        s, "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls WHERE ns > 0 LIMIT 40");
+    q = source_prepare(s, "SELECT rank, role, cta, start, ns, cause, waited_for FROM worst_stalls "
+                          "WHERE ns > 0 LIMIT 40");
     while (q && sqlite3_step(q) == SQLITE_ROW)
         panel_add(t, PLAIN "%s  rank %d %s CTA %d at %s: %s, %s",
                   words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
                   panel_column_text(q, 1, text[0]), sqlite3_column_int(q, 2),
-                  words_time(ns[1], sqlite3_column_double(q, 3), 1000), panel_column_text(q, 5, text[1]),
-                  panel_column_text(q, 6, text[2]));
+                  words_time(ns[1], sqlite3_column_double(q, 3), 1000),
+                  panel_column_text(q, 5, text[1]), panel_column_text(q, 6, text[2]));
     sqlite3_finalize(q);
 }
 
@@ -199,19 +205,22 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     int before;
     if (m->files == 2)
         panel_add(t, STRONG "%c  %.120s" PLAIN, 'A' + file, source_info(s)->title);
-    panel_add(t, STRONG "messages" PLAIN FAINT "  (≤: no CTA waited for it, so it may have come earlier)");
+    panel_add(t, STRONG "messages" PLAIN FAINT
+                        "  (≤: no CTA waited for it, so it may have come earlier)");
     before = t->count;
     sqlite3_stmt *q = source_prepare(
-        s, "SELECT rank, peer, ns, command_seen, seen_posted, posted_arrived, bytes, carries, waited, "
-           "commanded FROM slowest_messages LIMIT 20");
+        s,
+        "SELECT rank, peer, ns, command_seen, seen_posted, posted_arrived, bytes, carries, waited, "
+        "commanded FROM slowest_messages LIMIT 20");
     while (q && sqlite3_step(q) == SQLITE_ROW)
-        panel_add(t, PLAIN "%s  rank %d → %d  %s  %s at %s = %s in the ring + %s proxy + %s%s network",
-                  words_length_in(ns[0], 10, sqlite3_column_double(q, 2)), sqlite3_column_int(q, 0),
-                  sqlite3_column_int(q, 1), words_bytes(ns[4], sqlite3_column_double(q, 6)),
-                  panel_column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
-                  words_length(ns[1], sqlite3_column_double(q, 3)),
-                  words_length(ns[2], sqlite3_column_double(q, 4)), sqlite3_column_int(q, 8) ? "" : "≤ ",
-                  words_length(ns[3], sqlite3_column_double(q, 5)));
+        panel_add(
+            t, PLAIN "%s  rank %d → %d  %s  %s at %s = %s in the ring + %s proxy + %s%s network",
+            words_length_in(ns[0], 10, sqlite3_column_double(q, 2)), sqlite3_column_int(q, 0),
+            sqlite3_column_int(q, 1), words_bytes(ns[4], sqlite3_column_double(q, 6)),
+            panel_column_text(q, 7, text), words_time(ns[5], sqlite3_column_double(q, 9), 1000),
+            words_length(ns[1], sqlite3_column_double(q, 3)),
+            words_length(ns[2], sqlite3_column_double(q, 4)), sqlite3_column_int(q, 8) ? "" : "≤ ",
+            words_length(ns[3], sqlite3_column_double(q, 5)));
     sqlite3_finalize(q);
     panel_no_figures(t, before, "messages");
     panel_add(t, STRONG "tiles");
@@ -219,12 +228,15 @@ static void panel_slowest(struct panel_text *t, struct model *m, int file)
     q = source_prepare(
         s, "SELECT rank, cta, epoch, start, ns, tile, slab, row, col FROM slowest_tiles LIMIT 20");
     while (q && sqlite3_step(q) == SQLITE_ROW)
-        panel_add(t, PLAIN "%s  rank %d CTA %d at %s  tile %lld: shard %d, row %lld, column %lld  epoch %lld",
-                  words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
-                  sqlite3_column_int(q, 1), words_time(ns[1], sqlite3_column_double(q, 3), 1000),
-                  (long long)sqlite3_column_int64(q, 5), sqlite3_column_int(q, 6),
-                  (long long)sqlite3_column_int64(q, 7), (long long)sqlite3_column_int64(q, 8),
-                  (long long)sqlite3_column_int64(q, 2));
+        panel_add(
+            t,
+            PLAIN
+            "%s  rank %d CTA %d at %s  tile %lld: shard %d, row %lld, column %lld  epoch %lld",
+            words_length_in(ns[0], 10, sqlite3_column_double(q, 4)), sqlite3_column_int(q, 0),
+            sqlite3_column_int(q, 1), words_time(ns[1], sqlite3_column_double(q, 3), 1000),
+            (long long)sqlite3_column_int64(q, 5), sqlite3_column_int(q, 6),
+            (long long)sqlite3_column_int64(q, 7), (long long)sqlite3_column_int64(q, 8),
+            (long long)sqlite3_column_int64(q, 2));
     sqlite3_finalize(q);
     panel_no_figures(t, before, "tiles");
 }
@@ -253,21 +265,21 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
               STRONG "What fixed the end of the launch of epoch %lld" PLAIN FAINT
                      "  (the step at the cursor is marked)",
               (long long)s->launches[launch].epoch);
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT what, coalesce(role, ''), steps, ns, share FROM critical_share LIMIT 5");
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT what, coalesce(role, ''), steps, ns, share FROM critical_share LIMIT 5");
     char sums[512] = "";
     size_t n = 0;
     while (q && sqlite3_step(q) == SQLITE_ROW && n < sizeof sums - 128)
         n += (size_t)snprintf(sums + n, sizeof sums - n, "%s%s%s%s %.1f %%", n ? ", " : "",
-                              panel_column_text(q, 0, text[0]), *panel_column_text(q, 1, text[1]) ? " of " : "", text[1],
+                              panel_column_text(q, 0, text[0]),
+                              *panel_column_text(q, 1, text[1]) ? " of " : "", text[1],
                               sqlite3_column_double(q, 4));
     sqlite3_finalize(q);
     panel_add(t, "all launches: %s", n ? sums : "not computed");
     int before = t->count;
-    q = source_prepare(
-        s,
-        "SELECT step, rank, coalesce(role, ''), cta, what, start, ns, coalesce(text, '') FROM critical_path "
-        "WHERE launch = ? ORDER BY step LIMIT 380");
+    q = source_prepare(s, "SELECT step, rank, coalesce(role, ''), cta, what, start, ns, "
+                          "coalesce(text, '') FROM critical_path "
+                          "WHERE launch = ? ORDER BY step LIMIT 380");
     if (q)
         sqlite3_bind_int64(q, 1, s->launch_id[launch]);
     while (q && sqlite3_step(q) == SQLITE_ROW) {
@@ -278,10 +290,11 @@ static void panel_critical(struct panel_text *t, struct model *m, int file)
         char cta[24] = "";
         if (sqlite3_column_type(q, 3) != SQLITE_NULL)
             snprintf(cta, sizeof cta, "CTA %d", sqlite3_column_int(q, 3));
-        panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN, here ? "▶" : " ",
-                  sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 10),
-                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1), panel_column_text(q, 2, text[0]),
-                  cta, panel_column_text(q, 4, text[1]), panel_column_text(q, 7, text[2]));
+        panel_add(t, "%s%s%4d  %s %s  rank %d %s %s  %-8s %s", here ? STRONG : PLAIN,
+                  here ? "▶" : " ", sqlite3_column_int(q, 0), words_time_in(ns[0], 12, start, 10),
+                  words_length_in(ns[1], 10, length), sqlite3_column_int(q, 1),
+                  panel_column_text(q, 2, text[0]), cta, panel_column_text(q, 4, text[1]),
+                  panel_column_text(q, 7, text[2]));
     }
     sqlite3_finalize(q);
     panel_no_figures(t, before, "critical path of this launch");
@@ -304,8 +317,8 @@ static void difference(struct panel_text *t, const struct trace_figure *f)
     char ratio[32] = "";
     if (length && a > 0 && b > 0)
         snprintf(ratio, sizeof ratio, "×%.3f", b / a);
-    panel_add(t, PLAIN "%-38s %s %s   %s%s%s" PLAIN "  %s", f->name, text[0], text[1], b == a ? FAINT : STRONG,
-              b > a ? "+" : "", text[2], ratio);
+    panel_add(t, PLAIN "%-38s %s %s   %s%s%s" PLAIN "  %s", f->name, text[0], text[1],
+              b == a ? FAINT : STRONG, b > a ? "+" : "", text[2], ratio);
 }
 
 /* What `mkernel trace diff` prints, but for the shares of roles, which have a panel. */
@@ -327,7 +340,8 @@ static void panel_difference(struct panel_text *t, struct model *m)
         if (!strcmp(f[i].section, "role"))
             continue;
         for (size_t k = 0; k < sizeof titles / sizeof *titles; k++)
-            if (!strcmp(titles[k].section, f[i].section) && (!i || strcmp(f[i].section, f[i - 1].section)))
+            if (!strcmp(titles[k].section, f[i].section) &&
+                (!i || strcmp(f[i].section, f[i - 1].section)))
                 panel_add(t, FAINT "%s", titles[k].title);
         difference(t, &f[i]);
     }

@@ -6,7 +6,8 @@
 #include "tui/cells.h"
 #include "tui/picture.h"
 
-#define RANGE_PARTS 256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
+#define RANGE_PARTS                                                                                \
+    256 /* a range is summed over this many parts: its ends are right to 1 / 256 of it */
 
 static void panel_cursor_detail_chain(struct panel_text *t, const struct model *m)
 {
@@ -27,8 +28,8 @@ static void panel_cursor_detail_chain(struct panel_text *t, const struct model *
             words_time_in(time, 11, s->time + m->shift[row->file], 10);
         if (here)
             t->follow = t->count;
-        panel_add(t, "%s%s %-9s %11s %9s  %s", here ? STRONG : PLAIN, here ? "▶" : " ", s->name, time, ns,
-                  s->text);
+        panel_add(t, "%s%s %-9s %11s %9s  %s", here ? STRONG : PLAIN, here ? "▶" : " ", s->name,
+                  time, ns, s->text);
     }
 }
 
@@ -44,16 +45,18 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
         snprintf(name, sizeof name, "rank %d", row->rank);
     else
         snprintf(name, sizeof name, "rank %d %s", row->rank, source_role_name(row->role));
-    panel_add(t, STRONG "%s" PLAIN ", %d CTA%s, in the %s under the cursor", name, row->ctas, row->ctas > 1 ? "s" : "",
-              words_length(length, column));
+    panel_add(t, STRONG "%s" PLAIN ", %d CTA%s, in the %s under the cursor", name, row->ctas,
+              row->ctas > 1 ? "s" : "", words_length(length, column));
     int shown = 0;
     if (row->kind == ROW_RANK) {
         float overlap[OVERLAP_CLASSES];
-        if (source_overlap(s, row->rank, model_file_time(m, row->file, m->cursor), column, 1, overlap))
+        if (source_overlap(s, row->rank, model_file_time(m, row->file, m->cursor), column, 1,
+                           overlap))
             return;
         for (int i = 0; i < OVERLAP_CLASSES; i++)
             wide[i] = overlap[i];
-        panel_add(t, "%-13s%s  compute only %.0f %%, both %.0f %%, communication only %.0f %%", "overlap",
+        panel_add(t, "%-13s%s  compute only %.0f %%, both %.0f %%, communication only %.0f %%",
+                  "overlap",
                   panel_bar(bar, sizeof bar, width / 2, overlap_look, wide, OVERLAP_CLASSES),
                   100 * overlap[OVERLAP_COMPUTE], 100 * overlap[OVERLAP_BOTH],
                   100 * overlap[OVERLAP_COMMUNICATION]);
@@ -70,8 +73,8 @@ static void panel_cursor_detail_group(struct panel_text *t, struct model *m, con
         for (int i = 0; i < SPAN_CLASSES; i++) {
             wide[i] = share[i];
             if (share[i] >= 0.005f && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.0f %%", span_look[i].name,
-                                      100 * share[i]);
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.0f %%",
+                                      span_look[i].name, 100 * share[i]);
         }
         if (wide[0] >= 0.9999 && row->kind != ROW_ROLE)
             continue;
@@ -90,10 +93,12 @@ static void panel_cursor_detail_link(struct panel_text *t, struct model *m, cons
     float now, peak;
     char bytes[2][32];
     enum source_link link = row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK;
-    if (source_bytes(m->source[row->file], row->rank, link, model_file_time(m, row->file, m->cursor),
-                     model_column(m), 1, &now, &peak))
+    if (source_bytes(m->source[row->file], row->rank, link,
+                     model_file_time(m, row->file, m->cursor), model_column(m), 1, &now, &peak))
         return;
-    panel_add(t, STRONG "%s out of rank %d" PLAIN ": %s in flight under the cursor, %s at most in the run",
+    panel_add(t,
+              STRONG "%s out of rank %d" PLAIN
+                     ": %s in flight under the cursor, %s at most in the run",
               link == LINK_NIC ? "NIC" : "NVLink", row->rank, words_bytes(bytes[0], now),
               words_bytes(bytes[1], peak));
     if (m->chain.count)
@@ -110,8 +115,8 @@ void panel_detail(struct panel_text *t, struct model *m)
         panel_add(t, FAINT "nothing is under the cursor: there are no rows");
     } else if (m->on_chain || row->kind == ROW_CTA) {
         if (!m->chain.count) {
-            panel_add(t, FAINT "rank %d %s CTA %d does nothing at %s; Tab goes to its next event", row->rank,
-                      source_role_name(row->role), row->cta,
+            panel_add(t, FAINT "rank %d %s CTA %d does nothing at %s; Tab goes to its next event",
+                      row->rank, source_role_name(row->role), row->cta,
                       words_time(time, m->cursor, model_column(m) / 10));
             return;
         }
@@ -125,7 +130,8 @@ void panel_detail(struct panel_text *t, struct model *m)
     }
 }
 
-static void panel_cursor_range_ranks(struct panel_text *t, struct model *m, int file, double a, double step)
+static void panel_cursor_range_ranks(struct panel_text *t, struct model *m, int file, double a,
+                                     double step)
 {
     float overlap[RANGE_PARTS * OVERLAP_CLASSES];
     char bar[640];
@@ -136,15 +142,17 @@ static void panel_cursor_range_ranks(struct panel_text *t, struct model *m, int 
             return;
         for (int i = 0; i < RANGE_PARTS * OVERLAP_CLASSES; i++)
             sum[i % OVERLAP_CLASSES] += overlap[i] / RANGE_PARTS;
-        panel_add(
-            t, "rank %-8d%s  compute only %.1f %%  both %.1f %%  communication only %.1f %%  neither %.1f %%",
-            rank, panel_bar(bar, sizeof bar, width, overlap_look, sum, OVERLAP_CLASSES),
-            100 * sum[OVERLAP_COMPUTE], 100 * sum[OVERLAP_BOTH], 100 * sum[OVERLAP_COMMUNICATION],
-            100 * sum[OVERLAP_IDLE]);
+        panel_add(t,
+                  "rank %-8d%s  compute only %.1f %%  both %.1f %%  communication only %.1f %%  "
+                  "neither %.1f %%",
+                  rank, panel_bar(bar, sizeof bar, width, overlap_look, sum, OVERLAP_CLASSES),
+                  100 * sum[OVERLAP_COMPUTE], 100 * sum[OVERLAP_BOTH],
+                  100 * sum[OVERLAP_COMMUNICATION], 100 * sum[OVERLAP_IDLE]);
     }
 }
 
-static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int file, int rank, double a, double step)
+static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int file, int rank,
+                                     double a, double step)
 {
     float share[RANGE_PARTS * SPAN_CLASSES];
     char bar[640];
@@ -154,15 +162,15 @@ static void panel_cursor_range_roles(struct panel_text *t, struct model *m, int 
         double sum[SPAN_CLASSES] = {0};
         char parts[256] = "";
         size_t n = 0;
-        if (source_occupancy(m->source[file], (struct source_group){rank, role, -1}, a, step, RANGE_PARTS,
-                             share))
+        if (source_occupancy(m->source[file], (struct source_group){rank, role, -1}, a, step,
+                             RANGE_PARTS, share))
             return;
         for (int i = 0; i < RANGE_PARTS * SPAN_CLASSES; i++)
             sum[i % SPAN_CLASSES] += share[i] / RANGE_PARTS;
         for (int i = 1; i < SPAN_CLASSES; i++)
             if (sum[i] >= 0.0005 && n < sizeof parts - 48)
-                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%", span_look[i].name,
-                                      100 * sum[i]);
+                n += (size_t)snprintf(parts + n, sizeof parts - n, "  %s %.1f %%",
+                                      span_look[i].name, 100 * sum[i]);
         if (n)
             panel_add(t, "%-13s%s%s", source_role_name(role),
                       panel_bar(bar, sizeof bar, width, span_look, sum, SPAN_CLASSES), parts);
@@ -175,8 +183,7 @@ void panel_range(struct panel_text *t, struct model *m)
     int file = row ? row->file : 0;
     char text[3][32];
     if (isnan(m->range[0]) || isnan(m->range[1])) {
-        panel_add(t,
-                  FAINT "[ sets where a range starts, ] where it ends; its figures come here");
+        panel_add(t, FAINT "[ sets where a range starts, ] where it ends; its figures come here");
         return;
     }
     double a = model_file_time(m, file, m->range[0]), b = model_file_time(m, file, m->range[1]);

@@ -6,7 +6,9 @@
 
 static int picture_classes_of(enum row_kind kind)
 {
-    return kind == ROW_RANK ? OVERLAP_CLASSES : kind == ROW_NVLINK || kind == ROW_NIC ? 1 : SPAN_CLASSES;
+    return kind == ROW_RANK                        ? OVERLAP_CLASSES
+           : kind == ROW_NVLINK || kind == ROW_NIC ? 1
+                                                   : SPAN_CLASSES;
 }
 
 static int picture_same(const struct row *a, const struct row *b)
@@ -25,8 +27,8 @@ static int picture_read_row(struct picture *p, struct model *m, struct picture_r
         return source_overlap(s, row->rank, t0, p->step, p->columns, out->value);
     case ROW_NVLINK:
     case ROW_NIC:
-        return source_bytes(s, row->rank, row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK, t0, p->step,
-                            p->columns, out->value, &out->peak);
+        return source_bytes(s, row->rank, row->kind == ROW_NIC ? LINK_NIC : LINK_NVLINK, t0,
+                            p->step, p->columns, out->value, &out->peak);
     default:
         return source_occupancy(s, row_group(row), t0, p->step, p->columns, out->value);
     }
@@ -54,7 +56,8 @@ static int picture_fetch_rows(struct picture *p, struct model *m)
             }
         if (rows[i].value)
             continue;
-        rows[i].value = malloc(sizeof(float) * (size_t)g.columns * (size_t)picture_classes_of(rows[i].row.kind));
+        rows[i].value = malloc(sizeof(float) * (size_t)g.columns *
+                               (size_t)picture_classes_of(rows[i].row.kind));
         if (!rows[i].value)
             rc = -ENOMEM;
         else if ((p->failed = picture_read_row(p, m, &rows[i])) != 0)
@@ -83,9 +86,11 @@ int picture_fetch(struct picture *p, struct model *m)
     if (rc)
         return rc;
     const struct row *row = model_row(m);
-    int rank = row ? row->rank : 0,
-        changing = m->panel == PANEL_DETAIL || m->panel == PANEL_RANGE || m->panel == PANEL_CRITICAL;
-    if (changing || p->panel_of != (int)m->panel || p->panel_rank != rank || p->panel_width != m->width) {
+    int rank = row ? row->rank : 0, changing = m->panel == PANEL_DETAIL ||
+                                               m->panel == PANEL_RANGE ||
+                                               m->panel == PANEL_CRITICAL;
+    if (changing || p->panel_of != (int)m->panel || p->panel_rank != rank ||
+        p->panel_width != m->width) {
         p->panel.count = 0;
         p->panel.follow = -1;
         panel_fetch(&p->panel, m);

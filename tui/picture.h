@@ -1,5 +1,5 @@
-/* What the screen's rows show, read from the sources for the window in view: shares per row and column, and
- * the lines of the panel. With it the layout needs no source. */
+/* What the screen's rows show, read from the sources for the window in view: shares per row and
+ * column, and the lines of the panel. With it the layout needs no source. */
 #ifndef MK_TUI_PICTURE_H
 #define MK_TUI_PICTURE_H
 
@@ -7,12 +7,13 @@
 
 struct picture_row {
     struct row row;
-    float *value; /* columns × classes: span classes, overlap classes of rank rows, 1 for bytes in flight */
-    float peak;   /* of bytes in flight */
+    /* columns × classes: span classes, overlap classes of rank rows, 1 for bytes in flight */
+    float *value;
+    float peak; /* of bytes in flight */
 };
 
-/* A line of a panel: UTF-8 text in which byte 1 and a letter ('A' + colour) change the colour, byte 2 and a
- * letter
+/* A line of a panel: UTF-8 text in which byte 1 and a letter ('A' + colour) change the colour, byte
+ * 2 and a letter
  * ('A' + attributes) the attributes. */
 #define PANEL_WIDTH 640
 #define PANEL_LINES 400
@@ -32,13 +33,14 @@ struct picture {
     int failed; /* -errno of a question that the file did not answer; 0 */
 };
 
-/* Reads what the model's window needs; what an earlier call read for the same window is kept. 0 or -ENOMEM.
+/* Reads what the model's window needs; what an earlier call read for the same window is kept. 0 or
+ * -ENOMEM.
  */
 int picture_fetch(struct picture *p, struct model *m);
 void picture_free(struct picture *p);
 
-/* Fills the panel's lines: panel.c for figures of the whole run, panel_cursor.c for what depends on the
- * cursor. */
+/* Fills the panel's lines: panel.c for figures of the whole run, panel_cursor.c for what depends on
+ * the cursor. */
 void panel_fetch(struct panel_text *t, struct model *m);
 void panel_detail(struct panel_text *t, struct model *m);
 void panel_range(struct panel_text *t, struct model *m);
@@ -50,9 +52,9 @@ void panel_add(struct panel_text *t, const char *format, ...) __attribute__((for
 #define STRONG "\002B"
 #define ALARM "\001Q"
 
-/* A bar of `width` columns, split by shares in the order of classes, drawn with the classes' own glyphs and
- * colours. */
-const char *panel_bar(char *out, int size, int width, const struct class_look *look, const double *share,
-                      int classes);
+/* A bar of `width` columns, split by shares in the order of classes, drawn with the classes' own
+ * glyphs and colours. */
+const char *panel_bar(char *out, int size, int width, const struct class_look *look,
+                      const double *share, int classes);
 
 #endif

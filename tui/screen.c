@@ -28,9 +28,9 @@ static struct {
 static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-/* 256-colour and 8-colour foregrounds by meaning; -1: the terminal's own. Waits are reds, work is blue, what
- * overlaps is green, what communicates is orange, so that the pairs that matter differ for colour-blind eyes
- * too. */
+/* 256-colour and 8-colour foregrounds by meaning; -1: the terminal's own. Waits are reds, work is
+ * blue, what overlaps is green, what communicates is orange, so that the pairs that matter differ
+ * for colour-blind eyes too. */
 static const short palette[COLOURS][2] = {
     [COLOUR_TEXT] = {-1, -1},
     [COLOUR_FAINT] = {245, -1},
@@ -57,8 +57,8 @@ int screen_utf8(void)
         for (int i = 0; i < 3; i++) {
             if (!names[i] || !*names[i])
                 continue;
-            /* the locale is named but not installed here: its character set still says what the terminal
-             * takes */
+            /* the locale is named but not installed here: its character set still says what the
+             * terminal takes */
             if (strstr(names[i], "UTF-8") || strstr(names[i], "utf8"))
                 setlocale(LC_CTYPE, "C.UTF-8");
             break;
@@ -86,7 +86,8 @@ static void screen_on_signal(int number)
     screen_wake();
 }
 
-/* A crash cannot go through ncurses: the plain bytes that leave every mode it set, and the line settings. */
+/* A crash cannot go through ncurses: the plain bytes that leave every mode it set, and the line
+ * settings. */
 static void screen_on_crash(int number)
 {
     static const char leave[] = "\033[?1000l\033[?1006l\033[?1049l\033[0m\033[?25h\r\n";
@@ -100,7 +101,7 @@ static void screen_on_crash(int number)
     raise(number);
 }
 
-static void screen_catch (int number, void (*handler)(int))
+static void screen_catch(int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
@@ -110,11 +111,11 @@ static void screen_catch (int number, void (*handler)(int))
 static void screen_catch_signals(void)
 {
     for (size_t i = 0; i < sizeof end_signals / sizeof *end_signals; i++)
-        screen_catch (end_signals[i], screen_on_signal);
+        screen_catch(end_signals[i], screen_on_signal);
     for (size_t i = 0; i < sizeof crash_signals / sizeof *crash_signals; i++)
-        screen_catch (crash_signals[i], screen_on_crash);
-    screen_catch (SIGWINCH, screen_on_signal);
-    screen_catch (SIGTSTP, screen_on_signal);
+        screen_catch(crash_signals[i], screen_on_crash);
+    screen_catch(SIGWINCH, screen_on_signal);
+    screen_catch(SIGTSTP, screen_on_signal);
 }
 
 static void screen_release_signals(void)
@@ -149,7 +150,8 @@ int screen_open(const struct screen_options *options, char *error, int error_siz
     }
     if (!term || !*term || setupterm(NULL, STDOUT_FILENO, &status) != OK || !cursor_address) {
         snprintf(error, (size_t)error_size,
-                 "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen or `mkernel "
+                 "terminal type '%.40s' cannot place the cursor; set TERM, or use --dump-screen or "
+                 "`mkernel "
                  "trace summary`",
                  term ? term : "");
         return -ENODEV;
@@ -219,9 +221,10 @@ void screen_draw(const struct cells *c, int whole)
     for (int y = 0; y < c->height && y < LINES; y++)
         for (int x = 0; x < c->width && x < COLS; x++) {
             const struct cell *cell = &c->cell[(size_t)y * (size_t)c->width + (size_t)x];
-            attr_t attr =
-                (cell->attr & ATTR_BOLD ? A_BOLD : 0) | (cell->attr & ATTR_REVERSE ? A_REVERSE : 0) |
-                (cell->attr & ATTR_UNDERLINE ? A_UNDERLINE : 0) | (cell->attr & ATTR_DIM ? A_DIM : 0);
+            attr_t attr = (cell->attr & ATTR_BOLD ? A_BOLD : 0) |
+                          (cell->attr & ATTR_REVERSE ? A_REVERSE : 0) |
+                          (cell->attr & ATTR_UNDERLINE ? A_UNDERLINE : 0) |
+                          (cell->attr & ATTR_DIM ? A_DIM : 0);
             wchar_t text[2] = {(wchar_t)cell->glyph, 0};
             cchar_t wide;
             if (cell->glyph == ' ' && !attr)
@@ -260,7 +263,8 @@ static int resized(struct key *key)
     tty.resized = 0;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 && size.ws_col > 0)
         resize_term(size.ws_row,
-                    size.ws_col); /* resizeterm would post KEY_RESIZE, and that bring us here again */
+                    /* resizeterm would post KEY_RESIZE, and that bring us here again */
+                    size.ws_col);
     *key = (struct key){TUI_RESIZE, COLS, LINES};
     return 1;
 }
@@ -299,8 +303,9 @@ static int screen_translate(int code, struct key *key)
     return key->code != 0;
 }
 
-/* A sequence that the terminal sends and ncurses does not know (an odd key with a modifier, a report) is
- * dropped whole: its letters are not meant as commands. Returns whether what follows an escape was one. */
+/* A sequence that the terminal sends and ncurses does not know (an odd key with a modifier, a
+ * report) is dropped whole: its letters are not meant as commands. Returns whether what follows an
+ * escape was one. */
 static int screen_drop_sequence(void)
 {
     int next = getch(), c = next;

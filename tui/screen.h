@@ -1,5 +1,5 @@
-/* The thin drawing: cells to a terminal by ncurses, keys and the mouse back from it. One screen at a time.
- * Whatever ends the process, the terminal is put back first. */
+/* The thin drawing: cells to a terminal by ncurses, keys and the mouse back from it. One screen at
+ * a time. Whatever ends the process, the terminal is put back first. */
 #ifndef MK_TUI_SCREEN_H
 #define MK_TUI_SCREEN_H
 
@@ -13,7 +13,8 @@ struct screen_options {
 /* Whether the locale's character set is UTF-8: setlocale is called here, for characters alone. */
 int screen_utf8(void);
 
-/* Takes the terminal. 0, or -ENOTTY, -ENODEV (it cannot place the cursor) with one sentence in `error`. */
+/* Takes the terminal. 0, or -ENOTTY, -ENODEV (it cannot place the cursor) with one sentence in
+ * `error`. */
 int screen_open(const struct screen_options *options, char *error, int error_size);
 
 /* Gives the terminal back as it was. Harmless when it is not taken. */
@@ -24,8 +25,8 @@ void screen_size(int *width, int *height);
 /* Shows the grid; `whole` draws every cell anew. */
 void screen_draw(const struct cells *c, int whole);
 
-/* The next key; waits at most timeout_ms (-1: without end). 1: *key; 0: none in that time; -EINTR: a signal
- * asks to end, see screen_signal; -EIO: the terminal is gone. */
+/* The next key; waits at most timeout_ms (-1: without end). 1: *key; 0: none in that time; -EINTR:
+ * a signal asks to end, see screen_signal; -EIO: the terminal is gone. */
 int screen_key(struct key *key, int timeout_ms);
 
 /* The signal that asked to end, or 0. The caller closes the screen and raises it again. */

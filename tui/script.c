@@ -77,8 +77,9 @@ static int script_add_line(struct script *s, char *line)
         return script_add(s, (struct key){SCRIPT_DUMP, 0, 0});
     for (size_t i = 0; i < sizeof placed / sizeof *placed; i++)
         if (sscanf(line, placed[i].word, &x, &y, &more) == 2)
-            return x < 0 || y < 0 || x > 10000 || y > 10000 ? -EINVAL
-                                                            : script_add(s, (struct key){placed[i].code, x, y});
+            return x < 0 || y < 0 || x > 10000 || y > 10000
+                       ? -EINVAL
+                       : script_add(s, (struct key){placed[i].code, x, y});
     char *rest, *token = strtok_r(line, " \t", &rest);
     for (; token && !rc; token = strtok_r(NULL, " \t", &rest))
         rc = script_add_token(s, token);
@@ -106,8 +107,8 @@ int script_read(struct script *s, const char *path, char *error, int error_size)
     fclose(f);
     if (rc == -EINVAL)
         snprintf(error, (size_t)error_size,
-                 "line %d of script '%s' has a key that is not known; docs/VIEWER.md lists them", number,
-                 path);
+                 "line %d of script '%s' has a key that is not known; docs/VIEWER.md lists them",
+                 number, path);
     else if (rc)
         snprintf(error, (size_t)error_size, "cannot read script '%s': %s", path, strerror(-rc));
     return rc;

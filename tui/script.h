@@ -1,9 +1,10 @@
 /* Keys from a file, so that a session can be played without hands: `mkernel tui --script FILE`.
  *
- * A line is a list of keys: names (Up Down Left Right PageUp PageDown Home End Enter Backspace Tab BackTab
- * Escape Space Ctrl-L), or single characters; NAME*5 repeats. Lines that begin with one of these words are
- * more: "type TEXT" types the rest of the line, "click X Y", "wheel-up X Y", "wheel-down X Y" (columns and
- * lines from 0), "resize W H", "dump" (with --dump-screen: prints the screen here). # begins a comment line.
+ * A line is a list of keys: names (Up Down Left Right PageUp PageDown Home End Enter Backspace Tab
+ * BackTab Escape Space Ctrl-L), or single characters; NAME*5 repeats. Lines that begin with one of
+ * these words are more: "type TEXT" types the rest of the line, "click X Y", "wheel-up X Y",
+ * "wheel-down X Y" (columns and lines from 0), "resize W H", "dump" (with --dump-screen: prints the
+ * screen here). # begins a comment line.
  */
 #ifndef MK_TUI_SCRIPT_H
 #define MK_TUI_SCRIPT_H
@@ -17,7 +18,8 @@ struct script {
     int count;
 };
 
-/* Reads a script. 0, or -errno with one sentence in `error`. Freed by script_free, also after an error. */
+/* Reads a script. 0, or -errno with one sentence in `error`. Freed by script_free, also after an
+ * error. */
 int script_read(struct script *s, const char *path, char *error, int error_size);
 void script_free(struct script *s);
 

@@ -53,7 +53,8 @@ static int source_read_run(struct source *s)
     i->events = sqlite3_column_int64(q, 9);
     i->messages = sqlite3_column_int64(q, 10);
     i->dropped = sqlite3_column_int64(q, 11);
-    i->uncertainty = sqlite3_column_type(q, 12) == SQLITE_NULL ? -1 : (double)sqlite3_column_int64(q, 12);
+    i->uncertainty =
+        sqlite3_column_type(q, 12) == SQLITE_NULL ? -1 : (double)sqlite3_column_int64(q, 12);
     i->end = i->end < 1 ? 1 : i->end;
     sqlite3_finalize(q);
     i->ranks = (int)source_one_number(s, "SELECT max(id) + 1 FROM rank");
@@ -93,8 +94,8 @@ static int source_read_ranks(struct source *s)
         if (rank < 0 || rank >= s->info.ranks || !kind)
             continue;
         int nic = strcmp(kind, "nvlink") != 0;
-        s->link[rank * 2 + nic] =
-            (struct source_link_row){sqlite3_column_int64(q, 0), (double)sqlite3_column_int64(q, 3)};
+        s->link[rank * 2 + nic] = (struct source_link_row){sqlite3_column_int64(q, 0),
+                                                           (double)sqlite3_column_int64(q, 3)};
         s->info.nic |= nic;
         s->info.nvlink |= !nic;
     }
@@ -112,15 +113,17 @@ static int source_compare_tracks(const void *a, const void *b)
                                 : (x->id > y->id) - (x->id < y->id);
 }
 
-/* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a CTA only the tracks with
- * events are rows, and where one is left it stands for the CTA. Tracks are sorted; `empty` marks those without events.
- * Returns how many stay. */
+/* A GPU keeps a track for each of a CTA's warps, also for one that its role has no use for: of a
+ * CTA only the tracks with events are rows, and where one is left it stands for the CTA. Tracks are
+ * sorted; `empty` marks those without events. Returns how many stay. */
 static int source_drop_empty(struct source_track *t, int count, const unsigned char *empty)
 {
     int kept = 0;
     for (int i = 0, end; i < count; i = end) {
         int used = 0, first = kept;
-        for (end = i; end < count && t[end].rank == t[i].rank && t[end].role == t[i].role && t[end].cta == t[i].cta; end++)
+        for (end = i; end < count && t[end].rank == t[i].rank && t[end].role == t[i].role &&
+                      t[end].cta == t[i].cta;
+             end++)
             used += !empty[t[end].id];
         for (int k = i; k < end; k++)
             if (!used || !empty[t[k].id])
@@ -131,8 +134,8 @@ static int source_drop_empty(struct source_track *t, int count, const unsigned c
     return kept;
 }
 
-/* Leaves are numbered as the file numbers them; files number them in display order, but nothing here relies
- * on it. */
+/* Leaves are numbered as the file numbers them; files number them in display order, but nothing
+ * here relies on it. */
 static int source_read_tracks(struct source *s)
 {
     int64_t count = source_one_number(s, "SELECT count(*) FROM track");
@@ -149,19 +152,22 @@ static int source_read_tracks(struct source *s)
         free(empty);
         return -ENOMEM;
     }
-    sqlite3_stmt *q = source_prepare(
-        s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
-           "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE c.parent = t.id), events FROM track t WHERE id >= 0");
+    sqlite3_stmt *q =
+        source_prepare(s, "SELECT id, kind, rank, coalesce(role, -1), coalesce(cta, -1), "
+                          "coalesce(warp, -1), leaves, EXISTS (SELECT 1 FROM track c WHERE "
+                          "c.parent = t.id), events FROM track t WHERE id >= 0");
     int n = 0;
     while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
         const char *kind = (const char *)sqlite3_column_text(q, 1);
-        struct source_track t = {sqlite3_column_int(q, 2), sqlite3_column_int(q, 3), sqlite3_column_int(q, 4),
-                                 sqlite3_column_int(q, 5), sqlite3_column_int64(q, 0)};
+        struct source_track t = {sqlite3_column_int(q, 2), sqlite3_column_int(q, 3),
+                                 sqlite3_column_int(q, 4), sqlite3_column_int(q, 5),
+                                 sqlite3_column_int64(q, 0)};
         if (kind && strcmp(kind, "warp"))
             t.warp = -1; /* the CTA has this track alone */
         if (!kind || t.rank < 0 || t.rank >= s->info.ranks || t.role >= ROLES)
             continue;
-        if (t.id < 0 || t.id > ids) /* rows of a damaged table need not lie in order, so `ids` need not be the largest */
+        /* rows of a damaged table need not lie in order, so `ids` need not be the largest */
+        if (t.id < 0 || t.id > ids)
             continue;
         if (!strcmp(kind, "rank")) {
             s->rank_track[t.rank] = t.id;
@@ -178,13 +184,15 @@ static int source_read_tracks(struct source *s)
     qsort(s->tracks, (size_t)n, sizeof *s->tracks, source_compare_tracks);
     s->info.tracks = n = source_drop_empty(s->tracks, n, empty);
     free(empty);
-    q = source_prepare(s, "SELECT longest_ns, events, coalesce(end - start, 0) FROM track WHERE id = ?");
+    q = source_prepare(
+        s, "SELECT longest_ns, events, coalesce(end - start, 0) FROM track WHERE id = ?");
     for (int i = 0; q && i < n; i++) {
         sqlite3_reset(q);
         sqlite3_bind_int64(q, 1, s->tracks[i].id);
         if (sqlite3_step(q) == SQLITE_ROW) {
             s->longest[i] = (double)sqlite3_column_int64(q, 0);
-            s->rate[i] = (double)sqlite3_column_int64(q, 1) / (1 + (double)sqlite3_column_int64(q, 2));
+            s->rate[i] =
+                (double)sqlite3_column_int64(q, 1) / (1 + (double)sqlite3_column_int64(q, 2));
         }
     }
     sqlite3_finalize(q);
@@ -199,8 +207,8 @@ static int source_read_launches(struct source *s)
     s->launch_plan = calloc((size_t)(count < 0 ? 0 : count) + 1, sizeof *s->launch_plan);
     if (!s->launches || !s->launch_id || !s->launch_plan)
         return -ENOMEM;
-    sqlite3_stmt *q =
-        source_prepare(s, "SELECT launch, plan, epoch, start, \"end\" FROM launches ORDER BY start, launch");
+    sqlite3_stmt *q = source_prepare(
+        s, "SELECT launch, plan, epoch, start, \"end\" FROM launches ORDER BY start, launch");
     int n = 0;
     while (q && n < count && sqlite3_step(q) == SQLITE_ROW) {
         s->launch_id[n] = sqlite3_column_int64(q, 0);
@@ -224,20 +232,24 @@ static int source_read_launches(struct source *s)
 
 static int source_prepare_all(struct source *s)
 {
-    s->level = source_prepare(
-        s, "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, wait_backpressure, wait_network "
-           "FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?"); /* enum span_class from 1 on */
+    s->level =
+        source_prepare(s, "SELECT bucket, tile, copy, command, reduce, wait_data + wait_credit, "
+                          "wait_backpressure, wait_network "
+                          /* enum span_class from 1 on */
+                          "FROM level WHERE level = ? AND track = ? AND bucket BETWEEN ? AND ?");
     s->overlap = source_prepare(
         s, "SELECT bucket, compute_only, comm_only, both FROM overlap_level WHERE level = ? AND "
            "rank = ? AND bucket BETWEEN ? AND ?");
-    s->flow = source_prepare(
-        s, "SELECT bucket, in_flight FROM flow WHERE level = ? AND link = ? AND bucket BETWEEN ? AND ?");
+    s->flow = source_prepare(s, "SELECT bucket, in_flight FROM flow WHERE level = ? AND link = ? "
+                                "AND bucket BETWEEN ? AND ?");
     s->events = source_prepare(
-        s, "SELECT start, ns, kind, cause FROM event WHERE track = ?1 AND start < ?3 AND start >= "
-           "max(?2, coalesce((SELECT start FROM event WHERE track = ?1 AND start <= ?4 ORDER BY start "
-           "DESC LIMIT 1 OFFSET 15), ?2))");
-    s->at = source_prepare(s, "SELECT " EVENT_COLUMNS
-                              " FROM event WHERE track = ? AND start <= ? ORDER BY start DESC LIMIT 16");
+        s,
+        "SELECT start, ns, kind, cause FROM event WHERE track = ?1 AND start < ?3 AND start >= "
+        "max(?2, coalesce((SELECT start FROM event WHERE track = ?1 AND start <= ?4 ORDER BY start "
+        "DESC LIMIT 1 OFFSET 15), ?2))");
+    s->at = source_prepare(
+        s, "SELECT " EVENT_COLUMNS
+           " FROM event WHERE track = ? AND start <= ? ORDER BY start DESC LIMIT 16");
     return s->level && s->overlap && s->flow && s->events && s->at ? 0 : -EBADMSG;
 }
 
@@ -256,11 +268,12 @@ int source_open(struct source **out, const char *path, char *error, int error_si
         source_close(s);
         return rc;
     }
-    if ((rc = source_read_run(s)) || (rc = source_read_ranks(s)) || (rc = source_read_tracks(s)) || (rc = source_read_launches(s)) ||
-        (rc = source_prepare_all(s))) {
+    if ((rc = source_read_run(s)) || (rc = source_read_ranks(s)) || (rc = source_read_tracks(s)) ||
+        (rc = source_read_launches(s)) || (rc = source_prepare_all(s))) {
         snprintf(error, (size_t)error_size,
-                 rc == -ENOMEM ? "no memory for the tracks of trace '%s'"
-                               : "trace '%s' is damaged: a table that the viewer reads does not fit",
+                 rc == -ENOMEM
+                     ? "no memory for the tracks of trace '%s'"
+                     : "trace '%s' is damaged: a table that the viewer reads does not fit",
                  path);
         source_close(s);
         return rc;
@@ -335,10 +348,12 @@ const char *source_role_name(int role)
 const double *source_role_shares(struct source *s)
 {
     static const char *const sql =
-        "SELECT r.rank, o.id, k.id, 0, r.share FROM role_time r JOIN role o ON o.name = r.role JOIN kind k "
+        "SELECT r.rank, o.id, k.id, 0, r.share FROM role_time r JOIN role o ON o.name = r.role "
+        "JOIN kind k "
         "ON "
         "k.name = r.kind WHERE r.kind <> 'wait' UNION ALL "
-        "SELECT x.rank, o.id, 3, c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN cause c ON "
+        "SELECT x.rank, o.id, 3, c.id, x.share FROM stalls x JOIN role o ON o.name = x.role JOIN "
+        "cause c ON "
         "c.name = x.cause UNION ALL "
         "SELECT -1, role_id, kind_id, 0, share FROM role_share WHERE kind_id <> 3 UNION ALL "
         "SELECT -1, role_id, 3, cause_id, share FROM stall_share";

@@ -1,6 +1,6 @@
-/* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start of the
- * run. Every call answers from an index or from pre-aggregated levels, so that its cost follows the screen
- * and not the file. */
+/* What the viewer asks of a trace file. All times are ns (doubles hold them exactly) from the start
+ * of the run. Every call answers from an index or from pre-aggregated levels, so that its cost
+ * follows the screen and not the file. */
 #ifndef MK_TUI_SOURCE_H
 #define MK_TUI_SOURCE_H
 
@@ -52,7 +52,8 @@ struct source_group {
 
 enum source_link { LINK_NVLINK, LINK_NIC };
 
-/* Opens a trace. On error *out is NULL and `error` a sentence without a full stop. The file is only read. */
+/* Opens a trace. On error *out is NULL and `error` a sentence without a full stop. The file is only
+ * read. */
 int source_open(struct source **out, const char *path, char *error, int error_size);
 void source_close(struct source *s);
 
@@ -65,36 +66,41 @@ const char *source_role_name(int role);
 double source_uncertainty(const struct source *s,
                           int rank); /* of one rank's clock against rank 0's, ns; < 0: not known */
 
-/* Shares (0 .. 1, idle the rest) of `columns` intervals of `step` ns from t0 on: out[column * classes +
- * class]. */
+/* Shares (0 .. 1, idle the rest) of `columns` intervals of `step` ns from t0 on: out[column *
+ * classes + class]. */
 int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns,
                      float *out);
 int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out);
 
-/* Mean bytes in flight that leave a rank over a link. *peak gets the largest value of the whole run. */
-int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step, int columns,
-                 float *out, float *peak);
+/* Mean bytes in flight that leave a rank over a link. *peak gets the largest value of the whole
+ * run. */
+int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step,
+                 int columns, float *out, float *peak);
 
 /* The event of one track at or before `time` (covering it where one does); 1 found, 0 none. */
 int source_event_at(struct source *s, int track, double time, struct source_event *out);
-/* The next event of a group that starts after (direction 1) or before (-1) `time` and that the query takes;
- * with `from`, the next one after that event in the order of start, row and number, so that none is passed
- * over where many begin at the same ns. 1 found, 0 none, -EAGAIN: the time for one answer is over and the
- * search got as far as *reached. */
+/* The next event of a group that starts after (direction 1) or before (-1) `time` and that the
+ * query takes; with `from`, the next one after that event in the order of start, row and number, so
+ * that none is passed over where many begin at the same ns. 1 found, 0 none, -EAGAIN: the time for
+ * one answer is over and the search got as far as *reached. */
 int source_find(struct source *s, struct source_group g, const struct query *q, double time,
-                const struct source_event *from, int direction, struct source_event *out, double *reached);
+                const struct source_event *from, int direction, struct source_event *out,
+                double *reached);
 
 /* The longest wait of a group that overlaps t0 .. t1. */
 int source_longest_wait(struct source *s, struct source_group g, double t0, double t1,
                         struct source_event *out);
 
-/* What the time of each role was, in percent by rank, role and span_class, from the views role_time and stalls; after the last
- * rank comes what view figures says of all ranks (role_share, stall_share). idle -1: the rank has no such role. Read once;
- * belongs to the source. NULL: no memory. */
+/* What the time of each role was, in percent by rank, role and span_class, from the views role_time
+ * and stalls; after the last rank comes what view figures says of all ranks (role_share,
+ * stall_share). idle -1: the rank has no such role. Read once; belongs to the source. NULL: no
+ * memory. */
 const double *source_role_shares(struct source *s);
 
-/* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1 found, 0 none.
+/* The n-th longest wait of the run (from 0), of the tracks that `filter` takes (NULL: all). 1
+ * found, 0 none.
  */
-int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out);
+int source_worst_wait(struct source *s, const struct query *filter, int n,
+                      struct source_event *out);
 
 #endif

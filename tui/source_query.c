@@ -1,5 +1,5 @@
-/* What the viewer asks while it runs: occupancy of a window, events under the cursor, the next event that
- * fits. */
+/* What the viewer asks while it runs: occupancy of a window, events under the cursor, the next
+ * event that fits. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,14 +8,14 @@
 
 #include "tui/source_private.h"
 
-#define EXACT_EVENTS                                                                                         \
+#define EXACT_EVENTS                                                                               \
     3000 /* per row: up to here a window finer than the levels is counted from single events */
 #define SEARCH_NS 30000000 /* one answer of source_find: leaves room in 50 ms for drawing */
 
 static int source_query_track_index(const struct source *s, int64_t id)
 {
-    /* Files number tracks in display order, so that ids rise with the index; where they do not, look
-     * everywhere. */
+    /* Files number tracks in display order, so that ids rise with the index; where they do not,
+     * look everywhere. */
     int low = 0, high = s->info.tracks;
     while (low < high) {
         int middle = (low + high) / 2;
@@ -32,7 +32,8 @@ static int source_query_track_index(const struct source *s, int64_t id)
     return -1;
 }
 
-static void source_query_leaves_of(const struct source *s, struct source_group g, int *first, int *end)
+static void source_query_leaves_of(const struct source *s, struct source_group g, int *first,
+                                   int *end)
 {
     *first = *end = 0;
     if (g.track >= 0) {
@@ -76,8 +77,8 @@ void source_read_event(const struct source *s, sqlite3_stmt *q, struct source_ev
 }
 
 /* Adds `value` ns of [a, b), spread evenly, to the columns that it touches. */
-static void source_query_spread(float *out, int stride, int columns, double t0, double step, double a, double b,
-                   double value)
+static void source_query_spread(float *out, int stride, int columns, double t0, double step,
+                                double a, double b, double value)
 {
     if (b <= a || value <= 0)
         return;
@@ -101,10 +102,12 @@ static int source_query_level_for(const struct source *s, double step, int fines
     return level;
 }
 
-/* Runs one of the level statements over a window. Values are ns (or a mean, made ns by the caller's scale).
+/* Runs one of the level statements over a window. Values are ns (or a mean, made ns by the caller's
+ * scale).
  */
-static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id, double t0, double step,
-                     int columns, float *out, int stride, int values, double scale)
+static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, int64_t id,
+                                  double t0, double step, int columns, float *out, int stride,
+                                  int values, double scale)
 {
     if (level >= s->levels)
         return 0;
@@ -121,15 +124,16 @@ static int source_query_add_level(struct source *s, sqlite3_stmt *q, int level, 
             b = s->info.end; /* the last bucket ends with the run */
         for (int v = 0; v < values; v++)
             source_query_spread(out + v, stride, columns, t0, step, a, b,
-                   scale > 0 ? (double)sqlite3_column_int64(q, 1 + v) * scale * (b - a)
-                             : (double)sqlite3_column_int64(q, 1 + v));
+                                scale > 0 ? (double)sqlite3_column_int64(q, 1 + v) * scale * (b - a)
+                                          : (double)sqlite3_column_int64(q, 1 + v));
     }
     sqlite3_reset(q);
     return rc == SQLITE_DONE ? 0 : -EIO;
 }
 
 /* Occupancy from the events themselves, for windows finer than the finest level. */
-static int source_query_add_events(struct source *s, int track, double t0, double step, int columns, float *out)
+static int source_query_add_events(struct source *s, int track, double t0, double step, int columns,
+                                   float *out)
 {
     sqlite3_stmt *q = s->events;
     sqlite3_reset(q);
@@ -159,8 +163,8 @@ static int source_query_group_ctas(const struct source *s, int first, int end)
     return ctas;
 }
 
-/* ns of each class become shares. Warps of one CTA run side by side: what one of them does hides another's wait, so waits
- * get what work leaves. */
+/* ns of each class become shares. Warps of one CTA run side by side: what one of them does hides
+ * another's wait, so waits get what work leaves. */
 static void source_query_make_shares(float *share, double whole)
 {
     static const int waits[] = {SPAN_WAIT_DATA, SPAN_WAIT_ROOM, SPAN_WAIT_NETWORK};
@@ -179,9 +183,11 @@ static void source_query_make_shares(float *share, double whole)
     share[0] = busy < 1 ? (float)(1 - busy) : 0;
 }
 
-int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns, float *out)
+int source_occupancy(struct source *s, struct source_group g, double t0, double step, int columns,
+                     float *out)
 {
-    int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0, level = source_query_level_for(s, step, finest);
+    int first, end, rc = 0, finest = g.track >= 0 ? s->leaf_from : 0,
+                    level = source_query_level_for(s, step, finest);
     memset(out, 0, sizeof *out * (size_t)columns * SPAN_CLASSES);
     source_query_leaves_of(s, g, &first, &end);
     double expected = 0;
@@ -195,7 +201,8 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
         int64_t id = g.track >= 0  ? s->tracks[g.track].id
                      : g.role >= 0 ? s->role_track[g.rank * ROLES + g.role]
                                    : s->rank_track[g.rank];
-        rc = source_query_add_level(s, s->level, level, id, t0, step, columns, out + 1, SPAN_CLASSES, SPAN_CLASSES - 1, 0);
+        rc = source_query_add_level(s, s->level, level, id, t0, step, columns, out + 1,
+                                    SPAN_CLASSES, SPAN_CLASSES - 1, 0);
     }
     double whole = step * source_query_group_ctas(s, first, end);
     for (int c = 0; c < columns; c++)
@@ -206,8 +213,9 @@ int source_occupancy(struct source *s, struct source_group g, double t0, double 
 int source_overlap(struct source *s, int rank, double t0, double step, int columns, float *out)
 {
     memset(out, 0, sizeof *out * (size_t)columns * OVERLAP_CLASSES);
-    int rc = source_query_add_level(s, s->overlap, source_query_level_for(s, step, 0), rank, t0, step, columns, out + 1,
-                       OVERLAP_CLASSES, OVERLAP_CLASSES - 1, 0);
+    int rc =
+        source_query_add_level(s, s->overlap, source_query_level_for(s, step, 0), rank, t0, step,
+                               columns, out + 1, OVERLAP_CLASSES, OVERLAP_CLASSES - 1, 0);
     for (int c = 0; c < columns; c++) {
         float *share = &out[c * OVERLAP_CLASSES], busy = 0;
         for (int state = 1; state < OVERLAP_CLASSES; state++) {
@@ -219,15 +227,16 @@ int source_overlap(struct source *s, int rank, double t0, double step, int colum
     return rc;
 }
 
-int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step, int columns,
-                 float *out, float *peak)
+int source_bytes(struct source *s, int rank, enum source_link link, double t0, double step,
+                 int columns, float *out, float *peak)
 {
     const struct source_link_row *l = &s->link[rank * 2 + (link == LINK_NIC)];
     memset(out, 0, sizeof *out * (size_t)columns);
     *peak = (float)l->peak;
     if (!l->id)
         return 0;
-    int rc = source_query_add_level(s, s->flow, source_query_level_for(s, step, 0), l->id, t0, step, columns, out, 1, 1, 1);
+    int rc = source_query_add_level(s, s->flow, source_query_level_for(s, step, 0), l->id, t0, step,
+                                    columns, out, 1, 1, 1);
     for (int c = 0; c < columns; c++)
         out[c] = (float)(out[c] / step);
     return rc;
@@ -255,16 +264,18 @@ int source_event_at(struct source *s, int track, double time, struct source_even
 }
 
 /* The conditions of a query as SQL over `event`. Numbers only: nothing typed reaches the text. */
-static void source_query_conditions(const struct source *s, const struct query *q, char *sql, size_t size)
+static void source_query_conditions(const struct source *s, const struct query *q, char *sql,
+                                    size_t size)
 {
-    static const char *const by_class[SPAN_CLASSES] = {"0",
-                                                       "kind = 2",
-                                                       "kind = 4",
-                                                       "kind = 6",
-                                                       "kind = 7",
-                                                       "(kind = 3 AND ns > 0 AND cause NOT IN (2, 4))",
-                                                       "(kind = 3 AND ns > 0 AND cause = 2)",
-                                                       "(kind = 3 AND ns > 0 AND cause = 4)"};
+    static const char *const by_class[SPAN_CLASSES] = {
+        "0",
+        "kind = 2",
+        "kind = 4",
+        "kind = 6",
+        "kind = 7",
+        "(kind = 3 AND ns > 0 AND cause NOT IN (2, 4))",
+        "(kind = 3 AND ns > 0 AND cause = 2)",
+        "(kind = 3 AND ns > 0 AND cause = 4)"};
     size_t n = 0;
     sql[0] = 0;
 #define ADD(...) (n += (size_t)snprintf(sql + n, n < size ? size - n : 0, __VA_ARGS__))
@@ -282,9 +293,11 @@ static void source_query_conditions(const struct source *s, const struct query *
     if (q->tile >= 0)
         ADD(" AND kind = %d AND argument = %lld", MK_EV_TILE, (long long)q->tile);
     if (q->chunk >= 0)
-        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_COPY, MK_EV_REDUCE, (long long)q->chunk);
+        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_COPY, MK_EV_REDUCE,
+            (long long)q->chunk);
     if (q->flag >= 0)
-        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_WAIT, MK_EV_SIGNAL, (long long)q->flag);
+        ADD(" AND kind IN (%d, %d) AND argument = %lld", MK_EV_WAIT, MK_EV_SIGNAL,
+            (long long)q->flag);
     if (q->shortest > 0)
         ADD(" AND ns > %.0f", q->shortest);
     if (q->longest < INFINITY)
@@ -317,7 +330,8 @@ struct search {
     int direction;
 };
 
-/* The nearest fitting event of a window; of equal starts the first row's in the direction's sense. */
+/* The nearest fitting event of a window; of equal starts the first row's in the direction's
+ * sense. */
 static int source_query_find_in(struct source *s, struct search *w, struct source_event *best)
 {
     int first, end, found = 0, forward = w->direction > 0;
@@ -358,13 +372,15 @@ static int source_query_find_in(struct source *s, struct search *w, struct sourc
 }
 
 int source_find(struct source *s, struct source_group g, const struct query *want, double time,
-                const struct source_event *from, int direction, struct source_event *out, double *reached)
+                const struct source_event *from, int direction, struct source_event *out,
+                double *reached)
 {
     char sql[1280], where[768];
     int forward = direction > 0;
     source_query_conditions(s, want, where, sizeof where);
     snprintf(sql, sizeof sql,
-             "SELECT " EVENT_COLUMNS " FROM event WHERE track = ?1 AND start BETWEEN ?2 AND ?3 AND NOT "
+             "SELECT " EVENT_COLUMNS
+             " FROM event WHERE track = ?1 AND start BETWEEN ?2 AND ?3 AND NOT "
              "(start = ?4 AND id %s ?5)%s ORDER BY start %s, id %s LIMIT 1",
              forward ? "<=" : ">=", where, forward ? "" : "DESC", forward ? "" : "DESC");
     struct search w = {.q = source_prepare(s, sql),
@@ -375,9 +391,12 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
     if (!w.q)
         return -EIO;
     /* (near, far]: near itself is excluded */
-    int64_t near = from ? (int64_t)from->start : forward ? (int64_t)floor(time) : (int64_t)ceil(time);
+    int64_t near = from      ? (int64_t)from->start
+                   : forward ? (int64_t)floor(time)
+                             : (int64_t)ceil(time);
     int64_t last = forward ? (int64_t)s->info.end + 1 : -1;
-    double span = s->info.end / 4096 + 1; /* windows grow: a near hit is found fast, a far one in few steps */
+    /* windows grow: a near hit is found fast, a far one in few steps */
+    double span = s->info.end / 4096 + 1;
     int rc = 0;
     w.from = from;
     while (rc == 0 && (forward ? near < last : near > last)) {
@@ -397,9 +416,10 @@ int source_find(struct source *s, struct source_group g, const struct query *wan
     return rc;
 }
 
-#define LONGEST_WAITS                                                                                        \
-    "SELECT e.id, e.track, e.start, e.ns, e.kind, e.cause, e.argument, e.launch, e.peer "                    \
-    "FROM longest x CROSS JOIN event e ON e.id = x.event WHERE x.kind = 3 AND x.ns > 0 ORDER BY x.ns DESC"
+#define LONGEST_WAITS                                                                              \
+    "SELECT e.id, e.track, e.start, e.ns, e.kind, e.cause, e.argument, e.launch, e.peer "          \
+    "FROM longest x CROSS JOIN event e ON e.id = x.event WHERE x.kind = 3 AND x.ns > 0 ORDER BY "  \
+    "x.ns DESC"
 
 int source_worst_wait(struct source *s, const struct query *filter, int n, struct source_event *out)
 {
@@ -439,8 +459,9 @@ int source_longest_wait(struct source *s, struct source_group g, double t0, doub
         *out = e;
         return 1;
     }
-    q = source_prepare(s, "SELECT " EVENT_COLUMNS
-                          " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
+    q = source_prepare(
+        s, "SELECT " EVENT_COLUMNS
+           " FROM event WHERE track = ? AND start BETWEEN ? AND ? AND kind = 3 AND ns > 0");
     int first, end;
     int64_t deadline = source_query_now_ns() + SEARCH_NS;
     source_query_leaves_of(s, g, &first, &end);

@@ -73,7 +73,8 @@ const char *words_time(char out[32], double ns, double step)
 {
     int unit = words_unit_for(ns);
     int digits = 0;
-    for (double shown = units[unit].ns; shown > step * 1.0001 && shown > 1.5 && digits < 9; shown /= 10)
+    for (double shown = units[unit].ns; shown > step * 1.0001 && shown > 1.5 && digits < 9;
+         shown /= 10)
         digits++;
     snprintf(out, 32, "%.*f %s", digits, ns / units[unit].ns, units[unit].name);
     return out;
@@ -200,8 +201,10 @@ static int words_parse_range(const char *word, int64_t *lo, int64_t *hi)
     return *end || *hi < *lo ? -EINVAL : 0;
 }
 
-/* The number or range that follows "rank", "tile" and their like. Returns 1 where `word` is none of these. */
-static int words_parse_numbered(struct query *q, const char *word, const char **text, char error[96])
+/* The number or range that follows "rank", "tile" and their like. Returns 1 where `word` is none of
+ * these. */
+static int words_parse_numbered(struct query *q, const char *word, const char **text,
+                                char error[96])
 {
     int64_t lo, hi;
     int64_t *single = !strcmp(word, "tile")    ? &q->tile
@@ -213,7 +216,8 @@ static int words_parse_numbered(struct query *q, const char *word, const char **
     if (!single && !rank && !cta)
         return 1;
     char number[32];
-    if (!words_next_word(text, number) || words_parse_range(number, &lo, &hi) || (single && lo != hi)) {
+    if (!words_next_word(text, number) || words_parse_range(number, &lo, &hi) ||
+        (single && lo != hi)) {
         snprintf(error, 96, "after \"%s\" comes %s", word,
                  single ? "a number" : "a number or a range such as 0-3");
         return -EINVAL;
@@ -229,8 +233,13 @@ static int words_parse_numbered(struct query *q, const char *word, const char **
 
 int words_parse_query(const char *text, struct query *q, char error[96])
 {
-    *q = (struct query){
-        .rank_lo = -1, .cta_lo = -1, .epoch = -1, .tile = -1, .chunk = -1, .flag = -1, .longest = INFINITY};
+    *q = (struct query){.rank_lo = -1,
+                        .cta_lo = -1,
+                        .epoch = -1,
+                        .tile = -1,
+                        .chunk = -1,
+                        .flag = -1,
+                        .longest = INFINITY};
     snprintf(q->text, sizeof q->text, "%s", text);
     char word[32];
     uint32_t bits;
@@ -249,7 +258,8 @@ int words_parse_query(const char *text, struct query *q, char error[96])
             q->kinds |= 1u << MK_EV_SIGNAL;
         } else if (!strcmp(word, "role")) {
             if (!words_next_word(&text, word) || !(bits = words_word_bits(role_words, word))) {
-                snprintf(error, 96, "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
+                snprintf(error, 96,
+                         "after \"role\" comes compute, intra_comm, inter_send or inter_reduce");
                 return -EINVAL;
             }
             q->roles |= bits;
@@ -262,7 +272,8 @@ int words_parse_query(const char *text, struct query *q, char error[96])
             q->roles |= bits;
         } else {
             snprintf(error, 96,
-                     "\"%.20s\" is not known; try wait, network, copy, rank 2, role compute, >10us", word);
+                     "\"%.20s\" is not known; try wait, network, copy, rank 2, role compute, >10us",
+                     word);
             return -EINVAL;
         }
     }
@@ -271,8 +282,8 @@ int words_parse_query(const char *text, struct query *q, char error[96])
 
 int query_needs_events(const struct query *q)
 {
-    return q->kinds || q->epoch >= 0 || q->tile >= 0 || q->chunk >= 0 || q->flag >= 0 || q->shortest > 0 ||
-           q->longest < INFINITY;
+    return q->kinds || q->epoch >= 0 || q->tile >= 0 || q->chunk >= 0 || q->flag >= 0 ||
+           q->shortest > 0 || q->longest < INFINITY;
 }
 
 int query_takes_track(const struct query *q, int rank, int role, int cta)

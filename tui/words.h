@@ -1,12 +1,14 @@
-/* The viewer's words: what an interval was, as a class with a name, a glyph and a colour; times and sizes as
- * people write them; and the small language of search and filter. Pure: no I/O, no state. */
+/* The viewer's words: what an interval was, as a class with a name, a glyph and a colour; times and
+ * sizes as people write them; and the small language of search and filter. Pure: no I/O, no
+ * state. */
 #ifndef MK_TUI_WORDS_H
 #define MK_TUI_WORDS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an interval of a track was. The order is the order of legends, and of what source.c selects from table level. */
+/* What an interval of a track was. The order is the order of legends, and of what source.c selects
+ * from table level. */
 enum span_class {
     SPAN_IDLE,
     SPAN_COMPUTE,
@@ -20,7 +22,13 @@ enum span_class {
 };
 
 /* What a rank was doing as a whole. */
-enum overlap_class { OVERLAP_IDLE, OVERLAP_COMPUTE, OVERLAP_COMMUNICATION, OVERLAP_BOTH, OVERLAP_CLASSES };
+enum overlap_class {
+    OVERLAP_IDLE,
+    OVERLAP_COMPUTE,
+    OVERLAP_COMMUNICATION,
+    OVERLAP_BOTH,
+    OVERLAP_CLASSES
+};
 
 struct class_look {
     const char *name;  /* "wait network" */
@@ -34,24 +42,27 @@ extern const struct class_look overlap_look[OVERLAP_CLASSES];
 #define SPAN_LITTLE_COMPUTE 0x2592u
 #define SPAN_LITTLE_COPY 0x2500u
 
-/* The class of an event by kind and cause (enum mk_event_kind, enum mk_cause); SPAN_IDLE for kinds that last
- * 0 ns. */
+/* The class of an event by kind and cause (enum mk_event_kind, enum mk_cause); SPAN_IDLE for kinds
+ * that last 0 ns. */
 int span_class_of(int kind, int cause);
 
-/* A length with 3 to 4 significant digits and its unit: "38.2 µs". A time point as ns resolves it for steps
- * of `step` ns: "1.204 310 ms" is written "1.20431 ms". Sizes in bytes: "256 KiB". Returns `out`. */
+/* A length with 3 to 4 significant digits and its unit: "38.2 µs". A time point as ns resolves it
+ * for steps of `step` ns: "1.204 310 ms" is written "1.20431 ms". Sizes in bytes: "256 KiB".
+ * Returns `out`. */
 const char *words_length(char out[32], double ns);
 const char *words_time(char out[32], double ns, double step);
 const char *words_bytes(char out[32], double bytes);
-/* words_length and words_time in `width` columns, right-aligned: printf counts bytes, and µ has two. */
+/* words_length and words_time in `width` columns, right-aligned: printf counts bytes, and µ has
+ * two. */
 const char *words_length_in(char out[32], int width, double ns);
 const char *words_time_in(char out[32], int width, double ns, double step);
 
-/* Parses "1.5ms", "300 us", "+20 ns", "-1 s". *relative is set where a sign stands before it. Returns 0, or
- * -EINVAL with a sentence in `error`: a time needs a unit. */
+/* Parses "1.5ms", "300 us", "+20 ns", "-1 s". *relative is set where a sign stands before it.
+ * Returns 0, or -EINVAL with a sentence in `error`: a time needs a unit. */
 int words_parse_time(const char *text, double *ns, int *relative, char error[96]);
 
-/* What is searched or filtered for; every part must hold. Ranges are inclusive; -1 in `lo` means any. */
+/* What is searched or filtered for; every part must hold. Ranges are inclusive; -1 in `lo` means
+ * any. */
 struct query {
     uint32_t classes; /* bit per span_class; 0: any */
     uint32_t roles;   /* bit per role; 0: any */
@@ -63,12 +74,12 @@ struct query {
     char text[64];             /* as it was typed */
 };
 
-/* Parses words such as "wait network rank 0-3 cta 7 tile 12 >10us". Returns 0, or -EINVAL with a sentence in
- * `error`. An empty text gives a query that everything matches. */
+/* Parses words such as "wait network rank 0-3 cta 7 tile 12 >10us". Returns 0, or -EINVAL with a
+ * sentence in `error`. An empty text gives a query that everything matches. */
 int words_parse_query(const char *text, struct query *out, char error[96]);
 
-/* Whether the query asks for more than rank, CTA, role and class, so that single events must be read to
- * answer it. */
+/* Whether the query asks for more than rank, CTA, role and class, so that single events must be
+ * read to answer it. */
 int query_needs_events(const struct query *q);
 int query_takes_track(const struct query *q, int rank, int role, int cta);
 

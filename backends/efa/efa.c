@@ -64,13 +64,13 @@ static const char *efa_complaint(const struct efa *e, const struct efa_address *
 /* Last values put to the peer's flags, or come from it: pages are touched where flags are used. */
 static uint64_t *efa_values_of_flags(uint64_t flags)
 {
-    void *p =
-        mmap(NULL, flags * 8, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, flags * 8, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 
-static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a, char *error,
-                         size_t error_size)
+static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_address *a,
+                             char *error, size_t error_size)
 {
     struct efa_peer *peer = &e->peers[index];
     peer->lane_count = a->device_count < e->device_count ? a->device_count : e->device_count;
@@ -88,7 +88,8 @@ static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_add
                                       .qkey = to->qkey,
                                       .data_rkey = to->data_rkey,
                                       .control_rkey = to->control_rkey,
-                                      .max_rdma = to->max_rdma < d->max_rdma ? to->max_rdma : d->max_rdma};
+                                      .max_rdma =
+                                          to->max_rdma < d->max_rdma ? to->max_rdma : d->max_rdma};
         }
         d->sources[index] = (struct efa_source){.ahn = handle.ahn, .qpn = lane->qpn, .peer = index};
     }
@@ -96,8 +97,8 @@ static int efa_connect_lanes(struct efa *e, uint32_t index, const struct efa_add
 }
 
 /* `place`: where this rank stands in the peer's list. */
-static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_address *a, uint32_t place,
-                        char *error, size_t error_size)
+static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_address *a,
+                            uint32_t place, char *error, size_t error_size)
 {
     struct efa_peer *peer = &e->peers[index];
     peer->heap_base = a->heap_base;
@@ -117,25 +118,27 @@ static int efa_connect_peer(struct efa *e, uint32_t index, const struct efa_addr
 }
 
 /* Checks all peers before it connects the first. */
-static int efa_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
-                       char *error, size_t error_size)
+static int efa_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
+                       uint32_t count, char *error, size_t error_size)
 {
     struct efa *e = efa_of(fabric);
     uint32_t below = 0;
     if (count != e->peer_count) {
-        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", e->peer_count, count);
+        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", e->peer_count,
+                 count);
         return -EINVAL;
     }
     for (uint32_t i = 0; i < count; i++) {
         struct efa_address a;
         memcpy(&a, (const char *)addresses + peers[i] * sizeof a, sizeof a);
-        const char *wrong =
-            e->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : efa_complaint(e, &a, peers[i]);
+        const char *wrong = e->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
+                                                         : efa_complaint(e, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
         }
-        e->unsolicited &= (int)a.unsolicited; /* all or none: every rank of the rail finds the same */
+        /* all or none: every rank of the rail finds the same */
+        e->unsolicited &= (int)a.unsolicited;
         below += peers[i] < e->rank;
     }
     int rc = 0;
@@ -188,9 +191,11 @@ static int efa_allocate(struct efa *e, const struct efa_config *config)
         return -EINVAL;
     e->peers = calloc(e->peer_count, sizeof *e->peers);
     e->peer_of_rank = malloc(e->world * sizeof *e->peer_of_rank);
-    /* A word more than the places: receives need a buffer, which no write with immediate touches. */
+    /* A word more than the places: receives need a buffer, which no write with immediate
+     * touches. */
     e->control_bytes = mk_round_up(((uint64_t)2 * e->peer_count * EFA_PLACES + 1) * 8, 4096);
-    e->control = mmap(NULL, e->control_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    e->control =
+        mmap(NULL, e->control_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e->control == MAP_FAILED)
         e->control = NULL;
     if (!e->peers || !e->peer_of_rank || !e->control)
@@ -211,8 +216,9 @@ static int efa_allocate(struct efa *e, const struct efa_config *config)
 static int efa_check_memory(const struct efa *e, char *error, size_t error_size)
 {
     if (e->flags > EFA_MAX_FLAGS) {
-        snprintf(error, error_size, "%" PRIu64 " flags are more than the %u that the efa fabric can name",
-                 e->flags, EFA_MAX_FLAGS);
+        snprintf(error, error_size,
+                 "%" PRIu64 " flags are more than the %u that the efa fabric can name", e->flags,
+                 EFA_MAX_FLAGS);
         return -ERANGE;
     }
     return 0;
@@ -291,9 +297,11 @@ void efa_describe(const struct fabric *fabric, char *text, size_t size)
     const struct efa *e = (const struct efa *)(const void *)fabric;
     size_t used = 0;
     for (uint32_t i = 0; i < e->device_count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "", e->devices[i].verbs.name);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "+" : "",
+                                 e->devices[i].verbs.name);
     if (used < size)
         snprintf(text + used, size - used,
                  ", SRD, %u messages of each of %u peer%s, writes up to %u bytes, %s", e->window,
-                 e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma, e->unsolicited ? "unsolicited" : "receives posted");
+                 e->peer_count, e->peer_count == 1 ? "" : "s", e->devices[0].max_rdma,
+                 e->unsolicited ? "unsolicited" : "receives posted");
 }

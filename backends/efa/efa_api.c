@@ -34,7 +34,8 @@ int efa_api_open(struct efa_api *api, enum verbs_provider provider, char *error,
         void *function = dlsym(functions[i].library, functions[i].name);
         if (!function) {
             snprintf(error, error_size, "%s has no %s: it is too old",
-                     functions[i].library == efa_library ? efa : api->verbs.path, functions[i].name);
+                     functions[i].library == efa_library ? efa : api->verbs.path,
+                     functions[i].name);
             return -ENOSYS;
         }
         memcpy(functions[i].place, &function, sizeof function);

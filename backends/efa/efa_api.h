@@ -1,5 +1,6 @@
-/* The calls that the efa fabric makes beside those of the verbs table: address handles, extended QPs, and efadv's
- * own. Found when the program runs, in libibverbs and libefa or in libsoftnic; nothing links against them. */
+/* The calls that the efa fabric makes beside those of the verbs table: address handles, extended
+ * QPs, and efadv's own. Found when the program runs, in libibverbs and libefa or in libsoftnic;
+ * nothing links against them. */
 #ifndef MK_EFA_API_H
 #define MK_EFA_API_H
 
@@ -15,7 +16,8 @@ enum {
     EFA_QP_UNSOLICITED_WRITE = 1 << 0, /* flag of a QP */
 };
 
-/* struct efadv_qp_init_attr as it is now: a field that older headers call reserved holds the flags. */
+/* struct efadv_qp_init_attr as it is now: a field that older headers call reserved holds the
+ * flags. */
 struct efa_qp_attr {
     uint64_t comp_mask;
     uint32_t driver_qp_type;

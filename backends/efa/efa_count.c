@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int efa_count_take_head(struct efa_counter *c, struct efa_arriving *put, const struct efa_imm *imm)
+static int efa_count_take_head(struct efa_counter *c, struct efa_arriving *put,
+                               const struct efa_imm *imm)
 {
     if (put->head || imm->flag >= c->flags || (imm->kind == EFA_WHOLE && put->parts))
         return -EPROTO;
@@ -28,7 +29,8 @@ int efa_count_take(struct efa_counter *c, const struct efa_imm *imm, struct efa_
     struct efa_arriving *put = &c->puts[imm->number];
     if (put->whole)
         return -EPROTO;
-    int wrong = imm->kind == EFA_TAIL ? efa_count_take_tail(put, imm) : efa_count_take_head(c, put, imm);
+    int wrong =
+        imm->kind == EFA_TAIL ? efa_count_take_tail(put, imm) : efa_count_take_head(c, put, imm);
     if (wrong || (put->parts && put->got == put->parts))
         return -EPROTO;
     put->got++;

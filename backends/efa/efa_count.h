@@ -1,5 +1,5 @@
-/* Counts the arrivals from one sender: which puts are whole, the values of their flags, how many to tell the
- * sender about. Arithmetic on memory; no NIC is called. */
+/* Counts the arrivals from one sender: which puts are whole, the values of their flags, how many to
+ * tell the sender about. Arithmetic on memory; no NIC is called. */
 #ifndef MK_EFA_COUNT_H
 #define MK_EFA_COUNT_H
 
@@ -26,9 +26,10 @@ struct efa_raise {
     uint64_t value;
 };
 
-/* Takes one immediate (no CREDIT). 1: its put is whole, all of its bytes are here, *raise says which flag it
- * raises; 0: more is to come; -EPROTO: no sender of this fabric sends that. The sender starts a put to a flag
- * after its last one to it was acknowledged, so that a message of the second proves that the first is here. */
+/* Takes one immediate (no CREDIT). 1: its put is whole, all of its bytes are here, *raise says
+ * which flag it raises; 0: more is to come; -EPROTO: no sender of this fabric sends that. The
+ * sender starts a put to a flag after its last one to it was acknowledged, so that a message of the
+ * second proves that the first is here. */
 int efa_count_take(struct efa_counter *c, const struct efa_imm *imm, struct efa_raise *raise);
 
 #endif

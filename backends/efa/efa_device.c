@@ -12,13 +12,14 @@ static int efa_device_query(struct efa *e, struct efa_device *d, char *error, si
     struct efadv_device_attr attr = {0};
     int rc = e->api.query_device(d->verbs.context, &attr, sizeof attr);
     if (rc) {
-        snprintf(error, error_size, "%s is not an EFA device (%s): --fabric verbs may use it", d->verbs.name,
-                 strerror(abs(rc)));
+        snprintf(error, error_size, "%s is not an EFA device (%s): --fabric verbs may use it",
+                 d->verbs.name, strerror(abs(rc)));
         return -EOPNOTSUPP;
     }
     if (!(attr.device_caps & EFA_CAP_RDMA_WRITE) || attr.max_rdma_size < 4096) {
         snprintf(error, error_size,
-                 "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver or libefa",
+                 "%s has no RDMA write, which the efa fabric needs: use a newer EFA device, driver "
+                 "or libefa",
                  d->verbs.name);
         return -EOPNOTSUPP;
     }
@@ -32,7 +33,8 @@ static int efa_device_query(struct efa *e, struct efa_device *d, char *error, si
     return 0;
 }
 
-int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error, size_t error_size)
+int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error,
+                    size_t error_size)
 {
     struct verbs_options plain;
     verbs_options_default(&plain);
@@ -40,8 +42,8 @@ int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char 
     if (!rc)
         rc = efa_device_query(e, d, error, error_size);
     if (!rc)
-        rc = mr_register(&e->api.verbs, d->verbs.pd, &e->heap, (int)e->options.relaxed_ordering, &d->mr,
-                         error, error_size);
+        rc = mr_register(&e->api.verbs, d->verbs.pd, &e->heap, (int)e->options.relaxed_ordering,
+                         &d->mr, error, error_size);
     if (!rc && getrandom(&d->qkey, sizeof d->qkey, 0) != sizeof d->qkey)
         rc = -EIO;
     d->qkey &= 0x7fffffff; /* the high bit is for privileged users */
@@ -53,8 +55,10 @@ int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char 
 /* Brings a QP up; a request names its target itself, so there is nothing to connect. */
 static int efa_device_ready(struct efa *e, struct efa_device *d, struct ibv_qp *qp)
 {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = d->verbs.port, .qkey = d->qkey};
-    int rc = e->api.verbs.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = d->verbs.port, .qkey = d->qkey};
+    int rc = e->api.verbs.modify_qp(qp, &attr,
+                                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
     attr.qp_state = IBV_QPS_RTR;
     if (!rc)
         rc = e->api.verbs.modify_qp(qp, &attr, IBV_QP_STATE);
@@ -66,7 +70,8 @@ static int efa_device_ready(struct efa *e, struct efa_device *d, struct ibv_qp *
     return -abs(rc);
 }
 
-static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *error, size_t error_size)
+static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicited, char *error,
+                              size_t error_size)
 {
     struct ibv_qp_init_attr_ex attr = {
         .send_cq = d->send_cq,
@@ -85,7 +90,8 @@ static int efa_device_make_qp(struct efa *e, struct efa_device *d, int unsolicit
     struct ibv_qp *qp = e->api.create_qp_ex(d->verbs.context, &attr, &efa, sizeof efa);
     int rc = qp ? efa_device_ready(e, d, qp) : errno ? -errno : -ENOMEM;
     if (rc)
-        snprintf(error, error_size, "%s cannot make an SRD QP of %u entries for writes with immediate: %s",
+        snprintf(error, error_size,
+                 "%s cannot make an SRD QP of %u entries for writes with immediate: %s",
                  d->verbs.name, d->depth, strerror(-rc));
     d->qps[unsolicited] = qp;
     return rc;
@@ -110,13 +116,15 @@ int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t e
     d->recv_cq = e->api.verbs.create_cq(d->verbs.context, (int)incoming, NULL, NULL, 0);
     if (!d->control || !d->send_cq || !d->recv_cq) {
         int rc = errno ? -errno : -ENOMEM;
-        snprintf(error, error_size, "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
+        snprintf(error, error_size,
+                 "%s cannot register %zu KiB or make completion queues of %u and %u entries: %s",
                  d->verbs.name, e->control_bytes >> 10, d->depth, incoming, strerror(-rc));
         return rc;
     }
     int rc = efa_device_make_qp(e, d, 0, error, error_size);
     if (!rc && e->unsolicited && efa_device_make_qp(e, d, 1, error, error_size)) {
-        e->unsolicited = 0; /* a library or driver that is older than the device: receives do as well */
+        /* a library or driver that is older than the device: receives do as well */
+        e->unsolicited = 0;
         error[0] = '\0';
     }
     return rc;
@@ -135,13 +143,15 @@ static int efa_device_by_ahn_and_qpn(const void *a, const void *b)
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn)
 {
     struct efa_source key = {.ahn = ahn, .qpn = qpn};
-    const struct efa_source *found = bsearch(&key, d->sources, count, sizeof key, efa_device_by_ahn_and_qpn);
+    const struct efa_source *found =
+        bsearch(&key, d->sources, count, sizeof key, efa_device_by_ahn_and_qpn);
     return found ? found->peer : EFA_NO_PEER;
 }
 
-/* One per device of a peer: ranks that share one share the handle, and its number in completions. */
-int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid, struct efa_handle *out,
-                      char *error, size_t error_size)
+/* One per device of a peer: ranks that share one share the handle, and its number in
+ * completions. */
+int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid,
+                      struct efa_handle *out, char *error, size_t error_size)
 {
     for (uint32_t i = 0; i < d->handle_count; i++)
         if (!memcmp(d->handles[i].gid.raw, gid, sizeof d->handles[i].gid)) {
@@ -163,7 +173,8 @@ int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid, s
         *out = *h;
     }
     if (rc)
-        snprintf(error, error_size, "%s cannot make an address handle: %s", d->verbs.name, strerror(-rc));
+        snprintf(error, error_size, "%s cannot make an address handle: %s", d->verbs.name,
+                 strerror(-rc));
     return rc;
 }
 

@@ -1,16 +1,17 @@
-/* The 32 bits that go with every write of the efa fabric. SRD keeps no order, so each of them says by itself which
- * put it belongs to and how many messages make that put whole.
+/* The 32 bits that go with every write of the efa fabric. SRD keeps no order, so each of them says
+ * by itself which put it belongs to and how many messages make that put whole.
  *
  *   WHOLE, HEAD   kind 2 | number 8 | flag 20 | growth 2
  *   TAIL          kind 2 | number 8 | 0 10 | parts 12
  *   CREDIT        kind 2 | count 30
  *
- * number: the put's number in the order of this sender's puts to this receiver, modulo EFA_WINDOW. A sender has
- * fewer than that many on their way that the receiver has not acknowledged as whole, so no two share a number.
- * growth: the flag's new value less that of the sender's last put to it; 0: it stands in the landing place of the
- * number, as 64 bits. A WHOLE is a put of one message; a HEAD is the first of several, each other one is a TAIL and
- * says how many there are. Growths add up in any order: the second of two puts to one flag may be whole first.
- * A CREDIT goes the other way: so many puts, from the first, are whole here (modulo 2^30). */
+ * number: the put's number in the order of this sender's puts to this receiver, modulo EFA_WINDOW.
+ * A sender has fewer than that many on their way that the receiver has not acknowledged as whole,
+ * so no two share a number. growth: the flag's new value less that of the sender's last put to it;
+ * 0: it stands in the landing place of the number, as 64 bits. A WHOLE is a put of one message; a
+ * HEAD is the first of several, each other one is a TAIL and says how many there are. Growths add
+ * up in any order: the second of two puts to one flag may be whole first. A CREDIT goes the other
+ * way: so many puts, from the first, are whole here (modulo 2^30). */
 #ifndef MK_EFA_IMM_H
 #define MK_EFA_IMM_H
 

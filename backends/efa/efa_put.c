@@ -1,5 +1,5 @@
-/* The sending side of the efa fabric: puts become writes with immediate, and writes are handed over as the devices
- * have room. */
+/* The sending side of the efa fabric: puts become writes with immediate, and writes are handed over
+ * as the devices have room. */
 #include "backends/efa/efa_state.h"
 
 #include <endian.h>
@@ -50,7 +50,9 @@ static void efa_put_flush_device(struct efa *e, struct efa_device *d)
         } else if (rc == ENOMEM && d->posted != d->completed) {
             d->held = 1;
         } else if (rc == ENOMEM) {
-            return; /* nothing that could complete: tried again at the next poll, bounded by the put's timeout */
+            /* nothing that could complete: tried again at the next poll, bounded by the put's
+             * timeout */
+            return;
         } else {
             char detail[64];
             snprintf(detail, sizeof detail, "posting a write: %s", strerror(rc));
@@ -72,7 +74,8 @@ static uint64_t efa_put_room(const struct efa_device *d)
     return d->depth - (d->queued - d->completed);
 }
 
-static struct efa_write *efa_put_queue_write(struct efa_device *d, const struct efa_lane *lane, uint64_t id)
+static struct efa_write *efa_put_queue_write(struct efa_device *d, const struct efa_lane *lane,
+                                             uint64_t id)
 {
     struct efa_write *w = &d->writes[d->queued++ % d->depth];
     *w = (struct efa_write){.id = id, .ah = lane->ah, .qpn = lane->qpn, .qkey = lane->qkey};
@@ -80,8 +83,8 @@ static struct efa_write *efa_put_queue_write(struct efa_device *d, const struct 
 }
 
 /* Eight bytes into one of the peer's places: a message that is no data. */
-static struct efa_write *efa_put_queue_word(struct efa *e, uint32_t index, uint32_t lane, uint32_t place,
-                                    uint64_t value, uint64_t id)
+static struct efa_write *efa_put_queue_word(struct efa *e, uint32_t index, uint32_t lane,
+                                            uint32_t place, uint64_t value, uint64_t id)
 {
     struct efa_device *d = &e->devices[lane];
     struct efa_peer *peer = &e->peers[index];
@@ -107,14 +110,15 @@ struct cut {
     int word; /* one of them says the growth */
 };
 
-static uint64_t efa_put_piece_bytes(const struct cut *cut, const struct fabric_put *put, uint32_t piece)
+static uint64_t efa_put_piece_bytes(const struct cut *cut, const struct fabric_put *put,
+                                    uint32_t piece)
 {
     uint64_t left = put->bytes - piece * cut->piece;
     return left < cut->piece ? left : cut->piece;
 }
 
-static void efa_put_make_cut(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put,
-                     uint64_t growth, struct cut *cut)
+static void efa_put_make_cut(const struct efa *e, const struct efa_peer *peer,
+                             const struct fabric_put *put, uint64_t growth, struct cut *cut)
 {
     uint64_t wanted = mk_ceil_div(put->bytes, (uint64_t)e->options.stripe);
     memset(cut, 0, sizeof *cut);
@@ -130,14 +134,15 @@ static void efa_put_make_cut(const struct efa *e, const struct efa_peer *peer, c
     for (uint32_t i = 0; i < cut->pieces; i++) {
         uint32_t lane = (cut->first + i) % peer->lane_count;
         uint64_t writes = mk_ceil_div(efa_put_piece_bytes(cut, put, i), peer->lanes[lane].max_rdma);
-        uint32_t some = writes > EFA_MAX_PARTS ? EFA_MAX_PARTS : (uint32_t)writes; /* refused all the same */
+        /* refused all the same */
+        uint32_t some = writes > EFA_MAX_PARTS ? EFA_MAX_PARTS : (uint32_t)writes;
         cut->on_lane[lane] += some;
         cut->parts += some;
     }
 }
 
-static void efa_put_queue_piece(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
-                        uint32_t piece, uint32_t *imm, uint32_t tail)
+static void efa_put_queue_piece(struct efa *e, uint32_t index, const struct fabric_put *put,
+                                const struct cut *cut, uint32_t piece, uint32_t *imm, uint32_t tail)
 {
     struct efa_peer *peer = &e->peers[index];
     uint32_t lane = (cut->first + piece) % peer->lane_count;
@@ -145,8 +150,8 @@ static void efa_put_queue_piece(struct efa *e, uint32_t index, const struct fabr
     uint64_t from = piece * cut->piece, end = from + efa_put_piece_bytes(cut, put, piece),
              most = peer->lanes[lane].max_rdma;
     for (; from < end; from += most) {
-        struct efa_write *w =
-            efa_put_queue_write(d, &peer->lanes[lane], efa_put_write_id(index, (uint32_t)(peer->started % EFA_WINDOW)));
+        struct efa_write *w = efa_put_queue_write(
+            d, &peer->lanes[lane], efa_put_write_id(index, (uint32_t)(peer->started % EFA_WINDOW)));
         w->from = (uintptr_t)e->heap.base + put->source + from;
         w->lkey = d->mr.data->lkey;
         w->to = peer->heap_base + put->destination + from;
@@ -160,7 +165,8 @@ static void efa_put_queue_piece(struct efa *e, uint32_t index, const struct fabr
 /* Whether the put fits the peer's grant and the devices' queues. */
 static int efa_put_fits(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
-    if (peer->outstanding + cut->parts > peer->window || peer->started - peer->reported >= EFA_WINDOW)
+    if (peer->outstanding + cut->parts > peer->window ||
+        peer->started - peer->reported >= EFA_WINDOW)
         return 0;
     for (uint32_t i = 0; i < peer->lane_count; i++)
         if (cut->on_lane[i] > efa_put_room(&e->devices[i]))
@@ -168,7 +174,8 @@ static int efa_put_fits(const struct efa *e, const struct efa_peer *peer, const 
     return 1;
 }
 
-/* Whether it can never fit. A credit comes for each quarter of the window, so three quarters always come back. */
+/* Whether it can never fit. A credit comes for each quarter of the window, so three quarters always
+ * come back. */
 static int efa_put_too_long(const struct efa *e, const struct efa_peer *peer, const struct cut *cut)
 {
     if (cut->parts > EFA_MAX_PARTS || cut->parts > peer->window - peer->window / 4)
@@ -179,7 +186,8 @@ static int efa_put_too_long(const struct efa *e, const struct efa_peer *peer, co
     return 0;
 }
 
-static int efa_put_check(const struct efa *e, const struct efa_peer *peer, const struct fabric_put *put)
+static int efa_put_check(const struct efa *e, const struct efa_peer *peer,
+                         const struct fabric_put *put)
 {
     uint64_t data_end = put->destination + put->bytes;
     if (put->source + put->bytes > e->heap.bytes || data_end > peer->heap_bytes ||
@@ -188,11 +196,12 @@ static int efa_put_check(const struct efa *e, const struct efa_peer *peer, const
     if (put->bytes && (put->source < e->heap.flag_bytes || put->destination < peer->flag_bytes))
         return -ERANGE; /* flags are no data: only the peer itself writes them */
     return put->value < peer->sent[put->flag] >> 1 || put->value >> 63 ? -EINVAL
-                                                                       : 0; /* flags never go back */
+                                                                       /* flags never go back */
+                                                                       : 0;
 }
 
-static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put *put, const struct cut *cut,
-                  uint64_t growth)
+static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put *put,
+                          const struct cut *cut, uint64_t growth)
 {
     struct efa_peer *peer = &e->peers[index];
     uint32_t number = (uint32_t)(peer->started % EFA_WINDOW);
@@ -203,7 +212,8 @@ static void efa_put_start(struct efa *e, uint32_t index, const struct fabric_put
     for (uint32_t i = 0; i < cut->pieces; i++)
         efa_put_queue_piece(e, index, put, cut, i, &imm, tail);
     if (cut->word)
-        efa_put_queue_word(e, index, cut->first, number, growth, efa_put_write_id(index, number))->imm = imm;
+        efa_put_queue_word(e, index, cut->first, number, growth, efa_put_write_id(index, number))
+            ->imm = imm;
     peer->sent[put->flag] = put->value << 1 | 1;
     peer->outstanding += cut->parts;
     peer->started++;
@@ -235,8 +245,8 @@ int efa_put(struct fabric *fabric, const struct fabric_put *put)
     return 0;
 }
 
-/* Tells each peer how many of its puts are whole here, once there is a quarter of the window to tell. One at a time:
- * two could overtake each other. */
+/* Tells each peer how many of its puts are whole here, once there is a quarter of the window to
+ * tell. One at a time: two could overtake each other. */
 void efa_send_credits(struct efa *e)
 {
     for (uint32_t i = 0; i < e->peer_count; i++) {
@@ -246,26 +256,30 @@ void efa_send_credits(struct efa *e)
         for (uint32_t lane = 0; lane < peer->lane_count && !peer->credit_flying; lane++) {
             if (!efa_put_room(&e->devices[lane]))
                 continue;
-            efa_put_queue_word(e, i, lane, EFA_CREDIT_PLACE, peer->arrivals.counted, efa_put_write_id(i, ID_CREDIT))->imm =
-                efa_imm_credit(peer->arrivals.counted);
+            efa_put_queue_word(e, i, lane, EFA_CREDIT_PLACE, peer->arrivals.counted,
+                               efa_put_write_id(i, ID_CREDIT))
+                ->imm = efa_imm_credit(peer->arrivals.counted);
             peer->arrivals.untold = 0;
             peer->credit_flying = 1;
         }
     }
 }
 
-/* A warm-up message is a credit for nothing. Lane by lane of peer after peer, as the devices have room. */
+/* A warm-up message is a credit for nothing. Lane by lane of peer after peer, as the devices have
+ * room. */
 int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
 {
     struct efa *e = efa_of(fabric);
     struct fabric_completion c;
     for (; e->warm_up_sent < e->peer_count * EFA_MAX_DEVICES; e->warm_up_sent++) {
-        uint32_t index = e->warm_up_sent / EFA_MAX_DEVICES, lane = e->warm_up_sent % EFA_MAX_DEVICES;
+        uint32_t index = e->warm_up_sent / EFA_MAX_DEVICES,
+                 lane = e->warm_up_sent % EFA_MAX_DEVICES;
         if (lane >= e->peers[index].lane_count)
             continue;
         if (!efa_put_room(&e->devices[lane]))
             break;
-        efa_put_queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, efa_put_write_id(index, ID_WARM_UP))->imm = efa_imm_credit(0);
+        efa_put_queue_word(e, index, lane, EFA_CREDIT_PLACE, 0, efa_put_write_id(index, ID_WARM_UP))
+            ->imm = efa_imm_credit(0);
         e->warm_up_left++;
     }
     while (efa_poll(fabric, &c, 1) == 1)
@@ -278,7 +292,8 @@ int efa_warm_up(struct fabric *fabric, char *error, size_t error_size)
 
 /* ---- completions ---- */
 
-static void efa_put_break_peer(struct efa *e, struct efa_peer *peer, int32_t status, const char *detail)
+static void efa_put_break_peer(struct efa *e, struct efa_peer *peer, int32_t status,
+                               const char *detail)
 {
     if (peer->broken)
         return;

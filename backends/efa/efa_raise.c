@@ -1,8 +1,10 @@
-/* Raising flags. In host memory by a release store. In a GPU's, which the CPU does not write, by the copy engine of the
- * memory's owner: values wait in pinned words, and are copied in the order in which their puts were whole.
+/* Raising flags. In host memory by a release store. In a GPU's, which the CPU does not write, by
+ * the copy engine of the memory's owner: values wait in pinned words, and are copied in the order
+ * in which their puts were whole.
  *
- * The NIC has told the host that all data of the put is there before its flag's copy starts, and the owner sees a NIC's
- * writes in order (mr_register has asked): so a kernel that polls the flag sees the data. */
+ * The NIC has told the host that all data of the put is there before its flag's copy starts, and
+ * the owner sees a NIC's writes in order (mr_register has asked): so a kernel that polls the flag
+ * sees the data. */
 #include "backends/efa/efa_state.h"
 #include "backends/wall_clock.h"
 
@@ -18,7 +20,9 @@ int efa_raise_open(struct efa *e, char *error, size_t error_size)
     if (e->heap.memory == MK_MEMORY_HOST)
         return 0;
     if (!mr_copies(owner)) {
-        snprintf(error, error_size, "the efa fabric cannot raise flags in the heap's memory: this process cannot copy to it");
+        snprintf(error, error_size,
+                 "the efa fabric cannot raise flags in the heap's memory: this process cannot copy "
+                 "to it");
         return -EOPNOTSUPP;
     }
     q->words = owner->pinned(EFA_RAISES * sizeof *q->words);
@@ -63,13 +67,15 @@ int efa_raise_advance(struct efa *e)
         return 0;
     while (q->started != q->made) {
         uint64_t place = q->started % EFA_RAISES;
-        ticket = q->owner->copy((uint64_t *)e->heap.base + q->flags[place], &q->words[place], 8, MEMORY_FROM_HOST);
+        ticket = q->owner->copy((uint64_t *)e->heap.base + q->flags[place], &q->words[place], 8,
+                                MEMORY_FROM_HOST);
         if (ticket < 0)
             break;
         q->tickets[place] = ticket;
         q->started++;
     }
-    while (q->ended != q->started && (copied = q->owner->copied(q->tickets[q->ended % EFA_RAISES])) == 1)
+    while (q->ended != q->started &&
+           (copied = q->owner->copied(q->tickets[q->ended % EFA_RAISES])) == 1)
         q->ended++;
     if ((ticket < 0 && ticket != -EAGAIN) || copied < 0)
         efa_break_all(e, "a flag cannot be copied into the heap");

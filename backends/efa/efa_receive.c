@@ -1,4 +1,5 @@
-/* The receiving side of the efa fabric: immediates are counted, flags raised, receives replenished. */
+/* The receiving side of the efa fabric: immediates are counted, flags raised, receives
+ * replenished. */
 #include "backends/efa/efa_state.h"
 
 #include <endian.h>
@@ -87,16 +88,19 @@ static int efa_receive_all(struct efa *e, struct efa_device *d)
 
 /* ---- completions for the proxy ---- */
 
-static int efa_receive_report_peer(struct efa *e, struct efa_peer *peer, struct fabric_completion *out, int max)
+static int efa_receive_report_peer(struct efa *e, struct efa_peer *peer,
+                                   struct fabric_completion *out, int max)
 {
     int n = 0;
-    while (n < max && peer->reported != peer->started && !peer->flights[peer->reported % EFA_WINDOW].left) {
+    while (n < max && peer->reported != peer->started &&
+           !peer->flights[peer->reported % EFA_WINDOW].left) {
         const struct efa_flight *f = &peer->flights[peer->reported++ % EFA_WINDOW];
         out[n] = (struct fabric_completion){.cookie = f->cookie, .status = f->status};
         if (f->status)
             snprintf(out[n].detail, sizeof out[n].detail, "%s",
-                     f->status == peer->status ? peer->detail
-                                               : e->api.verbs.wc_status_str((enum ibv_wc_status)f->status));
+                     f->status == peer->status
+                         ? peer->detail
+                         : e->api.verbs.wc_status_str((enum ibv_wc_status)f->status));
         n++;
     }
     return n;
@@ -128,8 +132,8 @@ int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max)
         n += efa_receive_report_peer(e, &e->peers[(e->next + i) % e->peer_count], out + n, max - n);
     e->next = (e->next + 1) % e->peer_count;
     if (e->alarm != EFA_NO_PEER && n < max) { /* after the puts, whose records say more */
-        out[n] =
-            (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = e->alarm, .status = e->alarm_status};
+        out[n] = (struct fabric_completion){
+            .cookie = FABRIC_NO_PUT, .peer = e->alarm, .status = e->alarm_status};
         snprintf(out[n].detail, sizeof out[n].detail, "%s", e->alarm_detail);
         e->alarm = EFA_NO_PEER;
         n++;

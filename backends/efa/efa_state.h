@@ -8,17 +8,22 @@
 
 #define EFA_MAGIC 0x314146454b4d0001ull /* and version; also shows a peer of other byte order */
 #define EFA_NO_PEER UINT32_MAX
-#define EFA_CREDITS 8u /* messages beside the window that a peer may have on its way: its credits */
+#define EFA_CREDITS                                                                                \
+    8u /* messages beside the window that a peer may have on its way: its credits                  \
+        */
 
-/* Words of the control region that one peer has: a landing place per number, and one for credits. */
+/* Words of the control region that one peer has: a landing place per number, and one for
+ * credits. */
 #define EFA_PLACES (EFA_WINDOW + 1)
 #define EFA_CREDIT_PLACE EFA_WINDOW
 
-/* A rank's address, for its peers. Little-endian hosts only, like all of RDMA with GPUs; the magic catches others. */
+/* A rank's address, for its peers. Little-endian hosts only, like all of RDMA with GPUs; the magic
+ * catches others. */
 struct efa_address {
     uint64_t magic;
     uint64_t heap_base, heap_bytes, flag_bytes;
-    uint64_t landing; /* uint64_t [peer_count][EFA_PLACES], by the peer's place in this rank's list */
+    /* uint64_t [peer_count][EFA_PLACES], by the peer's place in this rank's list */
+    uint64_t landing;
     uint32_t rank, peer_count, device_count, window;
     uint32_t provider; /* enum verbs_provider */
     uint32_t unsolicited;
@@ -93,7 +98,8 @@ struct efa_peer {
     uint64_t started, reported; /* puts; reported: completions handed out */
     uint64_t counted;           /* puts that the peer has acknowledged as whole */
     uint32_t outstanding;       /* messages of the puts beyond those */
-    uint64_t *sent;             /* [flags of the peer]: last value put << 1 | 1 while not acknowledged */
+    /* [flags of the peer]: last value put << 1 | 1 while not acknowledged */
+    uint64_t *sent;
 
     struct efa_counter arrivals;
     int credit_flying;
@@ -104,10 +110,12 @@ struct efa_peer {
 
 enum { EFA_RAISES = 32 };
 
-/* Flags on their way into memory that the CPU does not write: made, copies of them started, ended. */
+/* Flags on their way into memory that the CPU does not write: made, copies of them started,
+ * ended. */
 struct efa_raises {
     const struct mr_memory_ops *owner; /* NULL: the CPU writes them */
-    uint64_t *words;                   /* [EFA_RAISES], pinned: the values to copy, by number modulo EFA_RAISES */
+    /* [EFA_RAISES], pinned: the values to copy, by number modulo EFA_RAISES */
+    uint64_t *words;
     uint32_t flags[EFA_RAISES];
     int64_t tickets[EFA_RAISES];
     uint64_t made, started, ended;
@@ -126,10 +134,13 @@ struct efa {
     uint64_t flags;         /* that this heap has */
     struct efa_raises raises;
     uint64_t
-        *control; /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same form */
+        /* landing [peer_count][EFA_PLACES], then the words to be written to the peers', in the same
+         * form */
+        *control;
     size_t control_bytes;
     int unsolicited, connected;
-    uint32_t warm_up_sent, warm_up_left; /* lanes of all peers: with a warm-up message sent; not acknowledged yet */
+    /* lanes of all peers: with a warm-up message sent; not acknowledged yet */
+    uint32_t warm_up_sent, warm_up_left;
     uint32_t next; /* peer with the first turn to hand out completions */
     uint32_t idle_polls;
     int useless;     /* a device or queue has failed for good */
@@ -150,11 +161,12 @@ static inline uint64_t *efa_outgoing(struct efa *e, uint32_t peer, uint32_t plac
 }
 
 /* efa_device.c: opens, makes queues, finds the sender of a message. 0 or -errno with a sentence. */
-int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error, size_t error_size);
+int efa_device_open(struct efa *e, struct efa_device *d, const char *name, char *error,
+                    size_t error_size);
 int efa_device_queues(struct efa *e, struct efa_device *d, char *error, size_t error_size);
 int efa_device_connect(struct efa *e, struct efa_device *d, char *error, size_t error_size);
-int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid, struct efa_handle *out,
-                      char *error, size_t error_size);
+int efa_device_handle(struct efa *e, struct efa_device *d, const uint8_t *gid,
+                      struct efa_handle *out, char *error, size_t error_size);
 uint32_t efa_device_source(const struct efa_device *d, uint32_t count, uint32_t ahn, uint32_t qpn);
 void efa_device_close(struct efa *e, struct efa_device *d);
 
@@ -172,8 +184,9 @@ void efa_break_all(struct efa *e, const char *detail);
 int efa_poll(struct fabric *fabric, struct fabric_completion *out, int max);
 void efa_post_receives(struct efa *e, struct efa_device *d);
 
-/* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before the next advance, which
- * says whether some are still on their way. open: 0, -ENOMEM, or -EOPNOTSUPP with a sentence. */
+/* efa_raise.c: raises flags, each one's in the order of the calls, at most `room` of them before
+ * the next advance, which says whether some are still on their way. open: 0, -ENOMEM, or
+ * -EOPNOTSUPP with a sentence. */
 int efa_raise_open(struct efa *e, char *error, size_t error_size);
 void efa_raise_close(struct efa *e);
 uint32_t efa_raise_room(const struct efa *e);

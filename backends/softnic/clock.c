@@ -29,17 +29,19 @@ static uint64_t clock_occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, d
     return *free_at;
 }
 
-/* A request takes its turn on the wire when it is posted: the wire is a queue that serves requests in posting
- * order. A READ's bytes use the wire's other direction, after the request has crossed. */
+/* A request takes its turn on the wire when it is posted: the wire is a queue that serves requests
+ * in posting order. A READ's bytes use the wire's other direction, after the request has
+ * crossed. */
 void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe)
 {
     const struct softnic_options *o = &ctx->options;
     uint64_t nth = ++ctx->messages;
     bool delayed = o->delay_ns && (o->delay_nth ? nth == o->delay_nth
-                                                : o->delay_chance >= 1 || softnic_random_unit(ctx) < o->delay_chance);
+                                                : o->delay_chance >= 1 ||
+                                                      softnic_random_unit(ctx) < o->delay_chance);
 
-    /* A device beside a GPU is as fast as those of the clusters that it stands for, unless something else was
-     * asked. */
+    /* A device beside a GPU is as fast as those of the clusters that it stands for, unless
+     * something else was asked. */
     double rate = ctx->shares && !o->bw_given ? GPU_BYTES_PER_NS : o->bytes_per_ns;
     uint64_t latency = ctx->shares && !o->latency_given ? GPU_LATENCY_NS : o->latency_ns;
     wqe->release_ns = wqe->due_ns = 0;
@@ -60,12 +62,14 @@ bool softnic_drops(struct softnic_context *ctx, int device)
     return ctx->options.drop_device == device && ctx->messages >= ctx->options.drop_after;
 }
 
-/* The progress thread wakes at the earliest time that was asked for, and then asks all users again. */
+/* The progress thread wakes at the earliest time that was asked for, and then asks all users
+ * again. */
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns)
 {
     if (ctx->timer_set_ns && ctx->timer_set_ns <= when_ns)
         return;
-    struct itimerspec spec = {.it_value = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)}};
+    struct itimerspec spec = {
+        .it_value = {(time_t)(when_ns / 1000000000u), (long)(when_ns % 1000000000u)}};
     ctx->timer_set_ns = when_ns;
     timerfd_settime(ctx->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }

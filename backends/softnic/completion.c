@@ -1,4 +1,5 @@
-/* Completion queues, completion channels, and the plain polling call. completion_ex.c has the extended one.
+/* Completion queues, completion channels, and the plain polling call. completion_ex.c has the
+ * extended one.
  */
 #include "nic.h"
 
@@ -11,12 +12,16 @@
 
 enum {
     YIELD_AFTER =
-        16, /* empty polls in a row after which the poller lets the progress threads have its core */
+        /* empty polls in a row after which the poller lets the progress threads have its core */
+    16,
     ACK_WAIT_SECONDS =
-        10, /* for events that the application got and did not acknowledge, when it destroys their source */
+        /* for events that the application got and did not acknowledge, when it destroys their
+         * source */
+    10,
 };
 
-/* Waits until *done reaches `delivered`. The caller holds `mutex`. False: it did not within the time. */
+/* Waits until *done reaches `delivered`. The caller holds `mutex`. False: it did not within the
+ * time. */
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
                                const uint32_t *delivered)
 {
@@ -90,10 +95,11 @@ int ibv_destroy_cq(struct ibv_cq *ibv)
     pthread_mutex_unlock(&ctx->lock);
 
     pthread_mutex_lock(&ibv->mutex);
-    bool acknowledged = softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed,
-                                                  &cq->events_delivered) &&
-                        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->async_events_completed,
-                                                  &cq->async_delivered);
+    bool acknowledged =
+        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->comp_events_completed,
+                                  &cq->events_delivered) &&
+        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->async_events_completed,
+                                  &cq->async_delivered);
     pthread_mutex_unlock(&ibv->mutex);
     pthread_mutex_lock(&ctx->lock);
     if (!acknowledged) {
@@ -142,7 +148,8 @@ int ibv_resize_cq(struct ibv_cq *ibv, int cqe)
     return error;
 }
 
-/* Under context->lock. A CQ without room is an error of the CQ and of the QP: completions are lost for good.
+/* Under context->lock. A CQ without room is an error of the CQ and of the QP: completions are lost
+ * for good.
  */
 void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solicited)
 {
@@ -159,12 +166,14 @@ void softnic_cq_push(struct softnic_cq *cq, struct softnic_cqe *cqe, bool solici
         cq->ring[cq->tail % cq->size] = *cqe;
         __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
         bool error = cqe->wc.status != IBV_WC_SUCCESS;
-        if (cq->armed == SOFTNIC_ARMED || (cq->armed == SOFTNIC_ARMED_SOLICITED && (solicited || error))) {
+        if (cq->armed == SOFTNIC_ARMED ||
+            (cq->armed == SOFTNIC_ARMED_SOLICITED && (solicited || error))) {
             struct softnic_event event = {.serial = cq->serial};
             cq->armed = SOFTNIC_DISARMED;
-            if (write(((struct softnic_channel *)cq->ibv.channel)->write_fd, &event, sizeof(event)) !=
-                sizeof(event))
-                first_loss = false; /* thousands of unread events: the reader will find the CQ by those */
+            if (write(((struct softnic_channel *)cq->ibv.channel)->write_fd, &event,
+                      sizeof(event)) != sizeof(event))
+                /* thousands of unread events: the reader will find the CQ by those */
+                first_loss = false;
         }
     }
     pthread_mutex_unlock(&cq->lock);
@@ -199,10 +208,11 @@ int softnic_cq_poll_one(struct softnic_cq *cq, struct softnic_cqe *out)
     return 1;
 }
 
-/* Under cq->lock; `newest`: the last completion that this poll took, NULL where it found none. Whether the poller should let others have
- * its core: pollers, their peers and the progress threads are often more than the cores are. After many empty polls it
- * waits for one of them. And so it does, most likely, when nothing it asked for is under way any more; where it then spins
- * on memory, as ib_write_lat does, this is the last call that it makes. */
+/* Under cq->lock; `newest`: the last completion that this poll took, NULL where it found none.
+ * Whether the poller should let others have its core: pollers, their peers and the progress threads
+ * are often more than the cores are. After many empty polls it waits for one of them. And so it
+ * does, most likely, when nothing it asked for is under way any more; where it then spins on
+ * memory, as ib_write_lat does, this is the last call that it makes. */
 bool softnic_cq_should_yield(struct softnic_cq *cq, const struct softnic_cqe *newest)
 {
     if (!newest)

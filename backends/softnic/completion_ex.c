@@ -19,7 +19,8 @@ static int completion_ex_next_poll(struct ibv_cq_ex *ex)
     return 0;
 }
 
-/* Holds the CQ's lock from a start that finds something to end_poll, as the call's contract allows. */
+/* Holds the CQ's lock from a start that finds something to end_poll, as the call's contract
+ * allows. */
 static int completion_ex_start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
     struct softnic_cq *cq = completion_ex_of(ex);
@@ -85,17 +86,20 @@ static uint32_t completion_ex_read_slid(struct ibv_cq_ex *ex)
     return completion_ex_of(ex)->current.wc.slid;
 }
 
-static uint8_t completion_ex_read_zero(struct ibv_cq_ex *ex) /* service level and path bits are always 0 here */
+/* service level and path bits are always 0 here */
+static uint8_t completion_ex_read_zero(struct ibv_cq_ex *ex)
 {
     return 0;
 }
 
-static uint64_t completion_ex_read_time(struct ibv_cq_ex *ex) /* the device's clock is the wall clock */
+/* the device's clock is the wall clock */
+static uint64_t completion_ex_read_time(struct ibv_cq_ex *ex)
 {
     return completion_ex_of(ex)->current.time_ns;
 }
 
-struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
+                                       struct ibv_cq_init_attr_ex *attr)
 {
     const uint64_t known = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
@@ -103,8 +107,8 @@ struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_c
         errno = EOPNOTSUPP;
         return NULL;
     }
-    struct softnic_cq *cq =
-        softnic_cq_create(context, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
+    struct softnic_cq *cq = softnic_cq_create(context, (int)attr->cqe, attr->cq_context,
+                                              attr->channel, (int)attr->comp_vector);
     if (!cq)
         return NULL;
     cq->ex.start_poll = completion_ex_start_poll;

@@ -20,7 +20,8 @@ static int configure_load_environment(void)
     if (process_options_set)
         return 0;
     softnic_options_default(&options);
-    int error = text && *text ? softnic_options_parse(text, &options, sentence, sizeof(sentence)) : 0;
+    int error =
+        text && *text ? softnic_options_parse(text, &options, sentence, sizeof(sentence)) : 0;
     if (error) {
         if (!silent)
             fprintf(stderr, "%s; softnic shows no device\n", sentence);
@@ -53,7 +54,8 @@ const char *softnic_error(void)
     return sentence;
 }
 
-/* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts are dead.
+/* fork: the locks are held across it, so that the child finds the lists whole. The child's contexts
+ * are dead.
  */
 static void configure_fork_prepare(void)
 {
@@ -102,10 +104,11 @@ void softnic_context_unregister(struct softnic_context *ctx)
     pthread_mutex_unlock(&process_lock);
 }
 
-/* A context takes new options at once: the faults count from here, and links to a dropped device go silent.
+/* A context takes new options at once: the faults count from here, and links to a dropped device go
+ * silent.
  */
 static void configure_apply(struct softnic_context *ctx, const struct softnic_options *old,
-                  const struct softnic_options *new)
+                            const struct softnic_options *new)
 {
     pthread_mutex_lock(&ctx->lock);
     bool roce = ctx->options.roce;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* The last aligned word is stored with release: a thread that polls it (a flag, or the end of a message) sees all bytes
- * before it. */
+/* The last aligned word is stored with release: a thread that polls it (a flag, or the end of a
+ * message) sees all bytes before it. */
 void softnic_copy_in(void *to, const void *from, size_t length)
 {
     size_t word = length >= 8 && !(((uintptr_t)to + length) & 7)   ? 8
@@ -46,7 +46,8 @@ static size_t copy_advance(struct iovec **vector, size_t *count, size_t bytes)
 }
 
 /* Copies `length` bytes out of the peer process. Called without context->lock: it may take long.
- * Returns 0, -EFAULT (an address on either side is not mapped), or another -errno (the peer is gone). */
+ * Returns 0, -EFAULT (an address on either side is not mapped), or another -errno (the peer is
+ * gone). */
 int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count,
                  const struct softnic_segment *from, int from_count, uint64_t length)
 {
@@ -69,12 +70,12 @@ int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count
     return 0;
 }
 
-/* Bytes [offset, offset + length) of a scatter/gather list as addresses in this process. Returns their
- * number, or -EACCES when a key does not permit it. `pinned` (may be NULL) receives the regions, in the same
- * order. */
-int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count,
-                      unsigned access, uint64_t offset, uint64_t length, struct iovec *out,
-                      struct softnic_mr **pinned)
+/* Bytes [offset, offset + length) of a scatter/gather list as addresses in this process. Returns
+ * their number, or -EACCES when a key does not permit it. `pinned` (may be NULL) receives the
+ * regions, in the same order. */
+int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge,
+                      int count, unsigned access, uint64_t offset, uint64_t length,
+                      struct iovec *out, struct softnic_mr **pinned)
 {
     int used = 0;
     for (int i = 0; i < count && length; i++) {
@@ -97,11 +98,12 @@ int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const stru
     return length ? -EACCES : used;
 }
 
-/* Pulls with context->lock let go, the QP and the regions pinned. Returns 0, -EFAULT, or another error after
- * which nothing about this request is to be done any more: the QP has gone on, or the link is dead. */
+/* Pulls with context->lock let go, the QP and the regions pinned. Returns 0, -EFAULT, or another
+ * error after which nothing about this request is to be done any more: the QP has gone on, or the
+ * link is dead. */
 int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
-                        struct softnic_mr **mr, int count, const struct softnic_segment *from, int from_count,
-                        uint64_t length)
+                        struct softnic_mr **mr, int count, const struct softnic_segment *from,
+                        int from_count, uint64_t length)
 {
     struct softnic_context *ctx = link->context;
     unsigned generation = qp->generation;

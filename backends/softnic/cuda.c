@@ -16,7 +16,8 @@ static bool found;
 
 static bool cuda_find(void)
 {
-    /* RTLD_NOLOAD: a process without libcuda has no GPU memory, and starting the driver takes a second. */
+    /* RTLD_NOLOAD: a process without libcuda has no GPU memory, and starting the driver takes a
+     * second. */
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (!library)
         return false;

@@ -19,11 +19,14 @@ static void device_make_devices(void)
         devices[i].efa = efa;
         ibv->node_type = efa ? IBV_NODE_UNSPECIFIED : IBV_NODE_CA;
         ibv->transport_type = efa ? IBV_TRANSPORT_UNSPECIFIED : IBV_TRANSPORT_IB;
-        snprintf(ibv->name, sizeof(ibv->name), efa ? "softefa%d" : "soft%d", efa ? i - SOFTNIC_EFA_FIRST : i);
+        snprintf(ibv->name, sizeof(ibv->name), efa ? "softefa%d" : "soft%d",
+                 efa ? i - SOFTNIC_EFA_FIRST : i);
         snprintf(ibv->dev_name, sizeof(ibv->dev_name), "u%.32s", ibv->name);
         /* no sysfs behind them; programs that look there find nothing, as in a container */
-        snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/u%.32s", ibv->name);
-        snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/%.32s", ibv->name);
+        snprintf(ibv->dev_path, sizeof(ibv->dev_path), "/sys/class/infiniband_verbs/u%.32s",
+                 ibv->name);
+        snprintf(ibv->ibdev_path, sizeof(ibv->ibdev_path), "/sys/class/infiniband/%.32s",
+                 ibv->name);
     }
 }
 
@@ -31,7 +34,8 @@ struct ibv_device **ibv_get_device_list(int *count)
 {
     struct softnic_options options;
     int error = softnic_options_current(&options);
-    struct ibv_device **list = error ? NULL : calloc(options.devices + options.efa + 1, sizeof(*list));
+    struct ibv_device **list =
+        error ? NULL : calloc(options.devices + options.efa + 1, sizeof(*list));
     if (!list) {
         errno = error ? -error : ENOMEM;
         if (count)

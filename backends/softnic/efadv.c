@@ -1,6 +1,7 @@
-/* The efadv calls of softefa devices, for programs that load libsoftnic in place of libefa, or before it. Any other device
- * answers EOPNOTSUPP, as libefa does. Structures may be longer or shorter in the caller's header than in ours: only what
- * the caller has room for is read and written. */
+/* The efadv calls of softefa devices, for programs that load libsoftnic in place of libefa, or
+ * before it. Any other device answers EOPNOTSUPP, as libefa does. Structures may be longer or
+ * shorter in the caller's header than in ours: only what the caller has room for is read and
+ * written. */
 #include "srd.h"
 
 #include <errno.h>
@@ -51,8 +52,8 @@ static uint32_t efadv_caps_of(const struct softnic_context *ctx)
            (caps >= SOFTNIC_EFA_UNSOLICITED ? CAPS_UNSOLICITED_WRITE_RECV : 0);
 }
 
-static struct ibv_qp *efadv_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
-                             const struct qp_attr *efa)
+static struct ibv_qp *efadv_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+                                   const uint64_t *send_ops, const struct qp_attr *efa)
 {
     bool unsolicited = efa->flags & QP_UNSOLICITED_WRITE_RECV;
     if (efa->comp_mask || efa->driver_qp_type != EFADV_QP_DRIVER_TYPE_SRD ||
@@ -68,12 +69,15 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 {
     const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                         IBV_QP_EX_WITH_RDMA_READ;
     struct qp_attr efa = {0};
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-    if (!efadv_is_efa(context) || attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops) ||
-        (extended && attr->send_ops_flags & writes && !(efadv_caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
+    if (!efadv_is_efa(context) || attr->comp_mask & ~known ||
+        (extended && attr->send_ops_flags & ~ops) ||
+        (extended && attr->send_ops_flags & writes &&
+         !(efadv_caps_of(softnic_context_of(context)) & CAPS_RDMA_WRITE))) {
         errno = EOPNOTSUPP; /* SRD has no atomics */
         return NULL;
     }
@@ -87,10 +91,12 @@ struct ibv_qp *efadv_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
         errno = EOPNOTSUPP;
         return NULL;
     }
-    return efadv_create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, &efa);
+    return efadv_create(attr->pd, (struct ibv_qp_init_attr *)attr,
+                        extended ? &attr->send_ops_flags : NULL, &efa);
 }
 
-struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, uint32_t type)
+struct ibv_qp *efadv_create_driver_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+                                      uint32_t type)
 {
     struct qp_attr efa = {.driver_qp_type = type};
     if (!efadv_is_efa(pd->context)) {
@@ -162,7 +168,8 @@ struct ibv_cq_ex *efadv_create_cq(struct ibv_context *context, struct ibv_cq_ini
     struct ibv_cq_ex *cq = softnic_create_cq_ex(context, attr);
     if (cq) {
         struct cq_view view = {.read_sgid = efa->wc_flags & WC_WITH_SGID ? efadv_read_sgid : NULL,
-                               .is_unsolicited = efa->wc_flags & WC_IS_UNSOLICITED ? efadv_is_unsolicited : NULL};
+                               .is_unsolicited =
+                                   efa->wc_flags & WC_IS_UNSOLICITED ? efadv_is_unsolicited : NULL};
         memcpy(((struct softnic_cq *)cq)->efadv, &view, sizeof(view));
     }
     return cq;

@@ -6,7 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The write end never blocks: the device must not wait for an application that does not read its events. */
+/* The write end never blocks: the device must not wait for an application that does not read its
+ * events. */
 int softnic_event_pipe(int fds[2])
 {
     if (pipe2(fds, O_CLOEXEC))
@@ -15,7 +16,8 @@ int softnic_event_pipe(int fds[2])
     return 0;
 }
 
-static void event_raise_event(struct softnic_context *ctx, uint64_t serial, enum ibv_event_type type, bool qp)
+static void event_raise_event(struct softnic_context *ctx, uint64_t serial,
+                              enum ibv_event_type type, bool qp)
 {
     struct softnic_event event = {.serial = serial, .type = type, .qp = qp};
     if (write(ctx->event_write_fd, &event, sizeof(event)) != sizeof(event))
@@ -38,7 +40,7 @@ void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type)
 }
 
 static bool event_resolve(struct softnic_context *ctx, const struct softnic_event *raw,
-                    struct ibv_async_event *event)
+                          struct ibv_async_event *event)
 {
     bool found = !raw->serial; /* the device's own: there is nothing to find */
     event->event_type = (enum ibv_event_type)raw->type;
@@ -83,8 +85,8 @@ void ibv_ack_async_event(struct ibv_async_event *event)
 {
     if (event->event_type == IBV_EVENT_DEVICE_FATAL)
         return; /* no thread waits for it */
-    pthread_mutex_t *mutex =
-        event_is_cq_event(event->event_type) ? &event->element.cq->mutex : &event->element.qp->mutex;
+    pthread_mutex_t *mutex = event_is_cq_event(event->event_type) ? &event->element.cq->mutex
+                                                                  : &event->element.qp->mutex;
     pthread_cond_t *cond =
         event_is_cq_event(event->event_type) ? &event->element.cq->cond : &event->element.qp->cond;
     pthread_mutex_lock(mutex);

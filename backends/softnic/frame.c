@@ -21,7 +21,8 @@ static const struct {
 
 static bool frame_head_valid(const struct softnic_frame *head)
 {
-    if (head->magic != SOFTNIC_FRAME_MAGIC || head->kind < SOFTNIC_HELLO || head->kind >= SOFTNIC_KINDS)
+    if (head->magic != SOFTNIC_FRAME_MAGIC || head->kind < SOFTNIC_HELLO ||
+        head->kind >= SOFTNIC_KINDS)
         return false;
     if (head->flags & ~rules[head->kind].flags)
         return false;

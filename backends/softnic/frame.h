@@ -1,7 +1,7 @@
 /* What travels between two softnic processes: a fixed header, then source segments or payload.
  *
- * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses what does
- * not fit. Both ends are on one host, so the header is in the host's byte order.
+ * The receiver treats every byte as foreign: softnic_frame_parse() is the only way in, and refuses
+ * what does not fit. Both ends are on one host, so the header is in the host's byte order.
  */
 #ifndef SOFTNIC_FRAME_H
 #define SOFTNIC_FRAME_H
@@ -21,23 +21,28 @@ enum {
 enum softnic_kind {
     /* the two ends of a link introduce themselves */
     SOFTNIC_HELLO =
-        1, /* qpn_from: device and context of the requester; address/operand: a word to read directly */
-    SOFTNIC_WELCOME, /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
-    /* requests. SRD's data frames: psn is a token, operand[0] the qkey, operand[1] the message's bytes, of which this
-     * frame has `length` for `address` on */
+        /* qpn_from: device and context of the requester; address/operand: a word to read
+         * directly */
+    1,
+    /* the answer; SOFTNIC_FLAG_PULL: the responder can read the requester's memory */
+    SOFTNIC_WELCOME,
+    /* requests. SRD's data frames: psn is a token, operand[0] the qkey, operand[1] the message's
+     * bytes, of which this frame has `length` for `address` on */
     SOFTNIC_WRITE,
     SOFTNIC_SEND,
     SOFTNIC_READ, /* operand[0]: bytes wanted from `offset` on; SRD: operand[1]: qkey */
     SOFTNIC_COMPARE_SWAP,
     SOFTNIC_FETCH_ADD,
-    SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number operand[1]; the
-                    * payload is its cudaIpc handle and its GPU's UUID. Segments may lie in it from now on */
+    SOFTNIC_SHARE, /* the sender's GPU memory from `address` on, operand[0] bytes, as number
+                    * operand[1]; the payload is its cudaIpc handle and its GPU's UUID. Segments may
+                    * lie in it from now on */
     /* responses */
     SOFTNIC_ACK, /* everything up to psn is done */
     SOFTNIC_NAK, /* operand[0]: enum softnic_nak; operand[1]: the responder's RNR timer code */
     SOFTNIC_READ_DATA,
     SOFTNIC_ATOMIC_RESULT, /* operand[0]: the value before */
-    SOFTNIC_SHARED,        /* everything shared up to number operand[0] has been mapped, or cannot be */
+    /* everything shared up to number operand[0] has been mapped, or cannot be */
+    SOFTNIC_SHARED,
     SOFTNIC_KINDS,
 };
 
@@ -87,8 +92,8 @@ struct softnic_message {
     const uint8_t *payload;
 };
 
-/* Takes one frame from `bytes`. Returns the bytes that it occupies, 0 when `have` are not enough yet, or
- * -EPROTO. */
+/* Takes one frame from `bytes`. Returns the bytes that it occupies, 0 when `have` are not enough
+ * yet, or -EPROTO. */
 ssize_t softnic_frame_parse(const uint8_t *bytes, size_t have, struct softnic_message *out);
 
 #endif

@@ -26,13 +26,14 @@ static int gather_start(struct softnic_gather *g, struct softnic_gather_list *li
     int error = 0, count = list->count;
     list->count = 0;
     if (count > 1 && g->cuda->copy_batch)
-        return g->cuda->copy_batch(list->to, list->from, list->bytes, (size_t)count, &attributes, &first, 1, &failed,
-                                   g->stream)
+        return g->cuda->copy_batch(list->to, list->from, list->bytes, (size_t)count, &attributes,
+                                   &first, 1, &failed, g->stream)
                    ? -EIO
                    : 0;
     for (int i = 0; i < count && !error; i++)
         error = from_host
-                    ? g->cuda->copy_to_device(list->to[i], (const void *)(uintptr_t)list->from[i], 8, g->stream)
+                    ? g->cuda->copy_to_device(list->to[i], (const void *)(uintptr_t)list->from[i],
+                                              8, g->stream)
                     : g->cuda->copy_device(list->to[i], list->from[i], list->bytes[i], g->stream);
     return error ? -EIO : 0;
 }
@@ -46,7 +47,8 @@ int softnic_gather_start(struct softnic_gather *g)
 int softnic_gather_run(struct softnic_gather *g, uint64_t to, uint64_t from, uint64_t bytes)
 {
     int error = 0;
-    if (g->runs.count == GATHER_MOST || gather_overlaps(&g->runs, to, bytes) || gather_overlaps(&g->words, to, bytes))
+    if (g->runs.count == GATHER_MOST || gather_overlaps(&g->runs, to, bytes) ||
+        gather_overlaps(&g->words, to, bytes))
         error = softnic_gather_start(g);
     if (!error)
         gather_add(&g->runs, to, from, bytes);

@@ -1,10 +1,10 @@
-/* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in which its
- * progress thread places messages, but for what gather.h says of runs between GPUs. So a flag lands behind its data; an answer
- * waits in `entries` until the event behind its copies has passed. Nothing here launches a kernel: SMs may all be busy
- * waiting for these very bytes.
+/* GPU memory: copies by the GPU's copy engines, all of a context's on one stream, in the order in
+ * which its progress thread places messages, but for what gather.h says of runs between GPUs. So a
+ * flag lands behind its data; an answer waits in `entries` until the event behind its copies has
+ * passed. Nothing here launches a kernel: SMs may all be busy waiting for these very bytes.
  *
- * Only the progress thread touches the stream, the staging ring and the batches; entries and counts on QPs
- * and regions are under context->lock. */
+ * Only the progress thread touches the stream, the staging ring and the batches; entries and counts
+ * on QPs and regions are under context->lock. */
 #include "gpu.h"
 #include "gather.h"
 #include "srd.h"
@@ -15,10 +15,11 @@
 #include <string.h>
 
 enum {
-    IN_FLIGHT = 2,           /* batches of copies that have started; what comes meanwhile is gathered */
+    /* batches of copies that have started; what comes meanwhile is gathered */
+    IN_FLIGHT = 2,
     BATCHES = IN_FLIGHT + 1, /* and an event to spare */
-    ENTRIES = 1024,     /* answers and pins that wait */
-    STAGING = 8 << 20,  /* pinned bytes, on the way between host memory and the GPU */
+    ENTRIES = 1024,          /* answers and pins that wait */
+    STAGING = 8 << 20,       /* pinned bytes, on the way between host memory and the GPU */
     PIECE = 1 << 20,
     SETTLE_NS = 2000000000, /* a copy engine that takes longer is gone */
 };
@@ -37,8 +38,8 @@ struct softnic_gpu {
     int device;
     void *primary, *stream;
     struct softnic_gather gather; /* on the stream next */
-    bool current; /* the progress thread has the device's context */
-    bool broken;  /* the driver reported an error: every further copy fails */
+    bool current;                 /* the progress thread has the device's context */
+    bool broken;                  /* the driver reported an error: every further copy fails */
     uint8_t *staging;
     uint64_t staging_head, staging_tail; /* bytes ever taken, given back */
     struct entry entries[ENTRIES];
@@ -120,8 +121,9 @@ int softnic_gpu_open(struct softnic_context *ctx, int ordinal)
     return error;
 }
 
-int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base, size_t *size,
-                         struct softnic_cuda_handle *handle, struct softnic_cuda_uuid *which)
+int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base,
+                         size_t *size, struct softnic_cuda_handle *handle,
+                         struct softnic_cuda_uuid *which)
 {
     struct softnic_gpu *gpu = ctx->gpu;
     void *ignored;
@@ -180,7 +182,8 @@ static void gpu_close_batch(struct softnic_gpu *gpu)
                         : gpu->batches[(gpu->batch_head - 1) % BATCHES].entries;
     if (gpu->entry_head == last)
         return;
-    if (!gpu->broken && gpu->cuda->event_record(gpu->batches[gpu->batch_head % BATCHES].event, gpu->stream))
+    if (!gpu->broken &&
+        gpu->cuda->event_record(gpu->batches[gpu->batch_head % BATCHES].event, gpu->stream))
         gpu->broken = true;
     gpu->batches[gpu->batch_head % BATCHES].entries = gpu->entry_head;
     gpu->batches[gpu->batch_head % BATCHES].staging = gpu->staging_head;
@@ -220,7 +223,8 @@ bool softnic_gpu_poll(struct softnic_context *ctx)
     gpu_close_batch(gpu);
     uint64_t before = gpu->batch_tail;
     while (gpu->batch_tail != gpu->batch_head) {
-        int state = gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
+        int state =
+            gpu->broken ? 0 : gpu->cuda->event_query(gpu->batches[gpu->batch_tail % BATCHES].event);
         if (state == SOFTNIC_CUDA_NOT_READY)
             break;
         if (state != SOFTNIC_CUDA_SUCCESS)
@@ -293,8 +297,8 @@ static uint8_t *gpu_stage(struct softnic_context *ctx, uint64_t bytes)
         at = 0;
     }
     if (gpu->staging_head + size - gpu->staging_tail > STAGING) {
-        /* Entries only remember what batches cover: without one, what this message has staged so far ends
-         * here. */
+        /* Entries only remember what batches cover: without one, what this message has staged so
+         * far ends here. */
         void *event = gpu->batches[gpu->batch_head % BATCHES].event;
         uint64_t begun = softnic_now();
         pthread_mutex_lock(&ctx->lock);
@@ -332,8 +336,8 @@ int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address)
     return gpu_drain(gpu, gpu->batches[gpu->batch_head % BATCHES].event);
 }
 
-static int gpu_host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload, uint64_t from,
-                       uint64_t bytes)
+static int gpu_host_to_gpu(struct softnic_link *link, uint64_t to, const uint8_t *payload,
+                           uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
     for (uint64_t at = 0; at < bytes; at += PIECE) {
@@ -368,8 +372,8 @@ static int gpu_to_host(struct softnic_context *ctx, void *to, uint64_t from, uin
     return 0;
 }
 
-/* Between two places of one GPU, by way of pinned memory: the driver may copy inside a GPU with a kernel,
- * which would wait for an SM that waits for these bytes. (CUDA driver API,
+/* Between two places of one GPU, by way of pinned memory: the driver may copy inside a GPU with a
+ * kernel, which would wait for an SM that waits for these bytes. (CUDA driver API,
  * CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE: only a hint.) */
 static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from, uint64_t bytes)
 {
@@ -384,10 +388,10 @@ static int gpu_to_itself(struct softnic_context *ctx, uint64_t to, uint64_t from
     return 0;
 }
 
-/* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. What is not gathered goes onto the
- * stream at once, after what has been. */
-static int gpu_copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr, const uint8_t *payload,
-                    uint64_t from, uint64_t bytes)
+/* One run of bytes that is contiguous on both sides. `payload`: they came with the frame. What is
+ * not gathered goes onto the stream at once, after what has been. */
+static int gpu_copy_run(struct softnic_link *link, void *to, const struct softnic_mr *mr,
+                        const uint8_t *payload, uint64_t from, uint64_t bytes)
 {
     struct softnic_gpu *gpu = link->context->gpu;
     struct softnic_cuda_uuid where;
@@ -396,7 +400,8 @@ static int gpu_copy_run(struct softnic_link *link, void *to, const struct softni
     if (mr->gpu && mapped && !inside)
         return softnic_gather_run(&gpu->gather, (uintptr_t)to, mapped, bytes);
     if (mr->gpu && payload && bytes == 8 && !((uintptr_t)to & 7))
-        return softnic_gather_word(&gpu->gather, (uintptr_t)to, memcpy(gpu_stage(link->context, 8), payload, 8));
+        return softnic_gather_word(&gpu->gather, (uintptr_t)to,
+                                   memcpy(gpu_stage(link->context, 8), payload, 8));
     gpu_begin_gathered(gpu);
     if (inside)
         return gpu_to_itself(link->context, (uintptr_t)to, mapped, bytes);
@@ -412,8 +417,9 @@ static int gpu_copy_run(struct softnic_link *link, void *to, const struct softni
     return 0;
 }
 
-static int gpu_copy_all(struct softnic_link *link, const struct iovec *to, struct softnic_mr *const *mr,
-                    int count, const struct softnic_message *message)
+static int gpu_copy_all(struct softnic_link *link, const struct iovec *to,
+                        struct softnic_mr *const *mr, int count,
+                        const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
     const uint8_t *payload = head->segments ? NULL : message->payload;
@@ -428,8 +434,9 @@ static int gpu_copy_all(struct softnic_link *link, const struct iovec *to, struc
                 uint64_t left = message->segment[segment].length - used;
                 n = n < left ? n : left;
             }
-            error = gpu_copy_run(link, (char *)to[i].iov_base + at, mr[i], payload ? payload + used : NULL,
-                             head->segments ? message->segment[segment].address + used : 0, n);
+            error = gpu_copy_run(link, (char *)to[i].iov_base + at, mr[i],
+                                 payload ? payload + used : NULL,
+                                 head->segments ? message->segment[segment].address + used : 0, n);
             used += n;
             if (head->segments && used == message->segment[segment].length) {
                 segment++;

@@ -1,58 +1,68 @@
-/* GPU memory in softnic: gpu.c copies, share.c lets peers in. docs/SOFTNIC.md describes both for users. */
+/* GPU memory in softnic: gpu.c copies, share.c lets peers in. docs/SOFTNIC.md describes both for
+ * users. */
 #ifndef SOFTNIC_GPU_H
 #define SOFTNIC_GPU_H
 
 #include "nic.h"
 
-/* Prepares the context for GPU memory on device `ordinal` (the first call decides): stream, events, pinned
- * ring. 0, -EOPNOTSUPP (no CUDA here, or gpu=refuse) or -ENOMEM. Context->lock is not held; may take as long
- * as the driver. */
+/* Prepares the context for GPU memory on device `ordinal` (the first call decides): stream, events,
+ * pinned ring. 0, -EOPNOTSUPP (no CUDA here, or gpu=refuse) or -ENOMEM. Context->lock is not held;
+ * may take as long as the driver. */
 int softnic_gpu_open(struct softnic_context *ctx, int ordinal);
 void softnic_gpu_close(struct softnic_context *ctx); /* the progress thread has ended */
 
-/* The driver's calls, with the device's context made current; progress thread. NULL: the driver refuses. */
+/* The driver's calls, with the device's context made current; progress thread. NULL: the driver
+ * refuses. */
 const struct softnic_cuda *softnic_gpu_calls(struct softnic_context *ctx);
 
-/* Progress thread, under context->lock, which it lets go of while it starts copies: puts a message's bytes
- * where they belong where either side is GPU memory. The copies have at most been started on return; what must
- * follow them goes through softnic_gpu_answer_later, or behind softnic_gpu_settle. 0, -EFAULT (what is named
- * is not there), or another error after which nothing is to be done about this request. */
+/* Progress thread, under context->lock, which it lets go of while it starts copies: puts a
+ * message's bytes where they belong where either side is GPU memory. The copies have at most been
+ * started on return; what must follow them goes through softnic_gpu_answer_later, or behind
+ * softnic_gpu_settle. 0, -EFAULT (what is named is not there), or another error after which nothing
+ * is to be done about this request. */
 int softnic_gpu_place(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                       struct softnic_mr **mr, int count, const struct softnic_message *message);
 
-/* Acknowledges the request once everything placed so far is there; SRD tells its receiver then, too. */
+/* Acknowledges the request once everything placed so far is there; SRD tells its receiver then,
+ * too. */
 void softnic_gpu_answer_later(struct softnic_link *link, struct softnic_qp *qp,
                               const struct softnic_frame *request);
 
-/* Progress thread, under context->lock. start: starts what has been gathered, and lets go of the lock for that. poll: the same
- * with the lock held, and answers what has ended; is anything left? settle: until nothing
- * is left, at most 2 s, and what is left then has failed. */
+/* Progress thread, under context->lock. start: starts what has been gathered, and lets go of the
+ * lock for that. poll: the same with the lock held, and answers what has ended; is anything left?
+ * settle: until nothing is left, at most 2 s, and what is left then has failed. */
 void softnic_gpu_start(struct softnic_context *ctx);
 bool softnic_gpu_poll(struct softnic_context *ctx);
 void softnic_gpu_settle(struct softnic_context *ctx);
 bool softnic_gpu_busy(const struct softnic_context *ctx);
 void softnic_gpu_forget_link(struct softnic_context *ctx, const struct softnic_link *link);
 
-/* Copies one word out of `address` and waits for it: can this be read? Progress thread, context->lock not
- * held. */
+/* Copies one word out of `address` and waits for it: can this be read? Progress thread,
+ * context->lock not held. */
 int softnic_gpu_probe(struct softnic_context *ctx, uint64_t address);
 
-/* The allocation that `pointer` on device `ordinal` lies in, its handle and its GPU. 0, or -EOPNOTSUPP: not one of cuMemAlloc. Any
- * thread. */
-int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base, size_t *size,
-                         struct softnic_cuda_handle *handle, struct softnic_cuda_uuid *gpu);
+/* The allocation that `pointer` on device `ordinal` lies in, its handle and its GPU. 0, or
+ * -EOPNOTSUPP: not one of cuMemAlloc. Any thread. */
+int softnic_gpu_describe(struct softnic_context *ctx, uint64_t pointer, int ordinal, uint64_t *base,
+                         size_t *size, struct softnic_cuda_handle *handle,
+                         struct softnic_cuda_uuid *gpu);
 
-/* share.c. Is [address, address + length) GPU memory? 1: yes, and it may be registered: *share (counted) goes
- * into the region. 0: host memory. -errno: it cannot be registered. Context->lock is not held. */
+/* share.c. Is [address, address + length) GPU memory? 1: yes, and it may be registered: *share
+ * (counted) goes into the region. 0: host memory. -errno: it cannot be registered. Context->lock is
+ * not held. */
 int softnic_share_make(struct softnic_context *ctx, void *address, size_t length, unsigned access,
                        struct softnic_share **share);
-void softnic_share_drop(struct softnic_context *ctx, struct softnic_share *share); /* under context->lock */
-void softnic_share_announce(struct softnic_link *link);                            /* under context->lock */
-void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp);       /* under context->lock */
+/* under context->lock */
+void softnic_share_drop(struct softnic_context *ctx, struct softnic_share *share);
+/* under context->lock */
+void softnic_share_announce(struct softnic_link *link);
+/* under context->lock */
+void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp);
 void softnic_share_take(struct softnic_link *link,
                         const struct softnic_message *message); /* a peer's: maps it */
 void softnic_share_answered(struct softnic_link *link, const struct softnic_message *message);
-/* Where a peer's bytes are in this process, and in which GPU (where asked for); 0: not in memory that it shares. */
+/* Where a peer's bytes are in this process, and in which GPU (where asked for); 0: not in memory
+ * that it shares. */
 uint64_t softnic_share_address(struct softnic_link *link, uint64_t address, uint64_t length,
                                struct softnic_cuda_uuid *gpu);
 void softnic_share_unmap_all(struct softnic_link *link);

@@ -1,8 +1,8 @@
 /* Links: one unix stream socket from each context that sends requests to each that takes them.
  *
- * A context listens on an abstract name made of the user, the device and the context's number; the kernel
- * keeps those unique and forgets them with the process, so there is nothing to clean up. SO_PEERCRED names the user
- * at the other end.
+ * A context listens on an abstract name made of the user, the device and the context's number; the
+ * kernel keeps those unique and forgets them with the process, so there is nothing to clean up.
+ * SO_PEERCRED names the user at the other end.
  */
 #include "gpu.h"
 
@@ -20,13 +20,13 @@ static socklen_t link_address_of(int device, uint32_t context, struct sockaddr_u
 {
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
-    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "softnic/%u/soft%d/%u",
-                          (unsigned)getuid(), device, context);
+    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
+                          "softnic/%u/soft%d/%u", (unsigned)getuid(), device, context);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Takes the first free context number of this device on this host, beginning at a place of its own so that
- * processes that start together do not queue for the same one. */
+/* Takes the first free context number of this device on this host, beginning at a place of its own
+ * so that processes that start together do not queue for the same one. */
 int softnic_link_listen(struct softnic_context *ctx)
 {
     struct sockaddr_un address;
@@ -78,7 +78,8 @@ static struct softnic_link *link_new(struct softnic_context *ctx, int fd, bool r
     link->requester = requester;
     link->peer_device = link->peer_context = -1;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
-    if (!link_peer_trusted(fd, &link->peer_pid) || epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+    if (!link_peer_trusted(fd, &link->peer_pid) ||
+        epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
         free(link);
         return NULL;
     }
@@ -93,7 +94,8 @@ static uint64_t link_make_word(const struct softnic_link *link)
     return softnic_now() ^ (uint64_t)(uintptr_t)link << 16;
 }
 
-/* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout. Said once. */
+/* Without a descriptor for it a connection's messages would be lost, in silence, until a timeout.
+ * Said once. */
 static void link_tell_shortage(struct softnic_context *ctx, int error)
 {
     if ((error == EMFILE || error == ENFILE) && !ctx->short_of_files) {
@@ -109,7 +111,8 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
     if (softnic_drops(ctx, device))
         return NULL;
     for (link = ctx->links; link; link = link->next)
-        if (link->requester && !link->dead && link->peer_device == device && link->peer_context == context)
+        if (link->requester && !link->dead && link->peer_device == device &&
+            link->peer_context == context)
             return link;
 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -127,7 +130,8 @@ struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device, in
     link->peer_context = context;
     link->hello_word = link_make_word(link);
     struct softnic_frame hello = {.kind = SOFTNIC_HELLO,
-                                  .qpn_from = (uint32_t)ctx->device->index << SOFTNIC_QP_BITS | ctx->id,
+                                  .qpn_from =
+                                      (uint32_t)ctx->device->index << SOFTNIC_QP_BITS | ctx->id,
                                   .address = (uintptr_t)&link->hello_word,
                                   .operand = {link->hello_word}};
     if (softnic_link_append(link, &hello, NULL, 0))
@@ -145,7 +149,8 @@ void softnic_link_accept(struct softnic_context *ctx)
     if (errno != EMFILE && errno != ENFILE)
         return;
     link_tell_shortage(ctx, errno);
-    epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL); /* a pending connection would wake this thread for ever */
+    /* a pending connection would wake this thread for ever */
+    epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen_fd, NULL);
 }
 
 size_t softnic_link_pending(const struct softnic_link *link)
@@ -155,7 +160,8 @@ size_t softnic_link_pending(const struct softnic_link *link)
 
 /* Puts a frame's head into the link's buffer and returns where its tail goes; NULL: no memory.
  * The buffer grows with what is in flight, which queue depths bound. */
-void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes)
+void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head,
+                           size_t tail_bytes)
 {
     size_t need = sizeof(*head) + tail_bytes;
     if (link->out_size - link->out_tail < need && link->out_head) {
@@ -179,8 +185,8 @@ void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame
     return at + sizeof(whole);
 }
 
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
-                        size_t tail_bytes)
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head,
+                        const void *tail, size_t tail_bytes)
 {
     void *at = softnic_link_reserve(link, head, tail_bytes);
     if (at && tail_bytes)
@@ -191,7 +197,8 @@ int softnic_link_append(struct softnic_link *link, const struct softnic_frame *h
 static void link_watch(struct softnic_link *link, bool write)
 {
     struct epoll_event event = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = link};
-    if (link->watch_write != write && !epoll_ctl(link->context->epoll_fd, EPOLL_CTL_MOD, link->fd, &event))
+    if (link->watch_write != write &&
+        !epoll_ctl(link->context->epoll_fd, EPOLL_CTL_MOD, link->fd, &event))
         link->watch_write = write;
 }
 
@@ -216,8 +223,8 @@ void softnic_link_flush(struct softnic_link *link)
         link->out_head = link->out_tail = 0;
 }
 
-/* The socket has room again. Only the progress thread stops waiting for that: another thread that empties the buffer
- * leaves it to the event to wake those QPs that found the buffer full. */
+/* The socket has room again. Only the progress thread stops waiting for that: another thread that
+ * empties the buffer leaves it to the event to wake those QPs that found the buffer full. */
 void softnic_link_writable(struct softnic_link *link)
 {
     softnic_link_flush(link);
@@ -255,8 +262,8 @@ void softnic_links_drop(struct softnic_context *ctx)
             softnic_link_kill(link);
 }
 
-/* The link is in no list any more. Under context->lock; once the progress thread has ended, without (softnic_gpu_close
- * has unmapped everything by then). */
+/* The link is in no list any more. Under context->lock; once the progress thread has ended, without
+ * (softnic_gpu_close has unmapped everything by then). */
 void softnic_link_free(struct softnic_link *link)
 {
     softnic_gpu_forget_link(link->context, link);
@@ -306,8 +313,9 @@ static void link_introduce(struct softnic_link *link, const struct softnic_messa
     link->peer_context = (int)(head->qpn_from & (SOFTNIC_MAX_CONTEXT - 1));
     link->ready = true;
     link->hello_word = link_make_word(link);
-    struct softnic_frame welcome = {
-        .kind = SOFTNIC_WELCOME, .address = (uintptr_t)&link->hello_word, .operand = {link->hello_word}};
+    struct softnic_frame welcome = {.kind = SOFTNIC_WELCOME,
+                                    .address = (uintptr_t)&link->hello_word,
+                                    .operand = {link->hello_word}};
     if (link_can_read(link, head->address, head->operand[0]))
         welcome.flags = SOFTNIC_FLAG_PULL;
     if (softnic_link_append(link, &welcome, NULL, 0))
@@ -331,12 +339,13 @@ static void link_dispatch(struct softnic_link *link, const struct softnic_messag
         softnic_responder_request(link, message);
 }
 
-/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this thread frees
- * it. */
+/* Progress thread. A handler may let go of the lock while it copies; the link stays, only this
+ * thread frees it. */
 void softnic_link_readable(struct softnic_link *link)
 {
     struct softnic_message message;
-    ssize_t n = recv(link->fd, link->in + link->in_have, sizeof(link->in) - link->in_have, MSG_DONTWAIT);
+    ssize_t n =
+        recv(link->fd, link->in + link->in_have, sizeof(link->in) - link->in_have, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {

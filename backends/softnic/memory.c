@@ -1,6 +1,6 @@
-/* Protection domains and memory regions. A key is table index << 8 | ctx->mr_tag; an rkey's tag is odd and an
- * lkey's even, so that one used for the other is caught, and a key of a region that is gone does not open the
- * slot's next tenant. */
+/* Protection domains and memory regions. A key is table index << 8 | ctx->mr_tag; an rkey's tag is
+ * odd and an lkey's even, so that one used for the other is caught, and a key of a region that is
+ * gone does not open the slot's next tenant. */
 #include "gpu.h"
 
 #include <errno.h>
@@ -53,12 +53,13 @@ static bool memory_mapped(void *address, size_t length)
 
 static int memory_access_error(unsigned access)
 {
-    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
-                           IBV_ACCESS_OPTIONAL_RANGE;
+    const unsigned known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND |
+                           IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
     if (access & ~known)
         return EOPNOTSUPP; /* on demand, zero based */
-    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+        !(access & IBV_ACCESS_LOCAL_WRITE))
         return EINVAL;
     return 0;
 }
@@ -72,7 +73,8 @@ static int64_t memory_free_slot(struct softnic_context *ctx)
             return index;
     }
     uint32_t size = ctx->mr_size ? ctx->mr_size * 2 : 64;
-    struct softnic_mr **table = size <= SOFTNIC_MAX_MR ? realloc(ctx->mr, size * sizeof(*table)) : NULL;
+    struct softnic_mr **table =
+        size <= SOFTNIC_MAX_MR ? realloc(ctx->mr, size * sizeof(*table)) : NULL;
     if (!table)
         return -1;
     memset(table + ctx->mr_size, 0, (size - ctx->mr_size) * sizeof(*table));
@@ -94,7 +96,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
     int error = memory_access_error(access);
-    if (!error && (!length || (uintptr_t)address + length < (uintptr_t)address || iova + length < iova))
+    if (!error &&
+        (!length || (uintptr_t)address + length < (uintptr_t)address || iova + length < iova))
         error = EINVAL;
     struct softnic_share *share = NULL;
     int gpu = error ? 0 : softnic_share_make(ctx, address, length, access, &share);
@@ -120,7 +123,8 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length,
     pthread_mutex_lock(&ctx->lock);
     int64_t slot = memory_free_slot(ctx);
     if (slot >= 0) {
-        /* The search goes on behind the slot, so a slot rests as long as possible before its keys come again.
+        /* The search goes on behind the slot, so a slot rests as long as possible before its keys
+         * come again.
          */
         ctx->mr_tag = (uint8_t)(ctx->mr_tag + 2);
         ctx->mr_next = (uint32_t)slot + 1;
@@ -145,7 +149,8 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int a
     return ibv_reg_mr_iova2(pd, address, length, (uintptr_t)address, (unsigned)access);
 }
 
-struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access)
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                               int access)
 {
     return ibv_reg_mr_iova2(pd, address, length, iova, (unsigned)access);
 }
@@ -165,15 +170,16 @@ int ibv_dereg_mr(struct ibv_mr *ibv)
     return 0;
 }
 
-struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key, bool remote,
-                                   unsigned access, uint64_t address, uint64_t length)
+struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key,
+                                   bool remote, unsigned access, uint64_t address, uint64_t length)
 {
     uint32_t slot = (key >> 8) - 1;
     struct softnic_mr *mr = slot < ctx->mr_size ? ctx->mr[slot] : NULL;
     if (!mr || key != (remote ? mr->ibv.rkey : mr->ibv.lkey) || mr->ibv.pd != pd ||
         (mr->access & access) != access)
         return NULL;
-    if (address < mr->iova || length > mr->ibv.length || address - mr->iova > mr->ibv.length - length)
+    if (address < mr->iova || length > mr->ibv.length ||
+        address - mr->iova > mr->ibv.length - length)
         return NULL;
     return mr;
 }

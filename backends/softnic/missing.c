@@ -1,21 +1,21 @@
-/* The calls that a softnic device does not have. Each answers EOPNOTSUPP in the way its manual page gives
- * errors, so that a program never falls through to the system's libibverbs with a context that is not its
- * own. docs/SOFTNIC.md lists them. */
+/* The calls that a softnic device does not have. Each answers EOPNOTSUPP in the way its manual page
+ * gives errors, so that a program never falls through to the system's libibverbs with a context
+ * that is not its own. docs/SOFTNIC.md lists them. */
 #include "nic.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define NONE(type, name, ...)                                                                                \
-    type *name(__VA_ARGS__)                                                                                  \
-    {                                                                                                        \
-        errno = EOPNOTSUPP;                                                                                  \
-        return NULL;                                                                                         \
+#define NONE(type, name, ...)                                                                      \
+    type *name(__VA_ARGS__)                                                                        \
+    {                                                                                              \
+        errno = EOPNOTSUPP;                                                                        \
+        return NULL;                                                                               \
     }
-#define REFUSED(name, ...)                                                                                   \
-    int name(__VA_ARGS__)                                                                                    \
-    {                                                                                                        \
-        return EOPNOTSUPP;                                                                                   \
+#define REFUSED(name, ...)                                                                         \
+    int name(__VA_ARGS__)                                                                          \
+    {                                                                                              \
+        return EOPNOTSUPP;                                                                         \
     }
 
 /* shared receive queues */
@@ -25,8 +25,8 @@ REFUSED(ibv_query_srq, struct ibv_srq *srq, struct ibv_srq_attr *attr)
 REFUSED(ibv_destroy_srq, struct ibv_srq *srq)
 
 /* datagrams: address handles from completions, and multicast */
-NONE(struct ibv_ah, ibv_create_ah_from_wc, struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
-     uint8_t port)
+NONE(struct ibv_ah, ibv_create_ah_from_wc, struct ibv_pd *pd, struct ibv_wc *wc,
+     struct ibv_grh *grh, uint8_t port)
 REFUSED(ibv_init_ah_from_wc, struct ibv_context *context, uint8_t port, struct ibv_wc *wc,
         struct ibv_grh *grh, struct ibv_ah_attr *attr)
 REFUSED(ibv_attach_mcast, struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
@@ -35,14 +35,15 @@ REFUSED(ibv_resolve_eth_l2_from_gid, struct ibv_context *context, struct ibv_ah_
         uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
 
 /* memory: DMA-BUF, changing a region, sharing objects between processes */
-NONE(struct ibv_mr, ibv_reg_dmabuf_mr, struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
-     int fd, int access)
+NONE(struct ibv_mr, ibv_reg_dmabuf_mr, struct ibv_pd *pd, uint64_t offset, size_t length,
+     uint64_t iova, int fd, int access)
 NONE(struct ibv_context, ibv_import_device, int cmd_fd)
 NONE(struct ibv_pd, ibv_import_pd, struct ibv_context *context, uint32_t handle)
 NONE(struct ibv_mr, ibv_import_mr, struct ibv_pd *pd, uint32_t handle)
 NONE(struct ibv_dm, ibv_import_dm, struct ibv_context *context, uint32_t handle)
 
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length,
+                 int access)
 {
     errno = EOPNOTSUPP;
     return IBV_REREG_MR_ERR_INPUT; /* the region is as it was */

@@ -1,10 +1,10 @@
 /* The inside of a softnic device, shared by the files of this folder.
  *
- * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one progress
- * thread. Locks: context->lock guards everything of the context but the CQs' contents; cq->lock is a leaf
- * taken inside it. The progress thread lets go of context->lock only to sleep and to copy bulk data; QPs and
- * MRs that such a copy uses are pinned by their `busy` counts, and destroying them waits for zero on
- * context->idle.
+ * One `struct softnic_context` per ibv_open_device: its QPs, MRs, links to other contexts and one
+ * progress thread. Locks: context->lock guards everything of the context but the CQs' contents;
+ * cq->lock is a leaf taken inside it. The progress thread lets go of context->lock only to sleep
+ * and to copy bulk data; QPs and MRs that such a copy uses are pinned by their `busy` counts, and
+ * destroying them waits for zero on context->idle.
  */
 #ifndef SOFTNIC_NIC_H
 #define SOFTNIC_NIC_H
@@ -31,7 +31,8 @@
 #undef ibv_get_device_list
 
 enum {
-    SOFTNIC_QP_BITS = 12, /* a QP number is context id << 12 | index: unique on the host for one device */
+    /* a QP number is context id << 12 | index: unique on the host for one device */
+    SOFTNIC_QP_BITS = 12,
     SOFTNIC_MAX_QP = 1 << SOFTNIC_QP_BITS,
     SOFTNIC_MAX_CONTEXT = 1 << (24 - SOFTNIC_QP_BITS),
     SOFTNIC_MAX_WR = 16384,
@@ -46,14 +47,15 @@ enum {
 
 struct softnic_device {
     struct ibv_device ibv;
-    /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see whether a
-     * device is theirs; zeros there say no. */
+    /* Vendor libraries (mlx5dv, efadv) look behind ibv_device for their driver's operations to see
+     * whether a device is theirs; zeros there say no. */
     void *not_a_known_provider[16];
     int index; /* from SOFTNIC_EFA_FIRST on: softefa0, ... */
     bool efa;  /* SRD queue pairs instead of RC */
 };
 
-/* Completion and asynchronous events wait in a pipe, so that an application can poll the file descriptor. */
+/* Completion and asynchronous events wait in a pipe, so that an application can poll the file
+ * descriptor. */
 struct softnic_event {
     uint64_t serial; /* of the QP or CQ: a destroyed one's events are skipped when they are read */
     uint32_t type;   /* enum ibv_event_type; completion channels do not use it */
@@ -69,9 +71,11 @@ struct softnic_cqe {
     struct ibv_wc wc;
     struct softnic_qp *qp;
     uint64_t
-        sq_release; /* send queue entries before this one are free once this entry is polled; 0: a receive */
+        /* send queue entries before this one are free once this entry is polled; 0: a receive */
+        sq_release;
     uint64_t time_ns;
-    bool last;        /* nothing else of its send queue was under way: the poller's next wait is for its peer */
+    /* nothing else of its send queue was under way: the poller's next wait is for its peer */
+    bool last;
     int source;       /* SRD receives: the sender's device */
     bool unsolicited; /* and whether no receive was taken */
 };
@@ -129,8 +133,8 @@ struct softnic_mr {
     struct softnic_share *share; /* of GPU memory */
 };
 
-/* The other end of a socket to another context (or to this one). Requests travel one way, responses the
- * other. */
+/* The other end of a socket to another context (or to this one). Requests travel one way, responses
+ * the other. */
 struct softnic_link {
     struct softnic_link *next;
     struct softnic_context *context;
@@ -147,7 +151,8 @@ struct softnic_link {
     uint8_t *out;
     size_t out_head, out_tail, out_size;
     uint64_t shares_sent,
-        shares_taken;                 /* requester: of context->shares, by serial; the peer has mapped them */
+        /* requester: of context->shares, by serial; the peer has mapped them */
+        shares_taken;
     struct softnic_mapping *mappings; /* responder: the peer's GPU memory */
     struct {
         bool owed;
@@ -189,18 +194,20 @@ struct softnic_qp {
     bool extended;
     struct softnic_srd *srd; /* an SRD QP (srd.h); NULL: RC */
     uint64_t serial;
-    unsigned busy;       /* a bulk copy is using it */
-    unsigned copies;     /* by the GPU: started, and not known to have ended */
-    unsigned generation; /* counts resets and errors: a copy that ends in another one is forgotten */
+    unsigned busy;   /* a bulk copy is using it */
+    unsigned copies; /* by the GPU: started, and not known to have ended */
+    /* counts resets and errors: a copy that ends in another one is forgotten */
+    unsigned generation;
     struct ibv_qp_init_attr init;
     struct ibv_qp_attr attr; /* as set by ibv_modify_qp */
     int peer_device, peer_context;
     struct softnic_link *link; /* where requests go; NULL: not connected */
     struct softnic_counters counters;
     struct softnic_tally *tallies; /* by peer (tally.c); owned */
-    uint32_t events_delivered; /* under ibv.mutex */
+    uint32_t events_delivered;     /* under ibv.mutex */
 
-    /* Send queue: polled <= completed <= acked <= cursor <= posted, all counted from the last reset. */
+    /* Send queue: polled <= completed <= acked <= cursor <= posted, all counted from the last
+     * reset. */
     struct softnic_wqe *sq; /* [sq_size] */
     uint32_t sq_size;
     uint64_t sq_polled; /* entries before it are free; under send_cq's lock and atomic */
@@ -221,7 +228,8 @@ struct softnic_qp {
     uint64_t rq_head, rq_tail;
     uint32_t rx_psn, rx_offset, rx_nak_psn;
     uint32_t rx_done; /* messages executed, up to half of the PSN space */
-    uint32_t rx_packets; /* that a wire would have needed for what was executed: softnic itself numbers messages */
+    /* that a wire would have needed for what was executed: softnic itself numbers messages */
+    uint32_t rx_packets;
     bool rx_nak_sent, rx_established;
     struct {
         uint32_t psn;
@@ -230,8 +238,8 @@ struct softnic_qp {
     } atomics[SOFTNIC_MAX_RD_ATOMIC]; /* results, for requests that come again */
     unsigned atomic_next;
 
-    /* ibv_wr_*: what has been built since wr_start, in the send queue behind sq_posted. batch_lock is held
-     * meanwhile; it is taken before context->lock. */
+    /* ibv_wr_*: what has been built since wr_start, in the send queue behind sq_posted. batch_lock
+     * is held meanwhile; it is taken before context->lock. */
     pthread_mutex_t batch_lock;
     unsigned batch_count;
     int batch_error;
@@ -248,7 +256,7 @@ struct softnic_context {
     bool stop;
     struct softnic_options options;
     int listen_fd, epoll_fd, wake_fd, timer_fd, event_write_fd;
-    bool short_of_files; /* and that has been told */
+    bool short_of_files;   /* and that has been told */
     uint64_t timer_set_ns; /* what timer_fd is armed for; 0: nothing */
     struct softnic_link *links;
     struct softnic_cq *cqs;
@@ -273,7 +281,8 @@ struct softnic_context {
 
 static inline struct softnic_context *softnic_context_of(struct ibv_context *context)
 {
-    return (struct softnic_context *)((char *)context - offsetof(struct softnic_context, verbs.context));
+    return (struct softnic_context *)((char *)context -
+                                      offsetof(struct softnic_context, verbs.context));
 }
 
 static inline struct softnic_qp *softnic_qp_of(struct ibv_qp *qp)
@@ -304,8 +313,10 @@ void softnic_shape(struct softnic_context *ctx, struct softnic_wqe *wqe);
 bool softnic_drops(struct softnic_context *ctx, int device);
 void softnic_timer_at(struct softnic_context *ctx, uint64_t when_ns);
 
-/* tally.c: under context->lock. `wqe` has been sent to a QP of a device, for the first time; the QP ends */
-void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const struct softnic_wqe *wqe);
+/* tally.c: under context->lock. `wqe` has been sent to a QP of a device, for the first time; the QP
+ * ends */
+void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn,
+                        const struct softnic_wqe *wqe);
 void softnic_tally_end(struct softnic_qp *qp);
 
 /* progress.c */
@@ -319,9 +330,10 @@ int softnic_link_listen(struct softnic_context *ctx);
 struct softnic_link *softnic_link_to(struct softnic_context *ctx, int device,
                                      int context); /* NULL: no such context */
 void softnic_link_accept(struct softnic_context *ctx);
-void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head, size_t tail_bytes);
-int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
-                        size_t tail_bytes);
+void *softnic_link_reserve(struct softnic_link *link, const struct softnic_frame *head,
+                           size_t tail_bytes);
+int softnic_link_append(struct softnic_link *link, const struct softnic_frame *head,
+                        const void *tail, size_t tail_bytes);
 void softnic_links_drop(struct softnic_context *ctx);
 size_t softnic_link_pending(const struct softnic_link *link);
 void softnic_link_flush(struct softnic_link *link);
@@ -332,8 +344,8 @@ void softnic_link_free(struct softnic_link *link);
 void softnic_link_readable(struct softnic_link *link);
 
 /* memory.c: under context->lock. An access that a key does not permit gives NULL. */
-struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key, bool remote,
-                                   unsigned access, uint64_t address, uint64_t length);
+struct softnic_mr *softnic_mr_find(struct softnic_context *ctx, struct ibv_pd *pd, uint32_t key,
+                                   bool remote, unsigned access, uint64_t address, uint64_t length);
 static inline void *softnic_mr_address(const struct softnic_mr *mr, uint64_t address)
 {
     return (char *)mr->ibv.addr + (address - mr->iova);
@@ -344,34 +356,37 @@ void softnic_copy_in(void *to, const void *from, size_t length);
 int softnic_pull(struct softnic_link *link, const struct iovec *to, int to_count,
                  const struct softnic_segment *from, int from_count, uint64_t length);
 int softnic_pull_pinned(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
-                        struct softnic_mr **mr, int count, const struct softnic_segment *from, int from_count,
-                        uint64_t length);
-int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge, int count,
-                      unsigned access, uint64_t offset, uint64_t length, struct iovec *out,
-                      struct softnic_mr **pinned);
+                        struct softnic_mr **mr, int count, const struct softnic_segment *from,
+                        int from_count, uint64_t length);
+int softnic_sge_slice(struct softnic_context *ctx, struct ibv_pd *pd, const struct ibv_sge *sge,
+                      int count, unsigned access, uint64_t offset, uint64_t length,
+                      struct iovec *out, struct softnic_mr **pinned);
 
 enum {
-    SOFTNIC_COPY_LIMIT = 4096, /* bytes up to which two copies through a socket cost less than one out of the peer's memory */
-    SOFTNIC_LINK_LIMIT = 256 << 10, /* bytes that may wait in a link's buffer before more message data joins them */
+    /* bytes up to which two copies through a socket cost less than one out of the peer's memory */
+    SOFTNIC_COPY_LIMIT = 4096,
+    /* bytes that may wait in a link's buffer before more message data joins them */
+    SOFTNIC_LINK_LIMIT = 256 << 10,
 };
 
-/* payload.c: under context->lock. carry: head->payload bytes, of `wqe` if inline, else `from`, behind the frame; refer: their
- * addresses; ask: a frame alone, or with a tail. False: the link is dead. in_gpu: whether any of it is a GPU's. land: a request's
- * bytes to `to`, in regions `mr`; copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
- * unmapped them), another where the QP has gone on meanwhile. place: READ data to where `wqe` wants it; how many
- * bytes, or land's errors, or -EACCES (regions are gone). */
+/* payload.c: under context->lock. carry: head->payload bytes, of `wqe` if inline, else `from`,
+ * behind the frame; refer: their addresses; ask: a frame alone, or with a tail. False: the link is
+ * dead. in_gpu: whether any of it is a GPU's. land: a request's bytes to `to`, in regions `mr`;
+ * copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
+ * unmapped them), another where the QP has gone on meanwhile. place: READ data to where `wqe` wants
+ * it; how many bytes, or land's errors, or -EACCES (regions are gone). */
 bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame *head,
                            const struct softnic_wqe *wqe, const struct iovec *from, int count);
-bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head, const struct iovec *from,
-                           int count);
-bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
-                         size_t tail_bytes);
+bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head,
+                           const struct iovec *from, int count);
+bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head,
+                         const void *tail, size_t tail_bytes);
 bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe, unsigned access);
 bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
 int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                          struct softnic_mr **mr, int count, const struct softnic_message *message);
-int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,
-                              const struct softnic_message *message);
+int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp,
+                              const struct softnic_wqe *wqe, const struct softnic_message *message);
 
 /* completion.c */
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,
@@ -384,17 +399,20 @@ int softnic_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
 int softnic_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct softnic_cq *softnic_cq_create(struct ibv_context *context, int cqe, void *cq_context,
                                      struct ibv_comp_channel *channel, int vector);
-struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+struct ibv_cq_ex *softnic_create_cq_ex(struct ibv_context *context,
+                                       struct ibv_cq_init_attr_ex *attr);
 
 /* event.c */
 void softnic_event_qp(struct softnic_qp *qp, enum ibv_event_type type);
 void softnic_event_cq(struct softnic_cq *cq, enum ibv_event_type type);
-void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type); /* softnic's own: IBV_EVENT_DEVICE_FATAL */
+/* softnic's own: IBV_EVENT_DEVICE_FATAL */
+void softnic_event_device(struct softnic_context *ctx, enum ibv_event_type type);
 int softnic_event_pipe(int fds[2]);
 
 /* qp.c, qp_state.c: under context->lock */
 struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn);
-struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
+struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+                                 const uint64_t *send_ops,
                                  const bool *srd_unsolicited); /* NULL: an RC QP */
 struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 bool softnic_qp_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask);
@@ -407,7 +425,8 @@ void softnic_qp_flush_receives(struct softnic_qp *qp);
 /* post.c, post_ex.c */
 int softnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int softnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead); /* NULL: the send queue is full */
+/* NULL: the send queue is full */
+struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead);
 int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe);
 void softnic_sq_commit(struct softnic_qp *qp); /* the next slot has been filled */
 void softnic_sq_ring(struct softnic_qp *qp);   /* work on the committed requests */
@@ -428,10 +447,12 @@ void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp 
                                    const struct softnic_frame *request);
 
 /* device.c, query.c */
-int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
-int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                       size_t size);
+int softnic_query_device_ex(struct ibv_context *context,
+                            const struct ibv_query_device_ex_input *input,
                             struct ibv_device_attr_ex *attr, size_t size);
 void softnic_device_gid(int device, union ibv_gid *gid); /* the link-local one */
-int softnic_gid_device(const union ibv_gid *gid); /* -1: not one of ours */
+int softnic_gid_device(const union ibv_gid *gid);        /* -1: not one of ours */
 
 #endif

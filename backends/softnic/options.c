@@ -1,5 +1,5 @@
-/* Parses "devices=2,bw=50GB/s,latency=3us,...". Every key has one form, units are required, and nothing is
- * guessed. */
+/* Parses "devices=2,bw=50GB/s,latency=3us,...". Every key has one form, units are required, and
+ * nothing is guessed. */
 #include "options.h"
 
 #include <ctype.h>
@@ -18,7 +18,8 @@ struct unit {
 static const struct unit rate_units[] = {/* bytes per nanosecond */
                                          {"GB/s", 1.0},   {"MB/s", 1e-3},     {"KB/s", 1e-6},
                                          {"Gb/s", 0.125}, {"Mb/s", 0.125e-3}, {NULL, 0}};
-static const struct unit time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+static const struct unit time_units[] = {
+    {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
 
 /* The statuses that a request can fail with, by the names of enum ibv_wc_status. */
 static const struct {
@@ -77,7 +78,8 @@ static bool options_read_count(const char *text, uint64_t *value, const char **r
     return errno == 0;
 }
 
-static bool options_read_quantity(const char *text, const struct unit *units, double *value, const char **rest)
+static bool options_read_quantity(const char *text, const struct unit *units, double *value,
+                                  const char **rest)
 {
     if (!options_read_number(text, value, rest))
         return false;
@@ -202,7 +204,8 @@ static bool options_read_device(const char *text, int *device, const char **rest
 {
     uint64_t number;
     bool efa = !strncmp(text, "softefa", 7);
-    if (strncmp(text, "soft", 4) || !options_read_count(text + (efa ? 7 : 4), &number, rest) || number >= SOFTNIC_MAX_DEVICES)
+    if (strncmp(text, "soft", 4) || !options_read_count(text + (efa ? 7 : 4), &number, rest) ||
+        number >= SOFTNIC_MAX_DEVICES)
         return false;
     *device = (int)number + (efa ? SOFTNIC_EFA_FIRST : 0);
     return true;
@@ -214,7 +217,8 @@ static const char *options_set_drop(struct softnic_options *o, const char *v)
     uint64_t after = 0;
     int device = -1;
     if (strcmp(v, "none")) {
-        if (!options_read_device(v, &device, &v) || (*v == '@' && !options_read_count(v + 1, &after, &v)) || *v)
+        if (!options_read_device(v, &device, &v) ||
+            (*v == '@' && !options_read_count(v + 1, &after, &v)) || *v)
             return want;
         o->drop_after = after;
     }
@@ -246,8 +250,8 @@ void softnic_options_narrow(struct softnic_options *options, int device)
 
 static const char *options_set_delay(struct softnic_options *o, const char *v)
 {
-    static const char want[] =
-        "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or TIME~P (with probability P)";
+    static const char want[] = "TIME (up to 60s, with a unit), TIME@N (the N-th message only) or "
+                               "TIME~P (with probability P)";
     double ns, chance = 1;
     uint64_t nth = 0;
     if (!options_read_quantity(v, time_units, &ns, &v) || ns > 60e9)
@@ -281,7 +285,8 @@ static const char *options_set_fail(struct softnic_options *o, const char *v)
                 o->fail_status = statuses[i].status;
                 return NULL;
             }
-    return "none or N:STATUS, such as 10:REM_ACCESS_ERR (a name of enum ibv_wc_status without IBV_WC_)";
+    return "none or N:STATUS, such as 10:REM_ACCESS_ERR (a name of enum ibv_wc_status without "
+           "IBV_WC_)";
 }
 
 static const char *options_set_seed(struct softnic_options *o, const char *v)
@@ -302,20 +307,25 @@ static const struct {
     const char *(*set)(struct softnic_options *options,
                        const char *value); /* NULL, or what the value must be */
 } keys[] = {
-    {"devices", options_set_devices},   {"efa", options_set_efa},         {"efa-depth", options_set_efa_depth},
-    {"efa-rdma", options_set_efa_rdma}, {"reorder", options_set_reorder}, {"link", options_set_link},
-    {"copy", options_set_copy},         {"bw", options_set_bw},           {"latency", options_set_latency},
-    {"drop-peer", options_set_drop},    {"delay", options_set_delay},     {"fail-wr", options_set_fail},
-    {"seed", options_set_seed},         {"gpu", options_set_gpu},         {"only", options_set_only},
-    {"count", options_set_count},       {"efa-caps", options_set_efa_caps},
+    {"devices", options_set_devices},     {"efa", options_set_efa},
+    {"efa-depth", options_set_efa_depth}, {"efa-rdma", options_set_efa_rdma},
+    {"reorder", options_set_reorder},     {"link", options_set_link},
+    {"copy", options_set_copy},           {"bw", options_set_bw},
+    {"latency", options_set_latency},     {"drop-peer", options_set_drop},
+    {"delay", options_set_delay},         {"fail-wr", options_set_fail},
+    {"seed", options_set_seed},           {"gpu", options_set_gpu},
+    {"only", options_set_only},           {"count", options_set_count},
+    {"efa-caps", options_set_efa_caps},
 };
 
 static bool options_has_device(const struct softnic_options *o, int device)
 {
-    return device < 0 || (device < SOFTNIC_EFA_FIRST ? device < (int)o->devices : device - SOFTNIC_EFA_FIRST < (int)o->efa);
+    return device < 0 || (device < SOFTNIC_EFA_FIRST ? device < (int)o->devices
+                                                     : device - SOFTNIC_EFA_FIRST < (int)o->efa);
 }
 
-int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size)
+int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
+                          size_t error_size)
 {
     enum { KEYS = sizeof(keys) / sizeof(keys[0]) };
     struct softnic_options result = *options;
@@ -345,11 +355,11 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
         while (key < KEYS && strcmp(keys[key].name, item))
             key++;
         if (key == KEYS) {
-            snprintf(
-                error, error_size,
-                "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma reorder link copy bw "
-                "latency drop-peer delay fail-wr seed gpu only count efa-caps)",
-                item);
+            snprintf(error, error_size,
+                     "SOFTNIC: unknown key \"%.40s\" (known: devices efa efa-depth efa-rdma "
+                     "reorder link copy bw "
+                     "latency drop-peer delay fail-wr seed gpu only count efa-caps)",
+                     item);
             return -EINVAL;
         }
         if (seen[key]) {
@@ -359,13 +369,18 @@ int softnic_options_parse(const char *text, struct softnic_options *options, cha
         seen[key] = true;
         const char *want = keys[key].set(&result, value);
         if (want) {
-            snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value, want);
+            snprintf(error, error_size, "SOFTNIC: %s=%.40s: the value must be %s", item, value,
+                     want);
             return -EINVAL;
         }
     }
-    if (!options_has_device(&result, result.only_device) || !options_has_device(&result, result.drop_device)) {
-        snprintf(error, error_size, "SOFTNIC: %s names a device that is not there: soft0 to soft%u and %u EFA devices are",
-                 options_has_device(&result, result.only_device) ? "drop-peer" : "only", result.devices - 1, result.efa);
+    if (!options_has_device(&result, result.only_device) ||
+        !options_has_device(&result, result.drop_device)) {
+        snprintf(
+            error, error_size,
+            "SOFTNIC: %s names a device that is not there: soft0 to soft%u and %u EFA devices are",
+            options_has_device(&result, result.only_device) ? "drop-peer" : "only",
+            result.devices - 1, result.efa);
         return -EINVAL;
     }
     *options = result;

@@ -7,13 +7,14 @@
 #include <stdint.h>
 
 enum {
-    SOFTNIC_MAX_DEVICES = 64, /* of each kind */
+    SOFTNIC_MAX_DEVICES = 64,                /* of each kind */
     SOFTNIC_EFA_FIRST = SOFTNIC_MAX_DEVICES, /* number of softefa0 */
     SOFTNIC_ALL_DEVICES = 2 * SOFTNIC_MAX_DEVICES,
 };
 
 enum softnic_copy {
-    SOFTNIC_COPY_AUTO,   /* out of the peer's memory where the kernel permits it, else through the socket */
+    /* out of the peer's memory where the kernel permits it, else through the socket */
+    SOFTNIC_COPY_AUTO,
     SOFTNIC_COPY_DIRECT, /* as auto, and this process lets its peers read it (PR_SET_PTRACER) */
     SOFTNIC_COPY_STREAM, /* always through the socket */
 };
@@ -28,17 +29,18 @@ struct softnic_options {
     uint64_t latency_ns;          /* one way */
     bool bw_given, latency_given; /* else GPU memory has a default */
     bool gpu_refuse;              /* GPU memory cannot be registered */
-    uint64_t reorder_ns;          /* SRD: a message is held back for up to this; 0: sent in posting order */
-    uint32_t efa_depth;           /* SRD: the longest send and receive queue */
-    uint32_t efa_rdma_bytes;      /* SRD: the longest RDMA request */
+    /* SRD: a message is held back for up to this; 0: sent in posting order */
+    uint64_t reorder_ns;
+    uint32_t efa_depth;      /* SRD: the longest send and receive queue */
+    uint32_t efa_rdma_bytes; /* SRD: the longest RDMA request */
     enum softnic_efa_caps efa_caps;
-    int drop_device;              /* the peer device that is unreachable; -1: none */
-    uint64_t drop_after;          /* messages sent by the context before the drop */
-    uint64_t delay_ns;            /* added to messages ... */
-    uint64_t delay_nth;           /* ... this one only (1 is the first); 0: all of them ... */
-    double delay_chance;          /* ... with this probability */
-    uint64_t fail_nth;            /* the work request that fails (1 is the first); 0: none */
-    int fail_status;              /* enum ibv_wc_status */
+    int drop_device;     /* the peer device that is unreachable; -1: none */
+    uint64_t drop_after; /* messages sent by the context before the drop */
+    uint64_t delay_ns;   /* added to messages ... */
+    uint64_t delay_nth;  /* ... this one only (1 is the first); 0: all of them ... */
+    double delay_chance; /* ... with this probability */
+    uint64_t fail_nth;   /* the work request that fails (1 is the first); 0: none */
+    int fail_status;     /* enum ibv_wc_status */
     uint64_t seed;
     int only_device; /* the device that speed, delays and failing requests are for; -1: all */
     char count[112]; /* a file with the traffic of each QP to each peer; empty: none */
@@ -46,11 +48,13 @@ struct softnic_options {
 
 void softnic_options_default(struct softnic_options *options);
 
-/* What is left of the options for one device: `only` may leave it without speed, delays and failures. */
+/* What is left of the options for one device: `only` may leave it without speed, delays and
+ * failures. */
 void softnic_options_narrow(struct softnic_options *options, int device);
 
-/* Applies `text` on top of *options. Returns 0, or -EINVAL with one sentence in `error` and *options
- * untouched. */
-int softnic_options_parse(const char *text, struct softnic_options *options, char *error, size_t error_size);
+/* Applies `text` on top of *options. Returns 0, or -EINVAL with one sentence in `error` and
+ * *options untouched. */
+int softnic_options_parse(const char *text, struct softnic_options *options, char *error,
+                          size_t error_size);
 
 #endif

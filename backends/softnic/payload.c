@@ -1,4 +1,5 @@
-/* A message's data: carried behind a frame, referred to by address for the peer to fetch, placed where it belongs. */
+/* A message's data: carried behind a frame, referred to by address for the peer to fetch, placed
+ * where it belongs. */
 #include "gpu.h"
 
 #include <errno.h>
@@ -19,8 +20,8 @@ bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame
     return true;
 }
 
-bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head, const struct iovec *from,
-                           int count)
+bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head,
+                           const struct iovec *from, int count)
 {
     struct softnic_segment segment[SOFTNIC_MAX_SEGMENTS];
     for (int i = 0; i < count; i++)
@@ -30,8 +31,8 @@ bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head
     return softnic_payload_ask(link, head, segment, (size_t)count * sizeof(segment[0]));
 }
 
-bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head, const void *tail,
-                         size_t tail_bytes)
+bool softnic_payload_ask(struct softnic_link *link, const struct softnic_frame *head,
+                         const void *tail, size_t tail_bytes)
 {
     if (!softnic_link_append(link, head, tail, tail_bytes))
         return true;
@@ -43,9 +44,10 @@ bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe
 {
     struct iovec at[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE];
-    int count = wqe->is_inline ? 0
-                               : softnic_sge_slice(softnic_context_of(qp->ibv.context), qp->ibv.pd, wqe->sge,
-                                                   wqe->num_sge, access, 0, wqe->length, at, mr);
+    int count = wqe->is_inline
+                    ? 0
+                    : softnic_sge_slice(softnic_context_of(qp->ibv.context), qp->ibv.pd, wqe->sge,
+                                        wqe->num_sge, access, 0, wqe->length, at, mr);
     return softnic_regions_in_gpu(mr, count);
 }
 
@@ -75,8 +77,8 @@ int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const
     return 0;
 }
 
-int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_wqe *wqe,
-                              const struct softnic_message *message)
+int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp,
+                              const struct softnic_wqe *wqe, const struct softnic_message *message)
 {
     const struct softnic_frame *head = &message->head;
     uint32_t bytes = head->segments ? head->length - head->offset : head->payload;
@@ -87,7 +89,8 @@ int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp, 
     if (count < 0)
         return -EACCES;
     if (head->segments)
-        error = softnic_pull_pinned(link, qp, to, mr, count, message->segment, head->segments, bytes);
+        error =
+            softnic_pull_pinned(link, qp, to, mr, count, message->segment, head->segments, bytes);
     const uint8_t *from = message->payload;
     for (int i = 0; i < count && !head->segments; from += to[i].iov_len, i++)
         softnic_copy_in(to[i].iov_base, from, to[i].iov_len);

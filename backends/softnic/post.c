@@ -20,7 +20,8 @@ struct softnic_wqe *softnic_sq_slot(struct softnic_qp *qp, unsigned ahead)
 /* What a driver refuses at once; everything else becomes a completion. */
 int softnic_sq_check(struct softnic_qp *qp, const struct softnic_wqe *wqe)
 {
-    bool atomic = wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    bool atomic =
+        wqe->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     if (wqe->length > SOFTNIC_MAX_MESSAGE || (atomic && wqe->length != 8))
         return EINVAL;
     if (wqe->is_inline && (wqe->opcode == IBV_WR_RDMA_READ || atomic))
@@ -55,7 +56,8 @@ static int post_copy_inline(struct softnic_wqe *wqe, const struct ibv_send_wr *w
     for (int i = 0; i < wr->num_sge; i++) {
         if (wr->sg_list[i].length > SOFTNIC_MAX_INLINE - length)
             return ENOMEM; /* as rdma-core's drivers answer */
-        memcpy(wqe->inline_data + length, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+        memcpy(wqe->inline_data + length, (void *)(uintptr_t)wr->sg_list[i].addr,
+               wr->sg_list[i].length);
         length += wr->sg_list[i].length;
     }
     wqe->length = length;
@@ -76,7 +78,8 @@ static int post_fill(struct softnic_qp *qp, struct softnic_wqe *wqe, const struc
     wqe->fence = wr->send_flags & IBV_SEND_FENCE;
     wqe->is_inline = wr->send_flags & IBV_SEND_INLINE;
     wqe->imm = wr->imm_data;
-    bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    bool atomic =
+        wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     wqe->remote = atomic ? wr->wr.atomic.remote_addr : wr->wr.rdma.remote_addr;
     wqe->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
     wqe->operand[0] = wqe->operand[1] = 0;

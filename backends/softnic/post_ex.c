@@ -1,4 +1,5 @@
-/* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by wr_complete.
+/* ibv_wr_*: requests are built in the send queue behind what is posted, and posted together by
+ * wr_complete.
  */
 #include "nic.h"
 
@@ -32,8 +33,8 @@ static struct softnic_wqe *post_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcod
     return wqe;
 }
 
-static struct softnic_wqe *post_ex_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
-                                        uint64_t remote)
+static struct softnic_wqe *post_ex_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode,
+                                                uint32_t rkey, uint64_t remote)
 {
     struct softnic_wqe *wqe = post_ex_begin(ex, opcode);
     if (wqe) {
@@ -48,7 +49,8 @@ static void post_ex_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t 
     post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote);
 }
 
-static void post_ex_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
+static void post_ex_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
+                                      __be32 imm)
 {
     struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote);
     if (wqe)
@@ -72,8 +74,8 @@ static void post_ex_wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
         wqe->imm = imm;
 }
 
-static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t compare,
-                              uint64_t swap)
+static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
+                                      uint64_t compare, uint64_t swap)
 {
     struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, remote);
     if (wqe) {
@@ -82,7 +84,8 @@ static void post_ex_wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint6
     }
 }
 
-static void post_ex_wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, uint64_t add)
+static void post_ex_wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
+                                        uint64_t add)
 {
     struct softnic_wqe *wqe = post_ex_begin_remote(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, remote);
     if (wqe)
@@ -106,13 +109,15 @@ static void post_ex_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const st
     wqe->length = length > SOFTNIC_MAX_MESSAGE ? SOFTNIC_MAX_MESSAGE + 1u : (uint32_t)length;
 }
 
-static void post_ex_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+static void post_ex_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address,
+                               uint32_t length)
 {
     struct ibv_sge sge = {address, length, lkey};
     post_ex_wr_set_sge_list(ex, 1, &sge);
 }
 
-static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+static void post_ex_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
+                                            const struct ibv_data_buf *list)
 {
     struct softnic_qp *qp = post_ex_of(ex);
     struct softnic_wqe *wqe = qp->batch_wqe;
@@ -185,10 +190,13 @@ void softnic_post_ex_setup(struct softnic_qp *qp, uint64_t ops)
     ex->wr_set_inline_data = post_ex_wr_set_inline_data;
     ex->wr_set_inline_data_list = post_ex_wr_set_inline_data_list;
     ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? post_ex_wr_rdma_write : NULL;
-    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? post_ex_wr_rdma_write_imm : NULL;
+    ex->wr_rdma_write_imm =
+        ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? post_ex_wr_rdma_write_imm : NULL;
     ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? post_ex_wr_rdma_read : NULL;
     ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? post_ex_wr_send : NULL;
     ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? post_ex_wr_send_imm : NULL;
-    ex->wr_atomic_cmp_swp = ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? post_ex_wr_atomic_cmp_swp : NULL;
-    ex->wr_atomic_fetch_add = ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? post_ex_wr_atomic_fetch_add : NULL;
+    ex->wr_atomic_cmp_swp =
+        ops & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP ? post_ex_wr_atomic_cmp_swp : NULL;
+    ex->wr_atomic_fetch_add =
+        ops & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD ? post_ex_wr_atomic_fetch_add : NULL;
 }

@@ -1,5 +1,5 @@
-/* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and never
- * spins. */
+/* The progress thread of a context: sleeps in epoll until a socket or the timer has something, and
+ * never spins. */
 #include "gpu.h"
 #include "srd.h"
 
@@ -55,8 +55,9 @@ static void progress_reap(struct softnic_context *ctx)
     }
 }
 
-/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave within what
- * waking up takes, the thread looks again at once: a put of a chunk lasts no longer than that. */
+/* How long to sleep at most, ms. While the GPU copies for this context, or something is to leave
+ * within what waking up takes, the thread looks again at once: a put of a chunk lasts no longer
+ * than that. */
 static int progress_patience(struct softnic_context *ctx)
 {
     if (softnic_gpu_busy(ctx))
@@ -114,8 +115,8 @@ static void progress_close_all(struct softnic_context *ctx)
             close(fds[i]);
 }
 
-/* In the child of a fork: the sockets belong to the parent. A copy left open here would hide the parent's
- * death. */
+/* In the child of a fork: the sockets belong to the parent. A copy left open here would hide the
+ * parent's death. */
 void softnic_progress_forked(struct softnic_context *ctx)
 {
     for (struct softnic_link *link = ctx->links; link; link = link->next)

@@ -11,13 +11,16 @@ struct softnic_qp *softnic_qp_find(struct softnic_context *ctx, uint32_t qpn)
     return qpn >> SOFTNIC_QP_BITS == ctx->id ? ctx->qp[qpn & (SOFTNIC_MAX_QP - 1)] : NULL;
 }
 
-static int qp_init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init, bool srd)
+static int qp_init_error(const struct softnic_context *ctx, const struct ibv_qp_init_attr *init,
+                         bool srd)
 {
     const struct ibv_qp_cap *cap = &init->cap;
-    if (init->qp_type != (srd ? IBV_QPT_DRIVER : IBV_QPT_RC) || init->srq || srd != ctx->device->efa)
+    if (init->qp_type != (srd ? IBV_QPT_DRIVER : IBV_QPT_RC) || init->srq ||
+        srd != ctx->device->efa)
         return EOPNOTSUPP;
-    if (srd && (cap->max_send_wr > softnic_srd_max_sq(ctx) || cap->max_recv_wr > softnic_srd_max_sq(ctx) ||
-                cap->max_send_sge > SRD_MAX_SGE || cap->max_recv_sge > SRD_MAX_SGE || cap->max_inline_data > SRD_INLINE))
+    if (srd && (cap->max_send_wr > softnic_srd_max_sq(ctx) ||
+                cap->max_recv_wr > softnic_srd_max_sq(ctx) || cap->max_send_sge > SRD_MAX_SGE ||
+                cap->max_recv_sge > SRD_MAX_SGE || cap->max_inline_data > SRD_INLINE))
         return EINVAL;
     if (!init->send_cq || !init->recv_cq || cap->max_send_wr > SOFTNIC_MAX_WR ||
         cap->max_recv_wr > SOFTNIC_MAX_WR || cap->max_send_sge > SOFTNIC_MAX_SGE ||
@@ -67,8 +70,8 @@ static int qp_take_number(struct softnic_context *ctx, struct softnic_qp *qp)
     return ENOMEM;
 }
 
-struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init, const uint64_t *send_ops,
-                                 const bool *srd_unsolicited)
+struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init,
+                                 const uint64_t *send_ops, const bool *srd_unsolicited)
 {
     struct softnic_context *ctx = softnic_context_of(pd->context);
     bool srd = srd_unsolicited != NULL;
@@ -92,7 +95,8 @@ struct ibv_qp *softnic_qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *ini
     qp->ibv.send_cq = init->send_cq;
     qp->ibv.recv_cq = init->recv_cq;
     qp->ibv.qp_type = init->qp_type;
-    cap->max_inline_data = srd ? SRD_INLINE : SOFTNIC_MAX_INLINE; /* what it can do, as drivers report */
+    /* what it can do, as drivers report */
+    cap->max_inline_data = srd ? SRD_INLINE : SOFTNIC_MAX_INLINE;
     qp->init = *init;
     qp_clear(qp);
     if (send_ops && srd)
@@ -129,8 +133,9 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
 {
     const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const uint64_t ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-                         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+                         IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                         IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if (attr->comp_mask & ~known || (extended && attr->send_ops_flags & ~ops)) {
         errno = EOPNOTSUPP;
@@ -141,7 +146,8 @@ struct ibv_qp *softnic_create_qp_ex(struct ibv_context *context, struct ibv_qp_i
         return NULL;
     }
     /* the plain attributes are the extended ones' beginning */
-    return softnic_qp_create(attr->pd, (struct ibv_qp_init_attr *)attr, extended ? &attr->send_ops_flags : NULL, NULL);
+    return softnic_qp_create(attr->pd, (struct ibv_qp_init_attr *)attr,
+                             extended ? &attr->send_ops_flags : NULL, NULL);
 }
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
@@ -183,8 +189,8 @@ int ibv_destroy_qp(struct ibv_qp *ibv)
     pthread_mutex_unlock(&ctx->lock);
 
     pthread_mutex_lock(&ibv->mutex);
-    bool acknowledged =
-        softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->events_completed, &qp->events_delivered);
+    bool acknowledged = softnic_wait_acknowledged(&ibv->mutex, &ibv->cond, &ibv->events_completed,
+                                                  &qp->events_delivered);
     pthread_mutex_unlock(&ibv->mutex);
     if (acknowledged) { /* else the application still holds events that point at it */
         pthread_mutex_destroy(&ibv->mutex);
@@ -220,8 +226,8 @@ void softnic_qp_to_error(struct softnic_qp *qp)
 static void qp_take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from, int mask)
 {
     struct ibv_qp_attr *to = &qp->attr;
-#define TAKE(bit, field)                                                                                     \
-    if (mask & (bit))                                                                                        \
+#define TAKE(bit, field)                                                                           \
+    if (mask & (bit))                                                                              \
     to->field = from->field
     TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
     TAKE(IBV_QP_PKEY_INDEX, pkey_index);
@@ -245,7 +251,7 @@ static void qp_take_values(struct softnic_qp *qp, const struct ibv_qp_attr *from
 }
 
 static void qp_enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ibv_qp_state from,
-                  enum ibv_qp_state to)
+                     enum ibv_qp_state to)
 {
     qp->ibv.state = qp->attr.qp_state = to;
     if (qp->srd)
@@ -260,7 +266,8 @@ static void qp_enter(struct softnic_context *ctx, struct softnic_qp *qp, enum ib
         qp->retries_left = qp->attr.retry_cnt;
         qp->rnr_left = qp->attr.rnr_retry;
         qp->link = softnic_link_to(ctx, qp->peer_device,
-                                   qp->peer_context); /* early, so that the first message is not late */
+                                   /* early, so that the first message is not late */
+                                   qp->peer_context);
         softnic_share_wait(ctx, qp);
     }
     if (to == IBV_QPS_SQD)
@@ -276,8 +283,10 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
     pthread_mutex_lock(&ctx->lock);
     enum ibv_qp_state from = qp->ibv.state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
     bool wrong_current = mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from;
-    bool valid = qp->srd ? softnic_srd_transition_valid(from, to, mask) && !(mask & IBV_QP_PORT && attr->port_num != 1)
-                         : softnic_qp_transition_valid(from, to, mask) && softnic_qp_values_valid(ctx, attr, mask);
+    bool valid = qp->srd ? softnic_srd_transition_valid(from, to, mask) &&
+                               !(mask & IBV_QP_PORT && attr->port_num != 1)
+                         : softnic_qp_transition_valid(from, to, mask) &&
+                               softnic_qp_values_valid(ctx, attr, mask);
     if (wrong_current || !valid) {
         pthread_mutex_unlock(&ctx->lock);
         return EINVAL;
@@ -298,7 +307,8 @@ int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask)
     return 0;
 }
 
-int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask,
+                 struct ibv_qp_init_attr *init)
 {
     struct softnic_context *ctx = softnic_context_of(ibv->context);
     struct softnic_qp *qp = softnic_qp_of(ibv);
@@ -306,7 +316,8 @@ int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask, struct 
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = ibv->state;
     attr->cap = qp->init.cap;
-    attr->rq_psn = (qp->attr.rq_psn + qp->rx_packets) & SOFTNIC_MESSAGE_MASK; /* the one that it waits for, as devices say it */
+    /* the one that it waits for, as devices say it */
+    attr->rq_psn = (qp->attr.rq_psn + qp->rx_packets) & SOFTNIC_MESSAGE_MASK;
     attr->sq_draining = ibv->state == IBV_QPS_SQD && qp->sq_completed < qp->sq_cursor;
     *init = qp->init;
     pthread_mutex_unlock(&ctx->lock);

@@ -1,7 +1,7 @@
 /* What a device and its port say about themselves, and its addresses.
  *
- * soft<K> has LID K + 1 and two GIDs on every host: link-local from its GUID, and the
- * IPv4-mapped 10.83.K/256.K%256. Nothing has to be exchanged to find a device on the same host: an address is
+ * soft<K> has LID K + 1 and two GIDs on every host: link-local from its GUID, and the IPv4-mapped
+ * 10.83.K/256.K%256. Nothing has to be exchanged to find a device on the same host: an address is
  * its number.
  */
 #include "srd.h"
@@ -44,7 +44,8 @@ static void query_gid_of(const struct softnic_context *ctx, int index, union ibv
 
 int softnic_gid_device(const union ibv_gid *gid)
 {
-    uint64_t prefix = be64toh(gid->global.subnet_prefix), id = be64toh(gid->global.interface_id), number;
+    uint64_t prefix = be64toh(gid->global.subnet_prefix), id = be64toh(gid->global.interface_id),
+             number;
     if (prefix == 0xfe80000000000000u)
         number = id - query_device_guid(-1);
     else if (!prefix)
@@ -94,7 +95,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     return 0;
 }
 
-int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+int softnic_query_device_ex(struct ibv_context *context,
+                            const struct ibv_query_device_ex_input *input,
                             struct ibv_device_attr_ex *attr, size_t size)
 {
     struct ibv_device_attr_ex whole = {
@@ -108,7 +110,8 @@ int softnic_query_device_ex(struct ibv_context *context, const struct ibv_query_
     return 0;
 }
 
-int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr,
+                       size_t size)
 {
     struct softnic_context *ctx = softnic_context_of(context);
     bool efa = ctx->device->efa, roce = ctx->options.roce && !efa;
@@ -123,9 +126,9 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
         .lid = (uint16_t)(roce || efa ? 0 : ctx->device->index + 1),
         .sm_lid = (uint16_t)(roce || efa ? 0 : 1),
         .max_vl_num = 1,
-        .active_width = 2,  /* 4x */
+        .active_width = 2,   /* 4x */
         .active_speed = 128, /* NDR: 400 Gb/s, the rate that GPU memory moves at by default */
-        .phys_state = 5,    /* link up */
+        .phys_state = 5,     /* link up */
         .link_layer = efa    ? IBV_LINK_LAYER_UNSPECIFIED
                       : roce ? IBV_LINK_LAYER_ETHERNET
                              : IBV_LINK_LAYER_INFINIBAND,
@@ -138,8 +141,8 @@ int softnic_query_port(struct ibv_context *context, uint8_t port, struct ibv_por
     return 0;
 }
 
-/* The call of programs that were built before query_port moved into the context: the structure ended at
- * `flags`. */
+/* The call of programs that were built before query_port moved into the context: the structure
+ * ended at `flags`. */
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
     return softnic_query_port(context, port, (struct ibv_port_attr *)attr,
@@ -156,17 +159,19 @@ int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
     return 0;
 }
 
-static void query_gid_entry(struct softnic_context *ctx, unsigned index, struct ibv_gid_entry *entry)
+static void query_gid_entry(struct softnic_context *ctx, unsigned index,
+                            struct ibv_gid_entry *entry)
 {
     memset(entry, 0, sizeof(*entry));
     query_gid_of(ctx, (int)index, &entry->gid);
     entry->gid_index = index;
     entry->port_num = 1;
-    entry->gid_type = ctx->options.roce && !ctx->device->efa ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
+    entry->gid_type =
+        ctx->options.roce && !ctx->device->efa ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 }
 
-int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
-                      uint32_t flags, size_t size)
+int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                      struct ibv_gid_entry *entry, uint32_t flags, size_t size)
 {
     struct ibv_gid_entry whole;
     if (port != 1 || flags)

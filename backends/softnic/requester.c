@@ -1,8 +1,8 @@
 /* The send side of a QP: its queue, from posted to completed.
  *
- * Messages leave in posting order, each with the next PSN. What is not acknowledged is sent again from the
- * first such message on (go-back-N), after a timeout when the other side could not be reached, or after its
- * RNR timer.
+ * Messages leave in posting order, each with the next PSN. What is not acknowledged is sent again
+ * from the first such message on (go-back-N), after a timeout when the other side could not be
+ * reached, or after its RNR timer.
  */
 #include "requester.h"
 #include "srd.h"
@@ -28,21 +28,24 @@ void softnic_requester_resend(struct softnic_qp *qp, uint64_t delay_ns, bool tim
     softnic_qp_wake_at(qp, qp->retry_at);
 }
 
-/* No answer comes. A real requester finds that out by its timer only, so this does not fail sooner either. */
+/* No answer comes. A real requester finds that out by its timer only, so this does not fail sooner
+ * either. */
 void softnic_requester_unreachable(struct softnic_qp *qp)
 {
     if (qp->waiting || qp->sq_acked == qp->sq_posted)
         return;
     if (qp->attr.timeout) {
         softnic_requester_resend(qp, (uint64_t)4096 << qp->attr.timeout, true);
-    } else { /* no timer, as the specification has it: waits until the QP is moved to another state */
+        /* no timer, as the specification has it: waits until the QP is moved to another state */
+    } else {
         requester_go_back(qp);
         qp->waiting = true;
         qp->retry_at = UINT64_MAX;
     }
 }
 
-static void requester_complete(struct softnic_qp *qp, const struct softnic_wqe *wqe, enum ibv_wc_status status)
+static void requester_complete(struct softnic_qp *qp, const struct softnic_wqe *wqe,
+                               enum ibv_wc_status status)
 {
     static const uint8_t opcodes[] = {[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE,
                                       [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
@@ -86,7 +89,8 @@ void softnic_qp_fail(struct softnic_qp *qp, enum ibv_wc_status first)
     softnic_qp_flush_receives(qp);
 }
 
-/* Completes the requests that are answered and due; then, if its turn has come, the one that cannot be sent. */
+/* Completes the requests that are answered and due; then, if its turn has come, the one that cannot
+ * be sent. */
 static void requester_retire(struct softnic_qp *qp)
 {
     uint64_t now = 0;
@@ -98,16 +102,19 @@ static void requester_retire(struct softnic_qp *qp)
         }
         requester_complete(qp, wqe, IBV_WC_SUCCESS);
     }
-    if (qp->ibv.state == IBV_QPS_RTS && qp->sq_completed == qp->sq_cursor && qp->sq_cursor < qp->sq_posted) {
+    if (qp->ibv.state == IBV_QPS_RTS && qp->sq_completed == qp->sq_cursor &&
+        qp->sq_cursor < qp->sq_posted) {
         enum ibv_wc_status status = softnic_wqe_at(qp, qp->sq_cursor)->status;
         if (status != IBV_WC_SUCCESS && qp->busy)
             softnic_qp_wake_at(qp,
-                               softnic_now()); /* a copy into this QP's buffers is running: fail after it */
+                               /* a copy into this QP's buffers is running: fail after it */
+                               softnic_now());
         else if (status != IBV_WC_SUCCESS)
             softnic_qp_fail(qp, status);
     }
     bool begun = qp->sq_cursor < qp->sq_posted && softnic_wqe_at(qp, qp->sq_cursor)->sent_before;
-    if (qp->ibv.state == IBV_QPS_SQD && qp->sq_completed == qp->sq_cursor && !begun && !qp->drained_told) {
+    if (qp->ibv.state == IBV_QPS_SQD && qp->sq_completed == qp->sq_cursor && !begun &&
+        !qp->drained_told) {
         qp->drained_told = true;
         if (qp->attr.en_sqd_async_notify)
             softnic_event_qp(qp, IBV_EVENT_SQ_DRAINED);

@@ -4,7 +4,8 @@
 
 #include "nic.h"
 
-/* Of one entry: it has left; it goes on when there is room, or data; its buffers may not be read, or written. */
+/* Of one entry: it has left; it goes on when there is room, or data; its buffers may not be read,
+ * or written. */
 enum softnic_sent { SOFTNIC_SENT, SOFTNIC_BLOCKED, SOFTNIC_REFUSED };
 
 static inline bool softnic_needs_response(const struct softnic_wqe *wqe)

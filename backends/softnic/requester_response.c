@@ -5,9 +5,10 @@
 #include <errno.h>
 
 /* IB specification, table "Encoding for RNR NAK timer field", in units of 10 us. */
-static const uint32_t rnr_timer_10us[32] = {
-    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
-    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+static const uint32_t rnr_timer_10us[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
+                                            16,    24,   32,   48,    64,    96,    128,   192,
+                                            256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                            4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /* Everything before `index` is done. */
 static bool requester_response_acknowledge(struct softnic_qp *qp, uint64_t index)
@@ -33,10 +34,11 @@ static void requester_response_finish_response(struct softnic_qp *qp)
 
 static void requester_response_refused(struct softnic_qp *qp, const struct softnic_frame *head)
 {
-    static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {[SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR,
-                                                              [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
-                                                              [SOFTNIC_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR,
-                                                              [SOFTNIC_NAK_OPERATION] = IBV_WC_REM_OP_ERR};
+    static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {
+        [SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR,
+        [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+        [SOFTNIC_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR,
+        [SOFTNIC_NAK_OPERATION] = IBV_WC_REM_OP_ERR};
     if (head->operand[0] == SOFTNIC_NAK_UNREACHABLE || head->operand[0] == SOFTNIC_NAK_SEQUENCE) {
         softnic_requester_unreachable(qp);
     } else if (head->operand[0] != SOFTNIC_NAK_RNR) {
@@ -51,8 +53,9 @@ static void requester_response_refused(struct softnic_qp *qp, const struct softn
 }
 
 /* READ data into the entry's buffers. False: the QP has failed or is another one by now. */
-static bool requester_response_place_read(struct softnic_link *link, struct softnic_qp *qp, struct softnic_wqe *wqe,
-                       const struct softnic_message *message)
+static bool requester_response_place_read(struct softnic_link *link, struct softnic_qp *qp,
+                                          struct softnic_wqe *wqe,
+                                          const struct softnic_message *message)
 {
     int64_t bytes = softnic_payload_place(link, qp, wqe, message);
     if (bytes == -EACCES)
@@ -77,8 +80,8 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
         (qp->ibv.state != IBV_QPS_RTS && qp->ibv.state != IBV_QPS_SQD))
         return; /* it has gone on since; the answer is to a request that is no longer waited for */
 
-    uint64_t index =
-        qp->sq_acked + ((head->psn - (uint32_t)(qp->attr.sq_psn + qp->sq_acked)) & SOFTNIC_MESSAGE_MASK);
+    uint64_t index = qp->sq_acked + ((head->psn - (uint32_t)(qp->attr.sq_psn + qp->sq_acked)) &
+                                     SOFTNIC_MESSAGE_MASK);
     uint64_t sent_end = qp->sq_cursor + (qp->tx_offset ? 1 : 0);
     if (index >= sent_end)
         return; /* an answer to something that has been taken back since */
@@ -91,16 +94,16 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
         if (fits)
             requester_response_refused(qp, head);
     } else if (head->kind == SOFTNIC_READ_DATA) {
-        fits = requester_response_acknowledge(qp, index) && wqe->opcode == IBV_WR_RDMA_READ && head->length == wqe->length &&
-               head->offset == qp->read_offset;
+        fits = requester_response_acknowledge(qp, index) && wqe->opcode == IBV_WR_RDMA_READ &&
+               head->length == wqe->length && head->offset == qp->read_offset;
         if (fits && !requester_response_place_read(link, qp, wqe, message))
             return;
         if (fits && qp->read_offset == wqe->length && index < qp->sq_cursor)
             requester_response_finish_response(qp);
     } else {
         struct iovec to[SOFTNIC_MAX_SGE];
-        fits = requester_response_acknowledge(qp, index) && softnic_needs_response(wqe) && wqe->opcode != IBV_WR_RDMA_READ &&
-               index < qp->sq_cursor;
+        fits = requester_response_acknowledge(qp, index) && softnic_needs_response(wqe) &&
+               wqe->opcode != IBV_WR_RDMA_READ && index < qp->sq_cursor;
         if (fits && softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
                                       IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) == 1) {
             softnic_copy_in(to[0].iov_base, &head->operand[0], 8);

@@ -9,7 +9,8 @@ static struct softnic_context *requester_send_context_of(struct softnic_qp *qp)
     return softnic_context_of(qp->ibv.context);
 }
 
-static struct softnic_frame requester_send_frame_for(struct softnic_qp *qp, const struct softnic_wqe *wqe)
+static struct softnic_frame requester_send_frame_for(struct softnic_qp *qp,
+                                                     const struct softnic_wqe *wqe)
 {
     static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
                                     [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
@@ -35,7 +36,7 @@ static struct softnic_frame requester_send_frame_for(struct softnic_qp *qp, cons
 
 /* Data in frames, as much as the link has room for. */
 static enum softnic_sent requester_send_payload(struct softnic_qp *qp, struct softnic_wqe *wqe,
-                                      struct softnic_link *link)
+                                                struct softnic_link *link)
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec from[SOFTNIC_MAX_SGE];
@@ -47,9 +48,10 @@ static enum softnic_sent requester_send_payload(struct softnic_qp *qp, struct so
         uint32_t left = wqe->length - qp->tx_offset;
         head.payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
         head.offset = qp->tx_offset;
-        int count = wqe->is_inline ? 0
-                                   : softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0,
-                                                       head.offset, head.payload, from, NULL);
+        int count = wqe->is_inline
+                        ? 0
+                        : softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge,
+                                            wqe->num_sge, 0, head.offset, head.payload, from, NULL);
         if (count < 0)
             return SOFTNIC_REFUSED;
         if (!softnic_payload_carry(link, &head, wqe, from, count))
@@ -61,23 +63,24 @@ static enum softnic_sent requester_send_payload(struct softnic_qp *qp, struct so
 
 /* The addresses of the data; the peer fetches it. */
 static enum softnic_sent requester_send_segments(struct softnic_qp *qp, struct softnic_wqe *wqe,
-                                       struct softnic_link *link)
+                                                 struct softnic_link *link)
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec from[SOFTNIC_MAX_SGE];
-    int count =
-        softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, 0, 0, wqe->length, from, NULL);
+    int count = softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
+                                  0, 0, wqe->length, from, NULL);
     if (count < 0)
         return SOFTNIC_REFUSED;
     return softnic_payload_refer(link, &head, from, count) ? SOFTNIC_SENT : SOFTNIC_BLOCKED;
 }
 
-static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softnic_wqe *wqe, struct softnic_link *link)
+static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softnic_wqe *wqe,
+                                             struct softnic_link *link)
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
-                          wqe->length, to, NULL) < 0 ||
+    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
+                          IBV_ACCESS_LOCAL_WRITE, 0, wqe->length, to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
     if (!qp->tx_offset)
@@ -90,16 +93,17 @@ static enum softnic_sent requester_send_read(struct softnic_qp *qp, struct softn
         return SOFTNIC_BLOCKED;
     qp->tx_offset += (uint32_t)head.operand[0];
     return qp->tx_offset < wqe->length ? SOFTNIC_BLOCKED
-                                       : SOFTNIC_SENT; /* the next piece goes when this one has come */
+                                       /* the next piece goes when this one has come */
+                                       : SOFTNIC_SENT;
 }
 
 static enum softnic_sent requester_send_atomic(struct softnic_qp *qp, struct softnic_wqe *wqe,
-                                     struct softnic_link *link)
+                                               struct softnic_link *link)
 {
     struct softnic_frame head = requester_send_frame_for(qp, wqe);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge, IBV_ACCESS_LOCAL_WRITE, 0, 8,
-                          to, NULL) < 0 ||
+    if (softnic_sge_slice(requester_send_context_of(qp), qp->ibv.pd, wqe->sge, wqe->num_sge,
+                          IBV_ACCESS_LOCAL_WRITE, 0, 8, to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, wqe, IBV_ACCESS_LOCAL_WRITE))
         return SOFTNIC_REFUSED;
     if (!softnic_payload_ask(link, &head, NULL, 0))

@@ -1,6 +1,6 @@
-/* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter does,
- * places its data, and answers. Requests execute in PSN order; one that comes again is answered again and not
- * executed again. */
+/* The receive side of a QP: checks a request against keys, bounds and queues as a channel adapter
+ * does, places its data, and answers. Requests execute in PSN order; one that comes again is
+ * answered again and not executed again. */
 #include "gpu.h"
 #include "srd.h"
 
@@ -30,10 +30,13 @@ void softnic_responder_flush_acks(struct softnic_link *link)
     responder_reply(link, &ack);
 }
 
-static struct softnic_frame responder_answer(enum softnic_kind kind, const struct softnic_frame *request)
+static struct softnic_frame responder_answer(enum softnic_kind kind,
+                                             const struct softnic_frame *request)
 {
-    return (struct softnic_frame){
-        .kind = (uint8_t)kind, .qpn_to = request->qpn_from, .qpn_from = request->qpn_to, .psn = request->psn};
+    return (struct softnic_frame){.kind = (uint8_t)kind,
+                                  .qpn_to = request->qpn_from,
+                                  .qpn_from = request->qpn_to,
+                                  .psn = request->psn};
 }
 
 void softnic_responder_acknowledge(struct softnic_link *link, const struct softnic_frame *request)
@@ -51,8 +54,8 @@ void softnic_responder_acknowledge(struct softnic_link *link, const struct softn
     }
 }
 
-static void responder_say_no(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
-                   enum softnic_nak why)
+static void responder_say_no(struct softnic_link *link, struct softnic_qp *qp,
+                             const struct softnic_frame *request, enum softnic_nak why)
 {
     softnic_responder_flush_acks(link);
     struct softnic_frame nak = responder_answer(SOFTNIC_NAK, request);
@@ -65,16 +68,16 @@ static void responder_say_no(struct softnic_link *link, struct softnic_qp *qp, c
     }
 }
 
-/* A refusal also says that everything before it is done, as every response but an acknowledgement of its own
- * does: so GPU copies end first. */
+/* A refusal also says that everything before it is done, as every response but an acknowledgement
+ * of its own does: so GPU copies end first. */
 static void responder_settle(struct softnic_link *link, const struct softnic_qp *qp)
 {
     if (qp && qp->copies)
         softnic_gpu_settle(link->context);
 }
 
-static void responder_refuse(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
-                   enum softnic_nak why)
+static void responder_refuse(struct softnic_link *link, struct softnic_qp *qp,
+                             const struct softnic_frame *request, enum softnic_nak why)
 {
     responder_settle(link, qp);
     responder_say_no(link, qp, request, why);
@@ -89,7 +92,7 @@ void softnic_responder_copy_failed(struct softnic_link *link, struct softnic_qp 
 
 /* Errors of the requester's making that put the responder's QP into error too. */
 static void responder_refuse_and_fail(struct softnic_link *link, struct softnic_qp *qp,
-                            const struct softnic_frame *request, enum softnic_nak why)
+                                      const struct softnic_frame *request, enum softnic_nak why)
 {
     responder_refuse(link, qp, request, why);
     softnic_qp_to_error(qp);
@@ -100,7 +103,7 @@ static void responder_refuse_and_fail(struct softnic_link *link, struct softnic_
 }
 
 static void responder_complete_receive(struct softnic_qp *qp, const struct softnic_frame *request,
-                             enum ibv_wc_status status)
+                                       enum ibv_wc_status status)
 {
     struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
     bool write = request->kind == SOFTNIC_WRITE, imm = request->flags & SOFTNIC_FLAG_IMM;
@@ -120,7 +123,8 @@ static void responder_complete_receive(struct softnic_qp *qp, const struct softn
 }
 
 static void responder_fail_receive(struct softnic_link *link, struct softnic_qp *qp,
-                         const struct softnic_frame *request, enum ibv_wc_status status, enum softnic_nak why)
+                                   const struct softnic_frame *request, enum ibv_wc_status status,
+                                   enum softnic_nak why)
 {
     responder_refuse(link, qp, request, why);
     responder_complete_receive(qp, request, status);
@@ -128,15 +132,18 @@ static void responder_fail_receive(struct softnic_link *link, struct softnic_qp 
 }
 
 static struct softnic_mr *responder_target(struct softnic_link *link, struct softnic_qp *qp,
-                                 const struct softnic_frame *request, unsigned access)
+                                           const struct softnic_frame *request, unsigned access)
 {
-    return qp->attr.qp_access_flags & access ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true,
-                                                               access, request->address, request->length)
-                                             : NULL;
+    return qp->attr.qp_access_flags & access
+               ? softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, access,
+                                 request->address, request->length)
+               : NULL;
 }
 
-/* WRITE and SEND: this frame's bytes to where they belong. Returns false when the request was refused. */
-static bool responder_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+/* WRITE and SEND: this frame's bytes to where they belong. Returns false when the request was
+ * refused. */
+static bool responder_place(struct softnic_link *link, struct softnic_qp *qp,
+                            const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
@@ -149,7 +156,8 @@ static bool responder_place(struct softnic_link *link, struct softnic_qp *qp, co
             responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
             return false;
         }
-        to[0] = (struct iovec){softnic_mr_address(mr[0], request->address + request->offset), bytes};
+        to[0] =
+            (struct iovec){softnic_mr_address(mr[0], request->address + request->offset), bytes};
         count = 1;
     } else if (request->kind == SOFTNIC_SEND) {
         struct softnic_rqe *rqe = &qp->rq[qp->rq_head % qp->rq_size];
@@ -181,7 +189,8 @@ static void responder_next_message(struct softnic_qp *qp, uint32_t bytes)
         qp->rx_done++;
 }
 
-static void responder_take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static void responder_take_data(struct softnic_link *link, struct softnic_qp *qp,
+                                const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint32_t bytes = request->segments ? request->length - request->offset : request->payload;
@@ -209,11 +218,12 @@ static void responder_take_data(struct softnic_link *link, struct softnic_qp *qp
         responder_complete_receive(qp, request, IBV_WC_SUCCESS);
 }
 
-static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
-                      bool again)
+static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp,
+                                const struct softnic_frame *request, bool again)
 {
     uint32_t bytes = (uint32_t)request->operand[0], end = request->offset + bytes;
-    struct softnic_mr *mr = request->length ? responder_target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
+    struct softnic_mr *mr =
+        request->length ? responder_target(link, qp, request, IBV_ACCESS_REMOTE_READ) : NULL;
     if (request->length && (!mr || !bytes)) {
         responder_refuse_and_fail(link, qp, request, SOFTNIC_NAK_ACCESS);
         return;
@@ -231,7 +241,8 @@ static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp
             softnic_link_kill(link);
     } else {
         do {
-            data.payload = end - data.offset < SOFTNIC_MAX_PAYLOAD ? end - data.offset : SOFTNIC_MAX_PAYLOAD;
+            data.payload =
+                end - data.offset < SOFTNIC_MAX_PAYLOAD ? end - data.offset : SOFTNIC_MAX_PAYLOAD;
             if (softnic_link_append(link, &data, bytes ? from + data.offset : NULL, data.payload))
                 softnic_link_kill(link);
             data.offset += data.payload;
@@ -247,8 +258,8 @@ static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp
     }
 }
 
-static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request,
-                        bool again)
+static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *qp,
+                                  const struct softnic_frame *request, bool again)
 {
     struct softnic_frame result = responder_answer(SOFTNIC_ATOMIC_RESULT, request);
     if (again) {
@@ -274,8 +285,8 @@ static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *
         result.operand[0] = __atomic_fetch_add(word, request->operand[0], __ATOMIC_ACQ_REL);
     } else {
         result.operand[0] = request->operand[0];
-        __atomic_compare_exchange_n(word, &result.operand[0], request->operand[1], false, __ATOMIC_ACQ_REL,
-                                    __ATOMIC_ACQUIRE);
+        __atomic_compare_exchange_n(word, &result.operand[0], request->operand[1], false,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
     unsigned slot = qp->atomic_next++ % SOFTNIC_MAX_RD_ATOMIC;
     qp->atomics[slot].psn = request->psn;
@@ -288,14 +299,15 @@ static void responder_take_atomic(struct softnic_link *link, struct softnic_qp *
 }
 
 /* The QP that this request is for, if it takes requests from that side. */
-static struct softnic_qp *responder_addressed(struct softnic_link *link, const struct softnic_frame *request)
+static struct softnic_qp *responder_addressed(struct softnic_link *link,
+                                              const struct softnic_frame *request)
 {
     struct softnic_qp *qp = softnic_qp_find(link->context, request->qpn_to);
     if (!qp || qp->attr.dest_qp_num != request->qpn_from || qp->peer_device != link->peer_device ||
         qp->peer_context != link->peer_context)
         return NULL;
-    bool receives =
-        qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_SQD;
+    bool receives = qp->ibv.state == IBV_QPS_RTR || qp->ibv.state == IBV_QPS_RTS ||
+                    qp->ibv.state == IBV_QPS_SQD;
     return receives ? qp : NULL;
 }
 
@@ -313,15 +325,16 @@ void softnic_responder_request(struct softnic_link *link, const struct softnic_m
         return;
     }
     uint32_t ahead = (request->psn - qp->rx_psn) & SOFTNIC_MESSAGE_MASK;
-    bool again = SOFTNIC_MESSAGE_MASK + 1 - ahead <= qp->rx_done; /* executed since the connection was made */
+    /* executed since the connection was made */
+    bool again = SOFTNIC_MESSAGE_MASK + 1 - ahead <= qp->rx_done;
     if (again && (request->kind == SOFTNIC_WRITE || request->kind == SOFTNIC_SEND)) {
         if (!qp->copies) /* else the answer is on its way */
             softnic_responder_acknowledge(link, request);
         return;
     }
     if (!again && (ahead || (request->offset && request->offset != qp->rx_offset))) {
-        /* One answer for each attempt: what follows a refused message was on its way before the requester
-         * knew. */
+        /* One answer for each attempt: what follows a refused message was on its way before the
+         * requester knew. */
         if (!qp->rx_nak_sent || request->psn == qp->rx_nak_psn)
             responder_refuse(link, qp, request, SOFTNIC_NAK_SEQUENCE);
         return;

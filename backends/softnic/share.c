@@ -1,7 +1,7 @@
-/* GPU memory between processes: the sender names an allocation by its cudaIpc handle, once per link, in a
- * SHARE frame; the receiver maps it and copies out of it. The addresses of a later frame's segments are looked up
- * among the mappings: no other memory of its process has an address of GPU memory. No process ever writes
- * into another's memory. */
+/* GPU memory between processes: the sender names an allocation by its cudaIpc handle, once per
+ * link, in a SHARE frame; the receiver maps it and copies out of it. The addresses of a later
+ * frame's segments are looked up among the mappings: no other memory of its process has an address
+ * of GPU memory. No process ever writes into another's memory. */
 #include "gpu.h"
 
 #include <errno.h>
@@ -22,8 +22,8 @@ struct shared {
 _Static_assert(sizeof(struct shared) == SOFTNIC_HANDLE_BYTES, "as parsed");
 
 static int share_make_locked(struct softnic_context *ctx, uint64_t base, uint64_t size,
-                       const struct softnic_cuda_uuid *gpu, const struct softnic_cuda_handle *handle,
-                       struct softnic_share **out)
+                             const struct softnic_cuda_uuid *gpu,
+                             const struct softnic_cuda_handle *handle, struct softnic_share **out)
 {
     for (struct softnic_share *s = ctx->shares; s; s = s->next)
         if (s->base == base && s->size == size && !memcmp(&s->handle, handle, sizeof(*handle))) {
@@ -82,7 +82,8 @@ int softnic_share_make(struct softnic_context *ctx, void *address, size_t length
     return result;
 }
 
-/* Peers keep their mapping until the link goes, or until something else is shared at the same address. */
+/* Peers keep their mapping until the link goes, or until something else is shared at the same
+ * address. */
 void softnic_share_drop(struct softnic_context *ctx, struct softnic_share *share)
 {
     if (!share || --share->users)
@@ -119,8 +120,8 @@ void softnic_share_answered(struct softnic_link *link, const struct softnic_mess
     pthread_cond_broadcast(&link->context->idle);
 }
 
-/* A QP does not become ready to send before its peer has mapped what it may send from: mapping while kernels
- * run could wait for them, and they for the data. */
+/* A QP does not become ready to send before its peer has mapped what it may send from: mapping
+ * while kernels run could wait for them, and they for the data. */
 void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
 {
     struct timespec end;
@@ -132,7 +133,8 @@ void softnic_share_wait(struct softnic_context *ctx, struct softnic_qp *qp)
             break;
 }
 
-static struct softnic_mapping *share_overlapping(struct softnic_link *link, uint64_t base, uint64_t size)
+static struct softnic_mapping *share_overlapping(struct softnic_link *link, uint64_t base,
+                                                 uint64_t size)
 {
     for (struct softnic_mapping *m = link->mappings; m; m = m->next)
         if (base < m->base + m->size && m->base < base + size)
@@ -152,9 +154,10 @@ static void share_unmap(struct softnic_link *link, struct softnic_mapping *mappi
     free(mapping);
 }
 
-/* Opens the handle, and copies one word out of it: a mapping that cannot be read is found out here. */
+/* Opens the handle, and copies one word out of it: a mapping that cannot be read is found out
+ * here. */
 static bool share_open_mapping(struct softnic_link *link, struct softnic_mapping *m,
-                         const struct softnic_cuda_handle *handle)
+                               const struct softnic_cuda_handle *handle)
 {
     const struct softnic_cuda *cuda = softnic_gpu_calls(link->context);
     if (!cuda)

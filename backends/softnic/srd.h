@@ -1,9 +1,10 @@
 /* EFA's SRD queue pairs: scalable reliable datagrams. What their files share, beside nic.h.
  *
- * A request names its target itself (address handle, QP number, qkey). It is delivered exactly once or fails, and nothing
- * is delivered in order: a message is held back by a random time up to `reorder`, leaves in fragments whose order is
- * drawn, between fragments of other messages, and completes when all of it has arrived. An error is the request's own; the
- * QP goes on. All of it runs under context->lock but for building a batch, which batch_lock guards. */
+ * A request names its target itself (address handle, QP number, qkey). It is delivered exactly once
+ * or fails, and nothing is delivered in order: a message is held back by a random time up to
+ * `reorder`, leaves in fragments whose order is drawn, between fragments of other messages, and
+ * completes when all of it has arrived. An error is the request's own; the QP goes on. All of it
+ * runs under context->lock but for building a batch, which batch_lock guards. */
 #ifndef SOFTNIC_SRD_H
 #define SOFTNIC_SRD_H
 
@@ -42,7 +43,8 @@ struct srd_request {
     enum ibv_wc_status status;
     struct softnic_link *link;
     uint64_t when,
-        give_up; /* ns: not before; when an unreachable peer is given up, 0: it is not unreachable */
+        /* ns: not before; when an unreachable peer is given up, 0: it is not unreachable */
+        give_up;
     unsigned rnr_left;
 };
 
@@ -88,8 +90,9 @@ uint32_t softnic_srd_max_sq(const struct softnic_context *ctx);
 /* srd_post.c */
 void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t send_ops);
 
-/* srd_request.c. start_over: not before `when` (ns), as if nothing of it had left; finish: it has been answered, or will
- * not be, and completes when it has left whole and the shaped time has come */
+/* srd_request.c. start_over: not before `when` (ns), as if nothing of it had left; finish: it has
+ * been answered, or will not be, and completes when it has left whole and the shaped time has
+ * come */
 void softnic_srd_commit(struct softnic_qp *qp, const struct srd_request *request);
 void softnic_srd_start_over(struct softnic_qp *qp, struct srd_request *r, uint64_t when);
 void softnic_srd_finish(struct softnic_qp *qp, struct srd_request *r, uint64_t now);
@@ -107,8 +110,10 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
 /* srd_receive.c */
 void softnic_srd_request(struct softnic_link *link, struct softnic_qp *qp,
                          const struct softnic_message *message);
-/* All copies of the request's bytes have ended: tells the receiver, and answers. Under context->lock. */
-void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool failed);
+/* All copies of the request's bytes have ended: tells the receiver, and answers. Under
+ * context->lock. */
+void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp,
+                        const struct softnic_frame *request, bool failed);
 void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_link *link);
 void softnic_srd_forget_partials(struct softnic_qp *qp,
                                  const struct softnic_link *link); /* NULL: of all links */

@@ -1,6 +1,6 @@
-/* ibv_wr_* of an SRD QP: requests are built beside the send queue and enter it together at wr_complete. Refused there, as
- * the efa driver refuses it: a full queue (ENOMEM), more than one SGE or inline data of an RDMA request, a request without
- * a target. */
+/* ibv_wr_* of an SRD QP: requests are built beside the send queue and enter it together at
+ * wr_complete. Refused there, as the efa driver refuses it: a full queue (ENOMEM), more than one
+ * SGE or inline data of an RDMA request, a request without a target. */
 #include "srd.h"
 
 #include <errno.h>
@@ -33,7 +33,8 @@ static struct srd_request *srd_post_current(struct ibv_qp_ex *ex)
 static struct srd_request *srd_post_begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
     struct softnic_qp *qp = srd_post_of(ex);
-    uint64_t used = qp->sq_posted + qp->batch_count - __atomic_load_n(&qp->sq_polled, __ATOMIC_ACQUIRE);
+    uint64_t used =
+        qp->sq_posted + qp->batch_count - __atomic_load_n(&qp->sq_polled, __ATOMIC_ACQUIRE);
     if (used >= qp->sq_size)
         qp->batch_error = ENOMEM;
     if (qp->batch_error)
@@ -47,8 +48,8 @@ static struct srd_request *srd_post_begin(struct ibv_qp_ex *ex, enum ibv_wr_opco
     return r;
 }
 
-static void srd_post_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote,
-                         __be32 imm)
+static void srd_post_begin_remote(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode, uint32_t rkey,
+                                  uint64_t remote, __be32 imm)
 {
     struct srd_request *r = srd_post_begin(ex, opcode);
     if (r) {
@@ -63,7 +64,8 @@ static void srd_post_wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t
     srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE, rkey, remote, 0);
 }
 
-static void srd_post_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote, __be32 imm)
+static void srd_post_wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote,
+                                       __be32 imm)
 {
     srd_post_begin_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
 }
@@ -105,13 +107,15 @@ static void srd_post_wr_set_sge_list(struct ibv_qp_ex *ex, size_t count, const s
     r->wqe.length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
 }
 
-static void srd_post_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address, uint32_t length)
+static void srd_post_wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t address,
+                                uint32_t length)
 {
     struct ibv_sge sge = {address, length, lkey};
     srd_post_wr_set_sge_list(ex, 1, &sge);
 }
 
-static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count, const struct ibv_data_buf *list)
+static void srd_post_wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t count,
+                                             const struct ibv_data_buf *list)
 {
     struct softnic_qp *qp = srd_post_of(ex);
     struct srd_request *r = srd_post_current(ex);
@@ -136,7 +140,8 @@ static void srd_post_wr_set_inline_data(struct ibv_qp_ex *ex, void *address, siz
     srd_post_wr_set_inline_data_list(ex, 1, &one);
 }
 
-static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+static void srd_post_wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn,
+                                    uint32_t qkey)
 {
     struct softnic_qp *qp = srd_post_of(ex);
     struct srd_request *r = srd_post_current(ex);
@@ -155,7 +160,8 @@ static int srd_post_check(struct softnic_context *ctx, const struct srd_request 
 {
     if (r->device < 0 || (!srd_post_is_send(r) && r->wqe.num_sge != 1))
         return EINVAL;
-    return r->wqe.length > (srd_post_is_send(r) ? SRD_MAX_SEND : softnic_srd_max_rdma(ctx)) ? EINVAL : 0;
+    return r->wqe.length > (srd_post_is_send(r) ? SRD_MAX_SEND : softnic_srd_max_rdma(ctx)) ? EINVAL
+                                                                                            : 0;
 }
 
 /* All or nothing, as the call promises. */
@@ -194,7 +200,8 @@ void softnic_srd_post_setup(struct softnic_qp *qp, uint64_t ops)
     ex->wr_set_inline_data_list = srd_post_wr_set_inline_data_list;
     ex->wr_set_ud_addr = srd_post_wr_set_ud_addr;
     ex->wr_rdma_write = ops & IBV_QP_EX_WITH_RDMA_WRITE ? srd_post_wr_rdma_write : NULL;
-    ex->wr_rdma_write_imm = ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? srd_post_wr_rdma_write_imm : NULL;
+    ex->wr_rdma_write_imm =
+        ops & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM ? srd_post_wr_rdma_write_imm : NULL;
     ex->wr_rdma_read = ops & IBV_QP_EX_WITH_RDMA_READ ? srd_post_wr_rdma_read : NULL;
     ex->wr_send = ops & IBV_QP_EX_WITH_SEND ? srd_post_wr_send : NULL;
     ex->wr_send_imm = ops & IBV_QP_EX_WITH_SEND_WITH_IMM ? srd_post_wr_send_imm : NULL;

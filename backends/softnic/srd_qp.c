@@ -63,7 +63,8 @@ void softnic_srd_reset(struct softnic_qp *qp)
     }
 }
 
-/* What the kernel's driver asks for (drivers/infiniband/hw/efa): no path, since a request names its target. */
+/* What the kernel's driver asks for (drivers/infiniband/hw/efa): no path, since a request names its
+ * target. */
 bool softnic_srd_transition_valid(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
     const int init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;

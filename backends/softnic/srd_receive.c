@@ -1,5 +1,6 @@
-/* The receive side of an SRD QP: fragments come in any order between those of other messages; a message is answered once,
- * when all of it has come, and only then takes its receive. RDMA is for senders that this side has an address handle for. */
+/* The receive side of an SRD QP: fragments come in any order between those of other messages; a
+ * message is answered once, when all of it has come, and only then takes its receive. RDMA is for
+ * senders that this side has an address handle for. */
 #include "gpu.h"
 #include "srd.h"
 
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void srd_receive_answer(struct softnic_link *link, const struct softnic_frame *request, enum softnic_nak why)
+static void srd_receive_answer(struct softnic_link *link, const struct softnic_frame *request,
+                               enum softnic_nak why)
 {
     struct softnic_frame frame = {.kind = why ? SOFTNIC_NAK : SOFTNIC_ACK,
                                   .qpn_to = request->qpn_from,
@@ -19,11 +21,12 @@ static void srd_receive_answer(struct softnic_link *link, const struct softnic_f
 }
 
 static struct srd_partial **srd_receive_find(struct softnic_qp *qp, const struct softnic_link *link,
-                                 const struct softnic_frame *request)
+                                             const struct softnic_frame *request)
 {
     uint32_t bucket = (request->psn * 2654435761u ^ request->qpn_from) % SRD_BUCKETS;
     struct srd_partial **at = &qp->srd->partials[bucket];
-    while (*at && ((*at)->link != link || (*at)->qpn != request->qpn_from || (*at)->token != request->psn))
+    while (*at &&
+           ((*at)->link != link || (*at)->qpn != request->qpn_from || (*at)->token != request->psn))
         at = &(*at)->next;
     return at;
 }
@@ -50,28 +53,30 @@ void softnic_srd_link_gone(struct softnic_context *ctx, const struct softnic_lin
 }
 
 static void srd_receive_complete_receive(struct softnic_link *link, struct softnic_qp *qp,
-                             const struct softnic_frame *request, uint64_t total, enum ibv_wc_status status)
+                                         const struct softnic_frame *request, uint64_t total,
+                                         enum ibv_wc_status status)
 {
     bool write = request->kind == SOFTNIC_WRITE, takes = !write || !qp->srd->unsolicited;
-    struct softnic_cqe cqe = {.wc = {.wr_id = takes ? qp->rq[qp->rq_head % qp->rq_size].wr_id : 0,
-                                     .status = status,
-                                     .opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
-                                     .byte_len = (uint32_t)total,
-                                     .imm_data = request->imm,
-                                     .qp_num = qp->ibv.qp_num,
-                                     .src_qp = request->qpn_from,
-                                     .slid = softnic_srd_ahn(link->context, link->peer_device),
-                                     .wc_flags = request->flags & SOFTNIC_FLAG_IMM ? IBV_WC_WITH_IMM : 0},
-                              .qp = qp,
-                              .source = link->peer_device,
-                              .unsolicited = !takes};
+    struct softnic_cqe cqe = {
+        .wc = {.wr_id = takes ? qp->rq[qp->rq_head % qp->rq_size].wr_id : 0,
+               .status = status,
+               .opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+               .byte_len = (uint32_t)total,
+               .imm_data = request->imm,
+               .qp_num = qp->ibv.qp_num,
+               .src_qp = request->qpn_from,
+               .slid = softnic_srd_ahn(link->context, link->peer_device),
+               .wc_flags = request->flags & SOFTNIC_FLAG_IMM ? IBV_WC_WITH_IMM : 0},
+        .qp = qp,
+        .source = link->peer_device,
+        .unsolicited = !takes};
     qp->rq_head += takes;
     softnic_cq_push(softnic_cq_of(qp->init.recv_cq), &cqe, request->flags & SOFTNIC_FLAG_SOLICITED);
 }
 
 /* What stands against the request itself, whichever of its fragments this is. */
 static enum softnic_nak srd_receive_objection(struct softnic_link *link, struct softnic_qp *qp,
-                                  const struct softnic_frame *request)
+                                              const struct softnic_frame *request)
 {
     bool read = request->kind == SOFTNIC_READ;
     if (request->kind != SOFTNIC_SEND && !softnic_srd_knows(link->context, link->peer_device))
@@ -84,8 +89,10 @@ static enum softnic_nak srd_receive_objection(struct softnic_link *link, struct 
     return 0;
 }
 
-/* Puts the bytes of one fragment where they belong. 0, an objection, or -1: the QP or the link has gone on. */
-static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+/* Puts the bytes of one fragment where they belong. 0, an objection, or -1: the QP or the link has
+ * gone on. */
+static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp,
+                             const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     struct iovec to[SOFTNIC_MAX_SGE];
@@ -94,8 +101,8 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp, c
     if (!request->length)
         return 0;
     if (request->kind == SOFTNIC_WRITE) {
-        mr[0] = softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true, IBV_ACCESS_REMOTE_WRITE,
-                                request->address, request->length);
+        mr[0] = softnic_mr_find(link->context, qp->ibv.pd, request->rkey, true,
+                                IBV_ACCESS_REMOTE_WRITE, request->address, request->length);
         if (!mr[0])
             return SOFTNIC_NAK_ACCESS;
         to[0] = (struct iovec){softnic_mr_address(mr[0], request->address), request->length};
@@ -108,7 +115,8 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp, c
                                         IBV_ACCESS_LOCAL_WRITE, 0, request->length, to, mr);
         if (count < 0) {
             srd_receive_complete_receive(link, qp, request, request->length,
-                             count == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+                                         count == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR
+                                                            : IBV_WC_LOC_PROT_ERR);
             return count == -EMSGSIZE ? SOFTNIC_NAK_INVALID : SOFTNIC_NAK_OPERATION;
         }
     }
@@ -118,7 +126,7 @@ static int srd_receive_place(struct softnic_link *link, struct softnic_qp *qp, c
 
 /* All of it is here, and nothing stood against it. */
 static enum softnic_nak srd_receive_deliver(struct softnic_link *link, struct softnic_qp *qp,
-                                const struct softnic_frame *request, uint64_t total)
+                                            const struct softnic_frame *request, uint64_t total)
 {
     bool write = request->kind == SOFTNIC_WRITE, imm = request->flags & SOFTNIC_FLAG_IMM;
     if (write && imm && !qp->srd->unsolicited && qp->rq_head == qp->rq_tail)
@@ -130,25 +138,32 @@ static enum softnic_nak srd_receive_deliver(struct softnic_link *link, struct so
     return 0;
 }
 
-void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request, bool failed)
+void softnic_srd_copied(struct softnic_link *link, struct softnic_qp *qp,
+                        const struct softnic_frame *request, bool failed)
 {
-    srd_receive_answer(link, request, failed ? SOFTNIC_NAK_OPERATION : srd_receive_deliver(link, qp, request, request->operand[1]));
+    srd_receive_answer(link, request,
+                       failed ? SOFTNIC_NAK_OPERATION
+                              : srd_receive_deliver(link, qp, request, request->operand[1]));
 }
 
-/* A SEND's bytes lie in the receive that is first in the queue: no other message may take that meanwhile. */
-static void srd_receive_settle_for(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+/* A SEND's bytes lie in the receive that is first in the queue: no other message may take that
+ * meanwhile. */
+static void srd_receive_settle_for(struct softnic_link *link, struct softnic_qp *qp,
+                                   const struct softnic_frame *request)
 {
     if (request->kind == SOFTNIC_SEND && qp->copies)
         softnic_gpu_settle(link->context);
 }
 
-static void srd_receive_take_data(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_message *message)
+static void srd_receive_take_data(struct softnic_link *link, struct softnic_qp *qp,
+                                  const struct softnic_message *message)
 {
     const struct softnic_frame *request = &message->head;
     uint64_t total = request->operand[1];
     struct srd_partial **at = srd_receive_find(qp, link, request), *p = *at;
     bool broken = request->offset || (!request->segments && request->payload != request->length) ||
-                  total > SOFTNIC_MAX_MESSAGE || request->length > total || (total && !request->length) ||
+                  total > SOFTNIC_MAX_MESSAGE || request->length > total ||
+                  (total && !request->length) ||
                   (request->kind == SOFTNIC_SEND && request->length != total) ||
                   (p && (p->total != total || p->arrived + request->length > total));
     if (!broken && !p && request->length < total) {
@@ -186,7 +201,8 @@ static void srd_receive_take_data(struct softnic_link *link, struct softnic_qp *
         softnic_srd_copied(link, qp, request, false);
 }
 
-static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *qp, const struct softnic_frame *request)
+static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *qp,
+                                  const struct softnic_frame *request)
 {
     enum softnic_nak why = srd_receive_objection(link, qp, request);
     struct softnic_mr *mr = NULL;

@@ -74,7 +74,8 @@ void softnic_srd_complete(struct softnic_qp *qp, struct srd_request *r, enum ibv
     softnic_cq_push(softnic_cq_of(qp->init.send_cq), &cqe, false);
 }
 
-/* It has been answered, or will not be: completes when it has left whole and the shaped time has come. */
+/* It has been answered, or will not be: completes when it has left whole and the shaped time has
+ * come. */
 void softnic_srd_finish(struct softnic_qp *qp, struct srd_request *r, uint64_t now)
 {
     if (r->wqe.due_ns > now && r->status == IBV_WC_SUCCESS) {

@@ -5,12 +5,16 @@
 
 #define RNR_NS 200000ull
 
-static void srd_response_refused(struct softnic_qp *qp, struct srd_request *r, uint64_t why, uint64_t now)
+static void srd_response_refused(struct softnic_qp *qp, struct srd_request *r, uint64_t why,
+                                 uint64_t now)
 {
     static const enum ibv_wc_status statuses[SOFTNIC_NAKS] = {
-        [SOFTNIC_NAK_UNREACHABLE] = IBV_WC_REM_INV_RD_REQ_ERR, [SOFTNIC_NAK_RNR] = IBV_WC_RNR_RETRY_EXC_ERR,
-        [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,          [SOFTNIC_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR,
-        [SOFTNIC_NAK_OPERATION] = IBV_WC_REM_ABORT_ERR,        [SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR};
+        [SOFTNIC_NAK_UNREACHABLE] = IBV_WC_REM_INV_RD_REQ_ERR,
+        [SOFTNIC_NAK_RNR] = IBV_WC_RNR_RETRY_EXC_ERR,
+        [SOFTNIC_NAK_ACCESS] = IBV_WC_REM_ACCESS_ERR,
+        [SOFTNIC_NAK_INVALID] = IBV_WC_REM_INV_REQ_ERR,
+        [SOFTNIC_NAK_OPERATION] = IBV_WC_REM_ABORT_ERR,
+        [SOFTNIC_NAK_STRANGER] = IBV_WC_REM_OP_ERR};
     if (why == SOFTNIC_NAK_RNR && (qp->attr.rnr_retry == 7 || r->rnr_left)) {
         r->rnr_left -= qp->attr.rnr_retry != 7;
         qp->counters.retransmissions++;
@@ -25,8 +29,8 @@ static void srd_response_refused(struct softnic_qp *qp, struct srd_request *r, u
 }
 
 /* READ data into the request's buffer. False: the QP has gone on. */
-static bool srd_response_place(struct softnic_link *link, struct softnic_qp *qp, struct srd_request *r,
-                  const struct softnic_message *message)
+static bool srd_response_place(struct softnic_link *link, struct softnic_qp *qp,
+                               struct srd_request *r, const struct softnic_message *message)
 {
     int64_t bytes = softnic_payload_place(link, qp, &r->wqe, message);
     if (bytes == -EACCES)
@@ -59,8 +63,8 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
         if (fits)
             softnic_srd_finish(qp, r, now);
     } else if (head->kind == SOFTNIC_READ_DATA) {
-        fits =
-            r->wqe.opcode == IBV_WR_RDMA_READ && head->length == r->wqe.length && head->offset == r->arrived;
+        fits = r->wqe.opcode == IBV_WR_RDMA_READ && head->length == r->wqe.length &&
+               head->offset == r->arrived;
         if (fits && !srd_response_place(link, qp, r, message))
             return;
         if (fits && r->arrived == r->wqe.length) {

@@ -1,4 +1,5 @@
-/* The send side of an SRD QP: requests whose time has come leave in fragments, between those of others. */
+/* The send side of an SRD QP: requests whose time has come leave in fragments, between those of
+ * others. */
 #include "gpu.h"
 #include "srd.h"
 
@@ -42,8 +43,8 @@ static void srd_send_cut(struct softnic_qp *qp, struct srd_request *r)
         r->step++;
 }
 
-static struct softnic_frame srd_send_frame_for(struct softnic_qp *qp, const struct srd_request *r, uint32_t offset,
-                                      uint32_t bytes)
+static struct softnic_frame srd_send_frame_for(struct softnic_qp *qp, const struct srd_request *r,
+                                               uint32_t offset, uint32_t bytes)
 {
     static const uint8_t kinds[] = {[IBV_WR_RDMA_WRITE] = SOFTNIC_WRITE,
                                     [IBV_WR_RDMA_WRITE_WITH_IMM] = SOFTNIC_WRITE,
@@ -52,17 +53,18 @@ static struct softnic_frame srd_send_frame_for(struct softnic_qp *qp, const stru
                                     [IBV_WR_RDMA_READ] = SOFTNIC_READ};
     bool imm = r->wqe.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || r->wqe.opcode == IBV_WR_SEND_WITH_IMM;
     bool read = r->wqe.opcode == IBV_WR_RDMA_READ;
-    return (struct softnic_frame){.kind = kinds[r->wqe.opcode],
-                                  .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) |
-                                                     (imm && r->wqe.solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
-                                  .qpn_to = r->qpn,
-                                  .qpn_from = qp->ibv.qp_num,
-                                  .psn = softnic_srd_token(qp, r),
-                                  .imm = imm ? r->wqe.imm : 0,
-                                  .rkey = r->wqe.rkey,
-                                  .length = bytes,
-                                  .address = r->wqe.remote + offset,
-                                  .operand = {read ? bytes : r->qkey, read ? r->qkey : r->wqe.length}};
+    return (struct softnic_frame){
+        .kind = kinds[r->wqe.opcode],
+        .flags = (uint8_t)((imm ? SOFTNIC_FLAG_IMM : 0) |
+                           (imm && r->wqe.solicited ? SOFTNIC_FLAG_SOLICITED : 0)),
+        .qpn_to = r->qpn,
+        .qpn_from = qp->ibv.qp_num,
+        .psn = softnic_srd_token(qp, r),
+        .imm = imm ? r->wqe.imm : 0,
+        .rkey = r->wqe.rkey,
+        .length = bytes,
+        .address = r->wqe.remote + offset,
+        .operand = {read ? bytes : r->qkey, read ? r->qkey : r->wqe.length}};
 }
 
 enum sent { SENT, BLOCKED, REFUSED };
@@ -76,9 +78,10 @@ static enum sent srd_send_data(struct softnic_qp *qp, struct srd_request *r)
     struct softnic_frame head = srd_send_frame_for(qp, r, offset, bytes);
     struct iovec from[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE] = {NULL};
-    int count = r->wqe.is_inline ? 0
-                                 : softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
-                                                     0, offset, bytes, from, mr);
+    int count = r->wqe.is_inline
+                    ? 0
+                    : softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge,
+                                        r->wqe.num_sge, 0, offset, bytes, from, mr);
     if (count < 0)
         return REFUSED;
     bool gpu = softnic_regions_in_gpu(mr, count);
@@ -94,8 +97,8 @@ static enum sent srd_send_read(struct softnic_qp *qp, struct srd_request *r)
 {
     struct softnic_frame head = srd_send_frame_for(qp, r, 0, r->wqe.length);
     struct iovec to[SOFTNIC_MAX_SGE];
-    if (softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge, IBV_ACCESS_LOCAL_WRITE, 0,
-                          r->wqe.length, to, NULL) < 0 ||
+    if (softnic_sge_slice(srd_send_context_of(qp), qp->ibv.pd, r->wqe.sge, r->wqe.num_sge,
+                          IBV_ACCESS_LOCAL_WRITE, 0, r->wqe.length, to, NULL) < 0 ||
         softnic_payload_in_gpu(qp, &r->wqe, IBV_ACCESS_LOCAL_WRITE))
         return REFUSED;
     head.flags |= r->link->pulls ? SOFTNIC_FLAG_PULL : 0;
@@ -152,7 +155,8 @@ static bool srd_send_step(struct softnic_qp *qp, struct srd_request *r, uint64_t
         softnic_link_flush(link);
     if (link->dead || softnic_link_pending(link) > SOFTNIC_LINK_LIMIT)
         return false; /* goes on when the link has room, or elsewhere when it is lost */
-    enum sent sent = r->wqe.opcode == IBV_WR_RDMA_READ ? srd_send_read(qp, r) : srd_send_data(qp, r);
+    enum sent sent =
+        r->wqe.opcode == IBV_WR_RDMA_READ ? srd_send_read(qp, r) : srd_send_data(qp, r);
     if (sent == REFUSED)
         softnic_srd_complete(qp, r, IBV_WC_LOC_PROT_ERR);
     if (sent != SENT)
@@ -201,7 +205,8 @@ void softnic_srd_pump(struct softnic_qp *qp)
     }
 }
 
-/* A request that had left whole may have been executed: it is not sent twice, its end is unknown. */
+/* A request that had left whole may have been executed: it is not sent twice, its end is
+ * unknown. */
 void softnic_srd_link_lost(struct softnic_qp *qp, struct softnic_link *link)
 {
     struct softnic_srd *srd = qp->srd;

@@ -1,4 +1,5 @@
-/* Names of statuses, states and events, and the rate tables, which libibverbs has beside devices. */
+/* Names of statuses, states and events, and the rate tables, which libibverbs has beside
+ * devices. */
 #include "nic.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof((a)[0])))
@@ -73,7 +74,8 @@ const char *ibv_event_type_str(enum ibv_event_type event)
         [IBV_EVENT_SQ_DRAINED] = "send queue drained",
         [IBV_EVENT_PATH_MIG] = "path migrated",
         [IBV_EVENT_PATH_MIG_ERR] = "path migration request error",
-        [IBV_EVENT_DEVICE_FATAL] = "local catastrophic error: too many open files", /* there is no other */
+        /* there is no other */
+        [IBV_EVENT_DEVICE_FATAL] = "local catastrophic error: too many open files",
         [IBV_EVENT_PORT_ACTIVE] = "port active",
         [IBV_EVENT_PORT_ERR] = "port error",
         [IBV_EVENT_LID_CHANGE] = "LID change",

@@ -1,5 +1,6 @@
-/* The option `count`: the traffic of each QP to each peer, one line per peer when the QP is destroyed. Flags of 8 bytes and less are
- * told apart from data, so that a test can hold the data against what a schedule must move. */
+/* The option `count`: the traffic of each QP to each peer, one line per peer when the QP is
+ * destroyed. Flags of 8 bytes and less are told apart from data, so that a test can hold the data
+ * against what a schedule must move. */
 #include "nic.h"
 
 #include <fcntl.h>
@@ -35,7 +36,8 @@ static struct softnic_tally *tally_of(struct softnic_qp *qp, int device, uint32_
     return t;
 }
 
-void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn, const struct softnic_wqe *wqe)
+void softnic_tally_sent(struct softnic_qp *qp, int device, uint32_t qpn,
+                        const struct softnic_wqe *wqe)
 {
     if (!softnic_context_of(qp->ibv.context)->options.count[0] || wqe->opcode == IBV_WR_RDMA_READ)
         return;
@@ -64,9 +66,10 @@ static void tally_write_line(int fd, const struct softnic_qp *qp, const struct s
     char line[192], from[24], to[24];
     tally_name_device(from, softnic_context_of(qp->ibv.context)->device->index);
     tally_name_device(to, t->device);
-    int length = snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
-                          t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
-                          (unsigned long long)t->words, (unsigned long long)t->word_bytes);
+    int length =
+        snprintf(line, sizeof(line), "%s %u %s %u %llu %llu %llu %llu\n", from, qp->ibv.qp_num, to,
+                 t->qpn, (unsigned long long)t->messages, (unsigned long long)t->bytes,
+                 (unsigned long long)t->words, (unsigned long long)t->word_bytes);
     if (fd >= 0 && write(fd, line, (size_t)length) != length)
         return; /* a full disk: the reader misses the line */
 }

@@ -9,10 +9,10 @@
 
 enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
-/* One region by its address. Relaxed ordering is an optional access: a device or kernel that does not know it
- * ignores it, but an old library has no call to ask with. */
+/* One region by its address. Relaxed ordering is an optional access: a device or kernel that does
+ * not know it ignores it, but an old library has no call to ask with. */
 static struct ibv_mr *mr_by_address(const struct verbs_api *api, struct ibv_pd *pd, void *address,
-                                 uint64_t bytes, int relaxed)
+                                    uint64_t bytes, int relaxed)
 {
     if (relaxed && api->reg_mr_iova2)
         return api->reg_mr_iova2(pd, address, bytes, (uintptr_t)address,
@@ -21,12 +21,14 @@ static struct ibv_mr *mr_by_address(const struct verbs_api *api, struct ibv_pd *
 }
 
 static struct ibv_mr *mr_by_dmabuf(const struct verbs_api *api, struct ibv_pd *pd,
-                                const struct mr_memory_ops *owner, void *address, uint64_t bytes, int relaxed)
+                                   const struct mr_memory_ops *owner, void *address, uint64_t bytes,
+                                   int relaxed)
 {
     int fd = -1;
     uint64_t offset = 0;
-    int rc = api->reg_dmabuf_mr && owner->export_dmabuf ? owner->export_dmabuf(address, bytes, &fd, &offset)
-                                                        : -ENOSYS;
+    int rc = api->reg_dmabuf_mr && owner->export_dmabuf
+                 ? owner->export_dmabuf(address, bytes, &fd, &offset)
+                 : -ENOSYS;
     if (rc) {
         errno = -rc;
         return NULL;
@@ -39,8 +41,9 @@ static struct ibv_mr *mr_by_dmabuf(const struct verbs_api *api, struct ibv_pd *p
     return mr;
 }
 
-static struct ibv_mr *mr_region(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
-                             int dmabuf, uint64_t from, uint64_t to, int relaxed)
+static struct ibv_mr *mr_region(const struct verbs_api *api, struct ibv_pd *pd,
+                                const struct mr_heap *heap, int dmabuf, uint64_t from, uint64_t to,
+                                int relaxed)
 {
     char *address = (char *)heap->base + from;
     if (dmabuf)
@@ -48,8 +51,8 @@ static struct ibv_mr *mr_region(const struct verbs_api *api, struct ibv_pd *pd, 
     return mr_by_address(api, pd, address, to - from, relaxed);
 }
 
-static int mr_both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int dmabuf,
-                int relaxed, struct mr_set *out)
+static int mr_both(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
+                   int dmabuf, int relaxed, struct mr_set *out)
 {
     errno = 0;
     out->relaxed = relaxed && (dmabuf || api->reg_mr_iova2);
@@ -63,15 +66,17 @@ static int mr_both(const struct verbs_api *api, struct ibv_pd *pd, const struct 
     return rc;
 }
 
-static void mr_explain(int rc, const struct mr_heap *heap, const char *device, char *error, size_t error_size)
+static void mr_explain(int rc, const struct mr_heap *heap, const char *device, char *error,
+                       size_t error_size)
 {
     struct rlimit limit;
     double mib = (double)heap->bytes / (1 << 20);
     if (heap->memory != MK_MEMORY_HOST)
-        snprintf(error, error_size,
-                 "%s cannot register GPU memory (%s): it takes DMA-BUF support or the nvidia_peermem "
-                 "module",
-                 device, strerror(-rc));
+        snprintf(
+            error, error_size,
+            "%s cannot register GPU memory (%s): it takes DMA-BUF support or the nvidia_peermem "
+            "module",
+            device, strerror(-rc));
     else if ((rc == -ENOMEM || rc == -EPERM) && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
              limit.rlim_cur != RLIM_INFINITY)
         snprintf(error, error_size,
@@ -82,8 +87,8 @@ static void mr_explain(int rc, const struct mr_heap *heap, const char *device, c
         snprintf(error, error_size, "%s cannot register %.0f MiB: %s", device, mib, strerror(-rc));
 }
 
-int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap, int relaxed,
-                struct mr_set *out, char *error, size_t error_size)
+int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_heap *heap,
+                int relaxed, struct mr_set *out, char *error, size_t error_size)
 {
     memset(out, 0, sizeof *out);
     const char *device = pd->context->device->name;
@@ -92,7 +97,8 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
     if (!heap->flag_bytes || heap->flag_bytes > heap->bytes || heap->flag_bytes % 4096 ||
         (heap->memory != MK_MEMORY_HOST && heap->memory != MK_MEMORY_CUDA)) {
         snprintf(error, error_size,
-                 "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64 " bytes are flags)",
+                 "the heap's layout cannot be registered (%" PRIu64 " of %" PRIu64
+                 " bytes are flags)",
                  heap->flag_bytes, heap->bytes);
         return -EINVAL;
     }
@@ -101,7 +107,8 @@ int mr_register(const struct verbs_api *api, struct ibv_pd *pd, const struct mr_
         rc = mr_both(api, pd, heap, 0, relaxed, out);
     } else if (owner && owner->writes_in_order && !owner->writes_in_order()) {
         snprintf(error, error_size,
-                 "this GPU does not see a NIC's writes in order, so %s must not write to it", device);
+                 "this GPU does not see a NIC's writes in order, so %s must not write to it",
+                 device);
         return -EOPNOTSUPP;
     } else if (owner) {
         out->how = "DMA-BUF";

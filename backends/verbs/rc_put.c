@@ -1,5 +1,5 @@
-/* The data path of the verbs fabric: puts become chains of work requests, completions go back in each peer's
- * order. */
+/* The data path of the verbs fabric: puts become chains of work requests, completions go back in
+ * each peer's order. */
 #include "backends/verbs/rc_state.h"
 
 #include <errno.h>
@@ -37,8 +37,9 @@ void rc_retire(struct rc *rc, struct rc_qp *q, uint64_t until, int status)
     rc_put_make_ready(rc, peer);
 }
 
-/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other QPs of the
- * peer are left to say their own. Where the QP has no puts that could say it, a completion of no put does. */
+/* A QP is of no more use: its put `number` ended with `status`, those behind it are flushed. Other
+ * QPs of the peer are left to say their own. Where the QP has no puts that could say it, a
+ * completion of no put does. */
 void rc_break(struct rc *rc, struct rc_qp *q, uint64_t number, int status, const char *detail)
 {
     struct rc_peer *peer = &rc->peers[q->peer];
@@ -97,8 +98,9 @@ static void rc_put_completed(struct rc *rc, const struct ibv_wc *wc)
     char detail[160];
     const char *event = q->rail->device.event;
     verbs_device_events(&q->rail->device);
-    int n = snprintf(detail, sizeof detail, "%s%s%s", rc->rail_count > 1 ? q->rail->device.name : "",
-                     rc->rail_count > 1 ? ": " : "", rc->api->wc_status_str(wc->status));
+    int n =
+        snprintf(detail, sizeof detail, "%s%s%s", rc->rail_count > 1 ? q->rail->device.name : "",
+                 rc->rail_count > 1 ? ": " : "", rc->api->wc_status_str(wc->status));
     if (event[0])
         snprintf(detail + n, sizeof detail - (size_t)n, "; %s", event);
     else if (wc->vendor_err)
@@ -133,7 +135,8 @@ static int rc_put_report(struct rc *rc, struct fabric_completion *out, int max)
     }
     if (rc->alarm != RC_NO_PEER && n < max) { /* after the puts, whose records say more */
         const struct rc_peer *peer = &rc->peers[rc->alarm];
-        out[n] = (struct fabric_completion){.cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = peer->status};
+        out[n] = (struct fabric_completion){
+            .cookie = FABRIC_NO_PUT, .peer = peer->rank, .status = peer->status};
         memcpy(out[n++].detail, peer->detail, sizeof peer->detail);
         rc->alarm = RC_NO_PEER;
     }
@@ -180,7 +183,7 @@ static struct rc_slot *rc_put_next_slot(struct rc *rc, struct rc_qp *q, uint64_t
 }
 
 static void rc_put_queue_data(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
-                       const struct fabric_put *put)
+                              const struct fabric_put *put)
 {
     for (uint64_t at = 0; at < put->bytes; at += rc->max_message) {
         uint64_t bytes = put->bytes - at < rc->max_message ? put->bytes - at : rc->max_message;
@@ -194,7 +197,7 @@ static void rc_put_queue_data(struct rc *rc, struct rc_qp *q, const struct rc_pe
 }
 
 static void rc_put_queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_peer *peer,
-                       const struct fabric_put *put)
+                              const struct fabric_put *put)
 {
     struct rc_slot *slot = rc_put_next_slot(rc, q, sizeof slot->value);
     slot->value = put->value;
@@ -210,15 +213,15 @@ static void rc_put_queue_flag(struct rc *rc, struct rc_qp *q, const struct rc_pe
     }
 }
 
-/* A flag's QP, one for good: verbs_rc.h says why. The rank counts in, so that one chunk for each of several
- * peers, which has the same flag at each, does not always take the same device. */
+/* A flag's QP, one for good: verbs_rc.h says why. The rank counts in, so that one chunk for each of
+ * several peers, which has the same flag at each, does not always take the same device. */
 static struct rc_qp *rc_put_qp_of_flag(struct rc_peer *peer, uint32_t flag)
 {
     return &peer->qps[(flag + peer->rank) % peer->qps_in_use];
 }
 
-/* Hands over the work requests that a QP has collected. Its last put is signaled, so that no put stays without a completion to
- * come. */
+/* Hands over the work requests that a QP has collected. Its last put is signaled, so that no put
+ * stays without a completion to come. */
 void rc_post(struct rc *rc, struct rc_qp *q)
 {
     if (q->wr_posted == q->wr_queued || q->recovery != RC_RUNNING)
@@ -231,9 +234,12 @@ void rc_post(struct rc *rc, struct rc_qp *q)
     if (failed) {
         char detail[64];
         struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
-        snprintf(detail, sizeof detail, "posting a send: %s", strerror(failed < 0 ? -failed : failed));
-        rc->api->modify_qp(q->qp, &error, IBV_QP_STATE); /* requests posted before it must not run on */
-        rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail); /* nor is any put over without its completion */
+        snprintf(detail, sizeof detail, "posting a send: %s",
+                 strerror(failed < 0 ? -failed : failed));
+        /* requests posted before it must not run on */
+        rc->api->modify_qp(q->qp, &error, IBV_QP_STATE);
+        /* nor is any put over without its completion */
+        rc_break(rc, q, q->put_retired, IBV_WC_GENERAL_ERR, detail);
     }
 }
 
@@ -269,13 +275,15 @@ int rc_put(struct fabric *fabric, const struct fabric_put *put)
     if (wrs > rc->depth)
         return -EMSGSIZE;
     struct rc_qp *q = rc_put_qp_of_flag(peer, put->flag);
-    if (q->wr_queued + wrs - q->wr_retired > rc->depth || peer->started - peer->reported > rc->flight_mask) {
+    if (q->wr_queued + wrs - q->wr_retired > rc->depth ||
+        peer->started - peer->reported > rc->flight_mask) {
         rc_flush(fabric); /* handing over what is collected makes room later */
         return -EAGAIN;
     }
     struct rc_flight *flight = &peer->flights[peer->started & rc->flight_mask];
     *flight = (struct rc_flight){.cookie = put->cookie};
-    q->puts[q->put_queued % rc->depth] = (struct rc_put){.flight = peer->started++, .wrs = (uint32_t)wrs};
+    q->puts[q->put_queued % rc->depth] =
+        (struct rc_put){.flight = peer->started++, .wrs = (uint32_t)wrs};
     rc_put_queue_data(rc, q, peer, put);
     rc_put_queue_flag(rc, q, peer, put);
     q->put_queued++;

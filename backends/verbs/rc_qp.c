@@ -16,19 +16,22 @@ static uint32_t rc_qp_control_entries(const struct rc *rc, const struct rc_rail 
     return rail == &rc->rails[0] ? RC_CONTROL_DEPTH * rc->peer_count : 0;
 }
 
-/* How deep the queues can be on one device: each work request may end in a completion (a QP in error flushes
- * them all, signaled or not), and one CQ takes them all. */
-static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *error, size_t error_size)
+/* How deep the queues can be on one device: each work request may end in a completion (a QP in
+ * error flushes them all, signaled or not), and one CQ takes them all. */
+static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *error,
+                           size_t error_size)
 {
     const struct ibv_device_attr *a = &rail->device.attr;
     uint64_t qps = rc_qp_qps_of_rail(rc), depth = rc->depth;
     if (a->max_qp_wr > 0 && depth > (uint64_t)a->max_qp_wr)
         depth = (uint64_t)a->max_qp_wr;
-    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX, control = rc_qp_control_entries(rc, rail);
+    uint64_t cqes = a->max_cqe > 0 ? (uint64_t)a->max_cqe : UINT64_MAX,
+             control = rc_qp_control_entries(rc, rail);
     if (depth * qps + control > cqes)
         depth = cqes > control ? (cqes - control) / qps : 0;
     if (depth < 4 || (a->max_qp > 0 && qps > (uint64_t)a->max_qp)) {
-        snprintf(error, error_size, "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
+        snprintf(error, error_size,
+                 "%s holds %d QPs and %d completions, too few for %llu QPs to %u peers",
                  rail->device.name, a->max_qp, a->max_cqe, (unsigned long long)qps, rc->peer_count);
         return -ENOSPC;
     }
@@ -39,7 +42,8 @@ static int rc_qp_fit_depth(struct rc *rc, const struct rc_rail *rail, char *erro
 /* The same for all QPs. */
 static int rc_qp_choose_depth(struct rc *rc, char *error, size_t error_size)
 {
-    uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->max_message) + 1; /* writes of the longest command */
+    /* writes of the longest command */
+    uint64_t longest = mk_ceil_div(MK_CMD_MAX_BYTES, rc->max_message) + 1;
     int failed = 0;
     rc->depth = (uint32_t)rc->options.depth;
     if (rc->depth < longest && longest <= 1024)
@@ -49,8 +53,8 @@ static int rc_qp_choose_depth(struct rc *rc, char *error, size_t error_size)
     return failed;
 }
 
-/* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of registered
- * memory. */
+/* Asks for room for an inline flag; a device without inline data refuses, and then flags go out of
+ * registered memory. */
 struct ibv_qp *rc_qp_make(const struct rc *rc, struct rc_rail *rail, uint32_t depth)
 {
     const uint32_t wanted[] = {sizeof(uint64_t), 0};
@@ -75,7 +79,8 @@ int rc_qp_to_init(const struct verbs_device *d, struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT, .port_num = d->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
-    return d->api->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    return d->api->modify_qp(qp, &attr,
+                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t error_size)
@@ -93,15 +98,18 @@ static int rc_qp_make_one(struct rc *rc, struct rc_qp *q, char *error, size_t er
         return rc_;
     }
     if (q->rail->max_inline < sizeof(uint64_t)) {
-        q->values = d->api->reg_mr(d->pd, q->slots, rc->depth * sizeof *q->slots, IBV_ACCESS_LOCAL_WRITE);
+        q->values =
+            d->api->reg_mr(d->pd, q->slots, rc->depth * sizeof *q->slots, IBV_ACCESS_LOCAL_WRITE);
         if (!q->values) {
-            snprintf(error, error_size, "%s cannot register a QP's flags: %s", d->name, strerror(errno));
+            snprintf(error, error_size, "%s cannot register a QP's flags: %s", d->name,
+                     strerror(errno));
             return errno ? -errno : -ENOMEM;
         }
     }
     int failed = rc_qp_to_init(d, q->qp);
     if (failed)
-        snprintf(error, error_size, "%s: a QP cannot be brought to INIT: %s", d->name, strerror(failed));
+        snprintf(error, error_size, "%s: a QP cannot be brought to INIT: %s", d->name,
+                 strerror(failed));
     return -abs(failed);
 }
 
@@ -152,9 +160,10 @@ int rc_qps_create(struct rc *rc, char *error, size_t error_size)
 }
 
 static struct ibv_ah_attr rc_qp_route(const struct verbs_options *o, const struct verbs_device *d,
-                                const struct rc_port *peer)
+                                      const struct rc_port *peer)
 {
-    struct ibv_ah_attr a = {.dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
+    struct ibv_ah_attr a = {
+        .dlid = peer->lid, .sl = (uint8_t)o->service_level, .port_num = d->port};
     int ethernet = d->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
     int other_subnet =
         memcmp(peer->gid, d->gid.raw, 8) != 0; /* the GID's first half is the subnet's prefix */
@@ -169,9 +178,11 @@ static struct ibv_ah_attr rc_qp_route(const struct verbs_options *o, const struc
 }
 
 /* The path's: the smaller active MTU of both ports, or less where the option asks for it. */
-static uint32_t rc_qp_agree_mtu(const struct rc *rc, const struct verbs_device *d, const struct rc_port *peer)
+static uint32_t rc_qp_agree_mtu(const struct rc *rc, const struct verbs_device *d,
+                                const struct rc_port *peer)
 {
-    uint32_t mtu = verbs_mtu_bytes(d->port_attr.active_mtu), theirs = verbs_mtu_bytes((enum ibv_mtu)peer->mtu);
+    uint32_t mtu = verbs_mtu_bytes(d->port_attr.active_mtu),
+             theirs = verbs_mtu_bytes((enum ibv_mtu)peer->mtu);
     mtu = theirs < mtu ? theirs : mtu;
     return rc->options.mtu && (uint64_t)rc->options.mtu < mtu ? (uint32_t)rc->options.mtu : mtu;
 }
@@ -181,7 +192,8 @@ uint8_t rc_timeout(const struct rc *rc, const struct verbs_device *d)
     return rc->options.timeout ? (uint8_t)rc->options.timeout : verbs_device_timeout(d);
 }
 
-/* A quarter of all numbers further each time, so that late packets of an earlier generation are not taken for new ones. */
+/* A quarter of all numbers further each time, so that late packets of an earlier generation are not
+ * taken for new ones. */
 uint32_t rc_first_psn(uint32_t psn, uint32_t generation)
 {
     return (psn + (generation << 22)) & 0xffffff;
@@ -201,11 +213,13 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                   .max_dest_rd_atomic = reads,
                                   .min_rnr_timer = 12,
                                   .ah_attr = rc_qp_route(o, d, &q->port)};
-    int failed = d->api->modify_qp(q->qp, &receive,
-                                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int failed =
+        d->api->modify_qp(q->qp, &receive,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (failed) {
-        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTR: %s", d->name, rank, strerror(abs(failed)));
+        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTR: %s", d->name,
+                 rank, strerror(abs(failed)));
         return -abs(failed);
     }
     struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS,
@@ -218,12 +232,13 @@ int rc_qp_start(const struct rc *rc, const struct rc_qp *q, char *error, size_t 
                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     if (failed)
-        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTS: %s", d->name, rank, strerror(abs(failed)));
+        snprintf(error, error_size, "%s: the QP to rank %u cannot be brought to RTS: %s", d->name,
+                 rank, strerror(abs(failed)));
     return -abs(failed);
 }
 
-int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer, const struct rc_port *port,
-                  uint32_t qp_number, char *error, size_t error_size)
+int rc_qp_connect(struct rc *rc, struct rc_qp *q, const struct rc_address *peer,
+                  const struct rc_port *port, uint32_t qp_number, char *error, size_t error_size)
 {
     q->port = *port;
     q->remote_number = qp_number;

@@ -1,18 +1,22 @@
-/* QP recovery: QPs that their own device has failed, as rxe does where its link goes down while it sends: there is no route, and Linux
- * 6.1's rxe fails the QP for that, at its first retry at the latest, where a NIC would go on sending. Nothing has been lost: the sender
- * keeps its requests until they are over, and each end knows which packet it waits for. So both ends restart the QP and send what the
- * other has not received, which keeps each put's "once" and each flag's order.
+/* QP recovery: QPs that their own device has failed, as rxe does where its link goes down while it
+ * sends: there is no route, and Linux 6.1's rxe fails the QP for that, at its first retry at the
+ * latest, where a NIC would go on sending. Nothing has been lost: the sender keeps its requests
+ * until they are over, and each end knows which packet it waits for. So both ends restart the QP
+ * and send what the other has not received, which keeps each put's "once" and each flag's order.
  *
- * How the ends meet: a control QP to each peer, which is silent otherwise, and two control words for each QP that the other end writes.
+ * How the ends meet: a control QP to each peer, which is silent otherwise, and two control words
+ * for each QP that the other end writes.
  *
- *     the end that fails                                             the other end
- *     WAITING  until the port has been active for a while
- *     STOPPED  QP in INIT, deaf; word 0: "generation g+1, I wait for packet p"  -->  WAITING, then STOPPED, the same word back
- *     STARTED  puts before p' are over; RTR, RTS; word 1: "send"  <-->  the same
+ *     the end that fails                                             the other end WAITING  until
+ *     the port has been active for a while
+ *     STOPPED  QP in INIT, deaf; word 0: "generation g+1, I wait for packet p"  -->  WAITING, then
+ *     STOPPED, the same word back STARTED  puts before p' are over; RTR, RTS; word 1: "send"  <-->
+ *     the same
  *     RUNNING  once the other's word 1 is there: sends the rest
  *
- * Both may fail at once: the words say the same. Neither sends before the other listens. Packet numbers begin elsewhere in
- * each generation. All of it ends within the time that the QP's own retries would take, or a second, or the QP is broken as it was. */
+ * Both may fail at once: the words say the same. Neither sends before the other listens. Packet
+ * numbers begin elsewhere in each generation. All of it ends within the time that the QP's own
+ * retries would take, or a second, or the QP is broken as it was. */
 #include "backends/verbs/rc_state.h"
 #include "backends/wall_clock.h"
 
@@ -33,7 +37,7 @@ int rc_recover_create(struct rc *rc, char *error, size_t error_size)
         return -ENOMEM;
     errno = 0;
     rc->control_mr = rc->api->reg_mr(d->pd, rc->control, 2 * words * sizeof *rc->control,
-                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     int failed = rc->control_mr ? 0 : errno ? errno : ENOMEM;
     for (uint32_t i = 0; i < rc->peer_count && !failed; i++) {
         struct rc_qp *control = &rc->peers[i].control;
@@ -43,7 +47,8 @@ int rc_recover_create(struct rc *rc, char *error, size_t error_size)
         failed = control->qp ? rc_qp_to_init(d, control->qp) : errno ? errno : ENOMEM;
     }
     if (failed)
-        snprintf(error, error_size, "%s cannot make control QPs: %s", d->name, strerror(abs(failed)));
+        snprintf(error, error_size, "%s cannot make control QPs: %s", d->name,
+                 strerror(abs(failed)));
     return -abs(failed);
 }
 
@@ -57,10 +62,12 @@ void rc_recover_destroy(struct rc *rc)
     free(rc->control);
 }
 
-/* How long the QP's retries would have gone on, but at least the time for looks and control words. */
+/* How long the QP's retries would have gone on, but at least the time for looks and control
+ * words. */
 static uint64_t rc_recover_patience(const struct rc *rc, const struct rc_rail *rail)
 {
-    uint64_t retries = (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
+    uint64_t retries =
+        (4096ull << rc_timeout(rc, &rail->device)) * ((uint64_t)rc->options.retry + 1);
     return retries > LEAST_NS ? retries : LEAST_NS;
 }
 
@@ -68,7 +75,8 @@ static void rc_recover_give_up(struct rc *rc, struct rc_qp *q, const char *why)
 {
     char detail[160];
     const char *event = q->rail->device.event;
-    snprintf(detail, sizeof detail, "%s; %s", rc->api->wc_status_str(IBV_WC_LOC_QP_OP_ERR), event[0] ? event : why);
+    snprintf(detail, sizeof detail, "%s; %s", rc->api->wc_status_str(IBV_WC_LOC_QP_OP_ERR),
+             event[0] ? event : why);
     rc_break(rc, q, q->put_retired, IBV_WC_LOC_QP_OP_ERR, detail);
 }
 
@@ -85,8 +93,9 @@ int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
     const struct rc_peer *peer = &rc->peers[q->peer];
     if (q->recovery != RC_RUNNING)
         return 1;
-    if (why != IBV_WC_LOC_QP_OP_ERR || q->rail->device.port_attr.link_layer != IBV_LINK_LAYER_ETHERNET ||
-        !rc->options.recover || !peer->control_to || peer->broken)
+    if (why != IBV_WC_LOC_QP_OP_ERR ||
+        q->rail->device.port_attr.link_layer != IBV_LINK_LAYER_ETHERNET || !rc->options.recover ||
+        !peer->control_to || peer->broken)
         return 0;
     begin(rc, q);
     return 1;
@@ -95,17 +104,21 @@ int rc_recover_begin(struct rc *rc, struct rc_qp *q, enum ibv_wc_status why)
 static int rc_recover_active(const struct rc *rc, const struct rc_rail *rail)
 {
     struct ibv_port_attr port;
-    return !verbs_query_port(rc->api, rail->device.context, rail->device.port, &port) && port.state == IBV_PORT_ACTIVE;
+    return !verbs_query_port(rc->api, rail->device.context, rail->device.port, &port) &&
+           port.state == IBV_PORT_ACTIVE;
 }
 
-/* At two looks, the first a while after the failure: the port goes down after the route and comes up before it. */
+/* At two looks, the first a while after the failure: the port goes down after the route and comes
+ * up before it. */
 static int rc_recover_steady(const struct rc *rc, struct rc_qp *q)
 {
     uint64_t now = wall_clock(NULL);
     if (now - q->looked < LOOK_NS)
         return 0;
     q->looked = now;
-    q->seen_active = rc_recover_active(rc, q->rail) && rc_recover_active(rc, &rc->rails[0]) ? q->seen_active + 1 : 0;
+    q->seen_active = rc_recover_active(rc, q->rail) && rc_recover_active(rc, &rc->rails[0])
+                         ? q->seen_active + 1
+                         : 0;
     return q->seen_active > 1;
 }
 
@@ -117,14 +130,16 @@ static int rc_recover_send_control(struct rc *rc, struct rc_qp *q, int which, ui
     size_t words = (size_t)rc->peer_count * rc->qps_per_peer * RC_CONTROL_WORDS;
     uint64_t *word = &rc->control[words + (size_t)q->index * RC_CONTROL_WORDS + (size_t)which];
     *word = (uint64_t)q->generation << 32 | psn;
-    struct ibv_sge sge = {.addr = (uintptr_t)word, .length = sizeof *word, .lkey = rc->control_mr->lkey};
+    struct ibv_sge sge = {
+        .addr = (uintptr_t)word, .length = sizeof *word, .lkey = rc->control_mr->lkey};
     uint64_t at = (q->index % rc->qps_per_peer) * RC_CONTROL_WORDS + (uint32_t)which;
-    struct ibv_send_wr *bad, wr = {.wr_id = (uint64_t)RC_CONTROL << 32 | q->peer,
-                                   .sg_list = &sge,
-                                   .num_sge = 1,
-                                   .opcode = IBV_WR_RDMA_WRITE,
-                                   .send_flags = IBV_SEND_SIGNALED,
-                                   .wr.rdma = {peer->control_to + at * sizeof *word, peer->control_rkey}};
+    struct ibv_send_wr *bad,
+        wr = {.wr_id = (uint64_t)RC_CONTROL << 32 | q->peer,
+              .sg_list = &sge,
+              .num_sge = 1,
+              .opcode = IBV_WR_RDMA_WRITE,
+              .send_flags = IBV_SEND_SIGNALED,
+              .wr.rdma = {peer->control_to + at * sizeof *word, peer->control_rkey}};
     return ibv_post_send(peer->control.qp, &wr, &bad);
 }
 
@@ -157,11 +172,14 @@ static uint64_t rc_recover_packets_over(const struct rc *rc, const struct rc_qp 
     return slot->packets - mk_ceil_div(slot->sge.length, q->mtu);
 }
 
-/* The puts of which the peer has had every packet are over. 0, or -EPROTO where the peer's number is impossible. */
+/* The puts of which the peer has had every packet are over. 0, or -EPROTO where the peer's number
+ * is impossible. */
 static int rc_recover_settle(struct rc *rc, struct rc_qp *q, uint32_t peer_waits_for)
 {
-    uint64_t over = rc_recover_packets_over(rc, q), span = q->packets - over, wr = q->wr_retired, number = q->put_retired;
-    uint32_t came = (peer_waits_for - rc_first_psn(rc->psn, q->generation - 1) - (uint32_t)over) & PSN_MASK;
+    uint64_t over = rc_recover_packets_over(rc, q), span = q->packets - over, wr = q->wr_retired,
+             number = q->put_retired;
+    uint32_t came =
+        (peer_waits_for - rc_first_psn(rc->psn, q->generation - 1) - (uint32_t)over) & PSN_MASK;
     if (span > PSN_MASK / 2 || came > span)
         return -EPROTO;
     for (; number != q->put_queued; number++) {
@@ -206,7 +224,8 @@ static void rc_recover_resume(struct rc *rc, struct rc_qp *q)
 static void step(struct rc *rc, struct rc_qp *q)
 {
     const uint64_t *words = &rc->control[(size_t)q->index * RC_CONTROL_WORDS];
-    uint64_t waits_for = __atomic_load_n(&words[0], __ATOMIC_ACQUIRE), send = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
+    uint64_t waits_for = __atomic_load_n(&words[0], __ATOMIC_ACQUIRE),
+             send = __atomic_load_n(&words[1], __ATOMIC_ACQUIRE);
     int told = waits_for >> 32 == q->generation + 1;
     if (q->broken || (q->recovery == RC_RUNNING && !told))
         return;

@@ -44,14 +44,16 @@ static void *verbs_api_load_soft(struct verbs_api *api)
     return library ? library : verbs_api_load(api, "libsoftnic.so");
 }
 
-int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error, size_t error_size)
+int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *error,
+                   size_t error_size)
 {
     memset(api, 0, sizeof *api);
     api->provider = provider;
-    void *library = provider == VERBS_SOFT ? verbs_api_load_soft(api) : verbs_api_load(api, "libibverbs.so.1");
+    void *library =
+        provider == VERBS_SOFT ? verbs_api_load_soft(api) : verbs_api_load(api, "libibverbs.so.1");
     if (!library) {
-        snprintf(error, error_size, "cannot load %s: %s", provider == VERBS_SOFT ? "softnic" : "libibverbs",
-                 dlerror());
+        snprintf(error, error_size, "cannot load %s: %s",
+                 provider == VERBS_SOFT ? "softnic" : "libibverbs", dlerror());
         return -ENOENT;
     }
     const struct {
@@ -93,7 +95,8 @@ int verbs_api_open(struct verbs_api *api, enum verbs_provider provider, char *er
         }
         memcpy(functions[i].place, &function, sizeof function);
     }
-    void *found = dlsym(library, "softnic_silent"); /* the caller prints softnic_error's sentence itself */
+    /* the caller prints softnic_error's sentence itself */
+    void *found = dlsym(library, "softnic_silent");
     void (*silent)(void);
     memcpy(&silent, &found, sizeof silent);
     if (silent)
@@ -112,10 +115,12 @@ int verbs_query_port(const struct verbs_api *api, struct ibv_context *context, u
 }
 
 /* Where the library is too old to say: the kernel's own table. */
-static uint32_t verbs_api_gid_type_of_sysfs(struct ibv_context *context, uint8_t port, uint32_t index)
+static uint32_t verbs_api_gid_type_of_sysfs(struct ibv_context *context, uint8_t port,
+                                            uint32_t index)
 {
     char path[PATH_MAX], text[32] = "";
-    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/types/%u", context->device->ibdev_path, port, index);
+    snprintf(path, sizeof path, "%s/ports/%u/gid_attrs/types/%u", context->device->ibdev_path, port,
+             index);
     FILE *f = fopen(path, "re");
     if (f) {
         if (!fgets(text, sizeof text, f))
@@ -125,8 +130,8 @@ static uint32_t verbs_api_gid_type_of_sysfs(struct ibv_context *context, uint8_t
     return !strncmp(text, "RoCE v2", 7) ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
 }
 
-int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, uint8_t port, uint32_t index,
-                    union ibv_gid *gid, uint32_t *type)
+int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, uint8_t port,
+                    uint32_t index, union ibv_gid *gid, uint32_t *type)
 {
     static const union ibv_gid zero;
     struct ibv_gid_entry entry = {0};
@@ -135,10 +140,12 @@ int verbs_query_gid(const struct verbs_api *api, struct ibv_context *context, ui
         *type = entry.gid_type;
     } else {
         struct ibv_port_attr attr;
-        if (api->query_gid(context, port, (int)index, gid) || verbs_query_port(api, context, port, &attr))
+        if (api->query_gid(context, port, (int)index, gid) ||
+            verbs_query_port(api, context, port, &attr))
             return -ENODATA;
-        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? verbs_api_gid_type_of_sysfs(context, port, index)
-                                                           : IBV_GID_TYPE_IB;
+        *type = attr.link_layer == IBV_LINK_LAYER_ETHERNET
+                    ? verbs_api_gid_type_of_sysfs(context, port, index)
+                    : IBV_GID_TYPE_IB;
     }
     return memcmp(gid, &zero, sizeof zero) ? 0 : -ENODATA;
 }

@@ -35,9 +35,11 @@ uint8_t verbs_device_timeout(const struct verbs_device *d)
     return n < 14 ? 14 : n > 20 ? 20 : n;
 }
 
-static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
+static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char *error,
+                                    size_t error_size)
 {
-    uint8_t first = wanted ? (uint8_t)wanted : 1, last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;
+    uint8_t first = wanted ? (uint8_t)wanted : 1,
+            last = wanted ? (uint8_t)wanted : d->attr.phys_port_cnt;
     for (uint8_t port = first; port && port <= last && port <= d->attr.phys_port_cnt; port++)
         if (!verbs_query_port(d->api, d->context, port, &d->port_attr) &&
             d->port_attr.state == IBV_PORT_ACTIVE) {
@@ -45,7 +47,8 @@ static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char
             return 0;
         }
     if (wanted > d->attr.phys_port_cnt)
-        snprintf(error, error_size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt, (int)wanted);
+        snprintf(error, error_size, "%s has %u ports, not %d", d->name, d->attr.phys_port_cnt,
+                 (int)wanted);
     else if (wanted)
         snprintf(error, error_size, "port %d of %s is not active", (int)wanted, d->name);
     else
@@ -53,7 +56,8 @@ static int verbs_device_choose_port(struct verbs_device *d, int64_t wanted, char
     return -ENETDOWN;
 }
 
-static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char *error, size_t error_size)
+static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char *error,
+                                   size_t error_size)
 {
     if (d->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
         d->gid_index = 0;
@@ -75,11 +79,11 @@ static int verbs_device_choose_gid(struct verbs_device *d, int64_t wanted, char 
     if (best)
         return 0;
     if (wanted >= 0)
-        snprintf(error, error_size, "entry %d of the GID table of %s port %u is empty", (int)wanted, d->name,
-                 d->port);
+        snprintf(error, error_size, "entry %d of the GID table of %s port %u is empty", (int)wanted,
+                 d->name, d->port);
     else
-        snprintf(error, error_size, "%s port %u has no GID: give its network interface an address", d->name,
-                 d->port);
+        snprintf(error, error_size, "%s port %u has no GID: give its network interface an address",
+                 d->name, d->port);
     return -EADDRNOTAVAIL;
 }
 
@@ -99,7 +103,8 @@ static int verbs_device_open_by_name(struct verbs_device *d, char *error, size_t
     if (device)
         d->context = d->api->open_device(device);
     if (!device)
-        snprintf(error, error_size, "there is no RDMA device %s; `mkernel info` lists them", d->name);
+        snprintf(error, error_size, "there is no RDMA device %s; `mkernel info` lists them",
+                 d->name);
     else if (!d->context)
         snprintf(error, error_size, "cannot open %s: %s", d->name, strerror(errno));
     d->api->free_device_list(list);
@@ -133,7 +138,8 @@ int verbs_device_open(struct verbs_device *d, const struct verbs_api *api, const
     errno = 0;
     d->pd = api->alloc_pd(d->context);
     if (!d->pd) {
-        snprintf(error, error_size, "cannot make a protection domain on %s: %s", name, strerror(errno));
+        snprintf(error, error_size, "cannot make a protection domain on %s: %s", name,
+                 strerror(errno));
         return errno ? -errno : -ENOMEM;
     }
     return 0;
@@ -152,7 +158,8 @@ int verbs_device_events(struct verbs_device *d)
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
         case IBV_EVENT_PORT_ERR:
-            snprintf(d->event, sizeof d->event, "%s: %s", d->name, d->api->event_type_str(event.event_type));
+            snprintf(d->event, sizeof d->event, "%s: %s", d->name,
+                     d->api->event_type_str(event.event_type));
             break;
         case IBV_EVENT_PORT_ACTIVE:
             d->event[0] = '\0';

@@ -63,7 +63,8 @@ static void verbs_rc_address(struct fabric *fabric, void *out)
 }
 
 /* Checks a peer's address; foreign bytes. NULL where it can be reached, else why not. */
-static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_address *a, uint32_t rank)
+static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_address *a,
+                                      uint32_t rank)
 {
     if (a->magic != RC_MAGIC)
         return "it does not speak this version of the verbs fabric";
@@ -71,7 +72,8 @@ static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_addre
         return "one end uses softnic and the other does not";
     if (a->rank != rank || a->peer_count != rc->peer_count)
         return "it has other peers";
-    if (!a->qps || a->qps > RC_MAX_QPS || verbs_rc_numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
+    if (!a->qps || a->qps > RC_MAX_QPS ||
+        verbs_rc_numbers_bytes(a->peer_count, a->qps) > RC_ADDRESS_MAX)
         return "its number of QPs is out of range";
     if (!a->rails || a->rails > VERBS_RAILS_MAX || a->rails > a->qps)
         return "its number of devices is out of range";
@@ -85,23 +87,28 @@ static const char *verbs_rc_complaint(const struct rc *rc, const struct rc_addre
     return NULL;
 }
 
-static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a, const char *numbers,
-                        uint32_t at, char *error, size_t error_size)
+static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const struct rc_address *a,
+                                 const char *numbers, uint32_t at, char *error, size_t error_size)
 {
     peer->heap_base = a->heap_base;
     peer->heap_bytes = a->heap_bytes;
     peer->flag_bytes = a->flag_bytes;
-    peer->control_to = a->control_base ? a->control_base + (uint64_t)at * a->qps * RC_CONTROL_WORDS * sizeof(uint64_t) : 0;
+    peer->control_to = a->control_base ? a->control_base + (uint64_t)at * a->qps *
+                                                               RC_CONTROL_WORDS * sizeof(uint64_t)
+                                       : 0;
     peer->control_rkey = a->control_rkey;
     uint32_t control;
-    memcpy(&control, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof control, sizeof control);
-    int control_failed = rc_qp_connect(rc, &peer->control, a, &a->ports[0], control, error, error_size);
+    memcpy(&control, numbers + ((size_t)a->peer_count * a->qps + at) * sizeof control,
+           sizeof control);
+    int control_failed =
+        rc_qp_connect(rc, &peer->control, a, &a->ports[0], control, error, error_size);
     if (control_failed)
         return control_failed;
     for (uint32_t i = 0; i < peer->qps_in_use; i++) {
         uint32_t number;
         memcpy(&number, numbers + ((size_t)at * a->qps + i) * sizeof number, sizeof number);
-        int failed = rc_qp_connect(rc, &peer->qps[i], a, &a->ports[i % a->rails], number, error, error_size);
+        int failed =
+            rc_qp_connect(rc, &peer->qps[i], a, &a->ports[i % a->rails], number, error, error_size);
         if (failed)
             return failed;
     }
@@ -109,21 +116,22 @@ static int verbs_rc_connect_peer(struct rc *rc, struct rc_peer *peer, const stru
 }
 
 /* Checks all peers before it connects the first. */
-static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers, uint32_t count,
-                      char *error, size_t error_size)
+static int verbs_rc_connect(struct fabric *fabric, const void *addresses, const uint32_t *peers,
+                            uint32_t count, char *error, size_t error_size)
 {
     struct rc *rc = verbs_rc_of(fabric);
     size_t stride = verbs_rc_address_bytes(fabric);
     uint32_t below = 0;
     if (count != rc->peer_count) {
-        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count, count);
+        snprintf(error, error_size, "the fabric was opened for %u peers, not %u", rc->peer_count,
+                 count);
         return -EINVAL;
     }
     for (uint32_t i = 0; i < count; i++) {
         struct rc_address a;
         memcpy(&a, (const char *)addresses + peers[i] * stride, sizeof a);
-        const char *wrong =
-            rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank" : verbs_rc_complaint(rc, &a, peers[i]);
+        const char *wrong = rc->peers[i].rank != peers[i] ? "the fabric was opened for another rank"
+                                                          : verbs_rc_complaint(rc, &a, peers[i]);
         if (wrong) {
             snprintf(error, error_size, "cannot connect to rank %u: %s", peers[i], wrong);
             return -EPROTO;
@@ -173,17 +181,18 @@ static const struct fabric_ops rc_ops = {.name = "verbs",
                                          .poll = rc_poll,
                                          .close = verbs_rc_close};
 
-/* As many on each device. The numbers of all must fit the address; with hundreds of nodes that leaves fewer QPs per
- * peer. */
+/* As many on each device. The numbers of all must fit the address; with hundreds of nodes that
+ * leaves fewer QPs per peer. */
 static int verbs_rc_choose_qps(struct rc *rc, char *error, size_t error_size)
 {
     for (uint32_t each = (uint32_t)rc->options.qps; each; each--) {
         rc->qps_per_peer = each * rc->rail_count;
-        if (rc->qps_per_peer <= RC_MAX_QPS && verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
+        if (rc->qps_per_peer <= RC_MAX_QPS &&
+            verbs_rc_numbers_bytes(rc->peer_count, rc->qps_per_peer) <= RC_ADDRESS_MAX)
             return 0;
     }
-    snprintf(error, error_size, "%u peers are too many for the verbs fabric over %u devices", rc->peer_count,
-             rc->rail_count);
+    snprintf(error, error_size, "%u peers are too many for the verbs fabric over %u devices",
+             rc->peer_count, rc->rail_count);
     return -ENOSPC;
 }
 
@@ -207,18 +216,20 @@ static int verbs_rc_allocate(struct rc *rc, const struct verbs_rc_config *config
     return 0;
 }
 
-static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error, size_t error_size)
+static int verbs_rc_open_rail(struct rc *rc, struct rc_rail *rail, const char *device, char *error,
+                              size_t error_size)
 {
     int failed = verbs_device_open(&rail->device, rc->api, device, &rc->options, error, error_size);
     if (!failed)
-        failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering, &rail->mr,
-                             error, error_size);
+        failed = mr_register(rc->api, rail->device.pd, &rc->heap, (int)rc->options.relaxed_ordering,
+                             &rail->mr, error, error_size);
     if (!rc->max_message || rail->device.max_message < rc->max_message)
         rc->max_message = rail->device.max_message;
     return failed;
 }
 
-int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error, size_t error_size)
+int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, char *error,
+                  size_t error_size)
 {
     *out = NULL;
     error[0] = '\0';
@@ -244,7 +255,8 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
     if (!failed && getrandom(&random, sizeof random, 0) != sizeof random)
         failed = -EIO;
     if (!failed) {
-        rc->psn = random & 0xffffff; /* a QP of an earlier job at the same number is not taken for this one */
+        /* a QP of an earlier job at the same number is not taken for this one */
+        rc->psn = random & 0xffffff;
         if (rc->peer_count)
             failed = rc_qps_create(rc, error, error_size);
         if (rc->peer_count && !failed)
@@ -255,8 +267,8 @@ int verbs_rc_open(struct fabric **out, const struct verbs_rc_config *config, cha
         return 0;
     }
     if (!error[0])
-        snprintf(error, error_size, "cannot open %s: %s", config->device_count ? config->devices[0] : "no device",
-                 strerror(-failed));
+        snprintf(error, error_size, "cannot open %s: %s",
+                 config->device_count ? config->devices[0] : "no device", strerror(-failed));
     if (rc)
         verbs_rc_close(&rc->fabric);
     return failed;
@@ -271,16 +283,20 @@ void verbs_rc_describe(const struct fabric *fabric, char *text, size_t size)
     uint8_t timeout = rc_timeout(rc, d);
     size_t used = 0;
     for (uint32_t i = 0; i < rc->rail_count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);
+        used +=
+            (size_t)snprintf(text + used, size - used, i ? "+%s" : "%s", rc->rails[i].device.name);
     if (used >= size)
         return;
     snprintf(text + used, size - used,
-             " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to %u KiB, "
+             " port %u (%s, %s %d), MTU %u, %u QP%s of %u entries to each of %u peer%s, writes to "
+             "%u KiB, "
              "ACK timeout %.0f ms and %d retries, %s memory%s%s",
              d->port, ethernet ? "Ethernet" : "InfiniBand", ethernet ? "GID" : "LID",
              ethernet ? d->gid_index : d->port_attr.lid,
              rc->mtu ? rc->mtu : verbs_mtu_bytes(d->port_attr.active_mtu), rc->qps_per_peer,
-             rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count, rc->peer_count == 1 ? "" : "s", d->max_message >> 10, (double)(4096ull << timeout) / 1e6, (int)rc->options.retry,
-             first->mr.how, first->mr.relaxed ? ", relaxed ordering" : "",
+             rc->qps_per_peer == 1 ? "" : "s", rc->depth, rc->peer_count,
+             rc->peer_count == 1 ? "" : "s", d->max_message >> 10,
+             (double)(4096ull << timeout) / 1e6, (int)rc->options.retry, first->mr.how,
+             first->mr.relaxed ? ", relaxed ordering" : "",
              first->max_inline ? "" : ", no inline data");
 }

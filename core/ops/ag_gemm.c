@@ -1,4 +1,5 @@
-/* AllGather+GEMM, C = gather(A) * B: what it is, which shapes it takes, and where everything lies. */
+/* AllGather+GEMM, C = gather(A) * B: what it is, which shapes it takes, and where everything
+ * lies. */
 #include "core/command.h"
 #include "core/mkernel.h"
 #include "core/ops/gemm.h"
@@ -19,15 +20,17 @@ static int ag_gemm_communication_bound(const struct mk_problem *q)
     return ag_gemm_pushed_bytes(q) / 315 > 1.2 * plan_multiply_ns(q);
 }
 
-/* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller, the sooner all is done. */
+/* Between nodes a chunk is a put, and nothing comes after the last but what it holds: the smaller,
+ * the sooner all is done. */
 static int ag_gemm_network_bound(const struct mk_problem *q)
 {
     double arrives = 2.0 * (double)q->m * (double)q->k * (q->topo.nodes - 1) / mk_world(&q->topo);
     return arrives / PLAN_NETWORK_RATE > 1.2 * plan_multiply_ns(q);
 }
 
-/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So all warps
- * that push together stay just below what it takes; and where multiplying is the longer part, they take two thirds of it. */
+/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of
+ * the GEMM. So all warps that push together stay just below what it takes; and where multiplying is
+ * the longer part, they take two thirds of it. */
 static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
 {
     uint32_t pushers = q->tuning.split.ctas[MK_INTRA_COMM];
@@ -42,25 +45,30 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
                                                            : (uint32_t)pace;
 }
 
-/* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were chosen by measurement
- * (docs/FIGURES.md). */
+/* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were
+ * chosen by measurement (docs/FIGURES.md). */
 static void ag_gemm_choose(struct mk_problem *q)
 {
     struct mk_tuning *t = &q->tuning;
     int cuda = q->exec == MK_EXEC_CUDA;
     uint64_t shard_rows = q->m / mk_world(&q->topo);
-    plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q), ag_gemm_communication_bound(q) || shard_rows <= 512);
+    plan_choose_gemm_tile(q, shard_rows > 128 && !ag_gemm_network_bound(q),
+                          ag_gemm_communication_bound(q) || shard_rows <= 512);
     if (!t->chunk_rows)
         t->chunk_rows = t->tile_m;
-    /* One chunk at most is the whole shard; more rows would only overflow the count of its tiles. */
+    /* One chunk at most is the whole shard; more rows would only overflow the count of its
+     * tiles. */
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
     if (!t->width) /* few chunks a shard: let some shards be whole early */
-        t->width = q->topo.gpus <= 2 ? 1 : cuda && shard_rows <= 2 * t->chunk_rows ? 2 : q->topo.gpus - 1;
+        t->width = q->topo.gpus <= 2                         ? 1
+                   : cuda && shard_rows <= 2 * t->chunk_rows ? 2
+                                                             : q->topo.gpus - 1;
     uint32_t *ctas = t->split.ctas;
     if (!mk_total_ctas(&t->split)) {
-        ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda ? 2 : 1; /* a CTA stages 40 GB/s: one is less than a NIC */
+        /* a CTA stages 40 GB/s: one is less than a NIC */
+        ctas[MK_INTER_SEND] = q->topo.nodes == 1 ? 0 : cuda ? 2 : 1;
         ctas[MK_COMPUTE] = 2;
         if (cuda && q->sms > ctas[MK_INTER_SEND] + t->cluster) {
             uint32_t rest = q->sms - ctas[MK_INTER_SEND];
@@ -68,12 +76,18 @@ static void ag_gemm_choose(struct mk_problem *q)
         }
         ctas[MK_INTRA_COMM] = q->topo.gpus == 1 ? 0 : cuda ? 2 * ctas[MK_COMPUTE] : 1;
     }
-    if (!t->slices) { /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
+    /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
+    if (!t->slices) {
         uint64_t slices = !cuda ? 2 : mk_role_rides(&t->split, MK_INTRA_COMM) ? q->k / 1024 : 1;
-        t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1 : slices > 8 ? 8 : (uint32_t)slices;
+        t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1
+                    : slices > 8                                      ? 8
+                                                                      : (uint32_t)slices;
     }
-    if (!t->pieces) { /* on a GPU 16 to 64 KB: many CTAs share a chunk, so that it arrives soon, and each has several */
-        double fair = ctas[MK_INTRA_COMM] ? ag_gemm_pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
+    /* on a GPU 16 to 64 KB: many CTAs share a chunk, so that it arrives soon, and each has
+     * several */
+    if (!t->pieces) {
+        double fair =
+            ctas[MK_INTRA_COMM] ? ag_gemm_pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
         uint64_t piece = fair < 16384 ? 16384 : fair > 65536 ? 65536 : (uint64_t)fair;
         uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / piece;
         t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
@@ -86,12 +100,13 @@ static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t 
 {
     const struct mk_tuning *t = &q->tuning;
     if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
-        return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node", t->width,
-                           q->topo.gpus - 1);
+        return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node",
+                           t->width, q->topo.gpus - 1);
     if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
-        return plan_refuse(error, size,
-                           "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",
-                           t->slices, q->topo.nodes, q->topo.gpus);
+        return plan_refuse(
+            error, size,
+            "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",
+            t->slices, q->topo.nodes, q->topo.gpus);
     int result = plan_check_tuning(q, error, size);
     return result ? result : plan_check_gemm_tile(q, error, size);
 }
@@ -138,8 +153,8 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
     uint64_t flags = (uint64_t)world * a->chunks * a->slices;
     uint64_t gathered = world > 1 ? world * a->shard_pitch : 0;
-    result =
-        plan_take(p, shard_tiles * world, flags, 2 * gathered, a->chunk_rows * a->row_bytes, error, size);
+    result = plan_take(p, shard_tiles * world, flags, 2 * gathered, a->chunk_rows * a->row_bytes,
+                       error, size);
     if (result)
         return result;
     a->chunk_tiles = (uint32_t)chunk_tiles; /* no more than those of the shard */
@@ -163,14 +178,16 @@ static void ag_gemm_describe_arrival(const void *of, uint32_t index, struct mk_f
     out->producer = chunk / a->chunks;
     if (a->slices > 1)
         snprintf(part, sizeof part, "slice %u of ", slice);
-    snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk, out->producer);
+    snprintf(out->text, sizeof out->text, "%schunk %u of rank %u's A", part, out->chunk,
+             out->producer);
 }
 
 static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     ranges[0] = (struct op_flag_range){"arrival", a->flag_arrival,
-                                       mk_world(&a->topo) * a->chunks * a->slices, a, ag_gemm_describe_arrival};
+                                       mk_world(&a->topo) * a->chunks * a->slices, a,
+                                       ag_gemm_describe_arrival};
     return 1;
 }
 
@@ -179,7 +196,8 @@ static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     uint32_t rest = id % a->shard_tiles, chunk = rest / a->chunk_tiles,
              within = rest - chunk * a->chunk_tiles;
-    uint32_t rows = ag_gemm_chunk_rows(a, chunk), row_tiles = (uint32_t)mk_ceil_div(rows, a->tile_m);
+    uint32_t rows = ag_gemm_chunk_rows(a, chunk),
+             row_tiles = (uint32_t)mk_ceil_div(rows, a->tile_m);
     uint32_t row = within % row_tiles * a->tile_m;
     out->slab = id / a->shard_tiles;
     out->a = out->slab == a->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
@@ -192,8 +210,8 @@ static void ag_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     out->c_slab = out->slab;
 }
 
-static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                                   uint64_t *bytes)
+static void ag_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                   uint32_t *number, uint64_t *bytes)
 {
     const struct ag_gemm_plan *a = ag_gemm_plan_of(p);
     *rank = id / a->chunks;
@@ -226,8 +244,11 @@ const struct op_descriptor op_ag_gemm = {
     .help = "C = A of all ranks, gathered, times this rank's B",
     .shape = &op_shape_gemm,
     .choose_shape = ag_gemm_choose_shape,
-    .arguments = {{"A", OP_BF16, "M/W,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
+    .arguments = {{"A", OP_BF16, "M/W,K"},
+                  {"B", OP_BF16, "K,N"},
+                  {"C", OP_BF16, "M,N", .output = 1}},
+    .needs =
+        {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_WIDTH,
     .tuned = 1,
     .a_in_heap = 1,

@@ -122,8 +122,8 @@ static void all_gather_describe_tile(const struct mk_plan *p, uint32_t id, struc
 {
 }
 
-static void all_gather_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void all_gather_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                      uint32_t *number, uint64_t *bytes)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
     *rank = id / a->chunks;
@@ -132,7 +132,7 @@ static void all_gather_describe_chunk(const struct mk_plan *p, uint32_t id, uint
 }
 
 static void all_gather_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
-                 uint64_t *network_bytes)
+                            uint64_t *network_bytes)
 {
     const struct all_gather_plan *a = all_gather_plan_of(p);
     uint64_t shard = a->shard_rows * a->row_bytes;

@@ -9,8 +9,9 @@ const struct op_shape op_shape_gemm = {
     .option = "shape",
     .letters = "M,N,K",
     .heading = "M,N,K",
-    .about = "elements. A product that is gathered has A [M,K] sharded by rows, and each rank's B is "
-             "[K,N]; of one that is added over ranks each rank's A is [M,K] and B [K,N]",
+    .about =
+        "elements. A product that is gathered has A [M,K] sharded by rows, and each rank's B is "
+        "[K,N]; of one that is added over ranks each rank's A is [M,K] and B [K,N]",
     .defaults = "256 a rank,512,512 on the host; 8192,8192,8192 on GPUs, what ranks share in parts",
     .explored = "33 rows a rank, N 40, K 72",
     .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},

@@ -24,7 +24,8 @@ int plan_check_gemm(const struct mk_problem *q, char *error, size_t size);
  * a CTA's part has no more columns than rows. */
 void plan_choose_gemm_tile(struct mk_problem *q, int pair, int narrow);
 
-/* Whether a GPU's kernels are built for the tile. 0, or -EINVAL with those that they are built for. */
+/* Whether a GPU's kernels are built for the tile. 0, or -EINVAL with those that they are built
+ * for. */
 int plan_check_gemm_tile(const struct mk_problem *q, char *error, size_t size);
 
 /* How long an H200 takes to multiply M,N,K, in ns, and what its NIC (400 Gb/s) moves, in bytes a
@@ -39,6 +40,7 @@ double plan_multiply_ns(const struct mk_problem *q);
 int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
                        uint64_t *bytes, char *error, size_t size);
 void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struct mk_tile *out);
-uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges); /* how many */
+/* how many */
+uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges);
 
 #endif

@@ -1,4 +1,5 @@
-/* GEMM+AllReduce, C = the sum over ranks of A * B, on every rank: its plan is that of GEMM+ReduceScatter, and where the sum is gathered. */
+/* GEMM+AllReduce, C = the sum over ranks of A * B, on every rank: its plan is that of
+ * GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
 #include "core/mkernel.h"
 #include "core/ops/gemm.h"
@@ -33,8 +34,8 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct gemm_ar_plan *a = gemm_ar_plan_of(p);
     uint32_t count = plan_gemm_rs_flags(&a->rs, ranges);
-    ranges[count] = (struct op_flag_range){"whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a,
-                                           gemm_ar_describe_whole};
+    ranges[count] = (struct op_flag_range){
+        "whole", a->flag_whole, mk_world(&a->rs.topo) * a->rs.units, a, gemm_ar_describe_whole};
     return count + 1;
 }
 
@@ -43,8 +44,8 @@ static void gemm_ar_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     plan_describe_gemm_rs_tile(&gemm_ar_plan_of(p)->rs, id, out);
 }
 
-static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                   uint32_t *number, uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
     *rank = id / r->units;
@@ -53,7 +54,8 @@ static void gemm_ar_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *bytes = gemm_rs_elements(&a) * 2;
 }
 
-static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void gemm_ar_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                         uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = &gemm_ar_plan_of(p)->rs;
     uint64_t block = (uint64_t)r->shard_rows * r->n * (r->element_bytes + 2);
@@ -78,7 +80,8 @@ const struct op_descriptor op_gemm_ar = {
     .shape = &op_shape_gemm,
     .choose_shape = gemm_ar_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .needs =
+        {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,
     .b_layout = 1,

@@ -1,5 +1,5 @@
-/* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which GEMM+AllReduce's begins with: which shapes it takes, and where
- * everything lies. */
+/* GEMM+ReduceScatter, C = this rank's rows of the sum over ranks of A * B. Its plan, which
+ * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
 #include "core/mkernel.h"
 #include "core/ops/gemm.h"
@@ -19,7 +19,8 @@ static double gemm_rs_pushed_bytes(const struct mk_problem *q)
 
 static double gemm_rs_sent_bytes(const struct mk_problem *q)
 {
-    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.nodes - 1.0) / mk_world(&q->topo);
+    return (double)q->m * q->n * (q->deterministic ? 4 : 2) * (q->topo.nodes - 1.0) /
+           mk_world(&q->topo);
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks. */
@@ -34,19 +35,24 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    if (!t->pieces) { /* on a GPU 128 KB from all ranks: a warp is through with it in some microseconds; puts are larger */
-        uint64_t pieces = cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;
+    /* on a GPU 128 KB from all ranks: a warp is through with it in some microseconds; puts are
+     * larger */
+    if (!t->pieces) {
+        uint64_t pieces =
+            cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;
         t->pieces = !pieces ? 1 : pieces > t->tile_m / 8 ? t->tile_m / 8 : (uint32_t)pieces;
         t->pieces = t->pieces > 64 ? 64 : t->pieces;
     }
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring, of which there are few. Two
-     * reducers ride, and leave one warp to send tiles, where there is time enough for that. */
+    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring,
+     * of which there are few. Two reducers ride, and leave one warp to send tiles, where there is
+     * time enough for that. */
     int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
     uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
-    uint32_t reducers = !gathers && plan_multiply_ns(q) > 1.4 * gemm_rs_pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
+    uint32_t reducers =
+        !gathers && plan_multiply_ns(q) > 1.4 * gemm_rs_pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
     ctas[MK_COMPUTE] = 2;
     if (cuda && q->sms > others + t->cluster)
         ctas[MK_COMPUTE] = q->sms - others - (q->sms - others) % t->cluster;
@@ -54,8 +60,9 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     ctas[MK_INTER_REDUCE] = others ? others : cuda ? reducers * ctas[MK_COMPUTE] : 1;
 }
 
-/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of the GEMM. So the warps that
- * push stay together just below what it takes. Tiles that stay on their rank are not paced. */
+/* Stores to peers that NVLink does not take yet stand in an SM's way to memory before the loads of
+ * the GEMM. So the warps that push stay together just below what it takes. Tiles that stay on their
+ * rank are not paced. */
 static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 {
     double away = (q->topo.gpus - 1.0) / q->topo.gpus;
@@ -71,21 +78,24 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
 static int gemm_rs_check_riders(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
-    uint32_t riders =
-        mk_role_rides(&q->tuning.split, MK_INTRA_COMM) + mk_role_rides(&q->tuning.split, MK_INTER_REDUCE);
+    uint32_t riders = mk_role_rides(&q->tuning.split, MK_INTRA_COMM) +
+                      mk_role_rides(&q->tuning.split, MK_INTER_REDUCE);
     if (q->exec == MK_EXEC_CUDA && riders > MOST_RIDERS)
-        return plan_refuse(error, size, "%u CTAs beside each compute CTA: on a GPU %s has room for %u", riders,
-                           plan_op_name(q->op), MOST_RIDERS);
-    if (q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 && mk_role_rides(&q->tuning.split, MK_INTER_REDUCE))
         return plan_refuse(error, size,
-                           "%u inter_reduce CTAs ride beside %u compute CTAs: between nodes they post to the network, for which each "
+                           "%u CTAs beside each compute CTA: on a GPU %s has room for %u", riders,
+                           plan_op_name(q->op), MOST_RIDERS);
+    if (q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 &&
+        mk_role_rides(&q->tuning.split, MK_INTER_REDUCE))
+        return plan_refuse(error, size,
+                           "%u inter_reduce CTAs ride beside %u compute CTAs: between nodes they "
+                           "post to the network, for which each "
                            "needs a thread block of its own; take another number of them",
                            ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
     return 0;
 }
 
-int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags, uint64_t *bytes,
-                       char *error, size_t size)
+int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, uint64_t *flags,
+                       uint64_t *bytes, char *error, size_t size)
 {
     struct mk_problem *q = &p->problem;
     int result = plan_check_gemm(q, error, size);
@@ -133,8 +143,8 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     *bytes = (2 * slabs + q->topo.nodes - 1) * r->slab_pitch;
     r->outbox = p->heap_base + *bytes;
     if (cuda)
-        *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster * r->tile_n *
-                  r->element_bytes;
+        *bytes += (uint64_t)r->split.ctas[MK_COMPUTE] * GEMM_RS_OUTBOX * r->tile_m / r->cluster *
+                  r->tile_n * r->element_bytes;
     r->shard_tiles = (uint32_t)tiles;
     r->units = r->shard_tiles * r->pieces;
     r->chunk_tiles = r->chunk_rows / r->tile_m * r->col_tiles;
@@ -155,8 +165,8 @@ static int gemm_rs_build(struct mk_plan *p, char *error, size_t size)
     uint64_t flags, bytes;
     int result = plan_build_gemm_rs(p, r, 0, &flags, &bytes, error, size);
     return result ? result
-                  : plan_take(p, r->tiles, flags, bytes, (uint64_t)r->tile_m * r->tile_n * r->element_bytes,
-                              error, size);
+                  : plan_take(p, r->tiles, flags, bytes,
+                              (uint64_t)r->tile_m * r->tile_n * r->element_bytes, error, size);
 }
 
 static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -166,8 +176,8 @@ static void gemm_rs_describe_partial(const void *of, uint32_t index, struct mk_f
     uint32_t rest = index / r->topo.gpus;
     out->chunk = rest % r->shard_tiles * r->pieces;
     out->producer = mk_rank_at(&r->topo, node, index % r->topo.gpus);
-    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows", out->producer,
-             out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
+    snprintf(out->text, sizeof out->text, "rank %u's part of chunk %u of rank %u's rows",
+             out->producer, out->chunk, mk_rank_at(&r->topo, rest / r->shard_tiles, local));
 }
 
 static void gemm_rs_describe_sum(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -176,16 +186,17 @@ static void gemm_rs_describe_sum(const void *of, uint32_t index, struct mk_flag_
     uint32_t from = index / r->units;
     out->chunk = index % r->units;
     out->producer = mk_rank_at(&r->topo, from, mk_local_of(&r->topo, r->topo.rank));
-    snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from, out->chunk,
-             r->topo.rank);
+    snprintf(out->text, sizeof out->text, "node %u's sum of chunk %u of rank %u's rows", from,
+             out->chunk, r->topo.rank);
 }
 
 uint32_t plan_gemm_rs_flags(const struct gemm_rs_plan *r, struct op_flag_range *ranges)
 {
-    ranges[0] = (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
-                                       gemm_rs_describe_partial};
-    ranges[1] =
-        (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r, gemm_rs_describe_sum};
+    ranges[0] =
+        (struct op_flag_range){"partial", r->flag_partial, mk_world(&r->topo) * r->shard_tiles, r,
+                               gemm_rs_describe_partial};
+    ranges[1] = (struct op_flag_range){"sum", r->flag_sum, r->topo.nodes * r->units, r,
+                                       gemm_rs_describe_sum};
     return 2;
 }
 
@@ -205,8 +216,9 @@ void plan_describe_gemm_rs_tile(const struct gemm_rs_plan *r, uint32_t id, struc
     out->cols = a.cols;
     out->c = MK_SPACE_HEAP;
     out->c_local = mk_local_of(&r->topo, out->slab);
-    out->c_slab = gemm_rs_partial_slab(r, mk_node_of(&r->topo, r->topo.rank), mk_node_of(&r->topo, out->slab),
-                                       mk_local_of(&r->topo, r->topo.rank));
+    out->c_slab =
+        gemm_rs_partial_slab(r, mk_node_of(&r->topo, r->topo.rank), mk_node_of(&r->topo, out->slab),
+                             mk_local_of(&r->topo, r->topo.rank));
 }
 
 static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
@@ -214,8 +226,8 @@ static void gemm_rs_describe_tile(const struct mk_plan *p, uint32_t id, struct m
     plan_describe_gemm_rs_tile(gemm_rs_plan_of(p), id, out);
 }
 
-static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                   uint32_t *number, uint64_t *bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
     *rank = id / r->units;
@@ -224,7 +236,8 @@ static void gemm_rs_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_
     *bytes = gemm_rs_elements(&a) * r->element_bytes;
 }
 
-static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void gemm_rs_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                         uint64_t *network_bytes)
 {
     const struct gemm_rs_plan *r = gemm_rs_plan_of(p);
     uint64_t block = (uint64_t)r->shard_rows * r->n * r->element_bytes;
@@ -248,7 +261,9 @@ const struct op_descriptor op_gemm_rs = {
     .help = "C = this rank's rows of the sum over ranks of A times B",
     .shape = &op_shape_gemm,
     .choose_shape = gemm_rs_choose_shape,
-    .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M/W,N", .output = 1}},
+    .arguments = {{"A", OP_BF16, "M,K"},
+                  {"B", OP_BF16, "K,N"},
+                  {"C", OP_BF16, "M/W,N", .output = 1}},
     .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTER_REDUCE] = OP_ALWAYS},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,

@@ -1,4 +1,5 @@
-/* What the plans of both MoE operators share: which shapes they take, where tokens lie until they are with their experts. */
+/* What the plans of both MoE operators share: which shapes they take, where tokens lie until they
+ * are with their experts. */
 #include "core/ops/moe.h"
 
 #include <stdio.h>
@@ -9,17 +10,23 @@ const struct op_shape op_shape_moe = {
     .option = "moe",
     .letters = "T,H,I,E,K",
     .heading = "T,H,I,experts,k",
-    .about = "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), "
-             "experts of all ranks, experts of a token",
+    .about =
+        "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), "
+        "experts of all ranks, experts of a token",
     .defaults = "128,256,128,4 a rank,2 on the host; 4096,7168,2048,256,8 on GPUs",
     .explored = "16,64,40, two experts a rank, 2, and of tokens and experts any",
-    .dimensions = {{"T", "tokens", AT(tokens)}, {"H", "hidden", AT(hidden)}, {"I", "inner", AT(inner)}, {"E", "experts", AT(experts)}, {"K", "experts of a token", AT(k)}},
+    .dimensions = {{"T", "tokens", AT(tokens)},
+                   {"H", "hidden", AT(hidden)},
+                   {"I", "inner", AT(inner)},
+                   {"E", "experts", AT(experts)},
+                   {"K", "experts of a token", AT(k)}},
 };
 
 void op_choose_moe(enum op_size size, uint64_t world, uint64_t *numbers)
 {
-    static const uint64_t sizes[][5] = {
-        [OP_SIZE_HOST] = {128, 256, 128, 4, 2}, [OP_SIZE_GPU] = {4096, 7168, 2048, 256, 8}, [OP_SIZE_EXPLORE] = {16, 64, 40, 2, 2}};
+    static const uint64_t sizes[][5] = {[OP_SIZE_HOST] = {128, 256, 128, 4, 2},
+                                        [OP_SIZE_GPU] = {4096, 7168, 2048, 256, 8},
+                                        [OP_SIZE_EXPLORE] = {16, 64, 40, 2, 2}};
     memcpy(numbers, sizes[size], sizeof sizes[size]);
     numbers[3] = size == OP_SIZE_GPU ? mk_round_up(numbers[3], world) : numbers[3] * world;
 }
@@ -52,7 +59,8 @@ int plan_check_moe_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     uint32_t chunk_rows = q->tuning.chunk_rows; /* of tokens: no multiple of a tile's rows */
     if (chunk_rows % 8)
-        return plan_refuse(error, size, "chunks of %u tokens: a multiple of 8; the next that works is %llu",
+        return plan_refuse(error, size,
+                           "chunks of %u tokens: a multiple of 8; the next that works is %llu",
                            chunk_rows, (unsigned long long)mk_round_up(chunk_rows, 8));
     return plan_check_tuning(q, error, size);
 }
@@ -61,27 +69,32 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_moe *m = &q->moe;
     uint64_t world = mk_world(&q->topo);
-    const uint64_t most = 1 << 24; /* of tokens and of I; 1 << 20 of experts and of a token's elements */
+    /* of tokens and of I; 1 << 20 of experts and of a token's elements */
+    const uint64_t most = 1 << 24;
     if (m->tokens > most || m->inner > most || m->hidden > 1 << 20 || m->experts > 1 << 20)
+        return plan_refuse(error, size,
+                           "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H "
+                           "and the experts at most %d",
+                           (unsigned long long)m->tokens, (unsigned long long)m->hidden,
+                           (unsigned long long)m->inner, (unsigned long long)m->experts,
+                           (unsigned long long)most, 1 << 20);
+    if (!m->tokens)
         return plan_refuse(
             error, size,
-            "T,H,I,experts = %llu,%llu,%llu,%llu: T and I can be at most %llu, H and the experts at most %d",
-            (unsigned long long)m->tokens, (unsigned long long)m->hidden, (unsigned long long)m->inner,
-            (unsigned long long)m->experts, (unsigned long long)most, 1 << 20);
-    if (!m->tokens)
-        return plan_refuse(error, size,
-                           "room for no tokens: at least 1 (a rank that has none leaves its places out, by "
-                           "ids that are no expert's)");
+            "room for no tokens: at least 1 (a rank that has none leaves its places out, by "
+            "ids that are no expert's)");
     if (!m->hidden || m->hidden % 8)
         return plan_refuse(
             error, size,
             "tokens of %llu elements: rows must be 16-byte multiples; the next that works is %llu",
-            (unsigned long long)m->hidden, (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 8) : 8));
+            (unsigned long long)m->hidden,
+            (unsigned long long)(m->hidden ? mk_round_up(m->hidden, 8) : 8));
     if (!m->inner || m->inner % 8)
-        return plan_refuse(
-            error, size,
-            "I = %llu: rows of its tensors must be 16-byte multiples; the next I that works is %llu",
-            (unsigned long long)m->inner, (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
+        return plan_refuse(error, size,
+                           "I = %llu: rows of its tensors must be 16-byte multiples; the next I "
+                           "that works is %llu",
+                           (unsigned long long)m->inner,
+                           (unsigned long long)(m->inner ? mk_round_up(m->inner, 8) : 8));
     if (!m->experts || m->experts % world)
         return plan_refuse(
             error, size,
@@ -89,7 +102,8 @@ int plan_check_moe(const struct mk_problem *q, char *error, size_t size)
             (unsigned long long)m->experts, (unsigned long long)world,
             (unsigned long long)(m->experts ? mk_round_up(m->experts, world) : world));
     if (!m->k || m->k > 32 || m->k > m->experts)
-        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu", (unsigned long long)m->k,
+        return plan_refuse(error, size, "%llu experts of a token: 1 to %llu",
+                           (unsigned long long)m->k,
                            (unsigned long long)(m->experts < 32 ? m->experts : 32));
     return 0;
 }
@@ -117,7 +131,8 @@ uint64_t plan_size_moe(struct moe_dispatch_plan *m, const struct mk_problem *q, 
     m->row_bytes = q->moe.hidden * 2;
     m->ids_bytes = (uint64_t)m->tokens * m->k * 4;
     m->ids_moved = mk_round_up(m->ids_bytes, 16);
-    /* The most: every place of every token names an expert of this rank. (The same expert may be named twice.) */
+    /* The most: every place of every token names an expert of this rank. (The same expert may be
+     * named twice.) */
     *row_tiles = world * m->tokens * m->k / m->tile_m + m->rank_experts;
     return world + 1 + (uint64_t)q->topo.nodes * m->chunks + *row_tiles;
 }
@@ -177,22 +192,24 @@ static void moe_describe_relay(const void *of, uint32_t index, struct mk_flag_me
     const struct moe_dispatch_plan *m = of;
     out->chunk = index % m->chunks;
     out->producer = mk_rank_at(&m->topo, index / m->chunks, mk_local_of(&m->topo, m->topo.rank));
-    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk, out->producer);
+    snprintf(out->text, sizeof out->text, "chunk %u of rank %u's tokens", out->chunk,
+             out->producer);
 }
 
 /* Many ranks' rows: none can be named. */
 static void moe_describe_rows(const void *of, uint32_t index, struct mk_flag_meaning *out)
 {
     const struct moe_dispatch_plan *m = of;
-    snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts", index * m->tile_m,
-             (index + 1) * m->tile_m - 1);
+    snprintf(out->text, sizeof out->text, "rows %u to %u of the tokens of its experts",
+             index * m->tile_m, (index + 1) * m->tile_m - 1);
 }
 
 uint32_t plan_moe_flags(const struct moe_dispatch_plan *m, struct op_flag_range *ranges)
 {
     ranges[0] = (struct op_flag_range){"ids", m->flag_ids, mk_world(&m->topo), m, moe_describe_ids};
     ranges[1] = (struct op_flag_range){"routed", m->flag_routed, 1, m, moe_describe_routed};
-    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m, moe_describe_relay};
+    ranges[2] = (struct op_flag_range){"relay", m->flag_relay, m->topo.nodes * m->chunks, m,
+                                       moe_describe_relay};
     ranges[3] = (struct op_flag_range){"rows", m->flag_rows, m->row_tiles, m, moe_describe_rows};
     return 4;
 }

@@ -1,4 +1,5 @@
-/* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which shapes it takes, and where everything lies. */
+/* MoE dispatch+GEMM: the tokens of each of this rank's experts, times its B. What it is, which
+ * shapes it takes, and where everything lies. */
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_dispatch_gemm_plan.h"
@@ -27,7 +28,8 @@ static int moe_dispatch_gemm_build(struct mk_plan *p, char *error, size_t size)
     if (row_tiles > UINT32_MAX / m->dispatch.tile_m)
         return plan_take(p, UINT64_MAX, flags, 0, 0, error, size);
     m->dispatch.row_tiles = (uint32_t)row_tiles;
-    m->dispatch.route.wanted = plan_take_moe(&next, row_tiles * 8); /* first: what must begin as 0 */
+    /* first: what must begin as 0 */
+    m->dispatch.route.wanted = plan_take_moe(&next, row_tiles * 8);
     m->dispatch.route.summary_space = MK_SPACE_ARG4;
     plan_lay_out_moe(&m->dispatch, p->flag_base, 0, &next);
     result = plan_take(p, row_tiles * m->col_tiles, flags, next - p->heap_base,
@@ -51,8 +53,10 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
     return plan_moe_flags(&moe_dispatch_gemm_plan_of(p)->dispatch, ranges);
 }
 
-/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. */
-static void moe_dispatch_gemm_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
+/* Which rows a tile has is known in a launch alone: here as if every place of its rows were
+ * taken. */
+static void moe_dispatch_gemm_describe_tile(const struct mk_plan *p, uint32_t id,
+                                            struct mk_tile *out)
 {
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
@@ -65,8 +69,8 @@ static void moe_dispatch_gemm_describe_tile(const struct mk_plan *p, uint32_t id
     out->c = MK_SPACE_ARG3;
 }
 
-static void moe_dispatch_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void moe_dispatch_gemm_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                             uint32_t *number, uint64_t *bytes)
 {
     const struct moe_dispatch_plan *m = &moe_dispatch_gemm_plan_of(p)->dispatch;
     *rank = id / m->chunks;
@@ -74,19 +78,21 @@ static void moe_dispatch_gemm_describe_chunk(const struct mk_plan *p, uint32_t i
     *bytes = m->chunk_rows * m->row_bytes;
 }
 
-/* Whatever is routed where, on the average of the ranks: products of all places; ids, and at most every token to as many
- * other nodes as it names experts and every place's row over NVLink. */
-static void moe_dispatch_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+/* Whatever is routed where, on the average of the ranks: products of all places; ids, and at most
+ * every token to as many other nodes as it names experts and every place's row over NVLink. */
+static void moe_dispatch_gemm_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                                   uint64_t *network_bytes)
 {
     const struct moe_dispatch_gemm_plan *m = moe_dispatch_gemm_plan_of(p);
     *flop = 2.0 * m->dispatch.tokens * m->dispatch.k * m->hidden * m->inner;
     plan_moe_dispatch_work(&m->dispatch, nvlink_bytes, network_bytes);
 }
 
-int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids, void *c,
-                         uint32_t *rows, void *stream)
+int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, const uint32_t *ids,
+                         void *c, uint32_t *rows, void *stream)
 {
-    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x), OP_ARGUMENT(b), OP_ARGUMENT(ids), c, rows};
+    void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x), OP_ARGUMENT(b), OP_ARGUMENT(ids), c,
+                                            rows};
     return op_launch(plan, MK_OP_MOE_DISPATCH_GEMM, arguments, stream);
 }
 
@@ -99,9 +105,12 @@ const struct op_descriptor op_moe_dispatch_gemm = {
                   {"ids", OP_UINT32, "T,K"},
                   {"C", OP_BF16, "rows,I", .output = 1},
                   {"rows", OP_UINT32, "E/W,2", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS,
-              [MK_INTRA_COMM] = OP_ALWAYS,
-              [MK_INTER_SEND] = OP_IF_NODES,},
+    .needs =
+        {
+            [MK_COMPUTE] = OP_ALWAYS,
+            [MK_INTRA_COMM] = OP_ALWAYS,
+            [MK_INTER_SEND] = OP_IF_NODES,
+        },
     .knobs = OP_MOE_KNOBS,
     .loose_chunks = 1,
     .b_layout = 1,

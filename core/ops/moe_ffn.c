@@ -1,4 +1,5 @@
-/* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes, and where everything lies. */
+/* The MoE feed-forward layer: each token through its experts. What it is, which shapes it takes,
+ * and where everything lies. */
 #include "core/mkernel.h"
 #include "core/ops/moe.h"
 #include "core/roles/moe_ffn_plan.h"
@@ -8,11 +9,11 @@
 static int moe_ffn_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     if (q->tuning.tile_n % 16)
-        return plan_refuse(
-            error, size,
-            "tiles of %u columns: half are of the gate, half of up, each a multiple of 8; the next that "
-            "works is %llu",
-            q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
+        return plan_refuse(error, size,
+                           "tiles of %u columns: half are of the gate, half of up, each a multiple "
+                           "of 8; the next that "
+                           "works is %llu",
+                           q->tuning.tile_n, (unsigned long long)mk_round_up(q->tuning.tile_n, 16));
     return plan_check_moe_tuning(q, error, size);
 }
 
@@ -34,7 +35,8 @@ static void moe_ffn_lay_out(struct mk_plan *p, struct moe_ffn_plan *m, uint64_t 
     plan_lay_out_moe(d, p->flag_base, 1, next);
     m->acted = plan_take_moe(next, rows * m->act_bytes);
     m->made = m->number == MK_BF16 ? d->gathered : plan_take_moe(next, rows * m->result_bytes);
-    m->back = plan_take_moe(next, d->topo.gpus > 1 ? nodes * d->tokens * d->k * m->result_bytes : 0);
+    m->back =
+        plan_take_moe(next, d->topo.gpus > 1 ? nodes * d->tokens * d->k * m->result_bytes : 0);
     m->sums = plan_take_moe(next, away);
     m->whole = plan_take_moe(next, away);
 }
@@ -89,10 +91,11 @@ static int moe_ffn_build(struct mk_plan *p, char *error, size_t size)
 
 /* This rank's own tiles. */
 static void moe_ffn_describe_own(const struct moe_ffn_plan *m, uint32_t index, const char *what,
-                         struct mk_flag_meaning *out)
+                                 struct mk_flag_meaning *out)
 {
     uint32_t row = index * m->dispatch.tile_m;
-    snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row, row + m->dispatch.tile_m - 1, what);
+    snprintf(out->text, sizeof out->text, "rows %u to %u of its %s", row,
+             row + m->dispatch.tile_m - 1, what);
 }
 
 static void moe_ffn_describe_acted(const void *of, uint32_t index, struct mk_flag_meaning *out)
@@ -130,15 +133,17 @@ static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t count = plan_moe_flags(&m->dispatch, ranges), tiles = m->dispatch.row_tiles,
              chunks = m->dispatch.topo.nodes * m->dispatch.chunks;
-    ranges[count++] = (struct op_flag_range){"acted", m->flag_acted, tiles, m, moe_ffn_describe_acted};
+    ranges[count++] =
+        (struct op_flag_range){"acted", m->flag_acted, tiles, m, moe_ffn_describe_acted};
     ranges[count++] = (struct op_flag_range){"made", m->flag_made, tiles, m, moe_ffn_describe_made};
-    ranges[count++] = (struct op_flag_range){"back", m->flag_back, chunks, m, moe_ffn_describe_back};
+    ranges[count++] =
+        (struct op_flag_range){"back", m->flag_back, chunks, m, moe_ffn_describe_back};
     ranges[count++] = (struct op_flag_range){"sum", m->flag_sum, chunks, m, moe_ffn_describe_sum};
     return count;
 }
 
-/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken. Columns: those of the
- * activation, then those of results. */
+/* Which rows a tile has is known in a launch alone: here as if every place of its rows were taken.
+ * Columns: those of the activation, then those of results. */
 static void moe_ffn_describe_tile(const struct mk_plan *p, uint32_t id, struct mk_tile *out)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
@@ -154,20 +159,21 @@ static void moe_ffn_describe_tile(const struct mk_plan *p, uint32_t id, struct m
 }
 
 /* Tokens on their way to their experts, then what comes back for them: numbers from `chunks` on. */
-static void moe_ffn_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void moe_ffn_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                   uint32_t *number, uint64_t *bytes)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     uint32_t world = mk_world(&m->dispatch.topo);
     *rank = id / m->dispatch.chunks % world;
     *number = id % m->dispatch.chunks + (id / m->dispatch.chunks < world ? 0 : m->dispatch.chunks);
-    *bytes =
-        m->dispatch.chunk_rows * (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
+    *bytes = m->dispatch.chunk_rows *
+             (id / m->dispatch.chunks < world ? m->dispatch.row_bytes : m->result_bytes);
 }
 
-/* Whatever is routed where, on the average of the ranks: products of all places; at most what dispatch moves, and a row back
- * for each row there. */
-static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+/* Whatever is routed where, on the average of the ranks: products of all places; at most what
+ * dispatch moves, and a row back for each row there. */
+static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                         uint64_t *network_bytes)
 {
     const struct moe_ffn_plan *m = moe_ffn_plan_of(p);
     const struct moe_dispatch_plan *d = &m->dispatch;
@@ -178,8 +184,8 @@ static void moe_ffn_work(const struct mk_plan *p, double *flop, uint64_t *nvlink
     *nvlink_bytes += d->topo.gpus > 1 ? places * m->result_bytes : 0;
 }
 
-int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids, const float *weights,
-               const void *b2, void *y, void *stream)
+int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32_t *ids,
+               const float *weights, const void *b2, void *y, void *stream)
 {
     void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(x),       OP_ARGUMENT(b1), OP_ARGUMENT(ids),
                                             OP_ARGUMENT(weights), OP_ARGUMENT(b2), y};

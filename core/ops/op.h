@@ -23,9 +23,9 @@ struct op_dimension {
 /* The numbers that make a problem, in the order of the command line. Operators with the same
  * numbers share one. */
 struct op_shape {
-    const char *option;  /* of the command line, and the name in JSON: "shape" */
-    const char *letters; /* "M,N,K" */
-    const char *heading; /* as reports name them: "M,N,K", or with words for letters */
+    const char *option;   /* of the command line, and the name in JSON: "shape" */
+    const char *letters;  /* "M,N,K" */
+    const char *heading;  /* as reports name them: "M,N,K", or with words for letters */
     const char *about;    /* what they mean, for --help */
     const char *defaults; /* in words: of a run on the host and on GPUs */
     const char *explored; /* of the explorer */
@@ -87,9 +87,8 @@ struct op_descriptor {
     const struct op_shape *shape;
     /* Default numbers for `world` ranks, in the order of the shape's dimensions. */
     void (*choose_shape)(enum op_size size, uint64_t world, uint64_t *numbers);
-    struct op_argument
-        arguments[MK_SPACES -
-                  1]; /* in the order of MK_SPACE_ARG0 ..; the first without a name ends them */
+    struct op_argument arguments[MK_SPACES - 1]; /* in the order of MK_SPACE_ARG0 ..; the first
+                                                    without a name ends them */
 
     uint8_t needs[MK_ROLES]; /* enum op_need */
     uint32_t knobs;          /* bits of enum op_knob */

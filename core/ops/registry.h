@@ -1,17 +1,17 @@
-/* The operators, one line each. From this list come `enum mk_op` and the tables of every layer,
- * so that an operator is added by its own files and one line here (docs/ADD_AN_OPERATOR.md goes
+/* The operators, one line each. From this list come `enum mk_op` and the tables of every layer, so
+ * that an operator is added by its own files and one line here (docs/ADD_AN_OPERATOR.md goes
  * through it):
  *
  *   core/ops/NAME.c            what it is: struct op_descriptor (core/ops/op.h) `op_NAME`
  *   core/roles/NAME_plan.h     its plan, struct NAME_plan, and the arithmetic on it
- *   core/roles/NAME.h          its schedule, written once for all executors
- *   sim/ops/NAME.c             what the host executor and the simulator add: struct sim_op `sim_op_NAME`
- *   kernels/ops/NAME.cu        its kernel, where the line says GPU: NAME_prepare, NAME_launch
- *   experiments/ops/NAME.c     how the command runs and checks it: struct run_op `run_op_NAME`
+ *   core/roles/NAME.h          its schedule, written once for all executors sim/ops/NAME.c
+ *   what the host executor and the simulator add: struct sim_op `sim_op_NAME` kernels/ops/NAME.cu
+ *   its kernel, where the line says GPU: NAME_prepare, NAME_launch experiments/ops/NAME.c     how
+ *   the command runs and checks it: struct run_op `run_op_NAME`
  *
  * The third word says what runs it: HOST, the host executor and the simulator; GPU, these and a
- * GPU. What has no kernel is refused on a GPU when its plan is made. New lines go to the end:
- * the order is that of the numbers in records. */
+ * GPU. What has no kernel is refused on a GPU when its plan is made. New lines go to the end: the
+ * order is that of the numbers in records. */
 #ifndef MK_OPS_REGISTRY_H
 #define MK_OPS_REGISTRY_H
 

@@ -1,4 +1,5 @@
-/* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which shapes it takes, and where everything lies. */
+/* Ring attention, O = softmax(Q K^T / sqrt(D)) V over the K and V of all ranks: what it is, which
+ * shapes it takes, and where everything lies. */
 #include "core/attention_tiles.h"
 #include "core/command.h"
 #include "core/mkernel.h"
@@ -13,25 +14,29 @@ static int ring_attention_check_shape(const struct mk_problem *q, char *error, s
 {
     const struct mk_attention *a = &q->attention;
     uint64_t blocks = mk_world(&q->topo) * (a->causal ? 2 : 1), limit = UINT32_MAX / 4;
-    if (!a->batch || !a->sequence || !a->heads || !a->kv_heads || a->batch > limit || a->sequence > limit ||
-        a->heads > 65536 || a->kv_heads > 65536 || a->batch * a->heads > limit / 128)
-        return plan_refuse(
-            error, size,
-            "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be at least 1, heads at most 65536, the "
-            "sequence at most %llu, and batch times heads at most %llu",
-            (unsigned long long)a->batch, (unsigned long long)a->sequence, (unsigned long long)a->heads,
-            (unsigned long long)a->kv_heads, (unsigned long long)limit, (unsigned long long)(limit / 128));
+    if (!a->batch || !a->sequence || !a->heads || !a->kv_heads || a->batch > limit ||
+        a->sequence > limit || a->heads > 65536 || a->kv_heads > 65536 ||
+        a->batch * a->heads > limit / 128)
+        return plan_refuse(error, size,
+                           "batch, sequence, heads, kv_heads = %llu,%llu,%llu,%llu: each must be "
+                           "at least 1, heads at most 65536, the "
+                           "sequence at most %llu, and batch times heads at most %llu",
+                           (unsigned long long)a->batch, (unsigned long long)a->sequence,
+                           (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
+                           (unsigned long long)limit, (unsigned long long)(limit / 128));
     if (a->head_dim != 64 && a->head_dim != 128)
         return plan_refuse(error, size, "heads of %llu: the dimensions that work are 64 and 128",
                            (unsigned long long)a->head_dim);
     if (a->heads % a->kv_heads)
-        return plan_refuse(error, size,
-                           "%llu heads do not divide into groups of %llu; the next number that does is %llu",
-                           (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
-                           (unsigned long long)mk_round_up(a->heads, a->kv_heads));
+        return plan_refuse(
+            error, size,
+            "%llu heads do not divide into groups of %llu; the next number that does is %llu",
+            (unsigned long long)a->heads, (unsigned long long)a->kv_heads,
+            (unsigned long long)mk_round_up(a->heads, a->kv_heads));
     if (a->sequence % blocks)
         return plan_refuse(
-            error, size, "a sequence of %llu does not divide into %llu blocks%s; the next that does is %llu",
+            error, size,
+            "a sequence of %llu does not divide into %llu blocks%s; the next that does is %llu",
             (unsigned long long)a->sequence, (unsigned long long)blocks,
             a->causal ? " (two a rank, for an even share of a causal mask)" : "",
             (unsigned long long)mk_round_up(a->sequence, blocks));
@@ -45,8 +50,8 @@ struct tile {
 
 static struct tile ring_attention_gpu_tile(uint64_t dim)
 {
-#define TILE(most, keys, groups, stages, own)                                                                          \
-    if (dim == most)                                                                                                   \
+#define TILE(most, keys, groups, stages, own)                                                      \
+    if (dim == most)                                                                               \
         return (struct tile){64 * groups, keys};
     MK_RING_ATTENTION_TILES(TILE)
 #undef TILE
@@ -58,11 +63,13 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
     const struct mk_tuning *t = &q->tuning;
     struct tile tile = ring_attention_gpu_tile(q->attention.head_dim);
     if (t->tile_m != tile.rows || t->tile_n != tile.keys)
-        return plan_refuse(error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are", t->tile_m,
-                           t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
+        return plan_refuse(
+            error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are",
+            t->tile_m, t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
     if (mk_role_rides(&t->split, MK_INTRA_COMM))
         return plan_refuse(error, size,
-                           "%u compute and %u intra_comm CTAs: those of ring_attention have thread blocks of their own, so one "
+                           "%u compute and %u intra_comm CTAs: those of ring_attention have thread "
+                           "blocks of their own, so one "
                            "number must not be a multiple of the other",
                            t->split.ctas[MK_COMPUTE], t->split.ctas[MK_INTRA_COMM]);
     return 0;
@@ -71,7 +78,8 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
 /* Of a head and K or V: half a megabyte with heads of 128, which takes a CTA 12 us over NVLink. */
 enum { GPU_CHUNK_ROWS = 2048 };
 
-/* Heads whose K and V fit in L2 (50 MB, which Q and O pass through too): a power of two, times those that share them. */
+/* Heads whose K and V fit in L2 (50 MB, which Q and O pass through too): a power of two, times
+ * those that share them. */
 static uint32_t ring_attention_section_of(const struct mk_attention *a)
 {
     uint64_t fit = (32u << 20) / (4 * a->sequence * a->head_dim), n = 1;
@@ -143,7 +151,8 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     r->half_chunks = (uint32_t)mk_ceil_div(r->half, r->chunk_rows);
     uint64_t tiles = (uint64_t)r->batch * r->heads * r->halves * r->half_tiles,
              ctas = r->split.ctas[MK_COMPUTE];
-    uint64_t turns = mk_ceil_div(tiles, ctas), chunks = 2ull * r->batch * r->kv_heads * r->halves * r->half_chunks;
+    uint64_t turns = mk_ceil_div(tiles, ctas),
+             chunks = 2ull * r->batch * r->kv_heads * r->halves * r->half_chunks;
     uint64_t flags = world > 1 ? world * chunks : 0;
     r->head_bytes = (uint64_t)r->head_dim * 2;
     r->row_bytes = r->kv_heads * r->head_bytes;
@@ -165,21 +174,23 @@ static int ring_attention_build(struct mk_plan *p, char *error, size_t size)
     return 0;
 }
 
-static void ring_attention_describe_arrival(const void *of, uint32_t index, struct mk_flag_meaning *out)
+static void ring_attention_describe_arrival(const void *of, uint32_t index,
+                                            struct mk_flag_meaning *out)
 {
     const struct ring_attention_plan *r = of;
     out->producer = index / r->chunks;
     out->chunk = index % r->chunks;
     uint32_t head = out->chunk / 2 / r->half_chunks / r->halves;
-    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c", out->chunk,
-             head % r->kv_heads, head / r->kv_heads, out->producer, "KV"[out->chunk % 2]);
+    snprintf(out->text, sizeof out->text, "chunk %u (head %u of batch %u) of rank %u's %c",
+             out->chunk, head % r->kv_heads, head / r->kv_heads, out->producer,
+             "KV"[out->chunk % 2]);
 }
 
 static uint32_t flags(const struct mk_plan *p, struct op_flag_range *ranges)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
-    ranges[0] = (struct op_flag_range){"arrival", r->flag_arrival, mk_world(&r->topo) * r->chunks, r,
-                                       ring_attention_describe_arrival};
+    ranges[0] = (struct op_flag_range){"arrival", r->flag_arrival, mk_world(&r->topo) * r->chunks,
+                                       r, ring_attention_describe_arrival};
     return 1;
 }
 
@@ -188,8 +199,8 @@ static void ring_attention_describe_tile(const struct mk_plan *p, uint32_t id, s
     ring_attention_tile(ring_attention_plan_of(p), id, out);
 }
 
-static void ring_attention_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank, uint32_t *number,
-                           uint64_t *bytes)
+static void ring_attention_describe_chunk(const struct mk_plan *p, uint32_t id, uint32_t *rank,
+                                          uint32_t *number, uint64_t *bytes)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     *rank = id / r->chunks;
@@ -198,7 +209,8 @@ static void ring_attention_describe_chunk(const struct mk_plan *p, uint32_t id, 
     *bytes = ring_attention_move(r, *rank, *number, 1, 0, &rows).bytes;
 }
 
-static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes, uint64_t *network_bytes)
+static void ring_attention_work(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
+                                uint64_t *network_bytes)
 {
     const struct ring_attention_plan *r = ring_attention_plan_of(p);
     const struct mk_attention *a = &p->problem.attention;
@@ -214,22 +226,28 @@ static const struct op_shape shape = {
     .option = "attention",
     .letters = "B,S,H,G,D",
     .heading = "B,S,heads,kv_heads,D",
-    .about = "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128)",
+    .about =
+        "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128)",
     .defaults = "1,128 a rank,4,2,64 on the host; 1,4096 a rank,16,16,128 on GPUs",
     .explored = "18 rows a rank, 2,.,2,1,64",
-    .dimensions = {{"B", "batch", AT(batch)}, {"S", "sequence", AT(sequence)}, {"H", "heads", AT(heads)}, {"G", "kv_heads", AT(kv_heads)}, {"D", "head_dim", AT(head_dim)}},
+    .dimensions = {{"B", "batch", AT(batch)},
+                   {"S", "sequence", AT(sequence)},
+                   {"H", "heads", AT(heads)},
+                   {"G", "kv_heads", AT(kv_heads)},
+                   {"D", "head_dim", AT(head_dim)}},
 };
 
 static void ring_attention_choose_shape(enum op_size size, uint64_t world, uint64_t *numbers)
 {
-    static const uint64_t sizes[][5] = {
-        [OP_SIZE_HOST] = {1, 128, 4, 2, 64}, [OP_SIZE_GPU] = {1, 4096, 16, 16, 128}, [OP_SIZE_EXPLORE] = {2, 18, 2, 1, 64}};
+    static const uint64_t sizes[][5] = {[OP_SIZE_HOST] = {1, 128, 4, 2, 64},
+                                        [OP_SIZE_GPU] = {1, 4096, 16, 16, 128},
+                                        [OP_SIZE_EXPLORE] = {2, 18, 2, 1, 64}};
     memcpy(numbers, sizes[size], sizeof sizes[size]);
     numbers[1] *= world;
 }
 
-int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o, float *lse,
-                      void *stream)
+int mk_ring_attention(struct mk_plan *plan, const void *q, const void *k, const void *v, void *o,
+                      float *lse, void *stream)
 {
     void *const arguments[MK_SPACES - 1] = {OP_ARGUMENT(q), OP_ARGUMENT(k), OP_ARGUMENT(v), o, lse};
     return op_launch(plan, MK_OP_RING_ATTENTION, arguments, stream);
@@ -244,7 +262,8 @@ const struct op_descriptor op_ring_attention = {
                   {"V", OP_BF16, "B,S/W,G,D"},
                   {"O", OP_BF16, "B,S/W,H,D", .output = 1},
                   {"lse", OP_FP32, "B,H,S/W", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
+    .needs =
+        {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_TILE | OP_ROLES | OP_CHUNK_ROWS,
     .causal = 1,
     .build = ring_attention_build,

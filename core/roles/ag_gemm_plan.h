@@ -1,5 +1,5 @@
-/* The plan of AllGather+GEMM and its arithmetic: what every executor and every report may ask of it. The schedule itself,
- * and what the plan is for, is core/roles/ag_gemm.h. */
+/* The plan of AllGather+GEMM and its arithmetic: what every executor and every report may ask of
+ * it. The schedule itself, and what the plan is for, is core/roles/ag_gemm.h. */
 #ifndef MK_ROLES_AG_GEMM_PLAN_H
 #define MK_ROLES_AG_GEMM_PLAN_H
 
@@ -14,20 +14,25 @@ struct ag_gemm_plan {
     uint32_t chunk_rows;              /* a multiple of tile_m */
     uint32_t chunks;                  /* of a shard; the last may be shorter */
     uint32_t full_chunks;             /* of chunk_rows rows */
-    uint32_t slices;                  /* runs of columns of a chunk, each with a flag of its own; 1 between nodes */
-    uint32_t tail;                    /* chunks at the end of a shard that come slice by slice, side by side */
-    uint32_t width;                   /* peers of the node that a rank pushes to at once */
-    uint32_t pieces;                  /* groups of rows of a slice that different CTAs push over NVLink */
-    uint32_t pace;                    /* ns that a pushing warp takes for 512 bytes at least; 0: as fast as it goes */
+    /* runs of columns of a chunk, each with a flag of its own; 1 between nodes */
+    uint32_t slices;
+    /* chunks at the end of a shard that come slice by slice, side by side */
+    uint32_t tail;
+    uint32_t width; /* peers of the node that a rank pushes to at once */
+    /* groups of rows of a slice that different CTAs push over NVLink */
+    uint32_t pieces;
+    /* ns that a pushing warp takes for 512 bytes at least; 0: as fast as it goes */
+    uint32_t pace;
     uint32_t col_tiles;
     uint32_t chunk_tiles, shard_tiles;
     uint32_t tiles;  /* of this rank */
     uint32_t staged; /* 1: A is not in the heap, so puts leave from the gathered copy */
     uint32_t flag_arrival;
-    uint64_t row_bytes, slice_bytes; /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
-    uint64_t shard_pitch;            /* bytes from shard to shard, a multiple of 128 */
-    uint64_t gathered[2];            /* heap offsets, by epoch & 1 */
-    uint64_t a_offset;               /* heap offset of A where it is not staged */
+    /* slice_bytes: of a row's part in a slice, a multiple of 128; the last is shorter */
+    uint64_t row_bytes, slice_bytes;
+    uint64_t shard_pitch; /* bytes from shard to shard, a multiple of 128 */
+    uint64_t gathered[2]; /* heap offsets, by epoch & 1 */
+    uint64_t a_offset;    /* heap offset of A where it is not staged */
 };
 MK_PLAN_OF(ag_gemm);
 
@@ -38,7 +43,8 @@ MK_PURE uint32_t ag_gemm_chunk_rows(const struct ag_gemm_plan *p, uint32_t chunk
     return p->shard_rows - first < p->chunk_rows ? p->shard_rows - first : p->chunk_rows;
 }
 
-MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t slice)
+MK_PURE uint32_t ag_gemm_arrival_flag(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                      uint32_t slice)
 {
     return p->flag_arrival + (shard * p->chunks + chunk) * p->slices + slice;
 }
@@ -50,7 +56,8 @@ MK_PURE int ag_gemm_by_network(const struct ag_gemm_plan *p, uint32_t shard)
            mk_local_of(&p->topo, shard) == mk_local_of(&p->topo, p->topo.rank);
 }
 
-MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t shard, uint64_t epoch)
+MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t shard,
+                                        uint64_t epoch)
 {
     return ag_gemm_by_network(p, shard) ? epoch : epoch * p->pieces;
 }
@@ -58,26 +65,29 @@ MK_PURE uint64_t ag_gemm_arrival_target(const struct ag_gemm_plan *p, uint32_t s
 MK_PURE uint64_t ag_gemm_gathered(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
                                   uint64_t epoch)
 {
-    return p->gathered[epoch & 1] + shard * p->shard_pitch + (uint64_t)chunk * p->chunk_rows * p->row_bytes;
+    return p->gathered[epoch & 1] + shard * p->shard_pitch +
+           (uint64_t)chunk * p->chunk_rows * p->row_bytes;
 }
 
 /* A whole chunk, from `space` to the gathered buffer. */
-MK_PURE struct mk_chunk ag_gemm_chunk(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t space,
-                                      uint64_t epoch)
+MK_PURE struct mk_chunk ag_gemm_chunk(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                      uint32_t space, uint64_t epoch)
 {
     struct mk_chunk c;
     c.id = shard * p->chunks + chunk;
     c.space = space;
     c.destination = ag_gemm_gathered(p, shard, chunk, epoch);
-    c.source = space == MK_SPACE_HEAP ? c.destination : (uint64_t)chunk * p->chunk_rows * p->row_bytes;
+    c.source =
+        space == MK_SPACE_HEAP ? c.destination : (uint64_t)chunk * p->chunk_rows * p->row_bytes;
     c.bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     return c;
 }
 
-/* Piece `piece` of a slice of a chunk: its first row's part (row_bytes apart from the next), and how many rows; 0 where a
- * short chunk has fewer pieces. */
-MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk, uint32_t slice,
-                                      uint32_t piece, uint32_t space, uint64_t epoch, uint32_t *rows)
+/* Piece `piece` of a slice of a chunk: its first row's part (row_bytes apart from the next), and
+ * how many rows; 0 where a short chunk has fewer pieces. */
+MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t shard, uint32_t chunk,
+                                      uint32_t slice, uint32_t piece, uint32_t space,
+                                      uint64_t epoch, uint32_t *rows)
 {
     struct mk_chunk c = ag_gemm_chunk(p, shard, chunk, space, epoch);
     uint32_t all = ag_gemm_chunk_rows(p, chunk), size = (uint32_t)mk_ceil_div(all, p->pieces);
@@ -90,21 +100,26 @@ MK_PURE struct mk_chunk ag_gemm_piece(const struct ag_gemm_plan *p, uint32_t sha
     return c;
 }
 
-/* Step `step` (below chunks * slices) of pushing a shard: chunk by chunk, but the last ones slice by slice: the tiles that
- * end a launch then multiply while their chunks still come, and only the last slice is left when all is there. */
-MK_PURE void ag_gemm_step(const struct ag_gemm_plan *p, uint32_t step, uint32_t *chunk, uint32_t *slice)
+/* Step `step` (below chunks * slices) of pushing a shard: chunk by chunk, but the last ones slice
+ * by slice: the tiles that end a launch then multiply while their chunks still come, and only the
+ * last slice is left when all is there. */
+MK_PURE void ag_gemm_step(const struct ag_gemm_plan *p, uint32_t step, uint32_t *chunk,
+                          uint32_t *slice)
 {
     uint32_t head = p->chunks - p->tail, rest = step - head * p->slices;
     *chunk = step < head * p->slices ? step / p->slices : head + rest % p->tail;
     *slice = step < head * p->slices ? step % p->slices : rest / p->tail;
 }
 
-/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes t = i, i + n, ... */
+/* Tile number `t` of this rank in the order of computation. Of n CTAs (or clusters) the i-th takes
+ * t = i, i + n, ... */
 MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_tile *tile)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
-    uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles, rest = t % node_tiles;
-    /* Its own shard a rank takes first; those of its node arrive `width` side by side, those of others all at once. */
+    uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles,
+             rest = t % node_tiles;
+    /* Its own shard a rank takes first; those of its node arrive `width` side by side, those of
+     * others all at once. */
     uint32_t shards = p->topo.gpus, first = 0;
     if (distance == 0 && rest < p->shard_tiles) {
         shards = 1;
@@ -114,7 +129,8 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
         rest %= p->width * p->shard_tiles;
         shards = p->topo.gpus - first < p->width ? p->topo.gpus - first : p->width;
     }
-    uint32_t full = p->full_chunks * p->chunk_tiles * shards, width = p->chunk_tiles, chunk = p->full_chunks;
+    uint32_t full = p->full_chunks * p->chunk_tiles * shards, width = p->chunk_tiles,
+             chunk = p->full_chunks;
     if (rest < full) {
         chunk = rest / (width * shards);
         rest -= chunk * width * shards;
@@ -126,7 +142,8 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     uint32_t rows = ag_gemm_chunk_rows(p, chunk);
     uint32_t row_tiles = (uint32_t)mk_ceil_div(rows, p->tile_m);
     uint32_t row = within % row_tiles * p->tile_m, col = within / row_tiles * p->tile_n;
-    tile->slab = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % p->topo.gpus);
+    tile->slab =
+        mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, (local + turn) % p->topo.gpus);
     tile->id = tile->slab * p->shard_tiles + chunk * p->chunk_tiles + within;
     tile->a = tile->slab == p->topo.rank ? MK_SPACE_ARG0 : MK_SPACE_HEAP;
     tile->a_slab = tile->a == MK_SPACE_HEAP ? tile->slab : 0;

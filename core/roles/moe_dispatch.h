@@ -1,29 +1,38 @@
-/* MoE dispatch: tokens to their experts, the first part of both MoE operators, as one schedule for every executor.
+/* MoE dispatch: tokens to their experts, the first part of both MoE operators, as one schedule for
+ * every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is none leaves a place out, so
- *                                       a rank may have fewer tokens than there is room for, or none
+ *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is none
+ *   leaves a place out, so
+ *                                       a rank may have fewer tokens than there is room for, or
+ *                                       none
  *
- *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token) and makes the tables of where everything goes, so
- *                that counts and offsets need no other exchange and no host; then all of them move this rank's tokens to the
- *                experts of the node, and those that the rail has brought
- *   inter_send   packs the tokens that have an expert on another node and puts them along the rail: each once per node,
+ *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token) and makes the tables of
+ *   where everything goes, so
+ *                that counts and offsets need no other exchange and no host; then all of them move
+ *                this rank's tokens to the experts of the node, and those that the rail has brought
+ *   inter_send   packs the tokens that have an expert on another node and puts them along the rail:
+ *   each once per node,
  *                however many experts it has there
  *
- * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an expert, and does so once, on
- * its own rail. To those come ids, rounded up to 16 bytes a rank: each rank receives (nodes - 1) ranks' over the network,
- * (gpus - 1) nodes over NVLink. That is what having no host step and no second exchange costs: 2 k / H of what tokens take.
- * Weights, where an operator has them, go with the ids along the rail and not over NVLink: whoever adds a token's rows on
- * another node is the one who got it from there. Over NVLink a token moves once for each expert on another rank of the node
- * where it is. The least would be once for each such rank; that would take another step, on the expert's rank, for the tokens
- * that have two experts there (8 of 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
+ * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
+ * expert, and does so once, on its own rail. To those come ids, rounded up to 16 bytes a rank: each
+ * rank receives (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. That is what
+ * having no host step and no second exchange costs: 2 k / H of what tokens take. Weights, where an
+ * operator has them, go with the ids along the rail and not over NVLink: whoever adds a token's
+ * rows on another node is the one who got it from there. Over NVLink a token moves once for each
+ * expert on another rank of the node where it is. The least would be once for each such rank; that
+ * would take another step, on the expert's rank, for the tokens that have two experts there (8 of
+ * 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
  *
- * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch before every rank's ids
- * are here, and who has sent its ids of a launch has ended the one before, in which it read, forwarded and received
- * everything. Ids of launch e + 2 come from a rank that has ended e + 1, for which it needed this rank's ids of e + 1: e has
- * ended here. Puts are drained before a launch ends: where puts have no order (SRD), the next launch's ids would else tell of
+ * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
+ * before every rank's ids are here, and who has sent its ids of a launch has ended the one before,
+ * in which it read, forwarded and received everything. Ids of launch e + 2 come from a rank that
+ * has ended e + 1, for which it needed this rank's ids of e + 1: e has ended here. Puts are drained
+ * before a launch ends: where puts have no order (SRD), the next launch's ids would else tell of
  * this one's, which a rank that sends nothing back may still lack.
  *
- * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have seen by now.
+ * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have
+ * seen by now.
  *
  * Flags of a rank: ids[rank], routed, relay[node][chunk], rows[tile of rows]. */
 #ifndef MK_ROLES_MOE_DISPATCH_H
@@ -44,9 +53,9 @@ MK_ROLE int moe_await_rows(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return mk_cta_wait(cta, moe_rows_flag(p, row), wanted, MK_CAUSE_DATA);
 }
 
-/* Rows of tiles of one expert that are computed one after the other. Counted not from the expert's first but from where
- * its rows from this node begin: those come first, then the other nodes' in the order in which they arrive; a tile that holds
- * both is theirs. */
+/* Rows of tiles of one expert that are computed one after the other. Counted not from the expert's
+ * first but from where its rows from this node begin: those come first, then the other nodes' in
+ * the order in which they arrive; a tile that holds both is theirs. */
 struct moe_run {
     uint32_t expert;       /* of this rank's */
     uint32_t rows, tiles;  /* of the expert in all; tiles: rows of tiles */
@@ -54,10 +63,12 @@ struct moe_run {
     uint32_t first, count; /* of this run */
 };
 
-/* The order of computation: stretches 0 .. moe_stretches() - 1, in each of which every expert has a run. First rows of this
- * node, which are here soonest; then the other nodes' in slices, each for all experts, so that a slice's tokens need to have
- * come, and are done with, while the next ones are on their way. Where rows go back, half of the experts' own rows are kept
- * for the end, to compute while the last slice crosses: the first half hides tokens' way here, the second their way back. */
+/* The order of computation: stretches 0 .. moe_stretches() - 1, in each of which every expert has a
+ * run. First rows of this node, which are here soonest; then the other nodes' in slices, each for
+ * all experts, so that a slice's tokens need to have come, and are done with, while the next ones
+ * are on their way. Where rows go back, half of the experts' own rows are kept for the end, to
+ * compute while the last slice crosses: the first half hides tokens' way here, the second their way
+ * back. */
 MK_ROLE uint32_t moe_stretches(const struct moe_dispatch_plan *p)
 {
     return 1 + p->slices + p->late;
@@ -68,13 +79,15 @@ MK_ROLE void moe_run_of(const struct moe_dispatch_plan *p, struct mk_cta *cta, u
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank);
     uint64_t table = p->route.node_rows + (uint64_t)expert * (p->topo.nodes + 1) * 4;
-    uint32_t before = mk_cta_load(cta, table + node * 4), end = mk_cta_load(cta, table + node * 4 + 4);
+    uint32_t before = mk_cta_load(cta, table + node * 4),
+             end = mk_cta_load(cta, table + node * 4 + 4);
     run->expert = expert;
     run->rows = mk_cta_load(cta, table + p->topo.nodes * 4);
     run->tiles = (uint32_t)mk_ceil_div(run->rows, p->tile_m);
     run->begin = (uint32_t)mk_ceil_div(before, p->tile_m);
     uint32_t own_end = end == run->rows ? run->tiles : end / p->tile_m;
-    uint32_t own = own_end > run->begin ? own_end - run->begin : 0, others = run->tiles - own, early = own;
+    uint32_t own = own_end > run->begin ? own_end - run->begin : 0, others = run->tiles - own,
+             early = own;
     if (p->late) { /* of the first half of the experts; of the one in the middle, half of them */
         uint32_t left = p->rank_experts > 2 * expert ? p->rank_experts - 2 * expert : 0;
         early = left > 1 ? own : left ? own / 2 : 0;
@@ -94,8 +107,8 @@ MK_ROLE void moe_run_of(const struct moe_dispatch_plan *p, struct mk_cta *cta, u
 }
 
 /* The first row, on this rank, of row of tiles number `i` of a run; *rows: how many it has. */
-MK_ROLE uint32_t moe_run_row(const struct moe_dispatch_plan *p, struct mk_cta *cta, const struct moe_run *run,
-                             uint32_t i, uint32_t *rows)
+MK_ROLE uint32_t moe_run_row(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                             const struct moe_run *run, uint32_t i, uint32_t *rows)
 {
     uint32_t tile = run->begin + run->first + i,
              row = (tile < run->tiles ? tile : tile - run->tiles) * p->tile_m;
@@ -105,7 +118,8 @@ MK_ROLE uint32_t moe_run_row(const struct moe_dispatch_plan *p, struct mk_cta *c
 }
 
 /* This rank's weights to behind its ids: they go along the rail together. */
-MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta, uint64_t destination)
+MK_ROLE void moe_keep_weights(const struct moe_dispatch_plan *p, struct mk_cta *cta,
+                              uint64_t destination)
 {
     struct mk_chunk c;
     c.id = p->topo.rank * p->chunks;
@@ -148,11 +162,11 @@ MK_ROLE int moe_gather_ids(const struct moe_dispatch_plan *p, struct mk_cta *cta
     return 0;
 }
 
-/* Token `token` of `rank`, which lies at `source` of `space`, to its experts on this node (tell 0), then its arrival
- * (tell 1). */
+/* Token `token` of `rank`, which lies at `source` of `space`, to its experts on this node (tell 0),
+ * then its arrival (tell 1). */
 MK_ROLE void moe_scatter_token(const struct moe_dispatch_plan *p, struct mk_cta *cta,
-                               const struct mk_route *r, uint32_t rank, uint32_t token, uint32_t space,
-                               uint64_t source, int tell)
+                               const struct mk_route *r, uint32_t rank, uint32_t token,
+                               uint32_t space, uint64_t source, int tell)
 {
     uint32_t node = mk_node_of(&p->topo, p->topo.rank);
     for (uint32_t place = 0; place < p->k; place++) {
@@ -187,7 +201,8 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
         for (uint32_t chunk = 0; chunk * p->chunk_rows < count; chunk++) {
             if (turn++ % cta->count != cta->index)
                 continue;
-            if (distance && mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
+            if (distance &&
+                mk_cta_wait(cta, moe_relay_flag(p, from, chunk), cta->epoch, MK_CAUSE_NETWORK))
                 return 1;
             uint32_t first = chunk * p->chunk_rows,
                      end = first + p->chunk_rows < count ? first + p->chunk_rows : count;
@@ -195,11 +210,13 @@ MK_ROLE int moe_intra_comm(const struct moe_dispatch_plan *p, struct mk_cta *cta
                  tell++) /* all are moved before any is told: one settling of copies */
                 for (uint32_t i = first; i < end; i++) {
                     uint32_t token =
-                        distance ? mk_cta_load(cta, r.came + ((uint64_t)from * p->tokens + i) * 4) : i;
-                    uint64_t source = distance ? p->relay + ((uint64_t)from * p->room + i) * p->row_bytes
-                                               : i * p->row_bytes;
-                    moe_scatter_token(p, cta, &r, rank, token, distance ? MK_SPACE_HEAP : MK_SPACE_ARG0,
-                                      source, tell);
+                        distance ? mk_cta_load(cta, r.came + ((uint64_t)from * p->tokens + i) * 4)
+                                 : i;
+                    uint64_t source = distance
+                                          ? p->relay + ((uint64_t)from * p->room + i) * p->row_bytes
+                                          : i * p->row_bytes;
+                    moe_scatter_token(p, cta, &r, rank, token,
+                                      distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, source, tell);
                 }
         }
     }
@@ -238,8 +255,8 @@ MK_ROLE int moe_inter_send(const struct moe_dispatch_plan *p, struct mk_cta *cta
             c.id = t->rank * p->chunks + chunk;
             for (uint32_t i = 0; i < rows; i++) {
                 c.space = MK_SPACE_ARG0;
-                c.source =
-                    mk_cta_load(cta, r.sent + ((uint64_t)to * p->tokens + first + i) * 4) * p->row_bytes;
+                c.source = mk_cta_load(cta, r.sent + ((uint64_t)to * p->tokens + first + i) * 4) *
+                           p->row_bytes;
                 c.destination = packed + i * p->row_bytes;
                 c.bytes = p->row_bytes;
                 mk_cta_copy(cta, local, &c);

@@ -1,5 +1,5 @@
-/* What the plans of both MoE operators have in common: where tokens lie and go until they are with their experts. The
- * schedule, and what lies where and why, is core/roles/moe_dispatch.h. */
+/* What the plans of both MoE operators have in common: where tokens lie and go until they are with
+ * their experts. The schedule, and what lies where and why, is core/roles/moe_dispatch.h. */
 #ifndef MK_ROLES_MOE_DISPATCH_PLAN_H
 #define MK_ROLES_MOE_DISPATCH_PLAN_H
 
@@ -8,14 +8,17 @@
 struct moe_dispatch_plan {
     struct mk_topo topo;
     uint32_t tokens, k, experts; /* tokens: room for as many per rank; experts: of all ranks */
-    uint32_t room;               /* tokens, rounded up to 8: rows from node to node, so that puts begin at 128 bytes */
-    uint32_t rank_experts;       /* experts / W: rank r has those from r * rank_experts on */
-    uint32_t tile_m;             /* rows of a tile: each expert's rows begin a new one */
-    uint32_t row_tiles;          /* room for rows of A, in tiles */
-    uint32_t slices;             /* of the rows from other nodes, each computed for all experts before the next */
-    uint32_t late;               /* 1: half of the node's own rows are computed last (see struct moe_run) */
-    uint32_t chunk_rows;         /* tokens that are moved before their arrival is told */
-    uint32_t chunks;             /* of a rank's tokens */
+    /* tokens, rounded up to 8: rows from node to node, so that puts begin at 128 bytes */
+    uint32_t room;
+    uint32_t rank_experts; /* experts / W: rank r has those from r * rank_experts on */
+    uint32_t tile_m;       /* rows of a tile: each expert's rows begin a new one */
+    uint32_t row_tiles;    /* room for rows of A, in tiles */
+    /* of the rows from other nodes, each computed for all experts before the next */
+    uint32_t slices;
+    /* 1: half of the node's own rows are computed last (see struct moe_run) */
+    uint32_t late;
+    uint32_t chunk_rows; /* tokens that are moved before their arrival is told */
+    uint32_t chunks;     /* of a rank's tokens */
     uint32_t flag_ids, flag_routed, flag_relay, flag_rows;
     uint64_t row_bytes; /* of a token */
     uint64_t ids_bytes; /* of a rank's ids */
@@ -23,11 +26,14 @@ struct moe_dispatch_plan {
     uint64_t ids_pitch; /* from rank to rank, a multiple of 128 */
     uint64_t weights;   /* from a rank's ids to its weights, as large (ids_moved); 0: it has none */
     /* Offsets in the heap. */
-    uint64_t ids[2];   /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers, others for none; where
-                          the operator has weights, behind those of this rank and its rail, float [tokens, k] */
+    uint64_t ids[2];   /* by epoch & 1: [W] of ids_pitch: uint32_t [tokens, k] of expert numbers,
+                          others for none; where   the operator has weights, behind those of this rank
+                          and its rail, float [tokens, k] */
     uint64_t gathered; /* A: [row_tiles * tile_m] of row_bytes, bf16 */
-    uint64_t packed;   /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
-    uint64_t relay;    /* [nodes][room] of row_bytes: tokens that have come from this rail's rank of a node */
+    /* [nodes][room] of row_bytes: tokens that leave for another node, each once */
+    uint64_t packed;
+    /* [nodes][room] of row_bytes: tokens that have come from this rail's rank of a node */
+    uint64_t relay;
     struct mk_route route; /* but for `ids` */
 };
 

@@ -1,40 +1,53 @@
-/* The MoE feed-forward layer: each token through its k experts and back, summed by weight, as one schedule for every
- * executor.
+/* The MoE feed-forward layer: each token through its k experts and back, summed by weight, as one
+ * schedule for every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float   each rank's tokens, their experts (core/roles/moe_dispatch.h)
+ *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float   each rank's tokens, their experts
+ *   (core/roles/moe_dispatch.h)
  *                                                               and what each counts for
- *   B1_r [E/W, H, 2 I], B2_r [E/W, I, H]                        of the experts of a rank; B1: gate, then up
- *   Y_r [T, H] = sum over its k of weight * (silu(x gate) * (x up)) B2; zeros for a token that names no expert
+ *   B1_r [E/W, H, 2 I], B2_r [E/W, I, H]                        of the experts of a rank; B1: gate,
+ *   then up Y_r [T, H] = sum over its k of weight * (silu(x gate) * (x up)) B2; zeros for a token
+ *   that names no expert
  *
- *   intra_comm, inter_send   tokens to their experts, as in core/roles/moe_dispatch.h; then intra_comm takes each row of
- *                            results as it is made to the rank of this node that is on the token's rail
- *   compute                  up: a tile reads columns of gate and the same of up, and stores silu(gate) * up; down: a tile of
- *                            results, once all columns of its rows' activation are stored. Experts go through the stages in
- *                            groups of rows of tiles: up of a group, then down of the group before, whose last tiles of up
- *                            are then done: no CTA waits for another stage, and no stage waits for all experts. Tokens of
- *                            this node are computed first and last, those of other nodes between (struct moe_run), so that
- *                            both of their crossings have something to hide behind
- *   inter_reduce             who is on a token's rail adds its rows of this node, by weight; for a token of another node it
- *                            puts the sum along the rail, one row; at the token's source the nodes' sums are added to Y
+ *   intra_comm, inter_send   tokens to their experts, as in core/roles/moe_dispatch.h; then
+ *   intra_comm takes each row of
+ *                            results as it is made to the rank of this node that is on the token's
+ *                            rail
+ *   compute                  up: a tile reads columns of gate and the same of up, and stores
+ *   silu(gate) * up; down: a tile of
+ *                            results, once all columns of its rows' activation are stored. Experts
+ *                            go through the stages in groups of rows of tiles: up of a group, then
+ *                            down of the group before, whose last tiles of up are then done: no CTA
+ *                            waits for another stage, and no stage waits for all experts. Tokens of
+ *                            this node are computed first and last, those of other nodes between
+ *                            (struct moe_run), so that both of their crossings have something to
+ *                            hide behind
+ *   inter_reduce             who is on a token's rail adds its rows of this node, by weight; for a
+ *   token of another node it
+ *                            puts the sum along the rail, one row; at the token's source the nodes'
+ *                            sums are added to Y
  *
- * Minimum bytes, which depend on the ids: those of dispatch, and the same way back. A token's rows of a node are added there,
- * so each other node where it has an expert sends one row, on the token's rail; into the rank that adds comes, over NVLink, a
- * row for each expert on another rank of that node. (Rows of one token on one rank could be added before they move, as the
- * token could go there once: that would make every row wait for the rank's last expert.) A row is H numbers, bf16 in fast
- * mode and fp32 in deterministic mode.
+ * Minimum bytes, which depend on the ids: those of dispatch, and the same way back. A token's rows
+ * of a node are added there, so each other node where it has an expert sends one row, on the
+ * token's rail; into the rank that adds comes, over NVLink, a row for each expert on another rank
+ * of that node. (Rows of one token on one rank could be added before they move, as the token could
+ * go there once: that would make every row wait for the rank's last expert.) A row is H numbers,
+ * bf16 in fast mode and fp32 in deterministic mode.
  *
- * Sums are fp32 in one order: nodes in order, in a node experts in order (which is rank order), then places. So results have
- * the same bits on every run in both modes. In fast mode rows, and nodes' sums, are rounded to bf16 on their way: with the
- * rounding of the activation and of Y, four independent ones of u = 1.66e-3 in the norm, 2 u = 3.3e-3 in all; deterministic
- * sqrt(2) u = 2.4e-3.
+ * Sums are fp32 in one order: nodes in order, in a node experts in order (which is rank order),
+ * then places. So results have the same bits on every run in both modes. In fast mode rows, and
+ * nodes' sums, are rounded to bf16 on their way: with the rounding of the activation and of Y, four
+ * independent ones of u = 1.66e-3 in the norm, 2 u = 3.3e-3 in all; deterministic sqrt(2) u =
+ * 2.4e-3.
  *
- * No credits and one buffer of everything but ids and weights, as in dispatch: whatever moves in a launch moves after every
- * rank's ids are here, and who has sent them has ended the launch before: it has Y, so that every row and sum for it has
- * come, and all its own rows and sums have been read. Where results are bf16 they are stored over the rows of A that they
- * come from, which nobody reads once all columns of their activation are there.
+ * No credits and one buffer of everything but ids and weights, as in dispatch: whatever moves in a
+ * launch moves after every rank's ids are here, and who has sent them has ended the launch before:
+ * it has Y, so that every row and sum for it has come, and all its own rows and sums have been
+ * read. Where results are bf16 they are stored over the rows of A that they come from, which nobody
+ * reads once all columns of their activation are there.
  *
- * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts of tiles, so that `wanted`
- * times the columns of tiles is the target), back[node][chunk] (counts rows; the table `due` is the target), sum[node][chunk].
+ * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts
+ * of tiles, so that `wanted` times the columns of tiles is the target), back[node][chunk] (counts
+ * rows; the table `due` is the target), sum[node][chunk].
  */
 #ifndef MK_ROLES_MOE_FFN_H
 #define MK_ROLES_MOE_FFN_H
@@ -43,9 +56,11 @@
 #include "core/roles/moe_dispatch.h"
 #include "core/roles/moe_ffn_plan.h"
 
-/* Tile number `t` of a group, a part of a run, in stage `stage`. Tiles of one column of B come one after the other. */
-MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct moe_run *group,
-                             uint32_t stage, uint32_t t, struct mk_tile *tile)
+/* Tile number `t` of a group, a part of a run, in stage `stage`. Tiles of one column of B come one
+ * after the other. */
+MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                             const struct moe_run *group, uint32_t stage, uint32_t t,
+                             struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint32_t col = t / group->count;
@@ -55,8 +70,10 @@ MK_ROLE void moe_ffn_tile_of(const struct moe_ffn_plan *p, struct mk_cta *cta, c
     tile->id = moe_ffn_tile_id(p, tile->row / d->tile_m, stage, col);
 }
 
-/* Tile number `t` of this rank, in the order of computation (struct moe_run); rows is 0 where there is none. */
-MK_ROLE void moe_ffn_tile(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t t, struct mk_tile *tile)
+/* Tile number `t` of this rank, in the order of computation (struct moe_run); rows is 0 where there
+ * is none. */
+MK_ROLE void moe_ffn_tile(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t t,
+                          struct mk_tile *tile)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     struct moe_run run, before = {0}; /* before: the group whose turn to go down is next */
@@ -84,15 +101,17 @@ MK_ROLE void moe_ffn_tile(const struct moe_ffn_plan *p, struct mk_cta *cta, uint
 }
 
 /* Waits until all `columns` of tiles of the rows that row `row` is of are stored. */
-MK_ROLE int moe_ffn_await(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t flag, uint32_t row,
-                          uint32_t columns)
+MK_ROLE int moe_ffn_await(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t flag,
+                          uint32_t row, uint32_t columns)
 {
-    uint64_t wanted = mk_cta_load64(cta, p->dispatch.route.wanted + row / p->dispatch.tile_m * 8ull);
+    uint64_t wanted =
+        mk_cta_load64(cta, p->dispatch.route.wanted + row / p->dispatch.tile_m * 8ull);
     return mk_cta_wait(cta, flag, wanted * columns * MK_TILE_PARTS, MK_CAUSE_DATA);
 }
 
 /* Before the loads of a tile's A. */
-MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct mk_tile *tile)
+MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                           const struct mk_tile *tile)
 {
     return tile->stage == MOE_FFN_UP
                ? moe_await_rows(&p->dispatch, cta, tile->row)
@@ -100,11 +119,11 @@ MK_ROLE int moe_ffn_before(const struct moe_ffn_plan *p, struct mk_cta *cta, con
 }
 
 /* `parts` of MK_TILE_PARTS of the tile are stored. */
-MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta, const struct mk_tile *tile,
-                           uint32_t parts)
+MK_ROLE void moe_ffn_after(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                           const struct mk_tile *tile, uint32_t parts)
 {
-    uint32_t flag =
-        tile->stage == MOE_FFN_UP ? moe_ffn_acted_flag(p, tile->row) : moe_ffn_made_flag(p, tile->row);
+    uint32_t flag = tile->stage == MOE_FFN_UP ? moe_ffn_acted_flag(p, tile->row)
+                                              : moe_ffn_made_flag(p, tile->row);
     mk_cta_add(cta, tile->c_local, flag, (uint64_t)tile->rows * parts);
 }
 
@@ -129,20 +148,23 @@ MK_ROLE void moe_ffn_return_row(const struct moe_ffn_plan *p, struct mk_cta *cta
     c.id = moe_ffn_back_id(p, rank, place / d->k / d->chunk_rows);
     c.space = MK_SPACE_HEAP;
     c.source = p->made + row * p->result_bytes;
-    c.destination =
-        p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + place) * p->result_bytes;
+    c.destination = p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + place) *
+                                  p->result_bytes;
     c.bytes = p->result_bytes;
     mk_cta_copy(cta, local, &c);
 }
 
 /* Then their arrival: rows of one chunk of tokens follow each other, and are told together. */
-MK_ROLE void moe_ffn_tell_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row, uint32_t end)
+MK_ROLE void moe_ffn_tell_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t row,
+                               uint32_t end)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint32_t last_flag = 0, last_local = 0, count = 0;
     for (; row < end; row++) {
-        uint32_t place, rank = moe_ffn_origin(p, cta, row, &place), local = mk_local_of(&d->topo, rank);
-        uint32_t flag = moe_ffn_back_flag(p, mk_node_of(&d->topo, rank), place / d->k / d->chunk_rows);
+        uint32_t place, rank = moe_ffn_origin(p, cta, row, &place),
+                        local = mk_local_of(&d->topo, rank);
+        uint32_t flag =
+            moe_ffn_back_flag(p, mk_node_of(&d->topo, rank), place / d->k / d->chunk_rows);
         if (count && (flag != last_flag || local != last_local)) {
             mk_cta_add(cta, last_local, last_flag, count);
             count = 0;
@@ -178,9 +200,10 @@ MK_ROLE int moe_ffn_intra_comm(const struct moe_ffn_plan *p, struct mk_cta *cta)
     return 0;
 }
 
-/* The rows that a token of `rank` has on this node, in the order of their experts, behind the terms that *c has. */
-MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank, uint32_t token,
-                              struct mk_combine *c)
+/* The rows that a token of `rank` has on this node, in the order of their experts, behind the terms
+ * that *c has. */
+MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t rank,
+                              uint32_t token, struct mk_combine *c)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     uint64_t ids = d->ids[cta->epoch & 1] + rank * d->ids_pitch, first = c->count;
@@ -199,7 +222,8 @@ MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, 
         c->terms[i].source =
             expert / d->rank_experts == d->topo.rank
                 ? p->made + row * p->result_bytes
-                : p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + at) * p->result_bytes;
+                : p->back + ((uint64_t)mk_node_of(&d->topo, rank) * d->tokens * d->k + at) *
+                                p->result_bytes;
         c->terms[i].weight = mk_float_of(mk_cta_load(cta, ids + d->weights + at * 4));
         c->count++;
     }
@@ -208,29 +232,32 @@ MK_ROLE void moe_ffn_add_rows(const struct moe_ffn_plan *p, struct mk_cta *cta, 
 MK_ROLE int moe_ffn_await_back(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
                                uint32_t chunk)
 {
-    uint64_t due =
-        mk_cta_load64(cta, p->dispatch.route.due + ((uint64_t)node * p->dispatch.chunks + chunk) * 8);
+    uint64_t due = mk_cta_load64(cta, p->dispatch.route.due +
+                                          ((uint64_t)node * p->dispatch.chunks + chunk) * 8);
     return mk_cta_wait(cta, moe_ffn_back_flag(p, node, chunk), due, MK_CAUSE_DATA);
 }
 
-/* Of how many tokens before `token` this rank's (sent_before) or its rail's (came_before) have an expert on the other's
- * node. */
-MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta, uint64_t table,
-                                      uint32_t node, uint32_t token)
+/* Of how many tokens before `token` this rank's (sent_before) or its rail's (came_before) have an
+ * expert on the other's node. */
+MK_ROLE uint32_t moe_ffn_before_token(const struct moe_ffn_plan *p, struct mk_cta *cta,
+                                      uint64_t table, uint32_t node, uint32_t token)
 {
     return mk_cta_load(cta, table + ((uint64_t)node * (p->dispatch.tokens + 1) + token) * 4);
 }
 
 /* The tokens [*first, *end) of chunk `chunk`. */
-MK_ROLE void moe_ffn_tokens(const struct moe_ffn_plan *p, uint32_t chunk, uint32_t *first, uint32_t *end)
+MK_ROLE void moe_ffn_tokens(const struct moe_ffn_plan *p, uint32_t chunk, uint32_t *first,
+                            uint32_t *end)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     *first = chunk * d->chunk_rows;
     *end = d->tokens - *first < d->chunk_rows ? d->tokens : *first + d->chunk_rows;
 }
 
-/* This node's sums for chunk `chunk` of the tokens of this rail's rank of `node`, and on their way. */
-MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node, uint32_t chunk)
+/* This node's sums for chunk `chunk` of the tokens of this rail's rank of `node`, and on their
+ * way. */
+MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, uint32_t node,
+                              uint32_t chunk)
 {
     const struct moe_dispatch_plan *d = &p->dispatch;
     const struct mk_route *r = &d->route;
@@ -256,10 +283,11 @@ MK_ROLE int moe_ffn_send_sums(const struct moe_ffn_plan *p, struct mk_cta *cta, 
         mk_cta_combine(cta, &s);
     }
     c.source = p->sums + ((uint64_t)node * d->room + first) * p->result_bytes;
-    c.destination =
-        p->whole + ((uint64_t)mk_node_of(&d->topo, d->topo.rank) * d->room + first) * p->result_bytes;
+    c.destination = p->whole + ((uint64_t)mk_node_of(&d->topo, d->topo.rank) * d->room + first) *
+                                   p->result_bytes;
     c.bytes = (to - from) * p->result_bytes;
-    return mk_cta_put(cta, rank, &c, moe_ffn_sum_flag(p, mk_node_of(&d->topo, d->topo.rank), chunk));
+    return mk_cta_put(cta, rank, &c,
+                      moe_ffn_sum_flag(p, mk_node_of(&d->topo, d->topo.rank), chunk));
 }
 
 /* All that chunk `chunk` of this rank's tokens is the sum of is here. */

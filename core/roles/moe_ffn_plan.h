@@ -1,5 +1,5 @@
-/* The plan of the MoE feed-forward layer and its arithmetic. The schedule, and what lies where and why, is
- * core/roles/moe_ffn.h. */
+/* The plan of the MoE feed-forward layer and its arithmetic. The schedule, and what lies where and
+ * why, is core/roles/moe_ffn.h. */
 #ifndef MK_ROLES_MOE_FFN_PLAN_H
 #define MK_ROLES_MOE_FFN_PLAN_H
 
@@ -15,25 +15,27 @@ struct moe_ffn_plan {
     uint32_t hidden, inner;
     uint32_t tile_n;
     uint32_t
-        up_cols; /* columns of the activation that a tile makes: tile_n / 2, from as many of gate and up */
+        /* columns of the activation that a tile makes: tile_n / 2, from as many of gate and up */
+        up_cols;
     uint32_t up_tiles, down_tiles; /* side by side in a row of tiles, of each stage */
-    uint32_t group_tiles;          /* rows of tiles of an expert that go from stage to stage together */
-    uint32_t tiles;                /* room for: row_tiles * (up_tiles + down_tiles) */
-    uint32_t number;               /* enum mk_number of results on their way back */
+    /* rows of tiles of an expert that go from stage to stage together */
+    uint32_t group_tiles;
+    uint32_t tiles;  /* room for: row_tiles * (up_tiles + down_tiles) */
+    uint32_t number; /* enum mk_number of results on their way back */
     uint32_t flag_acted, flag_made, flag_back, flag_sum;
     uint64_t act_bytes;    /* of a row of the activation */
     uint64_t result_bytes; /* of a row of results */
     /* Offsets in the heap. */
     uint64_t acted; /* [row_tiles * tile_m] of act_bytes, bf16 */
     uint64_t made;  /* [row_tiles * tile_m] of result_bytes; where they are bf16, over `gathered` */
+    uint64_t back;  /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for
+                       the tokens of this rail's  ranks */
+    uint64_t sums;  /* [nodes][room] of result_bytes: what this node has for tokens of another, each
+                       chunk's from its first token's  place on, in the order of `came` */
     uint64_t
-        back; /* [nodes][tokens][k] of result_bytes: results of other ranks of this node for the tokens of this rail's
-                       ranks */
-    uint64_t
-        sums; /* [nodes][room] of result_bytes: what this node has for tokens of another, each chunk's from its first token's
-                 place on, in the order of `came` */
-    uint64_t
-        whole; /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the order of `sent` */
+        /* [nodes][room] of result_bytes: what other nodes have for this rank's, likewise, in the
+         * order of `sent` */
+        whole;
 };
 MK_PLAN_OF(moe_ffn);
 
@@ -47,7 +49,8 @@ MK_PURE uint32_t moe_ffn_made_flag(const struct moe_ffn_plan *p, uint32_t row)
     return p->flag_made + row / p->dispatch.tile_m;
 }
 
-/* Counts the rows that are here for chunk `chunk` of the tokens of this rail's rank of `node`, over all launches. */
+/* Counts the rows that are here for chunk `chunk` of the tokens of this rail's rank of `node`, over
+ * all launches. */
 MK_PURE uint32_t moe_ffn_back_flag(const struct moe_ffn_plan *p, uint32_t node, uint32_t chunk)
 {
     return p->flag_back + node * p->dispatch.chunks + chunk;
@@ -59,13 +62,15 @@ MK_PURE uint32_t moe_ffn_sum_flag(const struct moe_ffn_plan *p, uint32_t node, u
     return p->flag_sum + node * p->dispatch.chunks + chunk;
 }
 
-/* Number of what comes back for a chunk of `rank`'s tokens, for traces; those below are of tokens on their way there. */
+/* Number of what comes back for a chunk of `rank`'s tokens, for traces; those below are of tokens
+ * on their way there. */
 MK_PURE uint32_t moe_ffn_back_id(const struct moe_ffn_plan *p, uint32_t rank, uint32_t chunk)
 {
     return (mk_world(&p->dispatch.topo) + rank) * p->dispatch.chunks + chunk;
 }
 
-/* A tile of stage `stage` by its place: the row of tiles counts from this rank's first, the column within the stage. */
+/* A tile of stage `stage` by its place: the row of tiles counts from this rank's first, the column
+ * within the stage. */
 MK_PURE uint32_t moe_ffn_tile_id(const struct moe_ffn_plan *p, uint32_t row_tile, uint32_t stage,
                                  uint32_t col)
 {
@@ -73,7 +78,8 @@ MK_PURE uint32_t moe_ffn_tile_id(const struct moe_ffn_plan *p, uint32_t row_tile
 }
 
 /* All of a tile but the rows: A, C and columns of tile `col` of a stage. */
-MK_PURE void moe_ffn_columns(const struct moe_ffn_plan *p, uint32_t stage, uint32_t col, struct mk_tile *tile)
+MK_PURE void moe_ffn_columns(const struct moe_ffn_plan *p, uint32_t stage, uint32_t col,
+                             struct mk_tile *tile)
 {
     uint32_t width = stage == MOE_FFN_UP ? p->up_cols : p->tile_n,
              all = stage == MOE_FFN_UP ? p->inner : p->hidden;

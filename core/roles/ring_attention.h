@@ -1,33 +1,38 @@
-/* Ring attention: O = softmax(Q K^T / sqrt(D)) V over a sequence that is spread over all ranks, as one
- * schedule for every executor.
+/* Ring attention: O = softmax(Q K^T / sqrt(D)) V over a sequence that is spread over all ranks, as
+ * one schedule for every executor.
  *
- *   Q, O [B, S/W, heads, D], K, V [B, S/W, kv_heads, D], lse [B, heads, S/W] fp32   each rank's rows of the
+ *   Q, O [B, S/W, heads, D], K, V [B, S/W, kv_heads, D], lse [B, heads, S/W] fp32   each rank's
+ *   rows of the
  * sequence
  *
- * Causal: the sequence is 2 W blocks, and rank r holds blocks r and 2 W - 1 - r one after the other, so that
- * at every step every rank has the same work (two of four pairs of blocks; at its own step one and two
- * diagonals).
+ * Causal: the sequence is 2 W blocks, and rank r holds blocks r and 2 W - 1 - r one after the
+ * other, so that at every step every rank has the same work (two of four pairs of blocks; at its
+ * own step one and two diagonals).
  *
- *   intra_comm   pushes its rank's K and V, head by head, to the peers of the node, then forwards those that the rail
+ *   intra_comm   pushes its rank's K and V, head by head, to the peers of the node, then forwards
+ *   those that the rail
  *                brings
- *   inter_send   puts K and V, head by head, to the same local rank of every other node (staged once into the heap)
- *   compute      takes a query tile through W steps: its own K and V, its node's ring, then the rings of the other nodes,
- *                waiting where it must. What a tile has so far (sums, maximum, sum of weights, fp32) stays with its CTA: on a
- *                GPU in registers, so that it never goes to memory
+ *   inter_send   puts K and V, head by head, to the same local rank of every other node (staged
+ *   once into the heap) compute      takes a query tile through W steps: its own K and V, its
+ *   node's ring, then the rings of the other nodes,
+ *                waiting where it must. What a tile has so far (sums, maximum, sum of weights,
+ *                fp32) stays with its CTA: on a GPU in registers, so that it never goes to memory
  *
- * Heads travel in the order in which query tiles want them: only the first tiles that a CTA takes wait, for the few heads
- * that all CTAs together are at; what later ones need has come by then.
+ * Heads travel in the order in which query tiles want them: only the first tiles that a CTA takes
+ * wait, for the few heads that all CTAs together are at; what later ones need has come by then.
  *
- * The ring inside the node and the rails run at once. Nothing is passed on from neighbour to neighbour where
- * a link leads straight there: at step s local rank l receives from l + s, and no ingress is shared.
+ * The ring inside the node and the rails run at once. Nothing is passed on from neighbour to
+ * neighbour where a link leads straight there: at step s local rank l receives from l + s, and no
+ * ingress is shared.
  *
- * Minimum bytes: every rank reads W shards of K and V and has one; (nodes - 1) come by its rail, since each
- * must enter a node once and rails share them evenly, the (gpus - 1) nodes others over NVLink. Causal masks
- * spare none: the last block sees everything.
+ * Minimum bytes: every rank reads W shards of K and V and has one; (nodes - 1) come by its rail,
+ * since each must enter a node once and rails share them evenly, the (gpus - 1) nodes others over
+ * NVLink. Causal masks spare none: the last block sees everything.
  *
- * Two buffers (epoch & 1) need no credits: see core/roles/ag_gemm.h. Puts are drained before a launch ends: where
- * puts have no order (SRD), the next launch's to the same flag would else tell of this one's bytes, which are still
- * under way. Steps come in one order, so a result has the same bits on every run.
+ * Two buffers (epoch & 1) need no credits: see core/roles/ag_gemm.h. Puts are drained before a
+ * launch ends: where puts have no order (SRD), the next launch's to the same flag would else tell
+ * of this one's bytes, which are still under way. Steps come in one order, so a result has the same
+ * bits on every run.
  *
  * Flags of a rank: arrival[rank][chunk], set to the epoch. */
 #ifndef MK_ROLES_RING_ATTENTION_H
@@ -37,21 +42,25 @@
 
 MK_PURE enum mk_cause ring_attention_cause(const struct ring_attention_plan *p, uint32_t rank)
 {
-    return mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank) ? MK_CAUSE_NETWORK : MK_CAUSE_DATA;
+    return mk_node_of(&p->topo, rank) != mk_node_of(&p->topo, p->topo.rank) ? MK_CAUSE_NETWORK
+                                                                            : MK_CAUSE_DATA;
 }
 
-MK_ROLE int ring_attention_await(const struct ring_attention_plan *p, struct mk_cta *cta, uint32_t rank,
-                                 uint32_t chunk)
+MK_ROLE int ring_attention_await(const struct ring_attention_plan *p, struct mk_cta *cta,
+                                 uint32_t rank, uint32_t chunk)
 {
-    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk), cta->epoch, ring_attention_cause(p, rank));
+    return mk_cta_wait(cta, ring_attention_flag(p, rank, chunk), cta->epoch,
+                       ring_attention_cause(p, rank));
 }
 
 /* Before the loads of rows [first, end) of a half of `rank`'s K and V of a head: they are here. */
-MK_ROLE int ring_attention_before_rows(const struct ring_attention_plan *p, struct mk_cta *cta, uint32_t rank,
-                                       uint32_t batch, uint32_t kv_head, uint32_t half, uint32_t first, uint32_t end)
+MK_ROLE int ring_attention_before_rows(const struct ring_attention_plan *p, struct mk_cta *cta,
+                                       uint32_t rank, uint32_t batch, uint32_t kv_head,
+                                       uint32_t half, uint32_t first, uint32_t end)
 {
     uint32_t number = first / p->chunk_rows, left = 2 * ((end - 1) / p->chunk_rows - number + 1);
-    uint32_t flag = ring_attention_flag(p, rank, ring_attention_chunk(p, batch, kv_head, half, number, 0));
+    uint32_t flag =
+        ring_attention_flag(p, rank, ring_attention_chunk(p, batch, kv_head, half, number, 0));
     for (uint32_t count; left; flag += count, left -= count) {
         count = left < 32 ? left : 32;
         if (mk_cta_wait_all(cta, flag, count, cta->epoch, ring_attention_cause(p, rank)))
@@ -83,11 +92,13 @@ MK_ROLE int ring_attention_intra_comm(const struct ring_attention_plan *p, struc
         uint32_t rank = mk_rank_at(t, (node + distance) % t->nodes, local);
         for (uint32_t i = 0; i < (t->gpus - 1) * p->chunks; i++) {
             /* Chunk by chunk to all peers: each is at the same heads. */
-            uint32_t step = 1 + i % (t->gpus - 1), chunk = i / (t->gpus - 1), peer = (local + t->gpus - step) % t->gpus;
+            uint32_t step = 1 + i % (t->gpus - 1), chunk = i / (t->gpus - 1),
+                     peer = (local + t->gpus - step) % t->gpus;
             uint32_t rows;
             if (turn++ % cta->count != cta->index)
                 continue;
-            struct mk_chunk c = ring_attention_move(p, rank, chunk, distance > 0, cta->epoch, &rows);
+            struct mk_chunk c =
+                ring_attention_move(p, rank, chunk, distance > 0, cta->epoch, &rows);
             if (distance && ring_attention_await(p, cta, rank, chunk))
                 return 1;
             if (distance)

@@ -1,4 +1,5 @@
-/* What others run: cuBLAS and NCCL, found at run time (dlopen), so that nothing here depends on them. */
+/* What others run: cuBLAS and NCCL, found at run time (dlopen), so that nothing here depends on
+ * them. */
 #ifndef MK_BASELINES_H
 #define MK_BASELINES_H
 
@@ -8,13 +9,16 @@
 
 struct baseline_cublas;
 
-/* Opens libcublas (13, 12) on the current device. 0, -ENOENT with a sentence (no such library), -EIO. */
+/* Opens libcublas (13, 12) on the current device. 0, -ENOENT with a sentence (no such library),
+ * -EIO. */
 int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t error_size);
 
-/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major bf16; C [m, n] bf16, or float where
- * c_float. C += A * B where `add`. fp32 accumulation. Does not synchronise. 0 or -EIO. */
-int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c, int64_t m, int64_t n, int64_t k,
-                         int b_transposed, int c_float, int add, cudaStream_t stream);
+/* C = A * B on `stream`: A [m, k], B [k, n] or [n, k] where b_transposed, row-major bf16; C [m, n]
+ * bf16, or float where c_float. C += A * B where `add`. fp32 accumulation. Does not synchronise. 0
+ * or -EIO. */
+int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c,
+                         int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
+                         cudaStream_t stream);
 
 void baseline_cublas_close(struct baseline_cublas *b);
 
@@ -25,21 +29,27 @@ struct baseline_nccl_id {
     char bytes[128];
 };
 
-/* Opens libnccl.so.2. Sets NCCL_NVLS_ENABLE=0 for this process where it is not set: no multicast. 0, -ENOENT, -EIO. */
+/* Opens libnccl.so.2. Sets NCCL_NVLS_ENABLE=0 for this process where it is not set: no multicast.
+ * 0, -ENOENT, -EIO. */
 int baseline_nccl_open(struct baseline_nccl **out, char *error, size_t error_size);
 int baseline_nccl_make_id(struct baseline_nccl *b, struct baseline_nccl_id *id);
 
 /* Collective: joins `world` ranks. 0 or -EIO. */
-int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *id, int rank, int world);
+int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *id, int rank,
+                       int world);
 
 /* All-gather of `bytes` from each rank into `all`, on `stream`. Does not synchronise. 0 or -EIO. */
-int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all, size_t bytes, cudaStream_t stream);
+int baseline_nccl_allgather(struct baseline_nccl *b, const void *mine, void *all, size_t bytes,
+                            cudaStream_t stream);
 
-/* Sum of `count` bf16 elements a rank gets, of `all` (count * ranks elements) of each. 0 or -EIO. */
-int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *mine, size_t count, cudaStream_t stream);
+/* Sum of `count` bf16 elements a rank gets, of `all` (count * ranks elements) of each. 0 or
+ * -EIO. */
+int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *mine, size_t count,
+                                cudaStream_t stream);
 
 /* Sum of `count` bf16 elements, on every rank. 0 or -EIO. */
-int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count, cudaStream_t stream);
+int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count,
+                            cudaStream_t stream);
 
 void baseline_nccl_close(struct baseline_nccl *b);
 

@@ -14,9 +14,10 @@ struct baseline_cublas {
     void *workspace;
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
     cublasStatus_t (*destroy)(cublasHandle_t);
-    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,
-                           const void *, cudaDataType, int, const void *, cudaDataType, int, const void *,
-                           void *, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
+    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                           const void *, const void *, cudaDataType, int, const void *,
+                           cudaDataType, int, const void *, void *, cudaDataType, int,
+                           cublasComputeType_t, cublasGemmAlgo_t);
 };
 
 int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
@@ -38,8 +39,8 @@ int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
     *(void **)&b->set_stream = dlsym(b->library, "cublasSetStream_v2");
     *(void **)&b->destroy = dlsym(b->library, "cublasDestroy_v2");
     *(void **)&b->gemm = dlsym(b->library, "cublasGemmEx");
-    if (!create || !set_workspace || !b->set_stream || !b->destroy || !b->gemm || create(&b->handle) ||
-        cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess ||
+    if (!create || !set_workspace || !b->set_stream || !b->destroy || !b->gemm ||
+        create(&b->handle) || cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess ||
         set_workspace(b->handle, b->workspace, WORKSPACE)) {
         snprintf(error, size, "cuBLAS does not start");
         return -EIO;
@@ -47,17 +48,19 @@ int baseline_cublas_open(struct baseline_cublas **out, char *error, size_t size)
     return 0;
 }
 
-int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c, int64_t m,
-                         int64_t n, int64_t k, int b_transposed, int c_float, int add, cudaStream_t stream)
+int baseline_cublas_gemm(struct baseline_cublas *b, const void *a, const void *bm, void *c,
+                         int64_t m, int64_t n, int64_t k, int b_transposed, int c_float, int add,
+                         cudaStream_t stream)
 {
     const float one = 1, zero = 0;
     const float *beta = add ? &one : &zero;
     if (b->set_stream(b->handle, stream))
         return -EIO;
     /* cuBLAS is column-major: it computes C^T = B^T A^T. */
-    return b->gemm(b->handle, b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)n, (int)m, (int)k,
-                   &one, bm, CUDA_R_16BF, (int)(b_transposed ? k : n), a, CUDA_R_16BF, (int)k, beta, c,
-                   c_float ? CUDA_R_32F : CUDA_R_16BF, (int)n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT)
+    return b->gemm(b->handle, b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, (int)n, (int)m,
+                   (int)k, &one, bm, CUDA_R_16BF, (int)(b_transposed ? k : n), a, CUDA_R_16BF,
+                   (int)k, beta, c, c_float ? CUDA_R_32F : CUDA_R_16BF, (int)n, CUBLAS_COMPUTE_32F,
+                   CUBLAS_GEMM_DEFAULT)
                ? -EIO
                : 0;
 }

@@ -51,7 +51,8 @@ int baseline_nccl_make_id(struct baseline_nccl *b, struct baseline_nccl_id *id)
     return b->get_id(id) ? -EIO : 0;
 }
 
-int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *id, int rank, int world)
+int baseline_nccl_join(struct baseline_nccl *b, const struct baseline_nccl_id *id, int rank,
+                       int world)
 {
     return b->init(&b->comm, world, *id, rank) ? -EIO : 0;
 }
@@ -68,7 +69,8 @@ int baseline_nccl_reducescatter(struct baseline_nccl *b, const void *all, void *
     return b->reducescatter(all, mine, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
 }
 
-int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count, cudaStream_t stream)
+int baseline_nccl_allreduce(struct baseline_nccl *b, const void *in, void *out, size_t count,
+                            cudaStream_t stream)
 {
     return b->allreduce(in, out, count, NCCL_BF16, NCCL_SUM, b->comm, stream) ? -EIO : 0;
 }

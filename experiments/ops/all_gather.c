@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 static int all_gather_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                 uint64_t launch, const struct check_pace *pace, struct check_result *result)
+                            uint64_t launch, const struct check_pace *pace,
+                            struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
     uint64_t rows = q->m / mk_world(&q->topo);

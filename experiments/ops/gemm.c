@@ -1,12 +1,12 @@
-/* Is what a GEMM operator ended with right? By another path than the executor's: whole matrices, from
- * inputs made anew. */
+/* Is what a GEMM operator ended with right? By another path than the executor's: whole matrices,
+ * from inputs made anew. */
 #include "experiments/op.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* One product is the reference: where ranks are summed over, every rank's A stands side by side, and every
- * rank's B below one another. */
+/* One product is the reference: where ranks are summed over, every rank's A stands side by side,
+ * and every rank's B below one another. */
 int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                    uint64_t launch, const struct check_pace *pace, struct check_result *result,
                    int gathers, int scatters)
@@ -26,14 +26,15 @@ int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARG
             continue;
         }
         for (uint64_t row = 0; row < rows; row++)
-            run_data_input(d, 0, rank, launch, (first + row) * q->k, q->k, a + row * depth + rank * q->k);
+            run_data_input(d, 0, rank, launch, (first + row) * q->k, q->k,
+                           a + row * depth + rank * q->k);
         if (!q->b_transposed)
             run_data_input(d, 1, rank, launch, 0, q->k * q->n, b + rank * q->k * q->n);
         for (uint64_t col = 0; q->b_transposed && col < q->n; col++)
             run_data_input(d, 1, rank, launch, col * q->k, q->k, b + col * depth + rank * q->k);
     }
-    /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each of the
-     * world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
+    /* Fast: each rank's product is rounded (one rounding of the whole, as they add up), then each
+     * of the world - 1 sums in any order, and a node's sum perhaps once more on its way out. */
     int fast = !gathers && !q->deterministic;
     struct check_gemm g = {.m = rows,
                            .n = q->n,

@@ -1,7 +1,8 @@
 #include "experiments/op.h"
 
 static int gemm_rs_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                 uint64_t launch, const struct check_pace *pace, struct check_result *result)
+                         uint64_t launch, const struct check_pace *pace,
+                         struct check_result *result)
 {
     return run_check_gemm(d, arguments, launch, pace, result, 0, 1);
 }

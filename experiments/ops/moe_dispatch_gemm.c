@@ -6,9 +6,10 @@
 #include <string.h>
 
 /* One expert of this rank: its rows as the ids of all ranks say, against one product. */
-static int moe_dispatch_gemm_check_expert(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint32_t local,
-                        const uint16_t *x, const uint32_t *ids, uint16_t *a, uint64_t *next,
-                        struct check_result *result)
+static int moe_dispatch_gemm_check_expert(const struct run_data *d,
+                                          const void *const arguments[RUN_ARGUMENTS],
+                                          uint32_t local, const uint16_t *x, const uint32_t *ids,
+                                          uint16_t *a, uint64_t *next, struct check_result *result)
 {
     const struct mk_problem *q = &d->job->plan.problem;
     const struct mk_moe *m = &q->moe;
@@ -32,8 +33,9 @@ static int moe_dispatch_gemm_check_expert(const struct run_data *d, const void *
 }
 
 /* Ranks have different work: they do not meet, so there is nothing to pace. */
-static int moe_dispatch_gemm_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                 uint64_t launch, const struct check_pace *pace, struct check_result *result)
+static int moe_dispatch_gemm_check(const struct run_data *d,
+                                   const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+                                   const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_moe *m = &d->job->problem.moe;
     uint32_t world = mk_world(&d->job->problem.topo);
@@ -42,7 +44,8 @@ static int moe_dispatch_gemm_check(const struct run_data *d, const void *const a
     uint32_t *ids = malloc(all * m->k * sizeof *ids);
     int status = x && a && ids ? 0 : -ENOMEM;
     for (uint32_t rank = 0; rank < world && !status; rank++) {
-        run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden, x + rank * m->tokens * m->hidden);
+        run_data_input(d, 0, rank, launch, 0, m->tokens * m->hidden,
+                       x + rank * m->tokens * m->hidden);
         run_data_ids(d, rank, launch, ids + rank * m->tokens * m->k);
     }
     for (uint32_t local = 0; local < m->experts / world && !status; local++)
@@ -60,7 +63,8 @@ static uint16_t *moe_dispatch_gemm_element_of_expert(const struct run_data *d, u
     const uint32_t *begins = run_data_at(d, slot, 4);
     for (uint64_t i = 0; i < q->moe.experts / mk_world(&q->topo); i++)
         if (begins[2 * i + 1])
-            return (uint16_t *)run_data_at(d, slot, 3) + (begins[2 * i] + (uint64_t)begins[2 * i + 1]) * q->moe.inner - 1;
+            return (uint16_t *)run_data_at(d, slot, 3) +
+                   (begins[2 * i] + (uint64_t)begins[2 * i + 1]) * q->moe.inner - 1;
     return run_data_at(d, slot, 4); /* no tokens: what is said of the first expert */
 }
 
@@ -77,5 +81,8 @@ static uint64_t moe_dispatch_gemm_records(const struct mk_plan *plan)
     return 3 * t->nodes * m->tokens * m->k + 2 * mk_world(t);
 }
 
-const struct run_op run_op_moe_dispatch_gemm = {
-    .make = run_make_moe, .check = moe_dispatch_gemm_check, .spoil = moe_dispatch_gemm_spoil, .records = moe_dispatch_gemm_records, .routed = 1};
+const struct run_op run_op_moe_dispatch_gemm = {.make = run_make_moe,
+                                                .check = moe_dispatch_gemm_check,
+                                                .spoil = moe_dispatch_gemm_spoil,
+                                                .records = moe_dispatch_gemm_records,
+                                                .routed = 1};

@@ -3,8 +3,8 @@
 #include "experiments/inputs.h"
 #include "experiments/op.h"
 
-static void moe_ffn_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                  uint64_t first, uint64_t count, uint16_t *out)
+static void moe_ffn_input(const struct run_data *d, uint32_t argument, uint32_t rank,
+                          uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
 {
     if (argument == 4) /* the second B of an expert */
         inputs_fill(out, run_data_key(d, 3000 + rank, launch), first, count);
@@ -21,14 +21,16 @@ static void moe_ffn_load_expert(void *context, uint32_t expert, uint16_t *b1, ui
 {
     const struct any_expert *a = context;
     const struct mk_problem *q = &a->data->job->problem;
-    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo), rank = expert / rank_experts;
+    uint32_t rank_experts = (uint32_t)q->moe.experts / mk_world(&q->topo),
+             rank = expert / rank_experts;
     uint64_t count = q->moe.hidden * q->moe.inner, local = expert % rank_experts;
     run_data_input(a->data, 1, rank, a->launch, local * 2 * count, 2 * count, b1);
     run_data_input(a->data, 4, rank, a->launch, local * count, count, b2);
 }
 
-static int moe_ffn_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
-                       const struct check_pace *pace, struct check_result *result)
+static int moe_ffn_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                         uint64_t launch, const struct check_pace *pace,
+                         struct check_result *result)
 {
     const struct mk_problem *q = &d->job->problem;
     struct any_expert any = {d, launch};
@@ -56,5 +58,8 @@ static uint64_t moe_ffn_records(const struct mk_plan *plan)
     return (3 * t->nodes + 2 * mk_world(t)) * m->tokens * m->k + 2 * mk_world(t);
 }
 
-const struct run_op run_op_moe_ffn = {
-    .input = moe_ffn_input, .make = run_make_moe, .check = moe_ffn_check, .records = moe_ffn_records, .routed = 1};
+const struct run_op run_op_moe_ffn = {.input = moe_ffn_input,
+                                      .make = run_make_moe,
+                                      .check = moe_ffn_check,
+                                      .records = moe_ffn_records,
+                                      .routed = 1};

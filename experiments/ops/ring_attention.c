@@ -6,12 +6,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void ring_attention_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
-                  uint64_t first, uint64_t count, uint16_t *out)
+static void ring_attention_input(const struct run_data *d, uint32_t argument, uint32_t rank,
+                                 uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
 {
     uint64_t all = d->bytes[argument] / 2;
     inputs_fill(out, run_data_key(d, argument, launch), rank * all + first, count);
-    for (uint64_t i = 0; i < count && argument == 0; i++) /* scores that differ: Q is 8 times as large */
+    /* scores that differ: Q is 8 times as large */
+    for (uint64_t i = 0; i < count && argument == 0; i++)
         if (out[i] & 0x7f80)
             out[i] = (uint16_t)(out[i] + (3 << 7));
 }
@@ -20,8 +21,9 @@ static void ring_attention_input(const struct run_data *d, uint32_t argument, ui
 enum { GPU_ROWS = 4096 };
 
 /* K and V of all ranks in the order of the sequence. */
-static int ring_attention_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
-                          uint64_t launch, const struct check_pace *pace, struct check_result *result)
+static int ring_attention_check(const struct run_data *d,
+                                const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+                                const struct check_pace *pace, struct check_result *result)
 {
     const struct mk_attention *t = &d->job->problem.attention;
     uint32_t world = mk_world(&d->job->problem.topo), halves = t->causal ? 2 : 1;
@@ -34,14 +36,16 @@ static int ring_attention_check(const struct run_data *d, const void *const argu
         const uint64_t keys[2] = {run_data_key(d, 1, launch), run_data_key(d, 2, launch)};
         return check_attention_gpu(&c, keys, GPU_ROWS, keys[0], result);
     }
-    uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2), malloc(t->batch * t->sequence * row * 2)};
+    uint16_t *kv[2] = {malloc(t->batch * t->sequence * row * 2),
+                       malloc(t->batch * t->sequence * row * 2)};
     int status = -ENOMEM;
     for (uint32_t part = 0; part < 2 && kv[0] && kv[1]; part++)
         for (uint32_t rank = 0; rank < world; rank++)
             for (uint64_t batch = 0; batch < t->batch; batch++)
                 for (uint32_t h = 0; h < halves; h++) {
                     uint64_t block = h ? 2 * world - 1 - rank : rank;
-                    run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row, half * row,
+                    run_data_input(d, 1 + part, rank, launch, (batch * halves + h) * half * row,
+                                   half * row,
                                    kv[part] + (batch * t->sequence + block * half) * row);
                 }
     c.k = kv[0];
@@ -53,4 +57,5 @@ static int ring_attention_check(const struct run_data *d, const void *const argu
     return status;
 }
 
-const struct run_op run_op_ring_attention = {.input = ring_attention_input, .check = ring_attention_check};
+const struct run_op run_op_ring_attention = {.input = ring_attention_input,
+                                             .check = ring_attention_check};

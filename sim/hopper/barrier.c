@@ -34,7 +34,9 @@ static void release(struct hopper_block *b, uint32_t id)
     uint32_t count = 0;
     for (uint32_t i = 0; i < b->warps; i++)
         if (n->warps[i] && n->warps[i] != (b->warp[i].lanes & ~b->warp[i].ended)) {
-            hopper_fail(h, "rank %u, block %u: lanes 0x%x of warp %u alone have come to barrier %u; bar.sync is for whole warps",
+            hopper_fail(h,
+                        "rank %u, block %u: lanes 0x%x of warp %u alone have come to barrier %u; "
+                        "bar.sync is for whole warps",
                         b->rank, b->number, n->warps[i], i, id);
             return;
         }
@@ -60,9 +62,11 @@ static void arrive(struct hopper_thread *t, uint32_t id, uint32_t threads)
         hopper_mistake("comes to barrier %u; there are 16", id);
     struct named_barrier *n = &b->barriers[id];
     if (threads % 32)
-        hopper_mistake("comes to barrier %u for %u threads, which is not a multiple of 32", id, threads);
+        hopper_mistake("comes to barrier %u for %u threads, which is not a multiple of 32", id,
+                       threads);
     if (n->expected && n->expected != (threads ? threads : UINT32_MAX))
-        hopper_mistake("comes to barrier %u for %u threads where others came for %u", id, threads, n->expected);
+        hopper_mistake("comes to barrier %u for %u threads where others came for %u", id, threads,
+                       n->expected);
     n->expected = threads ? threads : UINT32_MAX;
     n->warps[t->warp->number] |= 1u << t->lane;
     n->arrived++;
@@ -71,7 +75,8 @@ static void arrive(struct hopper_thread *t, uint32_t id, uint32_t threads)
 static int full(const struct hopper_block *b, uint32_t id)
 {
     const struct named_barrier *n = &b->barriers[id];
-    return n->arrived && n->arrived == (n->expected == UINT32_MAX ? b->threads - b->ended : n->expected);
+    return n->arrived &&
+           n->arrived == (n->expected == UINT32_MAX ? b->threads - b->ended : n->expected);
 }
 
 int hopper_barrier(uint32_t id, uint32_t threads, int either)

@@ -1,6 +1,7 @@
-/* What kernels compiled for the CPU call: one function for each thing that an instruction does, in C so that the machine behind
- * it is. The C++ side (include/) gives these the names that CUDA and kernels/ptx.cuh have. All are called inside a thread of a
- * running kernel, may suspend it, and do not return where they find a mistake. */
+/* What kernels compiled for the CPU call: one function for each thing that an instruction does, in
+ * C so that the machine behind it is. The C++ side (include/) gives these the names that CUDA and
+ * kernels/ptx.cuh have. All are called inside a thread of a running kernel, may suspend it, and do
+ * not return where they find a mistake. */
 #ifndef SIM_HOPPER_DEVICE_H
 #define SIM_HOPPER_DEVICE_H
 
@@ -32,28 +33,51 @@ struct hopper_box {
 };
 
 enum hopper_reduction { HOPPER_STORE, HOPPER_ADD, HOPPER_MIN, HOPPER_MAX };
-enum hopper_number { HOPPER_BYTES, HOPPER_F32, HOPPER_BF16, HOPPER_F16, HOPPER_U32, HOPPER_S32, HOPPER_U64 };
+enum hopper_number {
+    HOPPER_BYTES,
+    HOPPER_F32,
+    HOPPER_BF16,
+    HOPPER_F16,
+    HOPPER_U32,
+    HOPPER_S32,
+    HOPPER_U64
+};
 enum hopper_scope { HOPPER_CTA, HOPPER_CLUSTER, HOPPER_GPU, HOPPER_SYSTEM };
 
 void hopper_here(const char *file, int line);
 
 /* Shared memory. */
 void *hopper_dynamic_shared(void);
-void *hopper_static_shared(uint32_t offset);          /* of the block's */
-uint32_t hopper_static_place(uint32_t bytes, uint32_t align); /* at start of the program: offset of a variable */
+void *hopper_static_shared(uint32_t offset); /* of the block's */
+/* at start of the program: offset of a variable */
+uint32_t hopper_static_place(uint32_t bytes, uint32_t align);
 uint32_t hopper_shared_address(const void *p);
 void hopper_shared_store(uint32_t address, const void *from, uint32_t bytes);
 void hopper_shared_load(uint32_t address, void *to, uint32_t bytes);
-void hopper_global_load(const void *address, void *to, uint32_t bytes); /* ordinary loads that have a function */
+/* ordinary loads that have a function */
+void hopper_global_load(const void *address, void *to, uint32_t bytes);
 
 /* Time. */
 uint64_t hopper_globaltimer(void);
 
 /* A warp. `value` of the lanes in `mask`. */
 enum hopper_collective {
-    HOPPER_SYNCWARP, HOPPER_SHUFFLE, HOPPER_SHUFFLE_XOR, HOPPER_SHUFFLE_UP, HOPPER_SHUFFLE_DOWN, HOPPER_BALLOT,
-    HOPPER_REDUCE_MAX, HOPPER_REDUCE_MIN, HOPPER_REDUCE_ADD, HOPPER_REDUCE_OR, HOPPER_REDUCE_AND, HOPPER_MATCH,
-    HOPPER_ELECT, HOPPER_STMATRIX, HOPPER_LDMATRIX, HOPPER_REGISTERS
+    HOPPER_SYNCWARP,
+    HOPPER_SHUFFLE,
+    HOPPER_SHUFFLE_XOR,
+    HOPPER_SHUFFLE_UP,
+    HOPPER_SHUFFLE_DOWN,
+    HOPPER_BALLOT,
+    HOPPER_REDUCE_MAX,
+    HOPPER_REDUCE_MIN,
+    HOPPER_REDUCE_ADD,
+    HOPPER_REDUCE_OR,
+    HOPPER_REDUCE_AND,
+    HOPPER_MATCH,
+    HOPPER_ELECT,
+    HOPPER_STMATRIX,
+    HOPPER_LDMATRIX,
+    HOPPER_REGISTERS
 };
 uint64_t hopper_warp(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument);
 uint32_t hopper_activemask(void);
@@ -61,7 +85,8 @@ uint32_t hopper_elect(void);
 void hopper_stmatrix(uint32_t address, const uint32_t *registers, uint32_t count, int transposed);
 void hopper_ldmatrix(uint32_t address, uint32_t *registers, uint32_t count, int transposed);
 
-/* Barriers of a block and of a cluster. id 0 with 0 threads: the whole block. `either`: the OR of all. */
+/* Barriers of a block and of a cluster. id 0 with 0 threads: the whole block. `either`: the OR of
+ * all. */
 int hopper_barrier(uint32_t id, uint32_t threads, int either);
 void hopper_barrier_arrive(uint32_t id, uint32_t threads);
 uint32_t hopper_cluster_rank(void);
@@ -75,10 +100,17 @@ void hopper_fence_async(int shared, int global);
 uint64_t hopper_load_strong(const void *p, uint32_t bytes, enum hopper_scope scope, int acquire);
 void hopper_store_strong(void *p, uint64_t v, uint32_t bytes, enum hopper_scope scope, int release);
 void hopper_store_command(void *p, uint64_t low, uint64_t high);
-enum hopper_atomic { HOPPER_ATOMIC_ADD, HOPPER_ATOMIC_CAS, HOPPER_ATOMIC_EXCHANGE, HOPPER_ATOMIC_MAX, HOPPER_ATOMIC_MIN,
-                     HOPPER_ATOMIC_OR, HOPPER_ATOMIC_AND };
-uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_t compare, uint64_t value,
-                       enum hopper_scope scope, int acquire, int release);
+enum hopper_atomic {
+    HOPPER_ATOMIC_ADD,
+    HOPPER_ATOMIC_CAS,
+    HOPPER_ATOMIC_EXCHANGE,
+    HOPPER_ATOMIC_MAX,
+    HOPPER_ATOMIC_MIN,
+    HOPPER_ATOMIC_OR,
+    HOPPER_ATOMIC_AND
+};
+uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_t compare,
+                       uint64_t value, enum hopper_scope scope, int acquire, int release);
 void hopper_trap(void);
 
 /* mbarriers. */
@@ -90,18 +122,23 @@ void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release);
 int hopper_mbar_try(uint32_t bar, uint32_t parity);
 
 /* The TMA unit. */
-void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster, uint32_t ranks);
+void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster,
+                     uint32_t ranks);
 void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_reduction reduction);
 void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar);
-void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction, enum hopper_number number);
+void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction,
+                       enum hopper_number number);
 void hopper_bulk_commit(void);
 void hopper_bulk_wait(uint32_t pending, int only_read);
 void hopper_tensormap_prefetch(const void *map);
-int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base, const uint64_t *sizes,
-                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, uint32_t interleave,
-                            uint32_t swizzle, uint32_t fill); /* host: 0, or -EINVAL as the driver refuses */
+int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base,
+                            const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
+                            const uint32_t *steps, uint32_t interleave,
+                            /* host: 0, or -EINVAL as the driver refuses */
+                            uint32_t swizzle, uint32_t fill);
 
-/* wgmma: D (64 x n, fp32) += A (64 x 16, bf16) B (16 x n, bf16). `a` is NULL where A lies in shared memory. */
+/* wgmma: D (64 x n, fp32) += A (64 x 16, bf16) B (16 x n, bf16). `a` is NULL where A lies in shared
+ * memory. */
 struct hopper_product {
     float *d;
     const uint32_t *a; /* four registers of this lane */
@@ -113,10 +150,12 @@ void hopper_wgmma_fence(void);
 void hopper_wgmma_commit(void);
 void hopper_wgmma_wait(uint32_t pending);
 
-/* Launches: `run` is called once by every thread with the copy of `arguments` that the machine keeps. Host; on the machine that
- * is current (sim/hopper/hopper.h), for its current rank. 0 or -errno. */
-int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes, struct hopper_xyz grid,
-                   struct hopper_xyz block, uint32_t dynamic_shared, uint32_t cluster, const char *name);
+/* Launches: `run` is called once by every thread with the copy of `arguments` that the machine
+ * keeps. Host; on the machine that is current (sim/hopper/hopper.h), for its current rank. 0 or
+ * -errno. */
+int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes,
+                   struct hopper_xyz grid, struct hopper_xyz block, uint32_t dynamic_shared,
+                   uint32_t cluster, const char *name);
 uint32_t hopper_sms(void);
 
 #ifdef __cplusplus

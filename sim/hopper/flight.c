@@ -1,11 +1,13 @@
-/* Asynchronous copies between shared and global memory: what is checked where one is issued, and how it goes on later, in pieces
- * and in any order. PTX ISA, cp.async.bulk and cp.async.bulk.tensor. */
+/* Asynchronous copies between shared and global memory: what is checked where one is issued, and
+ * how it goes on later, in pieces and in any order. PTX ISA, cp.async.bulk and
+ * cp.async.bulk.tensor. */
 #include "sim/hopper/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static struct flight *issue(struct hopper_thread *t, const struct region *r, uint32_t shared, uint32_t data)
+static struct flight *issue(struct hopper_thread *t, const struct region *r, uint32_t shared,
+                            uint32_t data)
 {
     struct hopper *h = t->block->machine;
     if (h->flight_count == h->flight_room) {
@@ -30,7 +32,8 @@ static void region_of_run(const void *run, uint32_t bytes, struct region *out)
 {
     memset(out, 0, sizeof *out);
     if ((uintptr_t)run % 16 || bytes % 16 || !bytes)
-        hopper_mistake("copies %u bytes at %p by a bulk copy: both have to be multiples of 16", bytes, run);
+        hopper_mistake("copies %u bytes at %p by a bulk copy: both have to be multiples of 16",
+                       bytes, run);
     out->run = (uint8_t *)(uintptr_t)run;
     out->bytes = bytes;
     out->row_bytes = bytes < 128 ? bytes : 128;
@@ -38,7 +41,8 @@ static void region_of_run(const void *run, uint32_t bytes, struct region *out)
 }
 
 /* Checks and notes the global side. */
-static void check_global(struct hopper_thread *t, const struct region *r, uint32_t kind, uint32_t entry, uint32_t clock)
+static void check_global(struct hopper_thread *t, const struct region *r, uint32_t kind,
+                         uint32_t entry, uint32_t clock)
 {
     uint64_t where = hopper_where();
     for (uint32_t row = 0; row < r->rows; row++) {
@@ -52,14 +56,15 @@ static void check_global(struct hopper_thread *t, const struct region *r, uint32
 
 /* ---- loads ---- */
 
-static void load_into(struct hopper_thread *t, const struct region *r, struct hopper_block *target, uint32_t dst, uint32_t bar,
-                      uint32_t align)
+static void load_into(struct hopper_thread *t, const struct region *r, struct hopper_block *target,
+                      uint32_t dst, uint32_t bar, uint32_t align)
 {
     uint8_t *at = shared_at(target, dst, r->bytes, align, "a bulk load");
     struct mbarrier *m = mbarrier_find(target, bar, "a bulk load's barrier");
     uint32_t entry = mbarrier_entry(target, m), clock = m->phase + 1;
     if (!m->fenced)
-        hopper_mistake("gives a bulk load the mbarrier at 0x%x, which was initialised without a fence for the asynchronous proxy",
+        hopper_mistake("gives a bulk load the mbarrier at 0x%x, which was initialised without a "
+                       "fence for the asynchronous proxy",
                        bar);
     if (access_async(t, at, r->bytes, ACCESS_WRITE | ACCESS_SHARED, entry, clock, hopper_where()))
         hopper_stop();
@@ -73,7 +78,8 @@ static void load_into(struct hopper_thread *t, const struct region *r, struct ho
     hopper_point();
 }
 
-void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster, uint32_t ranks)
+void hopper_tma_load(uint32_t dst, const struct hopper_box *box, uint32_t bar, int to_cluster,
+                     uint32_t ranks)
 {
     struct hopper_thread *t = hopper_thread();
     struct region r;
@@ -109,7 +115,9 @@ void hopper_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t ba
 static uint32_t portion(struct hopper *h, const struct flight *f)
 {
     uint32_t left = f->region.rows - f->moved;
-    return left > 1 && !f->moved && sim_random_below(&h->random, 2) ? 1 + sim_random_below(&h->random, left - 1) : left;
+    return left > 1 && !f->moved && sim_random_below(&h->random, 2)
+               ? 1 + sim_random_below(&h->random, left - 1)
+               : left;
 }
 
 /* Rows land, then the barrier is told of their bytes, those outside the tensor included. */
@@ -132,7 +140,9 @@ static int step_load(struct hopper *h, struct flight *f)
         if (bytes)
             memcpy(row + before, from, bytes);
         for (uint32_t i = 0; i < all; i += 16)
-            memcpy(shared + region_swizzle(r, f->shared + f->moved * r->row_bytes + i) - SHARED_WINDOW, row + i, 16);
+            memcpy(shared + region_swizzle(r, f->shared + f->moved * r->row_bytes + i) -
+                       SHARED_WINDOW,
+                   row + i, 16);
         landed += all;
     }
     mbarrier_bytes(f->target, f->mbarrier, landed, f->phase, f->where);
@@ -153,20 +163,24 @@ static struct issuer *issuer_of(struct hopper_thread *t)
             b->issuers[i].thread = t;
         }
     if (t->issuer < 0)
-        hopper_mistake("issues bulk stores; more than %d threads of a block that do are beyond this model", KNOWN_ISSUERS);
+        hopper_mistake(
+            "issues bulk stores; more than %d threads of a block that do are beyond this model",
+            KNOWN_ISSUERS);
     return &b->issuers[t->issuer];
 }
 
-static void store_from(struct hopper_thread *t, const struct region *r, uint32_t src, uint32_t align,
-                       enum hopper_reduction reduction, enum hopper_number number)
+static void store_from(struct hopper_thread *t, const struct region *r, uint32_t src,
+                       uint32_t align, enum hopper_reduction reduction, enum hopper_number number)
 {
     struct hopper_block *b = t->block;
     uint8_t *at = shared_at(b, src, r->bytes, align, "a bulk store");
     struct issuer *i = issuer_of(t);
     uint32_t first = b->global_sm * KNOWN_ENTRIES + (uint32_t)t->issuer, group = i->committed + 1;
-    if (access_async(t, at, r->bytes, ACCESS_SHARED, first + KNOWN_STORE_READ, group, hopper_where()))
+    if (access_async(t, at, r->bytes, ACCESS_SHARED, first + KNOWN_STORE_READ, group,
+                     hopper_where()))
         hopper_stop();
-    check_global(t, r, ACCESS_WRITE | (reduction ? ACCESS_STRONG : 0), first + KNOWN_STORE_WRITE, group);
+    check_global(t, r, ACCESS_WRITE | (reduction ? ACCESS_STRONG : 0), first + KNOWN_STORE_WRITE,
+                 group);
     struct flight *f = issue(t, r, src, r->bytes);
     f->issuer = t->issuer;
     f->group = group;
@@ -178,8 +192,9 @@ static void store_from(struct hopper_thread *t, const struct region *r, uint32_t
 
 void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_reduction reduction)
 {
-    static const uint8_t numbers[] = {HOPPER_BYTES, HOPPER_BYTES, HOPPER_U32,   HOPPER_S32,   HOPPER_U64,
-                                      HOPPER_BYTES, HOPPER_F16,   HOPPER_F32,   HOPPER_BYTES, HOPPER_BF16};
+    static const uint8_t numbers[] = {HOPPER_BYTES, HOPPER_BYTES, HOPPER_U32, HOPPER_S32,
+                                      HOPPER_U64,   HOPPER_BYTES, HOPPER_F16, HOPPER_F32,
+                                      HOPPER_BYTES, HOPPER_BF16};
     struct region r;
     uint32_t variant = mutated(HOPPER_P_STORE);
     region_of_box(box, &r);
@@ -193,7 +208,8 @@ void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_re
     store_from(hopper_thread(), &r, src, 128, reduction, number);
 }
 
-void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction, enum hopper_number number)
+void hopper_bulk_store(void *dst, uint32_t src, uint32_t bytes, enum hopper_reduction reduction,
+                       enum hopper_number number)
 {
     struct region r;
     uint32_t variant = mutated(HOPPER_P_STORE);
@@ -209,7 +225,8 @@ static int step_store(struct hopper *h, struct flight *f)
     const struct region *r = &f->region;
     if (!f->read) {
         for (uint32_t i = 0; i < r->bytes; i += 16)
-            memcpy(f->data + i, f->block->shared + region_swizzle(r, f->shared + i) - SHARED_WINDOW, 16);
+            memcpy(f->data + i, f->block->shared + region_swizzle(r, f->shared + i) - SHARED_WINDOW,
+                   16);
         f->read = 1;
         return 0;
     }
@@ -218,7 +235,8 @@ static int step_store(struct hopper *h, struct flight *f)
         uint32_t before, bytes;
         region_row(r, f->moved, &to, &before, &bytes);
         if (bytes)
-            reduce_row(to, f->data + f->moved * r->row_bytes + before, bytes, f->reduction, f->number);
+            reduce_row(to, f->data + f->moved * r->row_bytes + before, bytes, f->reduction,
+                       f->number);
     }
     return f->moved == r->rows;
 }
@@ -233,11 +251,13 @@ void hopper_bulk_commit(void)
     i->open = 0;
 }
 
-static int done_up_to(const struct hopper *h, const struct hopper_thread *t, uint32_t group, int only_read)
+static int done_up_to(const struct hopper *h, const struct hopper_thread *t, uint32_t group,
+                      int only_read)
 {
     for (uint32_t i = 0; i < h->flight_count; i++) {
         const struct flight *f = h->flights[i];
-        if (f->block == t->block && f->issuer == t->issuer && !f->mbarrier && f->group <= group && !(only_read && f->read))
+        if (f->block == t->block && f->issuer == t->issuer && !f->mbarrier && f->group <= group &&
+            !(only_read && f->read))
             return 0;
     }
     return 1;
@@ -254,7 +274,8 @@ void hopper_bulk_wait(uint32_t pending, int only_read)
     if (variant == 2 && only_read)
         pending++;
     only_read |= variant == 2;
-    uint32_t group = b->issuers[t->issuer].committed, entry = b->global_sm * KNOWN_ENTRIES + (uint32_t)t->issuer;
+    uint32_t group = b->issuers[t->issuer].committed,
+             entry = b->global_sm * KNOWN_ENTRIES + (uint32_t)t->issuer;
     if (group <= pending)
         return;
     group -= pending;
@@ -293,14 +314,17 @@ void flights_drop(struct hopper *h, uint32_t rank)
             i++;
 }
 
-/* A block's shared memory must outlive what reads or writes it; what it has read is written before its kernel ends. */
+/* A block's shared memory must outlive what reads or writes it; what it has read is written before
+ * its kernel ends. */
 void flights_of_block_ended(struct hopper_block *b)
 {
     struct hopper *h = b->machine;
     char line[200];
     if (b->loads)
-        hopper_fail(h, "rank %u, block %u: ended while %u TMA loads into its shared memory were on their way", b->rank, b->number,
-                    b->loads);
+        hopper_fail(
+            h,
+            "rank %u, block %u: ended while %u TMA loads into its shared memory were on their way",
+            b->rank, b->number, b->loads);
     for (uint32_t i = 0; i < h->flight_count && !h->failed;) {
         struct flight *f = h->flights[i];
         if (f->block != b || f->mbarrier) {
@@ -309,8 +333,10 @@ void flights_of_block_ended(struct hopper_block *b)
         }
         if (!f->read) {
             where_text(f->where, line, sizeof line);
-            hopper_fail(h, "rank %u, block %u: ended while the bulk store of %s still reads its shared memory", b->rank, b->number,
-                        line);
+            hopper_fail(
+                h,
+                "rank %u, block %u: ended while the bulk store of %s still reads its shared memory",
+                b->rank, b->number, line);
             return;
         }
         while (!step_store(h, f))

@@ -1,4 +1,5 @@
-/* Launches: grids are queued rank by rank, blocks begin on SMs as these are free, threads begin and end. */
+/* Launches: grids are queued rank by rank, blocks begin on SMs as these are free, threads begin and
+ * end. */
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
@@ -20,14 +21,15 @@ static uint32_t count_of(struct hopper_xyz v)
     return v.x * v.y * v.z;
 }
 
-int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes, struct hopper_xyz size,
-                   struct hopper_xyz block, uint32_t dynamic_shared, uint32_t cluster, const char *name)
+int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t bytes,
+                   struct hopper_xyz size, struct hopper_xyz block, uint32_t dynamic_shared,
+                   uint32_t cluster, const char *name)
 {
     struct hopper *h = hopper_machine;
     cluster = cluster ? cluster : 1;
-    if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS || cluster > CLUSTER_MOST ||
-        size.x % cluster || cluster > h->config.sms || static_bytes > STATIC_MOST ||
-        static_bytes + dynamic_shared + 128 > SHARED_MOST)
+    if (!h || !count_of(size) || !count_of(block) || count_of(block) > KNOWN_THREADS ||
+        cluster > CLUSTER_MOST || size.x % cluster || cluster > h->config.sms ||
+        static_bytes > STATIC_MOST || static_bytes + dynamic_shared + 128 > SHARED_MOST)
         return -EINVAL;
     struct hopper_grid *g = calloc(1, sizeof *g);
     size_t room = (bytes + 127) / 64 * 64;
@@ -38,8 +40,13 @@ int hopper_enqueue(void (*run)(void *arguments), const void *arguments, size_t b
         return -ENOMEM;
     }
     memcpy(copy, arguments, bytes);
-    *g = (struct hopper_grid){.run = run, .arguments = copy, .size = size, .block = block, .cluster = cluster,
-                              .dynamic_shared = dynamic_shared, .blocks = count_of(size)};
+    *g = (struct hopper_grid){.run = run,
+                              .arguments = copy,
+                              .size = size,
+                              .block = block,
+                              .cluster = cluster,
+                              .dynamic_shared = dynamic_shared,
+                              .blocks = count_of(size)};
     snprintf(g->name, sizeof g->name, "%s", name);
     struct hopper_rank *r = &h->ranks[h->host_rank];
     if (r->grid)
@@ -74,8 +81,13 @@ static void begin_thread(struct hopper_block *b, uint32_t number)
     known_drop(h->known, t->known);
     known_drop(h->known, t->fenced);
     known_drop(h->known, t->heard);
-    *t = (struct hopper_thread){.coroutine = kept, .block = b, .warp = &b->warp[number / 32], .number = number,
-                                .lane = number % 32, .clock = clock + 1, .issuer = -1};
+    *t = (struct hopper_thread){.coroutine = kept,
+                                .block = b,
+                                .warp = &b->warp[number / 32],
+                                .number = number,
+                                .lane = number % 32,
+                                .clock = clock + 1,
+                                .issuer = -1};
     t->place.thread = place_of(number, b->grid->block);
     t->place.block = place_of(b->number, b->grid->size);
     t->place.block_size = b->grid->block;
@@ -102,9 +114,11 @@ static int block_memory(struct hopper_block *b)
     return 0;
 }
 
-/* Shared memory holds what the block before left: here a pattern that is no number, and the machine knows that nobody wrote it.
- * Dynamic memory begins 16 bytes behind a round address now and then, as behind variables of an odd size. */
-static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t number, uint32_t cluster_rank)
+/* Shared memory holds what the block before left: here a pattern that is no number, and the machine
+ * knows that nobody wrote it. Dynamic memory begins 16 bytes behind a round address now and then,
+ * as behind variables of an odd size. */
+static void begin_block(struct hopper_block *b, struct hopper_grid *g, uint32_t number,
+                        uint32_t cluster_rank)
 {
     struct hopper *h = b->machine;
     b->grid = g;
@@ -154,7 +168,8 @@ void grid_begin_blocks(struct hopper *h, uint32_t rank)
     struct hopper_grid *g = r->grid;
     if (!g)
         return;
-    for (uint32_t sm = 0; sm + g->cluster <= h->config.sms && g->begun < g->blocks; sm += g->cluster) {
+    for (uint32_t sm = 0; sm + g->cluster <= h->config.sms && g->begun < g->blocks;
+         sm += g->cluster) {
         int idle = 1;
         for (uint32_t i = 0; i < g->cluster; i++)
             idle &= !r->blocks[sm + i].grid;
@@ -186,11 +201,14 @@ static void end_block(struct hopper_block *b)
     flights_of_block_ended(b);
     for (uint32_t i = 0; i < b->warps && !h->failed; i++) {
         if (wgmma_open(&b->warp[i]))
-            hopper_fail(h, "rank %u, block %u: warp %u ended with products under way that nobody waited for", b->rank,
-                        b->number, i);
+            hopper_fail(
+                h,
+                "rank %u, block %u: warp %u ended with products under way that nobody waited for",
+                b->rank, b->number, i);
         if (b->warp[i / 4 * 4].formed != b->warp[i].formed)
-            hopper_fail(h, "rank %u, block %u: warps %u and %u of a warpgroup issued %u and %u products", b->rank,
-                        b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
+            hopper_fail(
+                h, "rank %u, block %u: warps %u and %u of a warpgroup issued %u and %u products",
+                b->rank, b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
     }
     b->grid = NULL;
     if (++g->ended == g->blocks)

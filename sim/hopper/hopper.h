@@ -1,6 +1,7 @@
-/* A Hopper GPU, or several of one job, without one: kernels that were compiled for the CPU (include/) run on it, thread by thread,
- * under a seeded scheduler. Nothing here knows about tiles or roles. One machine is current in a thread of the process;
- * everything is called from that thread, and allocates with malloc. */
+/* A Hopper GPU, or several of one job, without one: kernels that were compiled for the CPU
+ * (include/) run on it, thread by thread, under a seeded scheduler. Nothing here knows about tiles
+ * or roles. One machine is current in a thread of the process; everything is called from that
+ * thread, and allocates with malloc. */
 #ifndef SIM_HOPPER_HOPPER_H
 #define SIM_HOPPER_HOPPER_H
 
@@ -9,12 +10,33 @@
 
 struct hopper;
 
-/* Broken machines for tests: at one place in the kernels' source, what an instruction does is left out or done wrong. */
+/* Broken machines for tests: at one place in the kernels' source, what an instruction does is left
+ * out or done wrong. */
 enum hopper_primitive {
-    HOPPER_P_FENCE, HOPPER_P_FENCE_ASYNC, HOPPER_P_SYNCWARP, HOPPER_P_BARRIER, HOPPER_P_CLUSTER, HOPPER_P_INIT, HOPPER_P_INIT_ONE,
-    HOPPER_P_INIT_FENCE, HOPPER_P_ARRIVE, HOPPER_P_EXPECT, HOPPER_P_MBAR_WAIT, HOPPER_P_LOAD, HOPPER_P_STORE, HOPPER_P_COMMIT,
-    HOPPER_P_BULK_WAIT, HOPPER_P_WGMMA, HOPPER_P_WGMMA_FENCE, HOPPER_P_WGMMA_COMMIT, HOPPER_P_WGMMA_WAIT, HOPPER_P_ACQUIRE,
-    HOPPER_P_RELEASE, HOPPER_P_STMATRIX, HOPPER_P_REGISTERS, HOPPER_PRIMITIVES
+    HOPPER_P_FENCE,
+    HOPPER_P_FENCE_ASYNC,
+    HOPPER_P_SYNCWARP,
+    HOPPER_P_BARRIER,
+    HOPPER_P_CLUSTER,
+    HOPPER_P_INIT,
+    HOPPER_P_INIT_ONE,
+    HOPPER_P_INIT_FENCE,
+    HOPPER_P_ARRIVE,
+    HOPPER_P_EXPECT,
+    HOPPER_P_MBAR_WAIT,
+    HOPPER_P_LOAD,
+    HOPPER_P_STORE,
+    HOPPER_P_COMMIT,
+    HOPPER_P_BULK_WAIT,
+    HOPPER_P_WGMMA,
+    HOPPER_P_WGMMA_FENCE,
+    HOPPER_P_WGMMA_COMMIT,
+    HOPPER_P_WGMMA_WAIT,
+    HOPPER_P_ACQUIRE,
+    HOPPER_P_RELEASE,
+    HOPPER_P_STMATRIX,
+    HOPPER_P_REGISTERS,
+    HOPPER_PRIMITIVES
 };
 struct hopper_site {
     const char *file;
@@ -25,7 +47,8 @@ struct hopper_mutation {
     struct hopper_site at;
     uint32_t variant; /* from 1; hopper_variant says what each is */
 };
-const char *hopper_variant(enum hopper_primitive what, uint32_t variant); /* NULL: there is no such */
+/* NULL: there is no such */
+const char *hopper_variant(enum hopper_primitive what, uint32_t variant);
 
 struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
@@ -34,8 +57,8 @@ struct hopper_config {
     size_t memory;       /* bytes of address space; 0: 4 GiB */
     const struct hopper_mutation *mutations;
     uint32_t mutation_count;
-    uint64_t max_steps;  /* of hopper_run; 0: no bound */
-    int races;           /* 0: memory is not watched, only values tell (many times faster) */
+    uint64_t max_steps; /* of hopper_run; 0: no bound */
+    int races;          /* 0: memory is not watched, only values tell (many times faster) */
 };
 
 /* Places that have been come to so far. */
@@ -44,25 +67,30 @@ const struct hopper_site *hopper_sites(const struct hopper *h, uint32_t *count);
 /* 0 or -ENOMEM. Becomes current. */
 int hopper_create(struct hopper **out, const struct hopper_config *config);
 void hopper_destroy(struct hopper *h);
-void hopper_use(struct hopper *h, uint32_t rank); /* what host calls of CUDA go to, and hopper_enqueue */
+/* what host calls of CUDA go to, and hopper_enqueue */
+void hopper_use(struct hopper *h, uint32_t rank);
 struct hopper *hopper_current(void);
 
-/* Global memory of a rank, aligned to 1024; what is outside is watched. NULL: full. Freed with the machine. */
+/* Global memory of a rank, aligned to 1024; what is outside is watched. NULL: full. Freed with the
+ * machine. */
 void *hopper_memory(struct hopper *h, size_t bytes);
 
 /* What runs next: 1, something did; 0, nothing can: all wait for somebody outside, or for time. */
 int hopper_step(struct hopper *h);
 
-/* Nothing else can happen either: the clock goes on until a thread that polls has reason to look. 1, or 0 where no thread polls. */
+/* Nothing else can happen either: the clock goes on until a thread that polls has reason to look.
+ * 1, or 0 where no thread polls. */
 int hopper_tick(struct hopper *h);
 
 /* Whether kernels of `rank` are running or queued; of all ranks: hopper_busy(h, UINT32_MAX). */
 int hopper_busy(const struct hopper *h, uint32_t rank);
 
-/* Runs until nothing is busy. 0, or -EIO (a mistake was found), -EDEADLK or -ETIMEDOUT (max_steps); hopper_error says it. */
+/* Runs until nothing is busy. 0, or -EIO (a mistake was found), -EDEADLK or -ETIMEDOUT (max_steps);
+ * hopper_error says it. */
 int hopper_run(struct hopper *h);
 
-/* The first mistake: one sentence; NULL: none. Whoever finds another reason to stop says it by hopper_fail. */
+/* The first mistake: one sentence; NULL: none. Whoever finds another reason to stop says it by
+ * hopper_fail. */
 const char *hopper_error(const struct hopper *h);
 void hopper_fail(struct hopper *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void hopper_deadlock(struct hopper *h); /* says who waits for what */
@@ -71,8 +99,9 @@ void hopper_deadlock(struct hopper *h); /* says who waits for what */
 void hopper_unwatch(struct hopper *h);
 void hopper_drop(struct hopper *h, uint32_t rank);
 
-/* A NIC, or whoever else moves bytes of the ranks' memory: reads by what rank `rank` has told it (every command stored so far),
- * and writes that only a flag makes known. All by the generic proxy. hopper_nic_flag: the word is stored by the caller. */
+/* A NIC, or whoever else moves bytes of the ranks' memory: reads by what rank `rank` has told it
+ * (every command stored so far), and writes that only a flag makes known. All by the generic proxy.
+ * hopper_nic_flag: the word is stored by the caller. */
 void hopper_nic_read(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 void hopper_nic_write(struct hopper *h, uint32_t rank, const void *p, size_t bytes);
 void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p);

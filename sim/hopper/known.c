@@ -18,7 +18,6 @@ struct known_table {
     struct memo memo[MEMO];
 };
 
-
 static struct known_chunk *chunk_make(struct known_table *t, const struct known_chunk *from)
 {
     struct known_chunk *c = t->free_chunks;
@@ -132,7 +131,8 @@ static int compare(const struct known_chunk *a, const struct known_chunk *b)
     return !less ? 1 : !more ? 2 : 0;
 }
 
-static struct known_chunk *chunk_join(struct known_table *t, struct known_chunk *a, struct known_chunk *b)
+static struct known_chunk *chunk_join(struct known_table *t, struct known_chunk *a,
+                                      struct known_chunk *b)
 {
     if (a == b || !b)
         return chunk_keep(a);
@@ -202,13 +202,14 @@ struct known *known_reads(struct known_table *t, struct known *k)
         made->chunks[i] = chunk_make(t, NULL);
         memcpy(made->chunks[i]->clock + KNOWN_WGMMA, k->chunks[i]->clock + KNOWN_WGMMA,
                (KNOWN_STORE_WRITE - KNOWN_WGMMA) * sizeof(uint32_t));
-        memcpy(made->chunks[i]->clock + KNOWN_LOAD, k->chunks[i]->clock + KNOWN_LOAD, KNOWN_MBARRIERS * sizeof(uint32_t));
+        memcpy(made->chunks[i]->clock + KNOWN_LOAD, k->chunks[i]->clock + KNOWN_LOAD,
+               KNOWN_MBARRIERS * sizeof(uint32_t));
     }
     return made;
 }
 
-struct known *known_raise(struct known_table *t, struct known *k, enum known_view view, uint32_t sm, uint32_t entry,
-                          uint32_t clock)
+struct known *known_raise(struct known_table *t, struct known *k, enum known_view view, uint32_t sm,
+                          uint32_t entry, uint32_t clock)
 {
     uint32_t place = (uint32_t)view * t->sms + sm;
     if (k && k->chunks[place] && k->chunks[place]->clock[entry] >= clock)

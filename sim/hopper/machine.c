@@ -1,4 +1,5 @@
-/* The machine's life and its scheduler: which lane of which warp, which copy or which product goes on. */
+/* The machine's life and its scheduler: which lane of which warp, which copy or which product goes
+ * on. */
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
@@ -65,7 +66,8 @@ void hopper_destroy(struct hopper *h)
     free(h->words);
     free(h->lines);
     shadow_close(&h->shadow);
-    /* Objects of knowledge that threads still held go with the table's memory: they are all on its books. */
+    /* Objects of knowledge that threads still held go with the table's memory: they are all on its
+     * books. */
     known_table_destroy(h->known);
     coroutine_pool_destroy(h->pool);
     if (hopper_machine == h)
@@ -166,7 +168,8 @@ void hopper_unwatch(struct hopper *h)
 
 /* ---- lists of warps ---- */
 
-static void list_add(struct hopper_warp **list, uint32_t *count, struct hopper_warp *w, uint32_t *place)
+static void list_add(struct hopper_warp **list, uint32_t *count, struct hopper_warp *w,
+                     uint32_t *place)
 {
     if (*place)
         return;
@@ -289,7 +292,8 @@ static int async_turn(struct hopper *h)
     case ASYNC_LAZY:
         return !sim_random_below(&h->random, 256);
     case ASYNC_UNIFORM:
-        return sim_random_below(&h->random, h->ready_count + h->flight_count + h->unit_count) >= h->ready_count;
+        return sim_random_below(&h->random, h->ready_count + h->flight_count + h->unit_count) >=
+               h->ready_count;
     default:
         return sim_random_below(&h->random, 8) > 0;
     }
@@ -316,7 +320,8 @@ static uint32_t scan_pollers(struct hopper *h, int all)
             struct hopper_block *b = &h->ranks[r].blocks[i];
             for (uint32_t n = 0; b->grid && n < b->threads; n++) {
                 struct hopper_thread *t = &b->thread[n];
-                if (t->state != THREAD_POLL || (!all && word_at(t->poll, t->poll_bytes) == t->polled))
+                if (t->state != THREAD_POLL ||
+                    (!all && word_at(t->poll, t->poll_bytes) == t->polled))
                     continue;
                 thread_wake(t);
                 woken++;
@@ -331,7 +336,8 @@ int hopper_step(struct hopper *h)
     if (h->failed)
         return 0;
     /* Whoever looks again because time has passed is no progress: the next jump is longer. */
-    if (h->pollers && (++h->since_scan >= SCAN || (!h->ready_count && !h->flight_count && !h->unit_count)))
+    if (h->pollers &&
+        (++h->since_scan >= SCAN || (!h->ready_count && !h->flight_count && !h->unit_count)))
         if (scan_pollers(h, 0))
             h->jump = 1000;
     if (!h->ready_count && !h->flight_count && !h->unit_count)

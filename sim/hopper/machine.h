@@ -9,16 +9,27 @@
 #include "sim/hopper/shadow.h"
 
 enum {
-    SHARED_WINDOW = 1024,      /* address of a block's first byte: the system has what lies below */
-    SHARED_MOST = 227 * 1024,  /* of a block */
-    STATIC_MOST = 16 * 1024,   /* of that, variables */
+    SHARED_WINDOW = 1024,     /* address of a block's first byte: the system has what lies below */
+    SHARED_MOST = 227 * 1024, /* of a block */
+    STATIC_MOST = 16 * 1024,  /* of that, variables */
     NAMED_BARRIERS = 16,
     CLUSTER_MOST = 8,
     COMMITS = 64 /* groups of products that a lane may have open */
 };
 
-enum thread_state { THREAD_RUNS, THREAD_WARP, THREAD_BARRIER, THREAD_CLUSTER, THREAD_MBARRIER, THREAD_POLL, THREAD_BULK,
-                    THREAD_WGMMA, THREAD_REGISTERS, THREAD_STOPPED, THREAD_ENDED };
+enum thread_state {
+    THREAD_RUNS,
+    THREAD_WARP,
+    THREAD_BARRIER,
+    THREAD_CLUSTER,
+    THREAD_MBARRIER,
+    THREAD_POLL,
+    THREAD_BULK,
+    THREAD_WGMMA,
+    THREAD_REGISTERS,
+    THREAD_STOPPED,
+    THREAD_ENDED
+};
 
 struct hopper_block;
 struct hopper_warp;
@@ -31,7 +42,8 @@ struct hopper_thread {
     uint32_t number, lane;
     enum thread_state state;
 
-    /* What it knows, its own clock, and up to where its own writes are behind a proxy fence (by view). */
+    /* What it knows, its own clock, and up to where its own writes are behind a proxy fence (by
+     * view). */
     struct known *known;
     uint32_t clock, bridged[KNOWN_VIEWS];
     struct known *fenced; /* at its last fence, for the relaxed stores behind it */
@@ -49,7 +61,8 @@ struct hopper_thread {
     /* THREAD_BARRIER and others: where */
     uint32_t barrier;
     int either;
-    uint32_t phase_of[KNOWN_MBARRIERS]; /* 1 + the last phase of each mbarrier that it waited for; 0: none */
+    /* 1 + the last phase of each mbarrier that it waited for; 0: none */
+    uint32_t phase_of[KNOWN_MBARRIERS];
     const void *poll;
     uint64_t polled;
     uint32_t poll_bytes;
@@ -78,8 +91,8 @@ struct product {
 
 /* Accumulators under way: what the registers will be. */
 struct accumulators {
-    float *of[32]; /* registers of each lane; NULL: not taken yet */
-    uint32_t n, last; /* last: 1 + the product that was issued last on them; 0: free */
+    float *of[32];     /* registers of each lane; NULL: not taken yet */
+    uint32_t n, last;  /* last: 1 + the product that was issued last on them; 0: free */
     uint32_t poisoned; /* lanes whose registers are */
     float v[16][256];
 };
@@ -92,7 +105,7 @@ struct hopper_warp {
     uint32_t runs, ended;   /* masks */
     uint32_t ready, unit;   /* 1 + place in the machine's lists; 0: not in it */
     uint32_t registers;
-    struct product *products; /* ring of PRODUCTS; NULL until the first */
+    struct product *products;  /* ring of PRODUCTS; NULL until the first */
     uint32_t formed, executed; /* products that all lanes have issued, and done */
     uint32_t products_clock;   /* of all blocks before */
     struct accumulators *accumulators;
@@ -106,17 +119,18 @@ struct named_barrier {
 };
 
 struct mbarrier {
-    uint32_t address; /* 0: free */
+    uint32_t address;                        /* 0: free */
     uint32_t arrivals, pending, phase, base; /* base: the first phase */
     uint32_t init_entry, init_clock;         /* who initialised it, and when */
     int fenced;                              /* for the asynchronous proxy */
-    int64_t bytes;         /* still expected in this phase */
-    struct known *coming;  /* of those who have arrived in this phase */
-    struct known *passed;  /* of the last phase that completed */
+    int64_t bytes;                           /* still expected in this phase */
+    struct known *coming;                    /* of those who have arrived in this phase */
+    struct known *passed;                    /* of the last phase that completed */
     uint64_t where;
 };
 
-/* A thread's bulk stores. Groups are counted from 1; what is not committed yet is group committed + 1. */
+/* A thread's bulk stores. Groups are counted from 1; what is not committed yet is group committed +
+ * 1. */
 struct issuer {
     struct hopper_thread *thread; /* NULL: free */
     uint32_t committed, open;     /* open: stores not committed */
@@ -139,8 +153,8 @@ struct cluster_barrier {
 /* One resident thread block; an SM has one. */
 struct hopper_block {
     struct hopper *machine;
-    uint32_t rank, sm;     /* of its rank */
-    uint32_t global_sm;    /* of all */
+    uint32_t rank, sm;        /* of its rank */
+    uint32_t global_sm;       /* of all */
     struct hopper_grid *grid; /* NULL: none is resident */
     uint32_t number, threads, warps, ended;
     uint8_t *shared; /* SHARED_MOST bytes of the arena; address SHARED_WINDOW */
@@ -173,9 +187,10 @@ struct region { /* what a copy moves: a box, or a run of bytes */
     uint32_t bytes, rows, row_bytes;
 };
 
-/* An asynchronous copy: its source is read, its destination written; a load then completes its barrier. */
+/* An asynchronous copy: its source is read, its destination written; a load then completes its
+ * barrier. */
 struct flight {
-    struct hopper_block *block; /* who issued it */
+    struct hopper_block *block;  /* who issued it */
     struct hopper_block *target; /* whose shared memory it is about */
     struct hopper_grid *grid;    /* of the target, then */
     struct region region;
@@ -192,9 +207,12 @@ struct flight {
 
 /* tensor.c */
 void region_of_box(const struct hopper_box *box, struct region *out);
-void region_row(const struct region *r, uint32_t row, uint8_t **at, uint32_t *before, uint32_t *bytes); /* of it; inside the tensor */
+/* of it; inside the tensor */
+void region_row(const struct region *r, uint32_t row, uint8_t **at, uint32_t *before,
+                uint32_t *bytes);
 uint32_t region_swizzle(const struct region *r, uint32_t address);
-void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_reduction what, enum hopper_number number);
+void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_reduction what,
+                enum hopper_number number);
 
 struct sync_word {
     const void *address; /* NULL: free */
@@ -204,10 +222,10 @@ struct sync_word {
 };
 
 struct hopper_rank {
-    struct hopper_block *blocks; /* sms */
+    struct hopper_block *blocks;     /* sms */
     struct hopper_grid *grid, *last; /* the first runs */
-    struct known *stream; /* what the kernels so far have done, and the host */
-    struct known *told;   /* by commands, to its NIC */
+    struct known *stream;            /* what the kernels so far have done, and the host */
+    struct known *told;              /* by commands, to its NIC */
     uint32_t nic_clock;
 };
 
@@ -237,7 +255,10 @@ struct hopper {
     uint32_t lanes;   /* 0: forwards, 1: backwards, 2: from anywhere */
     uint32_t starved; /* of 16 sorts of warps, one runs rarely; 16: none */
     struct hopper_warp *sticky;
-    struct { const char *file; int line; } *lines;
+    struct {
+        const char *file;
+        int line;
+    } * lines;
     uint32_t line_count;
     struct hopper_site sites[512];
     uint32_t site_count;
@@ -260,9 +281,9 @@ static inline uint32_t thread_entry(const struct hopper_thread *t)
 /* machine.c */
 void hopper_wait(struct hopper_thread *t, enum thread_state state); /* until thread_wake */
 void thread_wake(struct hopper_thread *t);
-void hopper_point(void); /* somebody else may run here */
+void hopper_point(void);                          /* somebody else may run here */
 void hopper_stop(void) __attribute__((noreturn)); /* the thread has made a mistake */
-void unit_ready(struct hopper_warp *w);    /* it has products to execute */
+void unit_ready(struct hopper_warp *w);           /* it has products to execute */
 void unit_idle(struct hopper_warp *w);
 struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank);
 
@@ -273,8 +294,10 @@ void thread_ended(struct hopper_thread *t);
 /* report.c: the place that called last; and sentences */
 uint64_t hopper_where(void);
 void where_text(uint64_t where, char *text, size_t size);
-void thread_text(const struct hopper_thread *t, char *text, size_t size); /* "rank 0, block 1, thread 37" */
-void hopper_mistake(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)); /* of the thread that runs */
+/* "rank 0, block 1, thread 37" */
+void thread_text(const struct hopper_thread *t, char *text, size_t size);
+/* of the thread that runs */
+void hopper_mistake(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct shadow_event *access,
                          const struct shadow_event *with, const void *address);
 
@@ -282,25 +305,33 @@ void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct sh
 uint32_t mutated(enum hopper_primitive what);
 
 /* order.c: who knows what */
-struct known *thread_publish(struct hopper_thread *t);               /* all that it knows and has done; its clock goes on */
+/* all that it knows and has done; its clock goes on */
+struct known *thread_publish(struct hopper_thread *t);
 void thread_learn(struct hopper_thread *t, struct known *k);
-void thread_learn_event(struct hopper_thread *t, uint32_t entry, uint32_t clock); /* of an asynchronous operation */
-void threads_meet(struct hopper_thread **threads, uint32_t count);   /* each then knows what any did */
+/* of an asynchronous operation */
+void thread_learn_event(struct hopper_thread *t, uint32_t entry, uint32_t clock);
+/* each then knows what any did */
+void threads_meet(struct hopper_thread **threads, uint32_t count);
 struct known *known_event(struct hopper *h, struct known *k, uint32_t entry, uint32_t clock);
 void actor_of(const struct hopper_thread *t, struct shadow_actor *out);
-/* An access of the thread that runs; of asynchronous operations `entry` and `clock` say what is noted. */
-void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint64_t where);
-int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint32_t entry, uint32_t clock,
-                 uint64_t where);
+/* An access of the thread that runs; of asynchronous operations `entry` and `clock` say what is
+ * noted. */
+void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
+                  uint64_t where);
+int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
+                 uint32_t entry, uint32_t clock, uint64_t where);
 
 /* shared.c */
-uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uint32_t align, const char *what);
+uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uint32_t align,
+                   const char *what);
 
 /* mbarrier.c */
 struct mbarrier *mbarrier_find(struct hopper_block *b, uint32_t address, const char *what);
 uint32_t mbarrier_entry(const struct hopper_block *b, const struct mbarrier *m);
-void mbarriers_fence(struct hopper_thread *t); /* those that it has initialised are the asynchronous proxy's too */
-void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase, uint64_t where);
+/* those that it has initialised are the asynchronous proxy's too */
+void mbarriers_fence(struct hopper_thread *t);
+void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase,
+                    uint64_t where);
 
 /* flight.c */
 void flights_step(struct hopper *h);

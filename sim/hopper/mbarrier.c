@@ -1,5 +1,5 @@
-/* mbarriers: phases, arrivals, transaction bytes. Their state is the machine's; the eight bytes in shared memory are only marked,
- * so that whoever else touches them is found. */
+/* mbarriers: phases, arrivals, transaction bytes. Their state is the machine's; the eight bytes in
+ * shared memory are only marked, so that whoever else touches them is found. */
 #include "sim/hopper/machine.h"
 
 #include <string.h>
@@ -18,8 +18,9 @@ static struct mbarrier *checked(struct hopper_block *b, struct mbarrier *m, cons
     struct hopper *h = b->machine;
     if (h->config.races && m->init_entry != thread_entry(t) &&
         known_clock(t->known, h->sms, KNOWN_GENERIC, m->init_entry) < m->init_clock)
-        hopper_mistake("%s at 0x%x of block %u: no barrier lies behind its initialisation by thread %u", what, m->address,
-                       b->number, m->init_entry % KNOWN_ENTRIES);
+        hopper_mistake(
+            "%s at 0x%x of block %u: no barrier lies behind its initialisation by thread %u", what,
+            m->address, b->number, m->init_entry % KNOWN_ENTRIES);
     return m;
 }
 
@@ -29,7 +30,8 @@ struct mbarrier *mbarrier_find(struct hopper_block *b, uint32_t address, const c
         if (b->mbarriers[i].address == address)
             return what ? checked(b, &b->mbarriers[i], what) : &b->mbarriers[i];
     if (what)
-        hopper_mistake("%s at 0x%x of block %u, where no mbarrier has been initialised", what, address, b->number);
+        hopper_mistake("%s at 0x%x of block %u, where no mbarrier has been initialised", what,
+                       address, b->number);
     return NULL;
 }
 
@@ -50,14 +52,22 @@ void hopper_mbar_init(uint32_t bar, uint32_t arrivals)
     if (m)
         hopper_mistake("initialises the mbarrier at 0x%x again, without mbarrier.inval", bar);
     if (!arrivals || arrivals > MOST)
-        hopper_mistake("initialises an mbarrier for %u arrivals; 1 to %d there may be", arrivals, MOST);
+        hopper_mistake("initialises an mbarrier for %u arrivals; 1 to %d there may be", arrivals,
+                       MOST);
     m = mbarrier_find(b, 0, NULL);
     if (!m)
-        hopper_mistake("initialises more than %d mbarriers in a block, which is this model's limit", KNOWN_MBARRIERS);
+        hopper_mistake("initialises more than %d mbarriers in a block, which is this model's limit",
+                       KNOWN_MBARRIERS);
     access_check(t, at, 8, ACCESS_WRITE, hopper_where());
     uint32_t phase = (m->phase + 2) & ~1u; /* its clock goes on, its parity begins */
-    *m = (struct mbarrier){.address = bar, .arrivals = arrivals, .pending = arrivals, .phase = phase, .base = phase,
-                           .init_entry = thread_entry(t), .init_clock = t->clock, .where = hopper_where()};
+    *m = (struct mbarrier){.address = bar,
+                           .arrivals = arrivals,
+                           .pending = arrivals,
+                           .phase = phase,
+                           .base = phase,
+                           .init_entry = thread_entry(t),
+                           .init_clock = t->clock,
+                           .where = hopper_where()};
     shadow_set(&b->machine->shadow, at, 8, SHADOW_MBARRIER);
 }
 
@@ -98,8 +108,10 @@ static void complete_if_due(struct hopper_block *b, struct mbarrier *m)
     if (m->pending || m->bytes)
         return;
     known_drop(h->known, m->passed);
-    m->passed = known_event(h, m->coming, mbarrier_entry(b, m), m->phase + 1); /* loads of this phase have landed */
-    m->coming = known_keep(m->passed);                                         /* phases follow each other */
+    /* loads of this phase have landed */
+    m->passed = known_event(h, m->coming, mbarrier_entry(b, m), m->phase + 1);
+    /* phases follow each other */
+    m->coming = known_keep(m->passed);
     m->phase++;
     m->pending = m->arrivals;
     for (uint32_t i = 0; i < b->threads; i++)
@@ -111,8 +123,9 @@ static void arrived(struct hopper_block *b, struct mbarrier *m, uint32_t count, 
 {
     struct hopper *h = b->machine;
     if (count > m->pending)
-        hopper_mistake("arrives %u times at the mbarrier at 0x%x of block %u, which waits for %u more in this phase", count,
-                       m->address, b->number, m->pending);
+        hopper_mistake("arrives %u times at the mbarrier at 0x%x of block %u, which waits for %u "
+                       "more in this phase",
+                       count, m->address, b->number, m->pending);
     struct known *before = m->coming;
     m->coming = known_join(h->known, before, k);
     known_drop(h->known, before);
@@ -134,7 +147,8 @@ void hopper_mbar_arrive(uint32_t bar, uint32_t count, uint32_t expected_bytes, i
     count *= variant == 2 && !expected_bytes ? 2 : 1;
     m->bytes += expected_bytes;
     if (m->bytes > MOST)
-        hopper_mistake("makes the mbarrier at 0x%x expect %lld bytes; %d is the most", bar, (long long)m->bytes, MOST);
+        hopper_mistake("makes the mbarrier at 0x%x expect %lld bytes; %d is the most", bar,
+                       (long long)m->bytes, MOST);
     if (arrives)
         arrived(t->block, m, count, thread_publish(t));
     hopper_point();
@@ -146,11 +160,13 @@ struct hopper_block *block_of_cluster(struct hopper_block *b, uint32_t rank)
         hopper_mistake("names CTA %u of a cluster of %u", rank, b->grid->cluster);
     struct hopper_block *other = b->leader + rank;
     if (!other->grid || other->ended == other->threads)
-        hopper_mistake("reaches for the shared memory of CTA %u of its cluster, which has left", rank);
+        hopper_mistake("reaches for the shared memory of CTA %u of its cluster, which has left",
+                       rank);
     return other;
 }
 
-/* Relaxed: what products and bulk stores have read, and has been waited for, has been read; nothing else is announced. */
+/* Relaxed: what products and bulk stores have read, and has been waited for, has been read; nothing
+ * else is announced. */
 void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release)
 {
     struct hopper_thread *t = hopper_thread();
@@ -166,19 +182,24 @@ void hopper_mbar_arrive_at(uint32_t bar, uint32_t rank, int release)
 }
 
 /* Bytes of a load that was issued in `phase` have landed. */
-void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase, uint64_t where)
+void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, uint32_t phase,
+                    uint64_t where)
 {
     char line[200];
     if (m->phase != phase) {
         where_text(where, line, sizeof line);
-        hopper_fail(b->machine, "rank %u, block %u: bytes of the load of %s land in phase %u of their mbarrier at 0x%x, and were "
-                    "loaded for phase %u", b->rank, b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
+        hopper_fail(b->machine,
+                    "rank %u, block %u: bytes of the load of %s land in phase %u of their mbarrier "
+                    "at 0x%x, and were "
+                    "loaded for phase %u",
+                    b->rank, b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
         return;
     }
     m->bytes -= bytes;
     if (m->bytes < -MOST) {
-        hopper_fail(b->machine, "rank %u, block %u: the mbarrier at 0x%x got more bytes than it can count", b->rank, b->number,
-                    m->address);
+        hopper_fail(b->machine,
+                    "rank %u, block %u: the mbarrier at 0x%x got more bytes than it can count",
+                    b->rank, b->number, m->address);
         return;
     }
     complete_if_due(b, m);
@@ -207,11 +228,14 @@ int hopper_mbar_try(uint32_t bar, uint32_t parity)
     }
     if (m->phase == m->base) /* the phase before the first, which is complete from the beginning */
         return 1;
-    /* Who last saw phase p asks for p + 1 next, or for p again. Two phases on the parity is the same again. */
+    /* Who last saw phase p asks for p + 1 next, or for p again. Two phases on the parity is the
+     * same again. */
     uint32_t seen = t->phase_of[number];
     if (seen && m->phase - seen >= 3)
-        hopper_mistake("passes a wait for the mbarrier at 0x%x by the phase %u phases after the one it last waited for: the one "
-                       "between has gone by unseen, and a parity cannot tell them apart", bar, m->phase - seen);
+        hopper_mistake("passes a wait for the mbarrier at 0x%x by the phase %u phases after the "
+                       "one it last waited for: the one "
+                       "between has gone by unseen, and a parity cannot tell them apart",
+                       bar, m->phase - seen);
     t->phase_of[number] = m->phase;
     thread_learn(t, m->passed);
     return 1;

@@ -1,4 +1,5 @@
-/* Mutants of device code, without compiling it again: a place in the source is a line and a kind of instruction. */
+/* Mutants of device code, without compiling it again: a place in the source is a line and a kind of
+ * instruction. */
 #include "sim/hopper/machine.h"
 
 #include <string.h>
@@ -17,11 +18,15 @@ static const char *const variants[HOPPER_PRIMITIVES][MOST_VARIANTS + 1] = {
     [HOPPER_P_ARRIVE] = {"arrival dropped", "arrives twice"},
     [HOPPER_P_EXPECT] = {"expects 16 bytes less", "expects 16 bytes more"},
     [HOPPER_P_MBAR_WAIT] = {"wait dropped", "wait for the other parity"},
-    [HOPPER_P_LOAD] = {"load dropped", "load of the next row or run", "load to 128 bytes further on"},
-    [HOPPER_P_STORE] = {"store dropped", "store of the next row or run", "store from 128 bytes further on"},
+    [HOPPER_P_LOAD] = {"load dropped", "load of the next row or run",
+                       "load to 128 bytes further on"},
+    [HOPPER_P_STORE] = {"store dropped", "store of the next row or run",
+                        "store from 128 bytes further on"},
     [HOPPER_P_COMMIT] = {"commit of stores dropped"},
-    [HOPPER_P_BULK_WAIT] = {"wait for stores dropped", ".read for completion, or one group more left open"},
-    [HOPPER_P_WGMMA] = {"B's swizzle code of 64 bytes", "A from 16 bytes further on", "B's leading and stride swapped", "B of the other major"},
+    [HOPPER_P_BULK_WAIT] = {"wait for stores dropped",
+                            ".read for completion, or one group more left open"},
+    [HOPPER_P_WGMMA] = {"B's swizzle code of 64 bytes", "A from 16 bytes further on",
+                        "B's leading and stride swapped", "B of the other major"},
     [HOPPER_P_WGMMA_FENCE] = {"wgmma.fence dropped"},
     [HOPPER_P_WGMMA_COMMIT] = {"commit of products dropped"},
     [HOPPER_P_WGMMA_WAIT] = {"wait for products dropped", "one group of products more left open"},
@@ -33,7 +38,9 @@ static const char *const variants[HOPPER_PRIMITIVES][MOST_VARIANTS + 1] = {
 
 const char *hopper_variant(enum hopper_primitive what, uint32_t variant)
 {
-    return variant && variant <= MOST_VARIANTS && what < HOPPER_PRIMITIVES ? variants[what][variant - 1] : NULL;
+    return variant && variant <= MOST_VARIANTS && what < HOPPER_PRIMITIVES
+               ? variants[what][variant - 1]
+               : NULL;
 }
 
 const struct hopper_site *hopper_sites(const struct hopper *h, uint32_t *count)
@@ -45,7 +52,8 @@ const struct hopper_site *hopper_sites(const struct hopper *h, uint32_t *count)
 static int same(const struct hopper_site *s, enum hopper_primitive what)
 {
     const struct hopper_place *p = hopper_self;
-    return s->what == what && s->line == p->line && s->file && p->file && (s->file == p->file || !strcmp(s->file, p->file));
+    return s->what == what && s->line == p->line && s->file && p->file &&
+           (s->file == p->file || !strcmp(s->file, p->file));
 }
 
 uint32_t mutated(enum hopper_primitive what)
@@ -59,9 +67,11 @@ uint32_t mutated(enum hopper_primitive what)
     if (h->config.mutation_count)
         return 0;
     for (uint32_t i = 0; i < h->site_count; i++)
-        if (h->sites[i].what == what && h->sites[i].line == hopper_self->line && h->sites[i].file == hopper_self->file)
+        if (h->sites[i].what == what && h->sites[i].line == hopper_self->line &&
+            h->sites[i].file == hopper_self->file)
             return 0;
     if (h->site_count < sizeof h->sites / sizeof *h->sites)
-        h->sites[h->site_count++] = (struct hopper_site){hopper_self->file, hopper_self->line, what};
+        h->sites[h->site_count++] =
+            (struct hopper_site){hopper_self->file, hopper_self->line, what};
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Who knows what: threads publish and learn, by flags, fences and atomics. PTX ISA, memory consistency model: release and
- * acquire patterns, scopes that include each other, causality that is transitive. */
+/* Who knows what: threads publish and learn, by flags, fences and atomics. PTX ISA, memory
+ * consistency model: release and acquire patterns, scopes that include each other, causality that
+ * is transitive. */
 #include "sim/hopper/machine.h"
 
 #include <errno.h>
@@ -17,7 +18,8 @@ static uint32_t where_kind(const struct hopper_block *b, const void *p)
     return (size_t)((const uint8_t *)p - b->shared) < SHARED_MOST ? ACCESS_SHARED : 0;
 }
 
-void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint64_t where)
+void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
+                  uint64_t where)
 {
     struct hopper *h = t->block->machine;
     if (!h->config.races || !shadow_has(&h->shadow, p))
@@ -29,8 +31,8 @@ void access_check(struct hopper_thread *t, const void *p, size_t bytes, uint32_t
         hopper_stop();
 }
 
-int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind, uint32_t entry, uint32_t clock,
-                 uint64_t where)
+int access_async(struct hopper_thread *t, const void *p, size_t bytes, uint32_t kind,
+                 uint32_t entry, uint32_t clock, uint64_t where)
 {
     struct hopper *h = t->block->machine;
     if (!h->config.races || !shadow_has(&h->shadow, p))
@@ -48,7 +50,8 @@ static struct known *raise_own(struct hopper *h, struct known *k, const struct h
     uint32_t sm = t->block->global_sm;
     k = known_raise(h->known, k, KNOWN_GENERIC, sm, t->number, t->clock);
     k = known_raise(h->known, k, KNOWN_ASYNC_SHARED, sm, t->number, t->bridged[KNOWN_ASYNC_SHARED]);
-    return known_raise(h->known, k, KNOWN_ASYNC_GLOBAL, sm, t->number, t->bridged[KNOWN_ASYNC_GLOBAL]);
+    return known_raise(h->known, k, KNOWN_ASYNC_GLOBAL, sm, t->number,
+                       t->bridged[KNOWN_ASYNC_GLOBAL]);
 }
 
 struct known *thread_publish(struct hopper_thread *t)
@@ -68,13 +71,15 @@ void thread_learn(struct hopper_thread *t, struct known *k)
     known_drop(t->block->machine->known, before);
 }
 
-/* What an asynchronous unit has done is known through both proxies to whom its completion is announced. */
+/* What an asynchronous unit has done is known through both proxies to whom its completion is
+ * announced. */
 struct known *known_event(struct hopper *h, struct known *k, uint32_t entry, uint32_t clock)
 {
     if (!h->config.races)
         return k;
     for (int view = 0; view < KNOWN_VIEWS; view++)
-        k = known_raise(h->known, k, (enum known_view)view, entry / KNOWN_ENTRIES, entry % KNOWN_ENTRIES, clock);
+        k = known_raise(h->known, k, (enum known_view)view, entry / KNOWN_ENTRIES,
+                        entry % KNOWN_ENTRIES, clock);
     return k;
 }
 
@@ -146,7 +151,8 @@ static uint32_t cluster_of(const struct hopper_block *b)
 }
 
 /* Whether what was published at `scope` by that block is meant for this one. */
-static int covers(enum hopper_scope scope, uint32_t rank, uint32_t cluster, uint32_t sm, const struct hopper_block *b)
+static int covers(enum hopper_scope scope, uint32_t rank, uint32_t cluster, uint32_t sm,
+                  const struct hopper_block *b)
 {
     switch (scope) {
     case HOPPER_CTA:
@@ -161,7 +167,8 @@ static int covers(enum hopper_scope scope, uint32_t rank, uint32_t cluster, uint
 }
 
 /* The word now carries `k` (taken). A read-modify-write goes on with what was there before. */
-static void word_publish(struct hopper_thread *t, const void *p, struct known *k, enum hopper_scope scope, int modifies)
+static void word_publish(struct hopper_thread *t, const void *p, struct known *k,
+                         enum hopper_scope scope, int modifies)
 {
     struct hopper *h = t->block->machine;
     struct sync_word *w = word_of(h, p, 1);
@@ -180,7 +187,8 @@ static void word_publish(struct hopper_thread *t, const void *p, struct known *k
     w->cluster = cluster_of(t->block);
 }
 
-static void word_acquire(struct hopper_thread *t, const void *p, enum hopper_scope scope, int acquire)
+static void word_acquire(struct hopper_thread *t, const void *p, enum hopper_scope scope,
+                         int acquire)
 {
     struct hopper *h = t->block->machine;
     struct sync_word *w = word_of(h, p, 0);
@@ -196,7 +204,8 @@ static void word_acquire(struct hopper_thread *t, const void *p, enum hopper_sco
     known_drop(h->known, before);
 }
 
-static struct known *what_store_publishes(struct hopper_thread *t, int release, enum hopper_scope *scope)
+static struct known *what_store_publishes(struct hopper_thread *t, int release,
+                                          enum hopper_scope *scope)
 {
     uint32_t variant = release ? mutated(HOPPER_P_RELEASE) : 0;
     if (variant > 1)
@@ -207,7 +216,8 @@ static struct known *what_store_publishes(struct hopper_thread *t, int release, 
     return known_keep(t->fenced);
 }
 
-/* A thread that looks at a word a third time in a row, and it has not changed, waits until it has or time has passed. */
+/* A thread that looks at a word a third time in a row, and it has not changed, waits until it has
+ * or time has passed. */
 static void poll_wait(struct hopper_thread *t, const void *p, uint32_t bytes, uint64_t v)
 {
     int again = t->poll == p && t->polled == v && t->poll_bytes == bytes;
@@ -232,7 +242,8 @@ static uint64_t load(const void *p, uint32_t bytes)
 static void aligned(const void *p, uint32_t bytes)
 {
     if ((uintptr_t)p % bytes)
-        hopper_mistake("accesses %u bytes at an address that is not a multiple of %u", bytes, bytes);
+        hopper_mistake("accesses %u bytes at an address that is not a multiple of %u", bytes,
+                       bytes);
 }
 
 uint64_t hopper_load_strong(const void *p, uint32_t bytes, enum hopper_scope scope, int acquire)
@@ -349,8 +360,8 @@ static uint64_t modify(enum hopper_atomic what, uint64_t old, uint64_t compare, 
     }
 }
 
-uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_t compare, uint64_t value,
-                       enum hopper_scope scope, int acquire, int release)
+uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_t compare,
+                       uint64_t value, enum hopper_scope scope, int acquire, int release)
 {
     struct hopper_thread *t = hopper_thread();
     aligned(p, bytes);
@@ -365,13 +376,15 @@ uint64_t hopper_atomic(void *p, uint32_t bytes, enum hopper_atomic what, uint64_
         old = __atomic_load_n((uint64_t *)p, __ATOMIC_ACQUIRE);
         do
             next = modify(what, old, compare, value);
-        while (!__atomic_compare_exchange_n((uint64_t *)p, &old, next, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+        while (!__atomic_compare_exchange_n((uint64_t *)p, &old, next, 0, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE));
         return old;
     }
     uint32_t narrow = __atomic_load_n((uint32_t *)p, __ATOMIC_ACQUIRE);
     do
         next = modify(what, narrow, (uint32_t)compare, (uint32_t)value);
-    while (!__atomic_compare_exchange_n((uint32_t *)p, &narrow, (uint32_t)next, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    while (!__atomic_compare_exchange_n((uint32_t *)p, &narrow, (uint32_t)next, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE));
     return narrow;
 }
 

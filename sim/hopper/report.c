@@ -34,14 +34,16 @@ uint64_t hopper_where(void)
     return IS_LINE | at;
 }
 
-/* addr2line names the line of a program counter, where it is installed and the program is not stripped. */
+/* addr2line names the line of a program counter, where it is installed and the program is not
+ * stripped. */
 static int line_of_pc(uint64_t pc, char *text, size_t size)
 {
     Dl_info info;
     char command[1200], line[512] = "";
     if (!dladdr((void *)(uintptr_t)pc, &info) || !info.dli_fname || strchr(info.dli_fname, '\''))
         return 0;
-    const char *file = strstr(info.dli_fname, ".so") || info.dli_fname[0] == '/' ? info.dli_fname : "/proc/self/exe";
+    const char *file = strstr(info.dli_fname, ".so") || info.dli_fname[0] == '/' ? info.dli_fname
+                                                                                 : "/proc/self/exe";
     char exe[600];
     ssize_t n = -1;
     if (file != info.dli_fname && (n = readlink("/proc/self/exe", exe, sizeof exe - 1)) > 0) {
@@ -80,7 +82,8 @@ void where_text(uint64_t where, char *text, size_t size)
     if (where == 1)
         snprintf(text, size, "the network");
     else if (where & IS_LINE && where % IS_LINE < LINES)
-        snprintf(text, size, "%s:%d", h->lines[where % IS_LINE].file, h->lines[where % IS_LINE].line);
+        snprintf(text, size, "%s:%d", h->lines[where % IS_LINE].file,
+                 h->lines[where % IS_LINE].line);
     else if (where & IS_LINE || !line_of_pc(where, text, size))
         snprintf(text, size, "pc 0x%llx", (unsigned long long)where);
     shorten(text);
@@ -88,7 +91,8 @@ void where_text(uint64_t where, char *text, size_t size)
 
 void thread_text(const struct hopper_thread *t, char *text, size_t size)
 {
-    snprintf(text, size, "rank %u, block %u, thread %u", t->block->rank, t->block->number, t->number);
+    snprintf(text, size, "rank %u, block %u, thread %u", t->block->rank, t->block->number,
+             t->number);
 }
 
 const char *hopper_error(const struct hopper *h)
@@ -129,7 +133,8 @@ void hopper_trap(void)
 /* Whose an entry is. */
 static void entry_text(const struct hopper *h, uint32_t entry, char *text, size_t size)
 {
-    uint32_t per_rank = h->config.sms + 1, sm = entry / KNOWN_ENTRIES, number = entry % KNOWN_ENTRIES;
+    uint32_t per_rank = h->config.sms + 1, sm = entry / KNOWN_ENTRIES,
+             number = entry % KNOWN_ENTRIES;
     if (sm % per_rank == h->config.sms) {
         snprintf(text, size, "rank %u's NIC", sm / per_rank);
         return;
@@ -153,8 +158,8 @@ static void address_text(const struct hopper *h, const uint8_t *address, char *t
         for (uint32_t i = 0; i < h->config.sms; i++) {
             const struct hopper_block *b = &h->ranks[r].blocks[i];
             if (b->shared && (size_t)(address - b->shared) < SHARED_MOST) {
-                snprintf(text, size, "shared memory 0x%x of rank %u, block %u", (uint32_t)(address - b->shared) + SHARED_WINDOW,
-                         r, b->number);
+                snprintf(text, size, "shared memory 0x%x of rank %u, block %u",
+                         (uint32_t)(address - b->shared) + SHARED_WINDOW, r, b->number);
                 return;
             }
         }
@@ -178,7 +183,8 @@ void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct sh
     }
     switch (fault) {
     case SHADOW_IS_OUTSIDE:
-        hopper_fail(h, "%s, %s: %s %s, which is outside all that is allocated", who, line, does, place);
+        hopper_fail(h, "%s, %s: %s %s, which is outside all that is allocated", who, line, does,
+                    place);
         return;
     case SHADOW_IS_UNWRITTEN:
         hopper_fail(h, "%s, %s: reads %s, which nobody has written", who, line, place);
@@ -187,20 +193,30 @@ void hopper_shadow_fault(void *context, enum shadow_fault fault, const struct sh
         hopper_fail(h, "%s, %s: %s %s, which is an mbarrier", who, line, does, place);
         return;
     case SHADOW_NO_PROXY:
-        hopper_fail(h, "%s, %s: %s %s, which %s, %s, has %s through the other proxy: no proxy fence lies between", who, line,
-                    does, place, whose, other, with->kind & ACCESS_WRITE ? "written" : "read");
+        hopper_fail(h,
+                    "%s, %s: %s %s, which %s, %s, has %s through the other proxy: no proxy fence "
+                    "lies between",
+                    who, line, does, place, whose, other,
+                    with->kind & ACCESS_WRITE ? "written" : "read");
         return;
     default:
-        hopper_fail(h, "%s, %s: %s %s, which %s, %s, has %s: nothing orders the two", who, line, does, place, whose, other,
-                    fault == SHADOW_RACE_WRITE ? "written" : "read");
+        hopper_fail(h, "%s, %s: %s %s, which %s, %s, has %s: nothing orders the two", who, line,
+                    does, place, whose, other, fault == SHADOW_RACE_WRITE ? "written" : "read");
     }
 }
 
 /* The first of each kind of wait. */
 void hopper_deadlock(struct hopper *h)
 {
-    static const char *const for_what[] = {"", "the other lanes of its warp", "a barrier", "the cluster", "an mbarrier", "a word",
-                                           "its bulk stores", "its products", "registers"};
+    static const char *const for_what[] = {"",
+                                           "the other lanes of its warp",
+                                           "a barrier",
+                                           "the cluster",
+                                           "an mbarrier",
+                                           "a word",
+                                           "its bulk stores",
+                                           "its products",
+                                           "registers"};
     char who[64], line[200], text[700] = "";
     for (int state = THREAD_WARP; state <= THREAD_REGISTERS; state++) {
         int told = 0;
@@ -217,8 +233,8 @@ void hopper_deadlock(struct hopper *h)
                     hopper_self = &t->place;
                     where_text(hopper_where(), line, sizeof line);
                     hopper_self = NULL;
-                    snprintf(text + length, sizeof text - length, "%s%s waits for %s (%s)", length ? "; " : "", who,
-                             for_what[state], line);
+                    snprintf(text + length, sizeof text - length, "%s%s waits for %s (%s)",
+                             length ? "; " : "", who, for_what[state], line);
                 }
             }
     }

@@ -78,7 +78,8 @@ static uint32_t hash_of(const struct shadow_event *events, uint32_t count)
     return (uint32_t)(h >> 32);
 }
 
-static int same(const struct shadow *s, uint32_t id, const struct shadow_event *events, uint32_t count)
+static int same(const struct shadow *s, uint32_t id, const struct shadow_event *events,
+                uint32_t count)
 {
     if (s->nodes[id].readers + 1 != count)
         return 0;
@@ -88,7 +89,8 @@ static int same(const struct shadow *s, uint32_t id, const struct shadow_event *
     return 1;
 }
 
-/* History is forgotten: what happened before now is taken to be known to all. Nothing false is reported for it. */
+/* History is forgotten: what happened before now is taken to be known to all. Nothing false is
+ * reported for it. */
 static void forget(struct shadow *s)
 {
     for (size_t i = 0; i < s->used / 4; i++)
@@ -144,45 +146,50 @@ static uint32_t intern(struct shadow *s, const struct shadow_event *events, uint
 
 /* ---- checks ---- */
 
-static int knows(const struct shadow *s, const struct shadow_actor *a, enum known_view view, const struct shadow_event *e)
+static int knows(const struct shadow *s, const struct shadow_actor *a, enum known_view view,
+                 const struct shadow_event *e)
 {
     if (e->entry == a->entry)
         return view == KNOWN_GENERIC || e->clock <= a->bridged[view];
     return known_clock(a->known, s->sms, view, e->entry) >= e->clock;
 }
 
-/* Through which view the access must know of `past`. Where an asynchronous write follows ordinary reads of shared memory, no
- * proxy fence is asked for: they have returned before the barrier that lets the write begin (and CUTLASS's pipelines do so). */
-static enum known_view view_for(const struct shadow_event *e, const struct shadow_event *past, enum known_view async)
+/* Through which view the access must know of `past`. Where an asynchronous write follows ordinary
+ * reads of shared memory, no proxy fence is asked for: they have returned before the barrier that
+ * lets the write begin (and CUTLASS's pipelines do so). */
+static enum known_view view_for(const struct shadow_event *e, const struct shadow_event *past,
+                                enum known_view async)
 {
     if (!(e->kind & ACCESS_ASYNC) || (past->kind & ACCESS_ASYNC))
         return KNOWN_GENERIC;
     return !(past->kind & ACCESS_WRITE) && async == KNOWN_ASYNC_SHARED ? KNOWN_GENERIC : async;
 }
 
-static int wrong(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e, const struct shadow_event *past,
-                 enum known_view async, const void *address)
+static int wrong(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e,
+                 const struct shadow_event *past, enum known_view async, const void *address)
 {
     if ((e->kind & past->kind & ACCESS_STRONG))
         return 0;
     enum known_view view = view_for(e, past, async);
     if (knows(s, a, view, past))
         return 0;
-    enum shadow_fault fault = view != KNOWN_GENERIC && knows(s, a, KNOWN_GENERIC, past) ? SHADOW_NO_PROXY
-                              : past->kind & ACCESS_WRITE                            ? SHADOW_RACE_WRITE
-                                                                                     : SHADOW_RACE_READ;
+    enum shadow_fault fault = view != KNOWN_GENERIC && knows(s, a, KNOWN_GENERIC, past)
+                                  ? SHADOW_NO_PROXY
+                              : past->kind & ACCESS_WRITE ? SHADOW_RACE_WRITE
+                                                          : SHADOW_RACE_READ;
     s->fault(s->context, fault, e, past, address);
     return 1;
 }
 
 /* The state behind the access; *bad where there was something wrong. */
-static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e, enum known_view async,
-                     uint32_t state, const void *address, int *bad)
+static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struct shadow_event *e,
+                     enum known_view async, uint32_t state, const void *address, int *bad)
 {
     struct shadow_event events[READERS + 1];
     uint32_t count = 1;
     int write = e->kind & ACCESS_WRITE;
-    if (state == SHADOW_OUTSIDE || state == SHADOW_MBARRIER || (state == SHADOW_UNWRITTEN && !write)) {
+    if (state == SHADOW_OUTSIDE || state == SHADOW_MBARRIER ||
+        (state == SHADOW_UNWRITTEN && !write)) {
         s->fault(s->context,
                  state == SHADOW_OUTSIDE    ? SHADOW_IS_OUTSIDE
                  : state == SHADOW_MBARRIER ? SHADOW_IS_MBARRIER
@@ -199,16 +206,19 @@ static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struc
         if (write || (node[i].event.kind & ACCESS_WRITE))
             *bad |= wrong(s, a, e, &node[i].event, async, address);
         if (!write || (e->kind & node[i].event.kind & ACCESS_STRONG))
-            if (count < READERS && node[i].event.entry != e->entry && !knows(s, a, KNOWN_GENERIC, &node[i].event))
+            if (count < READERS && node[i].event.entry != e->entry &&
+                !knows(s, a, KNOWN_GENERIC, &node[i].event))
                 events[count++] = node[i].event;
     }
     if (*bad)
         return state;
     if (write) {
         events[0] = *e;
-        if (!(e->kind & ACCESS_STRONG)) /* atomic writes that nothing orders: whoever comes next has to know of each */
+        /* atomic writes that nothing orders: whoever comes next has to know of each */
+        if (!(e->kind & ACCESS_STRONG))
             return intern(s, events, 1);
-        if (node && (node->event.kind & ACCESS_STRONG) && count <= READERS && !knows(s, a, KNOWN_GENERIC, &node->event))
+        if (node && (node->event.kind & ACCESS_STRONG) && count <= READERS &&
+            !knows(s, a, KNOWN_GENERIC, &node->event))
             events[count++] = node->event;
         return intern(s, events, count);
     }
@@ -220,8 +230,8 @@ static uint32_t step(struct shadow *s, const struct shadow_actor *a, const struc
     return intern(s, events, count);
 }
 
-int shadow_access(struct shadow *s, const struct shadow_actor *actor, const struct shadow_event *event, const void *address,
-                  size_t bytes)
+int shadow_access(struct shadow *s, const struct shadow_actor *actor,
+                  const struct shadow_event *event, const void *address, size_t bytes)
 {
     size_t at = (size_t)((const uint8_t *)address - s->memory);
     if (at >= s->bytes || !bytes)
@@ -234,7 +244,8 @@ int shadow_access(struct shadow *s, const struct shadow_actor *actor, const stru
         async = KNOWN_ASYNC_SHARED;
     struct shadow_event e = *event;
     e.kind &= ~ACCESS_SHARED;
-    if (memcmp(&e, &s->memo_event, sizeof e) || actor->known != s->memo_known || actor->entry != s->memo_entry) {
+    if (memcmp(&e, &s->memo_event, sizeof e) || actor->known != s->memo_known ||
+        actor->entry != s->memo_entry) {
         s->memo_event = e;
         s->memo_known = actor->known;
         s->memo_entry = actor->entry;
@@ -244,7 +255,8 @@ int shadow_access(struct shadow *s, const struct shadow_actor *actor, const stru
         uint32_t state = s->states[i], slot = state % 64;
         int bad = 0;
         if (s->memo[slot].turn == s->memo_turn && s->memo[slot].before == state) {
-            uint64_t two[2], both = (uint64_t)state << 32 | state, now = (uint64_t)s->memo[slot].after << 32 | s->memo[slot].after;
+            uint64_t two[2], both = (uint64_t)state << 32 | state,
+                             now = (uint64_t)s->memo[slot].after << 32 | s->memo[slot].after;
             while (i + 3 <= last) { /* four words of one history at a time */
                 memcpy(two, &s->states[i], sizeof two);
                 if (two[0] != both || two[1] != both)

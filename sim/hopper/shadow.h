@@ -1,6 +1,7 @@
-/* Who wrote and who has read each 4 bytes of the machine's memory, and whether whoever comes next may know of it. All memory
- * that kernels share lies in one arena, shadowed by one state a word; states are interned, so that a box of 16 KB that has one
- * history costs 4096 comparisons of numbers and one check. */
+/* Who wrote and who has read each 4 bytes of the machine's memory, and whether whoever comes next
+ * may know of it. All memory that kernels share lies in one arena, shadowed by one state a word;
+ * states are interned, so that a box of 16 KB that has one history costs 4096 comparisons of
+ * numbers and one check. */
 #ifndef SIM_HOPPER_SHADOW_H
 #define SIM_HOPPER_SHADOW_H
 
@@ -12,9 +13,11 @@
 enum { SHADOW_OUTSIDE, SHADOW_INITIAL, SHADOW_UNWRITTEN, SHADOW_MBARRIER, SHADOW_SPECIALS };
 
 /* What an access is. Not strong: an ordinary load or store. */
-enum { ACCESS_WRITE = 1, ACCESS_ASYNC = 2, ACCESS_STRONG = 4, ACCESS_SHARED = 8 }; /* the last: to shared memory */
+/* the last: to shared memory */
+enum { ACCESS_WRITE = 1, ACCESS_ASYNC = 2, ACCESS_STRONG = 4, ACCESS_SHARED = 8 };
 
-/* An access, or a past one: where it stands on its clock, and the line of source or the program counter. */
+/* An access, or a past one: where it stands on its clock, and the line of source or the program
+ * counter. */
 struct shadow_event {
     uint32_t entry, clock;
     uint64_t where : 60, kind : 4;
@@ -23,14 +26,15 @@ struct shadow_event {
 /* Who accesses. Of an asynchronous operation: the thread that issues it, whose knowledge counts. */
 struct shadow_actor {
     const struct known *known;
-    uint32_t entry, clock;                    /* of the thread */
-    uint32_t bridged[KNOWN_VIEWS];            /* its own writes up to here are behind a fence, by view */
+    uint32_t entry, clock; /* of the thread */
+    /* its own writes up to here are behind a fence, by view */
+    uint32_t bridged[KNOWN_VIEWS];
 };
 
 enum shadow_fault {
-    SHADOW_RACE_WRITE,  /* with an earlier write */
-    SHADOW_RACE_READ,   /* with an earlier read */
-    SHADOW_NO_PROXY,    /* ordered, but no proxy fence lies between */
+    SHADOW_RACE_WRITE, /* with an earlier write */
+    SHADOW_RACE_READ,  /* with an earlier read */
+    SHADOW_NO_PROXY,   /* ordered, but no proxy fence lies between */
     SHADOW_IS_OUTSIDE,
     SHADOW_IS_UNWRITTEN,
     SHADOW_IS_MBARRIER
@@ -48,9 +52,11 @@ struct shadow {
     struct shadow_event memo_event;
     const struct known *memo_known;
     uint32_t memo_entry, memo_turn;
-    struct { uint32_t turn, before, after; } memo[64];
-    void (*fault)(void *context, enum shadow_fault fault, const struct shadow_event *access, const struct shadow_event *with,
-                  const void *address);
+    struct {
+        uint32_t turn, before, after;
+    } memo[64];
+    void (*fault)(void *context, enum shadow_fault fault, const struct shadow_event *access,
+                  const struct shadow_event *with, const void *address);
     void *context;
 };
 
@@ -58,7 +64,8 @@ struct shadow {
 int shadow_open(struct shadow *s, size_t bytes, uint32_t sms);
 void shadow_close(struct shadow *s);
 
-/* Memory of `bytes` in the arena, aligned to 1024, with nothing next to it that is allocated. NULL: full. */
+/* Memory of `bytes` in the arena, aligned to 1024, with nothing next to it that is allocated. NULL:
+ * full. */
 void *shadow_allocate(struct shadow *s, size_t bytes, uint32_t state);
 
 /* Sets the state of allocated words: SHADOW_UNWRITTEN where a block begins, say. */
@@ -69,9 +76,9 @@ static inline int shadow_has(const struct shadow *s, const void *address)
     return (size_t)((const uint8_t *)address - s->memory) < s->bytes;
 }
 
-/* Checks and notes one access of `bytes`, recorded as `event`. What is wrong goes to `fault`, once. Memory outside the arena is
- * nobody's business. 0, or 1 where something is wrong. */
-int shadow_access(struct shadow *s, const struct shadow_actor *actor, const struct shadow_event *event, const void *address,
-                  size_t bytes);
+/* Checks and notes one access of `bytes`, recorded as `event`. What is wrong goes to `fault`, once.
+ * Memory outside the arena is nobody's business. 0, or 1 where something is wrong. */
+int shadow_access(struct shadow *s, const struct shadow_actor *actor,
+                  const struct shadow_event *event, const void *address, size_t bytes);
 
 #endif

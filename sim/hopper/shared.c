@@ -1,5 +1,6 @@
-/* Shared memory by address, and the accesses that the compiler inserts calls for: kernels are compiled with -fsanitize=thread,
- * and the calls renamed (symbols), so that every ordinary load and store of device code is seen here before it happens. */
+/* Shared memory by address, and the accesses that the compiler inserts calls for: kernels are
+ * compiled with -fsanitize=thread, and the calls renamed (symbols), so that every ordinary load and
+ * store of device code is seen here before it happens. */
 #include "sim/hopper/machine.h"
 
 #include <string.h>
@@ -30,14 +31,16 @@ uint32_t hopper_shared_address(const void *p)
     return (uint32_t)at + SHARED_WINDOW;
 }
 
-uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uint32_t align, const char *what)
+uint8_t *shared_at(struct hopper_block *b, uint32_t address, uint32_t bytes, uint32_t align,
+                   const char *what)
 {
     uint32_t at = address - SHARED_WINDOW;
     if (address < SHARED_WINDOW || at + (uint64_t)bytes > b->shared_bytes)
-        hopper_mistake("%s at shared address 0x%x, %u bytes: the block has 0x%x to 0x%x", what, address, bytes, SHARED_WINDOW,
-                       SHARED_WINDOW + b->shared_bytes);
+        hopper_mistake("%s at shared address 0x%x, %u bytes: the block has 0x%x to 0x%x", what,
+                       address, bytes, SHARED_WINDOW, SHARED_WINDOW + b->shared_bytes);
     if (address % align)
-        hopper_mistake("%s at shared address 0x%x, which is not a multiple of %u", what, address, align);
+        hopper_mistake("%s at shared address 0x%x, which is not a multiple of %u", what, address,
+                       align);
     return b->shared + at;
 }
 
@@ -76,16 +79,16 @@ static inline void seen(const void *p, size_t bytes, uint32_t kind, const void *
     access_check(hopper_thread(), p, bytes, kind, (uintptr_t)pc);
 }
 
-#define SEEN(name, bytes, kind)                                                                                                \
-    void hopper_##name(void *p);                                                                                               \
-    void hopper_##name(void *p)                                                                                                \
-    {                                                                                                                          \
-        seen(p, bytes, kind, __builtin_return_address(0));                                                                     \
+#define SEEN(name, bytes, kind)                                                                    \
+    void hopper_##name(void *p);                                                                   \
+    void hopper_##name(void *p)                                                                    \
+    {                                                                                              \
+        seen(p, bytes, kind, __builtin_return_address(0));                                         \
     }
-#define SEEN_SIZE(bytes)                                                                                                       \
-    SEEN(read##bytes, bytes, 0)                                                                                                \
-    SEEN(write##bytes, bytes, ACCESS_WRITE)                                                                                    \
-    SEEN(unaligned_read##bytes, bytes, 0)                                                                                      \
+#define SEEN_SIZE(bytes)                                                                           \
+    SEEN(read##bytes, bytes, 0)                                                                    \
+    SEEN(write##bytes, bytes, ACCESS_WRITE)                                                        \
+    SEEN(unaligned_read##bytes, bytes, 0)                                                          \
     SEEN(unaligned_write##bytes, bytes, ACCESS_WRITE)
 SEEN_SIZE(1)
 SEEN_SIZE(2)
@@ -93,7 +96,8 @@ SEEN_SIZE(4)
 SEEN_SIZE(8)
 SEEN_SIZE(16)
 
-/* Volatile accesses are relaxed ones at system scope (PTX ISA, volatile operation). The access itself follows. */
+/* Volatile accesses are relaxed ones at system scope (PTX ISA, volatile operation). The access
+ * itself follows. */
 static void volatile_seen(const void *p, uint32_t bytes, int write, const void *pc)
 {
     if (!hopper_self)
@@ -110,16 +114,16 @@ static void volatile_seen(const void *p, uint32_t bytes, int write, const void *
     }
 }
 
-#define SEEN_VOLATILE(bytes)                                                                                                   \
-    void hopper_volatile_read##bytes(void *p);                                                                                 \
-    void hopper_volatile_read##bytes(void *p)                                                                                  \
-    {                                                                                                                          \
-        volatile_seen(p, bytes, 0, __builtin_return_address(0));                                                               \
-    }                                                                                                                          \
-    void hopper_volatile_write##bytes(void *p);                                                                                \
-    void hopper_volatile_write##bytes(void *p)                                                                                 \
-    {                                                                                                                          \
-        volatile_seen(p, bytes, 1, __builtin_return_address(0));                                                               \
+#define SEEN_VOLATILE(bytes)                                                                       \
+    void hopper_volatile_read##bytes(void *p);                                                     \
+    void hopper_volatile_read##bytes(void *p)                                                      \
+    {                                                                                              \
+        volatile_seen(p, bytes, 0, __builtin_return_address(0));                                   \
+    }                                                                                              \
+    void hopper_volatile_write##bytes(void *p);                                                    \
+    void hopper_volatile_write##bytes(void *p)                                                     \
+    {                                                                                              \
+        volatile_seen(p, bytes, 1, __builtin_return_address(0));                                   \
     }
 SEEN_VOLATILE(1)
 SEEN_VOLATILE(2)
@@ -140,10 +144,10 @@ void hopper_write_range(void *p, size_t bytes)
 }
 
 /* What else it inserts. */
-#define NOTHING(name)                                                                                                          \
-    void hopper_function_##name(void);                                                                                         \
-    void hopper_function_##name(void)                                                                                          \
-    {                                                                                                                          \
+#define NOTHING(name)                                                                              \
+    void hopper_function_##name(void);                                                             \
+    void hopper_function_##name(void)                                                              \
+    {                                                                                              \
     }
 NOTHING(init)
 NOTHING(entry)

@@ -1,5 +1,6 @@
-/* Tensor maps: what the driver takes, where a box lies in global and in shared memory, and sums of bulk stores.
- * CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzling modes; cute/swizzle.hpp of CUTLASS has the same function. */
+/* Tensor maps: what the driver takes, where a box lies in global and in shared memory, and sums of
+ * bulk stores. CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzling modes;
+ * cute/swizzle.hpp of CUTLASS has the same function. */
 #include "core/bf16.h"
 #include "sim/hopper/machine.h"
 
@@ -13,14 +14,17 @@ _Static_assert(sizeof(struct tensor) <= 128, "a CUtensorMap has 128 bytes");
 /* By CUtensorMapDataType: bytes, and how it is added. */
 static const struct {
     uint8_t bytes, number;
-} types[] = {{1, HOPPER_BYTES}, {2, HOPPER_BYTES}, {4, HOPPER_U32}, {4, HOPPER_S32}, {8, HOPPER_U64}, {8, HOPPER_BYTES},
-             {2, HOPPER_F16},   {4, HOPPER_F32},   {8, HOPPER_BYTES}, {2, HOPPER_BF16}};
+} types[] = {{1, HOPPER_BYTES}, {2, HOPPER_BYTES}, {4, HOPPER_U32}, {4, HOPPER_S32},
+             {8, HOPPER_U64},   {8, HOPPER_BYTES}, {2, HOPPER_F16}, {4, HOPPER_F32},
+             {8, HOPPER_BYTES}, {2, HOPPER_BF16}};
 enum { TYPES = sizeof types / sizeof *types };
 
-static int sizes_fit(uint32_t rank, const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps)
+static int sizes_fit(uint32_t rank, const uint64_t *sizes, const uint64_t *strides,
+                     const uint32_t *box, const uint32_t *steps)
 {
     for (uint32_t i = 0; i < rank; i++) {
-        if (!sizes[i] || sizes[i] > (uint64_t)1 << 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8)
+        if (!sizes[i] || sizes[i] > (uint64_t)1 << 32 || !box[i] || box[i] > 256 || !steps[i] ||
+            steps[i] > 8)
             return 0;
         if (i && (strides[i - 1] % 16 || strides[i - 1] >= (uint64_t)1 << 40))
             return 0;
@@ -28,11 +32,13 @@ static int sizes_fit(uint32_t rank, const uint64_t *sizes, const uint64_t *strid
     return 1;
 }
 
-int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base, const uint64_t *sizes, const uint64_t *strides,
-                            const uint32_t *box, const uint32_t *steps, uint32_t interleave, uint32_t swizzle, uint32_t fill)
+int hopper_tensormap_encode(void *map, uint32_t type, uint32_t rank, void *base,
+                            const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
+                            const uint32_t *steps, uint32_t interleave, uint32_t swizzle,
+                            uint32_t fill)
 {
-    if (type >= TYPES || !rank || rank > 5 || swizzle > 3 || fill > 1 || (uintptr_t)map % 64 || (uintptr_t)base % 16 ||
-        !sizes_fit(rank, sizes, strides, box, steps))
+    if (type >= TYPES || !rank || rank > 5 || swizzle > 3 || fill > 1 || (uintptr_t)map % 64 ||
+        (uintptr_t)base % 16 || !sizes_fit(rank, sizes, strides, box, steps))
         return -EINVAL;
     uint32_t row = box[0] * types[type].bytes;
     if (interleave || row % 16 || (swizzle && row > 16u << swizzle))
@@ -75,17 +81,20 @@ void region_of_box(const struct hopper_box *box, struct region *out)
     if ((uintptr_t)box->encoded % 64 || t->magic != MAGIC)
         hopper_mistake("uses a tensor map where none is");
     if (t->rank != box->rank)
-        hopper_mistake("uses a tensor map of %u dimensions by an instruction of %u", t->rank, box->rank);
+        hopper_mistake("uses a tensor map of %u dimensions by an instruction of %u", t->rank,
+                       box->rank);
     memcpy(out->at, box->at, sizeof out->at);
     out->row_bytes = t->box[0] * t->element;
     if (t->swizzle && out->row_bytes != 16u << t->swizzle)
-        hopper_mistake("uses a box whose rows are %u bytes under a swizzle of %u: this model has not been held against a GPU there",
+        hopper_mistake("uses a box whose rows are %u bytes under a swizzle of %u: this model has "
+                       "not been held against a GPU there",
                        out->row_bytes, 16u << t->swizzle);
     out->rows = t->box[1] * t->box[2] * t->box[3] * t->box[4];
     out->bytes = out->rows * out->row_bytes;
 }
 
-void region_row(const struct region *r, uint32_t row, uint8_t **at, uint32_t *before, uint32_t *bytes)
+void region_row(const struct region *r, uint32_t row, uint8_t **at, uint32_t *before,
+                uint32_t *bytes)
 {
     *before = *bytes = 0;
     if (r->run) {
@@ -104,7 +113,8 @@ void region_row(const struct region *r, uint32_t row, uint8_t **at, uint32_t *be
             return;
         base += (uint64_t)c * t->strides[i - 1];
     }
-    int64_t low = first < 0 ? -first : 0, high = size - first < (int64_t)t->box[0] ? size - first : (int64_t)t->box[0];
+    int64_t low = first < 0 ? -first : 0,
+            high = size - first < (int64_t)t->box[0] ? size - first : (int64_t)t->box[0];
     if (low >= high)
         return;
     *before = (uint32_t)low * t->element;
@@ -154,13 +164,16 @@ static float choose(float a, float b, enum hopper_reduction what)
     return what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;
 }
 
-void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_reduction what, enum hopper_number number)
+void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_reduction what,
+                enum hopper_number number)
 {
     if (what == HOPPER_STORE) {
         memcpy(to, from, bytes);
         return;
     }
-    uint32_t size = number == HOPPER_BF16 || number == HOPPER_F16 ? 2 : number == HOPPER_U64 ? 8 : 4;
+    uint32_t size = number == HOPPER_BF16 || number == HOPPER_F16 ? 2
+                    : number == HOPPER_U64                        ? 8
+                                                                  : 4;
     for (uint32_t i = 0; i < bytes; i += size) {
         uint64_t a = 0, b = 0;
         float x, y;
@@ -168,7 +181,8 @@ void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_re
         memcpy(&b, from + i, size);
         switch (number) {
         case HOPPER_BF16:
-            a = mk_bf16_from_float(choose(mk_bf16_to_float((uint16_t)a), mk_bf16_to_float((uint16_t)b), what));
+            a = mk_bf16_from_float(
+                choose(mk_bf16_to_float((uint16_t)a), mk_bf16_to_float((uint16_t)b), what));
             break;
         case HOPPER_F16:
             a = to_f16(choose(from_f16((uint16_t)a), from_f16((uint16_t)b), what));
@@ -180,7 +194,9 @@ void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_re
             memcpy(to + i, &x, 4);
             continue;
         case HOPPER_S32:
-            a = what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == ((int32_t)b < (int32_t)a) ? b : a;
+            a = what == HOPPER_ADD                                  ? a + b
+                : (what == HOPPER_MIN) == ((int32_t)b < (int32_t)a) ? b
+                                                                    : a;
             break;
         default:
             a = what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;

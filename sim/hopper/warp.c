@@ -5,13 +5,15 @@
 
 static const char *name_of(enum hopper_collective what)
 {
-    static const char *const names[] = {"__syncwarp", "a shuffle", "a shuffle", "a shuffle", "a shuffle", "a vote", "a reduction",
-                                        "a reduction", "a reduction", "a reduction", "a reduction", "a match", "elect.sync",
-                                        "stmatrix", "ldmatrix", "setmaxnreg"};
+    static const char *const names[] = {"__syncwarp",  "a shuffle",   "a shuffle",   "a shuffle",
+                                        "a shuffle",   "a vote",      "a reduction", "a reduction",
+                                        "a reduction", "a reduction", "a reduction", "a match",
+                                        "elect.sync",  "stmatrix",    "ldmatrix",    "setmaxnreg"};
     return names[what];
 }
 
-/* Matrix m of an stmatrix or ldmatrix: lane 8 m + r has the address of row r; registers hold elements of lane 4 r + c / 2. */
+/* Matrix m of an stmatrix or ldmatrix: lane 8 m + r has the address of row r; registers hold
+ * elements of lane 4 r + c / 2. */
 static void matrices(struct hopper_warp *w, int store)
 {
     struct hopper_block *b = w->block;
@@ -21,13 +23,15 @@ static void matrices(struct hopper_warp *w, int store)
     for (uint32_t m = 0; m < count; m++)
         for (uint32_t row = 0; row < 8; row++) {
             struct hopper_thread *owner = &lane[8 * m + row];
-            uint8_t *at = shared_at(b, (uint32_t)owner->value, 16, 16, store ? "stmatrix" : "ldmatrix");
+            uint8_t *at =
+                shared_at(b, (uint32_t)owner->value, 16, 16, store ? "stmatrix" : "ldmatrix");
             uint16_t elements[8];
             access_check(owner, at, 16, store ? ACCESS_WRITE : 0, hopper_where());
             if (!store)
                 memcpy(elements, at, 16);
             for (uint32_t c = 0; c < 8; c++) {
-                uint32_t of = transposed ? c * 4 + row / 2 : row * 4 + c / 2, half = transposed ? row % 2 : c % 2;
+                uint32_t of = transposed ? c * 4 + row / 2 : row * 4 + c / 2,
+                         half = transposed ? row % 2 : c % 2;
                 uint16_t *element = (uint16_t *)((uint32_t *)lane[of].data + m) + half;
                 if (store)
                     elements[c] = *element;
@@ -41,7 +45,8 @@ static void matrices(struct hopper_warp *w, int store)
 
 static uint32_t source_of(enum hopper_collective what, uint32_t lane, uint32_t argument)
 {
-    uint32_t delta = argument & 0xffff, width = argument >> 16, base = lane / width * width, at = lane - base;
+    uint32_t delta = argument & 0xffff, width = argument >> 16, base = lane / width * width,
+             at = lane - base;
     switch (what) {
     case HOPPER_SHUFFLE:
         return base + delta % width;
@@ -97,7 +102,9 @@ static void perform(struct hopper_warp *w, enum hopper_collective what, uint32_t
         case HOPPER_SHUFFLE_DOWN:
             from = source_of(what, number, lanes[i]->argument);
             if (!(mask >> from & 1))
-                hopper_mistake("takes the value of lane %u by a shuffle, which is not in the mask 0x%x", from, mask);
+                hopper_mistake(
+                    "takes the value of lane %u by a shuffle, which is not in the mask 0x%x", from,
+                    mask);
             lanes[i]->result = lane[from].value;
             break;
         case HOPPER_BALLOT:
@@ -129,14 +136,16 @@ static int complete(struct hopper_warp *w, const struct hopper_thread *last, uin
         if (lane[i].mask == mask && lane[i].collective == last->collective)
             continue;
         if (lane[i].mask & mask)
-            hopper_mistake("came to %s while lane %u of its warp waits at %s (%s:%d) for it", name_of(last->collective), i,
-                           name_of(lane[i].collective), lane[i].place.file, lane[i].place.line);
+            hopper_mistake("came to %s while lane %u of its warp waits at %s (%s:%d) for it",
+                           name_of(last->collective), i, name_of(lane[i].collective),
+                           lane[i].place.file, lane[i].place.line);
         return 0;
     }
     return 1;
 }
 
-static uint64_t meet(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument, void *data)
+static uint64_t meet(enum hopper_collective what, uint32_t mask, uint64_t value, uint32_t argument,
+                     void *data)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper_warp *w = t->warp;
@@ -168,7 +177,8 @@ void warp_thread_ended(struct hopper_thread *t)
     struct hopper_thread *first = NULL;
     for (uint32_t i = 0; i < 32; i++) {
         struct hopper_thread *other = &t->block->thread[t->warp->number * 32 + i];
-        if (!(t->warp->lanes >> i & 1) || other->state != THREAD_WARP || !(other->mask >> t->lane & 1))
+        if (!(t->warp->lanes >> i & 1) || other->state != THREAD_WARP ||
+            !(other->mask >> t->lane & 1))
             continue;
         other->mask &= ~(1u << t->lane);
         first = first ? first : other;
@@ -226,12 +236,15 @@ void hopper_registers(uint32_t count, int more)
     if (mutated(HOPPER_P_REGISTERS))
         return;
     if (count < 24 || count > 256 || count % 8)
-        hopper_mistake("asks setmaxnreg for %u registers; 24 to 256 in steps of 8 there are", count);
+        hopper_mistake("asks setmaxnreg for %u registers; 24 to 256 in steps of 8 there are",
+                       count);
     if (meet(HOPPER_REGISTERS, UINT32_MAX, t->lane == 0, more, NULL) && t->lane == 0) {
         if (!more && count > w->registers)
-            hopper_mistake("gives back registers by setmaxnreg.dec %u of a warp that has %u", count, w->registers);
+            hopper_mistake("gives back registers by setmaxnreg.dec %u of a warp that has %u", count,
+                           w->registers);
         if (more && count < w->registers)
-            hopper_mistake("takes registers by setmaxnreg.inc %u of a warp that has %u", count, w->registers);
+            hopper_mistake("takes registers by setmaxnreg.inc %u of a warp that has %u", count,
+                           w->registers);
         while (more && b->registers < count - w->registers)
             hopper_wait(t, THREAD_REGISTERS);
         b->registers += w->registers;

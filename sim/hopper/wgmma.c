@@ -1,6 +1,7 @@
-/* Tensor cores. A product is issued by the lanes of four warps; here each warp's part, 16 of the 64 rows, is executed by itself, at
- * any time up to the wait for it. Until then accumulators hold a pattern that is no number. PTX ISA, asynchronous warpgroup level
- * matrix instructions; layouts after CUTLASS's mma_traits_sm90_gmma.hpp. */
+/* Tensor cores. A product is issued by the lanes of four warps; here each warp's part, 16 of the 64
+ * rows, is executed by itself, at any time up to the wait for it. Until then accumulators hold a
+ * pattern that is no number. PTX ISA, asynchronous warpgroup level matrix instructions; layouts
+ * after CUTLASS's mma_traits_sm90_gmma.hpp. */
 #include "sim/hopper/machine.h"
 
 #include <stdlib.h>
@@ -16,20 +17,26 @@ struct operand {
 
 static struct operand operand_of(uint64_t d, uint32_t mn_major, const char *which)
 {
-    static const uint32_t rows[] = {16, 128, 64, 32}; /* by the layout field, whose order is not TMA's */
-    struct operand o = {(uint32_t)(d & 0x3fff) << 4, (uint32_t)(d >> 16 & 0x3fff) << 4, (uint32_t)(d >> 32 & 0x3fff) << 4,
-                        rows[d >> 62], (int)mn_major};
+    /* by the layout field, whose order is not TMA's */
+    static const uint32_t rows[] = {16, 128, 64, 32};
+    struct operand o = {(uint32_t)(d & 0x3fff) << 4, (uint32_t)(d >> 16 & 0x3fff) << 4,
+                        (uint32_t)(d >> 32 & 0x3fff) << 4, rows[d >> 62], (int)mn_major};
     if (d >> 49 & 7)
-        hopper_mistake("multiplies a descriptor of %s with a base offset, which this model does not have", which);
+        hopper_mistake(
+            "multiplies a descriptor of %s with a base offset, which this model does not have",
+            which);
     if (d & ~0xc000000000000000ull & ~0x00003fff3fff3fffull)
-        hopper_mistake("multiplies a descriptor of %s that has bits outside its fields: 0x%llx", which, (unsigned long long)d);
+        hopper_mistake("multiplies a descriptor of %s that has bits outside its fields: 0x%llx",
+                       which, (unsigned long long)d);
     if (o.row > 16 && o.start % (8 * o.row) >= o.row)
-        hopper_mistake("multiplies a descriptor of %s at 0x%x that begins in the middle of a swizzle pattern of %u bytes", which,
-                       o.start, 8 * o.row);
+        hopper_mistake("multiplies a descriptor of %s at 0x%x that begins in the middle of a "
+                       "swizzle pattern of %u bytes",
+                       which, o.start, 8 * o.row);
     return o;
 }
 
-/* Address of the 16 bytes that hold elements [8 unit, 8 unit + 8) of `row`: of K where K runs along rows, else of M or N in row k. */
+/* Address of the 16 bytes that hold elements [8 unit, 8 unit + 8) of `row`: of K where K runs along
+ * rows, else of M or N in row k. */
 static uint32_t unit_at(const struct operand *o, uint32_t row, uint32_t unit)
 {
     uint32_t units = o->row / 16, at = o->start;
@@ -37,7 +44,8 @@ static uint32_t unit_at(const struct operand *o, uint32_t row, uint32_t unit)
         at += o->mn_major ? unit * o->stride + row % 8 * 16 + row / 8 * o->leading
                           : row % 8 * 16 + row / 8 * o->stride + unit * o->leading;
     else if (o->mn_major)
-        at += unit % units * 16 + unit / units * o->leading + row % 8 * o->row + row / 8 * o->stride;
+        at +=
+            unit % units * 16 + unit / units * o->leading + row % 8 * o->row + row / 8 * o->stride;
     else
         at += row % 8 * o->row + row / 8 * o->stride + unit * 16;
     return at ^ ((at >> 7 & (units - 1)) << 4);
@@ -45,7 +53,8 @@ static uint32_t unit_at(const struct operand *o, uint32_t row, uint32_t unit)
 
 /* Calls for each 16 bytes of 16 elements of K times `count` of M or N from `first` on. */
 static void operand_units(const struct operand *o, uint32_t first, uint32_t count,
-                          void (*unit)(void *context, uint32_t address, uint32_t mn, uint32_t k), void *context)
+                          void (*unit)(void *context, uint32_t address, uint32_t mn, uint32_t k),
+                          void *context)
 {
     if (o->mn_major) {
         for (uint32_t k = 0; k < 16; k++)
@@ -84,8 +93,8 @@ static uint32_t entry_of(const struct hopper_warp *w)
 static void check_operands(struct hopper_thread *t, const struct hopper_product *p, uint32_t number)
 {
     struct check c = {.thread = t,
-                      .event = {entry_of(t->warp), t->warp->products_clock + number + 1, hopper_where(),
-                                ACCESS_ASYNC | ACCESS_SHARED}};
+                      .event = {entry_of(t->warp), t->warp->products_clock + number + 1,
+                                hopper_where(), ACCESS_ASYNC | ACCESS_SHARED}};
     actor_of(t, &c.actor);
     struct operand b = operand_of(p->b_descriptor, p->b_mn_major, "B");
     operand_units(&b, 0, p->n, check_unit, &c);
@@ -97,8 +106,9 @@ static void check_operands(struct hopper_thread *t, const struct hopper_product 
 
 static int same(const struct hopper_product *a, const struct hopper_product *b)
 {
-    return a->a_descriptor == b->a_descriptor && a->b_descriptor == b->b_descriptor && a->n == b->n &&
-           !a->accumulate == !b->accumulate && a->a_mn_major == b->a_mn_major && a->b_mn_major == b->b_mn_major && !a->a == !b->a;
+    return a->a_descriptor == b->a_descriptor && a->b_descriptor == b->b_descriptor &&
+           a->n == b->n && !a->accumulate == !b->accumulate && a->a_mn_major == b->a_mn_major &&
+           a->b_mn_major == b->b_mn_major && !a->a == !b->a;
 }
 
 static void make_queue(struct hopper_warp *w)
@@ -120,7 +130,8 @@ static void compare_warps(struct hopper_warp *w, uint32_t number)
         if (other == w || other->formed <= number || other->formed - number > PRODUCTS)
             continue;
         if (!same(&other->products[number % PRODUCTS].of, &w->products[number % PRODUCTS].of))
-            hopper_mistake("issues another product than warp %u of its warpgroup did as number %u", other->number, number);
+            hopper_mistake("issues another product than warp %u of its warpgroup did as number %u",
+                           other->number, number);
     }
 }
 
@@ -134,9 +145,10 @@ static uint32_t fragment_column(uint32_t lane, uint32_t i)
     return 8 * (i >> 2) + 2 * (lane % 4) + (i & 1);
 }
 
-/* The accumulators that this lane's registers are: under way already, or taken out of the registers now. All lanes of a product
- * have the same. */
-static void take_accumulators(struct hopper_thread *t, const struct hopper_product *p, struct product *q, uint32_t number)
+/* The accumulators that this lane's registers are: under way already, or taken out of the registers
+ * now. All lanes of a product have the same. */
+static void take_accumulators(struct hopper_thread *t, const struct hopper_product *p,
+                              struct product *q, uint32_t number)
 {
     struct accumulators *all = t->warp->accumulators;
     uint32_t poison = POISON, bit = 1u << t->lane;
@@ -151,16 +163,20 @@ static void take_accumulators(struct hopper_thread *t, const struct hopper_produ
         }
     struct accumulators *a = q->accumulators;
     if (!a)
-        hopper_mistake("has products under way on more than %d sets of accumulators, which is this model's limit", ACCUMULATORS);
+        hopper_mistake("has products under way on more than %d sets of accumulators, which is this "
+                       "model's limit",
+                       ACCUMULATORS);
     if (a->n != p->n)
         hopper_mistake("issues a product of another shape on accumulators that are under way");
     a->last = number + 1 > a->last ? number + 1 : a->last;
     if (a->of[t->lane] && (a->of[t->lane] != p->d || !(a->poisoned & bit)))
-        hopper_mistake("issues a product on other accumulators than the lanes of its warp before it");
+        hopper_mistake(
+            "issues a product on other accumulators than the lanes of its warp before it");
     if (a->of[t->lane])
         return;
     if (!t->fenced_registers)
-        hopper_mistake("issues a product on registers that it may have touched, without wgmma.fence");
+        hopper_mistake(
+            "issues a product on registers that it may have touched, without wgmma.fence");
     a->of[t->lane] = p->d;
     a->poisoned |= bit;
     for (uint32_t i = 0; i < p->n / 2; i++) {
@@ -180,7 +196,8 @@ static void mutate(struct hopper_product *p, uint32_t variant)
         p->a_descriptor += 1;
         break;
     case 3:
-        p->b_descriptor = (d & ~0x3fff3fff0000ull) | (d >> 16 & 0x3fff) << 32 | (d >> 32 & 0x3fff) << 16;
+        p->b_descriptor =
+            (d & ~0x3fff3fff0000ull) | (d >> 16 & 0x3fff) << 32 | (d >> 32 & 0x3fff) << 16;
         break;
     case 4:
         p->b_mn_major ^= 1;
@@ -215,7 +232,8 @@ void hopper_wgmma(const struct hopper_product *given)
         q->checked = t->known; /* held by this thread as long as it is compared */
     }
     if (p->a && !t->fenced_registers)
-        hopper_mistake("issues a product with A in registers that it may have touched, without wgmma.fence");
+        hopper_mistake(
+            "issues a product with A in registers that it may have touched, without wgmma.fence");
     take_accumulators(t, p, q, number);
     q->a[t->lane] = p->a;
     q->lanes |= 1u << t->lane;
@@ -266,7 +284,8 @@ static void fetch_unit(void *context, uint32_t address, uint32_t mn, uint32_t k)
         f->to[f->by_row ? k + i : k][f->by_row ? mn : mn + i] = widen(unit[i]);
 }
 
-static void fetch(struct hopper_warp *w, uint64_t descriptor, uint32_t mn_major, uint32_t first, uint32_t count, float (*to)[256])
+static void fetch(struct hopper_warp *w, uint64_t descriptor, uint32_t mn_major, uint32_t first,
+                  uint32_t count, float (*to)[256])
 {
     struct operand o = operand_of(descriptor, mn_major, "");
     struct fetch f = {w->block, to, !mn_major};
@@ -278,17 +297,20 @@ static void fetch_registers(const struct product *p, float (*to)[256])
 {
     for (uint32_t lane = 0; lane < 32; lane++)
         for (uint32_t i = 0; i < 8; i++) {
-            uint32_t pair = p->a[lane][i / 2], row = lane / 4 + 8 * (i >> 1 & 1), k = 2 * (lane % 4) + (i & 1) + 8 * (i >> 2);
+            uint32_t pair = p->a[lane][i / 2], row = lane / 4 + 8 * (i >> 1 & 1),
+                     k = 2 * (lane % 4) + (i & 1) + 8 * (i >> 2);
             to[k][row] = widen((uint16_t)(i & 1 ? pair >> 16 : pair));
         }
 }
 
 typedef float eight __attribute__((vector_size(32), aligned(4)));
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-static void multiply(float (*d)[256], float (*a)[256], float (*b)[256], uint32_t n)
+static void
+multiply(float (*d)[256], float (*a)[256], float (*b)[256], uint32_t n)
 {
     for (uint32_t row = 0; row < 16; row++)
         for (uint32_t j = 0; j < n; j += 8) {

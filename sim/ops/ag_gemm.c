@@ -1,5 +1,5 @@
-/* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
- * test compile the same file over a broken copy of the CTA interface. */
+/* AllGather+GEMM on the host: core/roles/ag_gemm.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -35,13 +35,14 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
 }
 
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
-                     struct sim_operands *out)
+                             struct sim_operands *out)
 {
     const struct ag_gemm_plan *p = ag_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
     *out = (struct sim_operands){0}; /* C is stored in bf16, added to nothing */
     out->a_space = (enum mk_space)t->a;
-    out->a = (t->a == MK_SPACE_HEAP ? ag_gemm_gathered(p, t->slab, 0, epoch) : 0) + t->row * p->row_bytes;
+    out->a = (t->a == MK_SPACE_HEAP ? ag_gemm_gathered(p, t->slab, 0, epoch) : 0) +
+             t->row * p->row_bytes;
     out->a_pitch = p->k;
     out->b_space = MK_SPACE_ARG1;
     out->b = (transposed ? (uint64_t)t->col * p->k : t->col) * 2;

@@ -32,7 +32,7 @@ static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
 }
 
 static void all_gather_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1])
+                            void *const arguments[MK_SPACES - 1])
 {
     const struct mk_problem *q = &plan->problem;
     fingerprint_fill(arguments[0], q->m / mk_world(&q->topo) * q->k, seed, q->topo.rank, launch, 0);
@@ -40,8 +40,8 @@ static void all_gather_fill(const struct mk_plan *plan, uint64_t seed, uint64_t 
 
 /* C against every rank's A, made anew, row by row. */
 static int all_gather_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size)
+                             void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                             char *text, size_t size)
 {
     const struct mk_problem *q = &plan->problem;
     uint64_t rows = q->m / mk_world(&q->topo), wrong = q->m;

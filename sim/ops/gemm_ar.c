@@ -1,5 +1,5 @@
-/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
- * test compile the same file over a broken copy of the CTA interface. */
+/* GEMM+AllReduce on the host: core/roles/gemm_ar.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -22,7 +22,8 @@ static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
     return gemm_ar_intra_comm(gemm_ar_plan_of(plan), cta);
 }
 
-static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static void gemm_ar_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
+                         struct mk_tile *out)
 {
     gemm_rs_tile(&gemm_ar_plan_of(plan)->rs, t, out);
 }
@@ -33,16 +34,17 @@ static void gemm_ar_after(const struct mk_plan *plan, struct mk_cta *cta, const 
 }
 
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
-                     struct sim_operands *out)
+                             struct sim_operands *out)
 {
     sim_gemm_rs_operands(&gemm_ar_plan_of(plan)->rs, plan->problem.b_transposed, t, epoch, out);
 }
 
 static int gemm_ar_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size)
+                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                          char *text, size_t size)
 {
-    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text, size);
+    return exact_verify(plan, seed, launch, 0, plan->problem.m, arguments[2], reference, text,
+                        size);
 }
 
 extern const struct sim_op SIM_OP_NAME;

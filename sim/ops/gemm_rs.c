@@ -1,5 +1,5 @@
-/* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op. SIM_OP_NAME
- * lets a test compile the same file over a broken copy of the CTA interface. */
+/* GEMM+ReduceScatter on the host: core/roles/gemm_rs.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -28,18 +28,18 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
 }
 
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
-                     struct sim_operands *out)
+                             struct sim_operands *out)
 {
     sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
 }
 
 static int gemm_rs_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size)
+                          void *const arguments[MK_SPACES - 1], struct sim_reference *reference,
+                          char *text, size_t size)
 {
     const struct gemm_rs_plan *p = gemm_rs_plan_of(plan);
     return exact_verify(plan, seed, launch, (uint64_t)p->topo.rank * p->shard_rows, p->shard_rows,
-                       arguments[2], reference, text, size);
+                        arguments[2], reference, text, size);
 }
 
 extern const struct sim_op SIM_OP_NAME;

@@ -5,8 +5,9 @@
 #include "core/roles/gemm_rs_plan.h"
 #include "sim/op.h"
 
-static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed, const struct mk_tile *t,
-                                        uint64_t epoch, struct sim_operands *out)
+static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transposed,
+                                        const struct mk_tile *t, uint64_t epoch,
+                                        struct sim_operands *out)
 {
     out->a_space = MK_SPACE_ARG0;
     out->a = ((uint64_t)t->a_slab * p->shard_rows + t->row) * p->k * 2;

@@ -1,5 +1,5 @@
-/* MoE dispatch+GEMM on the host: core/roles/moe_dispatch_gemm.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a
- * test compile the same file over a broken copy of the CTA interface. */
+/* MoE dispatch+GEMM on the host: core/roles/moe_dispatch_gemm.h compiled by gcc, behind struct
+ * sim_op. SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -27,18 +27,20 @@ static int moe_dispatch_gemm_open_tiles(const struct mk_plan *plan, struct mk_ct
     return moe_await_routed(&moe_dispatch_gemm_plan_of(plan)->dispatch, cta);
 }
 
-static void moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
+static void moe_dispatch_gemm_tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t,
+                                   struct mk_tile *out)
 {
     moe_tile(moe_dispatch_gemm_plan_of(plan), cta, t, out);
 }
 
-static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+static int moe_dispatch_gemm_before(const struct mk_plan *plan, struct mk_cta *cta,
+                                    const struct mk_tile *t)
 {
     return moe_before(moe_dispatch_gemm_plan_of(plan), cta, t);
 }
 
-static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
-                     struct sim_operands *out)
+static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t,
+                                       uint64_t epoch, struct sim_operands *out)
 {
     const struct moe_dispatch_gemm_plan *p = moe_dispatch_gemm_plan_of(plan);
     int transposed = plan->problem.b_transposed;
@@ -46,8 +48,9 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
     out->a = p->dispatch.gathered + t->row * p->dispatch.row_bytes;
     out->a_pitch = p->hidden;
     out->b_space = MK_SPACE_ARG1;
-    out->b =
-        ((uint64_t)t->slab * p->hidden * p->inner + (transposed ? (uint64_t)t->col * p->hidden : t->col)) * 2;
+    out->b = ((uint64_t)t->slab * p->hidden * p->inner +
+              (transposed ? (uint64_t)t->col * p->hidden : t->col)) *
+             2;
     out->b_pitch = transposed ? p->hidden : p->inner;
     out->b_transposed = transposed;
     out->c_space = MK_SPACE_ARG3;
@@ -63,7 +66,8 @@ static void moe_dispatch_gemm_operands(const struct mk_plan *plan, const struct 
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = moe_dispatch_gemm_intra_comm, [MK_INTER_SEND] = moe_dispatch_gemm_inter_send},
+    .roles = {[MK_INTRA_COMM] = moe_dispatch_gemm_intra_comm,
+              [MK_INTER_SEND] = moe_dispatch_gemm_inter_send},
     .open = moe_dispatch_gemm_open_tiles,
     .tile = moe_dispatch_gemm_tile,
     .before = moe_dispatch_gemm_before,

@@ -1,5 +1,5 @@
-/* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct sim_op. SIM_OP_NAME lets a test
- * compile the same file over a broken copy of the CTA interface. */
+/* The MoE feed-forward layer on the host: core/roles/moe_ffn.h compiled by gcc, behind struct
+ * sim_op. SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -48,13 +48,14 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
 }
 
 static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
-                     struct sim_operands *out)
+                             struct sim_operands *out)
 {
     const struct moe_ffn_plan *p = moe_ffn_plan_of(plan);
     int transposed = plan->problem.b_transposed, up = t->stage == MOE_FFN_UP;
     uint64_t k = up ? p->hidden : p->inner, n = up ? 2ull * p->inner : p->hidden;
     out->a_space = out->c_space = MK_SPACE_HEAP;
-    out->a = up ? p->dispatch.gathered + t->row * p->dispatch.row_bytes : p->acted + t->row * p->act_bytes;
+    out->a = up ? p->dispatch.gathered + t->row * p->dispatch.row_bytes
+                : p->acted + t->row * p->act_bytes;
     out->a_pitch = (uint32_t)k;
     out->b_space = up ? MK_SPACE_ARG1 : MK_SPACE_ARG4;
     out->b = (t->slab * k * n + (transposed ? t->col * k : t->col)) * 2;
@@ -63,8 +64,9 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->gate = up ? (transposed ? p->inner * k : p->inner) * 2 : 0;
     out->c_local = t->c_local;
     out->c_number = up ? MK_BF16 : (enum mk_number)p->number;
-    out->c = up ? p->acted + t->row * p->act_bytes + t->col * 2ull
-                : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);
+    out->c =
+        up ? p->acted + t->row * p->act_bytes + t->col * 2ull
+           : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);
     out->c_pitch = up ? p->inner : p->hidden;
     out->c_add = 0;
     out->rows = t->rows;
@@ -74,7 +76,9 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = moe_ffn_inter_send, [MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTRA_COMM] = intra_comm,
+              [MK_INTER_SEND] = moe_ffn_inter_send,
+              [MK_INTER_REDUCE] = inter_reduce},
     .open = moe_ffn_open_tiles,
     .tile = tile,
     .before = before,

@@ -1,5 +1,5 @@
-/* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op. SIM_OP_NAME
- * lets a test compile the same file over a broken copy of the CTA interface. */
+/* Ring attention on the host: core/roles/ring_attention.h compiled by gcc, behind struct sim_op.
+ * SIM_OP_NAME lets a test compile the same file over a broken copy of the CTA interface. */
 #include "core/cta.h"
 #ifdef SIM_OP_BROKEN_CTA
 #include SIM_OP_BROKEN_CTA
@@ -46,18 +46,19 @@ static void ring_attention_math(struct sim_cta *cta, const struct mk_tile *t, vo
     const struct ring_attention_plan *p = ring_attention_plan_of(r->plan);
     const uint8_t *kv[2];
     for (uint32_t part = 0; part < 2; part++)
-        kv[part] = t->a == MK_SPACE_HEAP
-                       ? r->spaces[MK_SPACE_HEAP] + ring_attention_gathered(p, t->slab, part, r->epoch)
-                       : r->spaces[MK_SPACE_ARG1 + part];
-    uint8_t *state = r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->split.ctas[MK_COMPUTE] * p->state_pitch;
+        kv[part] = t->a == MK_SPACE_HEAP ? r->spaces[MK_SPACE_HEAP] +
+                                               ring_attention_gathered(p, t->slab, part, r->epoch)
+                                         : r->spaces[MK_SPACE_ARG1 + part];
+    uint8_t *state =
+        r->spaces[MK_SPACE_HEAP] + p->state + t->id % p->split.ctas[MK_COMPUTE] * p->state_pitch;
     attention_tile(p, t, (const uint16_t *)(const void *)r->spaces[MK_SPACE_ARG0],
                    (const uint16_t *)(const void *)kv[0], (const uint16_t *)(const void *)kv[1],
                    (float *)(void *)state, (uint16_t *)(void *)r->spaces[MK_SPACE_ARG3],
                    (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
 }
 
-static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank, uint64_t launch,
-                      uint32_t argument, uint16_t *to)
+static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank,
+                                     uint64_t launch, uint32_t argument, uint16_t *to)
 {
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&plan->problem, bytes);
@@ -65,37 +66,40 @@ static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, 
 }
 
 static void ring_attention_fill(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1])
+                                void *const arguments[MK_SPACES - 1])
 {
     for (uint32_t i = 0; i < 3; i++)
         ring_attention_fill_rank(plan, seed, plan->problem.topo.rank, launch, i, arguments[i]);
 }
 
-/* How far a GPU's results may be from the host's: weights and results are rounded to bf16 (2^-9 each, and a factor of 2; V is
- * less than 2), and a logarithm of a sum is within 1e-3. The host's own are the same. */
+/* How far a GPU's results may be from the host's: weights and results are rounded to bf16 (2^-9
+ * each, and a factor of 2; V is less than 2), and a logarithm of a sum is within 1e-3. The host's
+ * own are the same. */
 static int ring_attention_near_o(const struct mk_plan *plan, uint16_t said, uint16_t reference)
 {
     float x = mk_bf16_to_float(said), y = mk_bf16_to_float(reference);
-    return plan->problem.exec == MK_EXEC_CUDA ? fabsf(x - y) <= (fabsf(y) + 2) / 256 : said == reference;
+    return plan->problem.exec == MK_EXEC_CUDA ? fabsf(x - y) <= (fabsf(y) + 2) / 256
+                                              : said == reference;
 }
 
 static int ring_attention_near_lse(const struct mk_plan *plan, float said, float reference)
 {
-    return plan->problem.exec == MK_EXEC_CUDA ? fabsf(said - reference) <= 1e-3f : !memcmp(&said, &reference, sizeof said);
+    return plan->problem.exec == MK_EXEC_CUDA ? fabsf(said - reference) <= 1e-3f
+                                              : !memcmp(&said, &reference, sizeof said);
 }
 
-/* Every step comes in one order, so on the host what is right is so bit by bit: the same tiles over whole copies of all K
- * and V. */
+/* Every step comes in one order, so on the host what is right is so bit by bit: the same tiles over
+ * whole copies of all K and V. */
 static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
-                 void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
-                 size_t size)
+                                 void *const arguments[MK_SPACES - 1],
+                                 struct sim_reference *reference, char *text, size_t size)
 {
     const struct ring_attention_plan *p = ring_attention_plan_of(plan);
     uint32_t world = mk_world(&p->topo), rank = p->topo.rank;
     uint64_t bytes[MK_SPACES - 1];
     op_extents(&plan->problem, bytes);
-    uint8_t *memory =
-        malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] + p->split.ctas[MK_COMPUTE] * p->state_pitch);
+    uint8_t *memory = malloc(2 * world * bytes[1] + bytes[0] + bytes[3] + bytes[4] +
+                             p->split.ctas[MK_COMPUTE] * p->state_pitch);
     if (!memory) {
         snprintf(text, size, "no memory to check launch %llu", (unsigned long long)launch);
         return 1;
@@ -104,17 +108,19 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
             *state = lse + bytes[4];
     ring_attention_fill_rank(plan, seed, rank, launch, 0, (uint16_t *)(void *)q);
     for (uint32_t i = 0; i < 2 * world; i++)
-        ring_attention_fill_rank(plan, seed, i / 2, launch, 1 + i % 2, (uint16_t *)(void *)(memory + i * bytes[1]));
+        ring_attention_fill_rank(plan, seed, i / 2, launch, 1 + i % 2,
+                                 (uint16_t *)(void *)(memory + i * bytes[1]));
     for (uint32_t t = 0; t < p->tiles; t++) {
         struct mk_tile one;
         ring_attention_tile(p, t, &one);
         one.a = MK_SPACE_ARG1; /* the copies lie as arguments do */
         if (one.rows)
-            attention_tile(p, &one, (const uint16_t *)(void *)q,
-                           (const uint16_t *)(void *)(memory + 2 * one.slab * bytes[1]),
-                           (const uint16_t *)(void *)(memory + (2 * one.slab + 1) * bytes[1]),
-                           (float *)(void *)(state + t % p->split.ctas[MK_COMPUTE] * p->state_pitch), (uint16_t *)(void *)o,
-                           (float *)(void *)lse, NULL);
+            attention_tile(
+                p, &one, (const uint16_t *)(void *)q,
+                (const uint16_t *)(void *)(memory + 2 * one.slab * bytes[1]),
+                (const uint16_t *)(void *)(memory + (2 * one.slab + 1) * bytes[1]),
+                (float *)(void *)(state + t % p->split.ctas[MK_COMPUTE] * p->state_pitch),
+                (uint16_t *)(void *)o, (float *)(void *)lse, NULL);
     }
     const uint16_t *wanted_o = (const uint16_t *)(const void *)o, *said_o = arguments[3];
     const float *wanted_lse = (const float *)(const void *)lse, *said_lse = arguments[4];
@@ -123,16 +129,18 @@ static int ring_attention_verify(const struct mk_plan *plan, uint64_t seed, uint
         if (!ring_attention_near_o(plan, said_o[i], wanted_o[i])) {
             uint64_t row = i / ((uint64_t)p->heads * p->head_dim);
             wrong = 1;
-            snprintf(
-                text, size,
-                "launch %llu, rank %u: row %llu of batch %llu, head %llu of O was not made from this launch",
-                (unsigned long long)launch, rank, (unsigned long long)(row % p->rows),
-                (unsigned long long)(row / p->rows), (unsigned long long)(i / p->head_dim % p->heads));
+            snprintf(text, size,
+                     "launch %llu, rank %u: row %llu of batch %llu, head %llu of O was not made "
+                     "from this launch",
+                     (unsigned long long)launch, rank, (unsigned long long)(row % p->rows),
+                     (unsigned long long)(row / p->rows),
+                     (unsigned long long)(i / p->head_dim % p->heads));
         }
     for (uint64_t i = 0; !wrong && i < bytes[4] / 4; i++)
         if (!ring_attention_near_lse(plan, said_lse[i], wanted_lse[i])) {
             wrong = 1;
-            snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch, rank);
+            snprintf(text, size, "launch %llu, rank %u: lse is wrong", (unsigned long long)launch,
+                     rank);
         }
     free(memory);
     return wrong;

@@ -1,8 +1,9 @@
-/* Between the CTA interface and the roles: every call of the roles that follow goes to mutant_*, which may
- * break it. */
+/* Between the CTA interface and the roles: every call of the roles that follow goes to mutant_*,
+ * which may break it. */
 #include "tests/helpers/broken_cta.h"
 
-int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target, enum mk_cause cause);
+int mutant_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                    enum mk_cause cause);
 void mutant_reduce(struct mk_cta *cta, const struct mk_sum *sum);
 void mutant_combine(struct mk_cta *cta, const struct mk_combine *combine);
 void mutant_route(struct mk_cta *cta, const struct mk_route *route);

@@ -1,5 +1,5 @@
-/* For tests: a scene that every rank of a job plays with its communicator, over parts that only note what
- * they are asked. */
+/* For tests: a scene that every rank of a job plays with its communicator, over parts that only
+ * note what they are asked. */
 #ifndef TESTS_COMM_JOB_H
 #define TESTS_COMM_JOB_H
 
@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-/* A test's part that runs in each rank once its communicator is open. Returns what the rank reports. */
+/* A test's part that runs in each rank once its communicator is open. Returns what the rank
+ * reports. */
 typedef int (*scene)(struct mk_comm *comm, uint32_t rank, char *text, size_t size);
 
 struct setup {
@@ -46,7 +47,8 @@ static int threads_stay(uint32_t before)
 
 static struct mk_config config_of(const struct bootstrap_config *c, uint32_t nodes)
 {
-    struct mk_config m = {.exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
+    struct mk_config m = {
+        .exec = MK_EXEC_HOST, .rank = c->rank, .nodes = nodes, .gpus = c->world / nodes};
     m.port = c->port;
     m.listen_fd = c->listen_fd;
     m.heap_bytes = 1 << 20;
@@ -84,8 +86,10 @@ static int run_rank(const struct bootstrap_config *c, char *text, size_t size, v
     return 1000;
 }
 
-/* Runs the scene on `world` ranks; every rank must report `result` and a text that contains `says`. */
-__attribute__((unused)) static void all(uint32_t world, struct setup s, int result, const char *says)
+/* Runs the scene on `world` ranks; every rank must report `result` and a text that contains
+ * `says`. */
+__attribute__((unused)) static void all(uint32_t world, struct setup s, int result,
+                                        const char *says)
 {
     struct job j;
     job_init(&j, world, 20);
@@ -94,8 +98,8 @@ __attribute__((unused)) static void all(uint32_t world, struct setup s, int resu
     for (uint32_t r = 0; r < world; r++) {
         const struct job_report *p = &j.reports[r];
         if (!p->came || p->result != result || !strstr(p->text, says))
-            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result, p->seconds,
-                          p->text);
+            print_message("rank %u: came %d, result %d after %.2f s: %s\n", r, p->came, p->result,
+                          p->seconds, p->text);
         assert_true(p->came);
         assert_int_equal(p->result, result);
         assert_non_null(strstr(p->text, says));

@@ -1,5 +1,5 @@
-/* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests, by
- * #include. */
+/* Runs build/mkernel as a person would: arguments in, exit status and both outputs back. For tests,
+ * by #include. */
 #ifndef MK_TEST_COMMAND_H
 #define MK_TEST_COMMAND_H
 
@@ -37,9 +37,10 @@ static void command_path(char *path, size_t size)
     strncat(path, "/mkernel", size - strlen(path) - 1);
 }
 
-/* Starts a program with both its outputs in pipes. `environment`: entries ("A=b") that are added, ended by
- * NULL. */
-static void command_start_with(struct command_run *r, const char *path, char **argv, char **environment)
+/* Starts a program with both its outputs in pipes. `environment`: entries ("A=b") that are added,
+ * ended by NULL. */
+static void command_start_with(struct command_run *r, const char *path, char **argv,
+                               char **environment)
 {
     int out[2], err[2];
     memset(r, 0, sizeof *r);
@@ -49,7 +50,7 @@ static void command_start_with(struct command_run *r, const char *path, char **a
     r->pid = fork();
     if (r->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no run behind */
-        signal(SIGINT, SIG_DFL); /* a test in the background of a shell ignores it */
+        signal(SIGINT, SIG_DFL);          /* a test in the background of a shell ignores it */
         dup2(out[1], 1);
         dup2(err[1], 2);
         for (int fd = 3; fd < 64; fd++)
@@ -76,8 +77,8 @@ __attribute__((unused)) static void command_start_program(struct command_run *r,
     command_start_with(r, path, argv, (char *[]){NULL});
 }
 
-/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries may follow,
- * ended by NULL. */
+/* Starts `mkernel LINE`; words are separated by blanks, '' is an empty word. Environment entries
+ * may follow, ended by NULL. */
 __attribute__((unused)) static void command_start(struct command_run *r, const char *line, ...)
 {
     static char copy[4096], path[4096];
@@ -92,7 +93,8 @@ __attribute__((unused)) static void command_start(struct command_run *r, const c
     command_path(path, sizeof path);
     argv[0] = path;
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *word = strtok_r(copy, " ", &save); word && argc < 63; word = strtok_r(NULL, " ", &save))
+    for (char *word = strtok_r(copy, " ", &save); word && argc < 63;
+         word = strtok_r(NULL, " ", &save))
         argv[argc++] = strcmp(word, "''") ? word : "";
     argv[argc] = NULL;
     command_start_with(r, path, argv, environment);
@@ -122,7 +124,8 @@ __attribute__((unused)) static int command_finish(struct command_run *r, double 
             break;
         int ready = poll(fds, 2, 100);
         clock_gettime(CLOCK_MONOTONIC, &now);
-        r->seconds = (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
+        r->seconds =
+            (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
         if (r->seconds > seconds) {
             if (r->pid > 0)
                 kill(r->pid, SIGKILL);
@@ -141,7 +144,8 @@ __attribute__((unused)) static int command_finish(struct command_run *r, double 
         close(r->err);
     waitpid(r->pid, &status, 0);
     clock_gettime(CLOCK_MONOTONIC, &now);
-    r->seconds = (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
+    r->seconds =
+        (double)(now.tv_sec - r->start.tv_sec) + (double)(now.tv_nsec - r->start.tv_nsec) / 1e9;
     r->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return r->status;

@@ -1,4 +1,5 @@
-/* One side of SRD traffic over softnic: a softefa device, an SRD QP with its CQs, a registered buffer. */
+/* One side of SRD traffic over softnic: a softefa device, an SRD QP with its CQs, a registered
+ * buffer. */
 #ifndef EFA_END_H
 #define EFA_END_H
 
@@ -38,8 +39,8 @@ static inline void efa_load(void)
     assert_true(dladdr((void *)(uintptr_t)nic.ibv_open_device, &info));
     void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
-#define FIND(field, name)                                                                                    \
-    efa.field = (__typeof__(efa.field))dlsym(library, name);                                                 \
+#define FIND(field, name)                                                                          \
+    efa.field = (__typeof__(efa.field))dlsym(library, name);                                       \
     assert_non_null(efa.field)
     FIND(create_qp_ex, "efadv_create_qp_ex");
     FIND(create_driver_qp, "efadv_create_driver_qp");
@@ -68,7 +69,8 @@ static inline struct ibv_context *efa_device_open(const char *name)
 
 static inline int efa_to(struct efa_end *e, enum ibv_qp_state state, int more, uint8_t rnr_retry)
 {
-    struct ibv_qp_attr attr = {.qp_state = state, .port_num = 1, .qkey = EFA_QKEY, .rnr_retry = rnr_retry};
+    struct ibv_qp_attr attr = {
+        .qp_state = state, .port_num = 1, .qkey = EFA_QKEY, .rnr_retry = rnr_retry};
     return nic.ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | more);
 }
 
@@ -77,18 +79,24 @@ static inline struct ibv_qp *efa_qp(struct efa_end *e, uint32_t depth, uint16_t 
     struct ibv_qp_init_attr_ex attr = {
         .send_cq = e->send_cq,
         .recv_cq = e->recv_cq,
-        .cap = {.max_send_wr = depth, .max_recv_wr = EFA_DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+        .cap = {.max_send_wr = depth,
+                .max_recv_wr = EFA_DEPTH,
+                .max_send_sge = 1,
+                .max_recv_sge = 1},
         .qp_type = IBV_QPT_DRIVER,
         .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         .pd = e->pd,
-        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
-                          IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ};
+        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                          IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                          IBV_QP_EX_WITH_RDMA_READ};
     struct efadv_qp_init_attr efa_attr = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
-    memcpy((char *)&efa_attr + 12, &flags, sizeof flags); /* a field that older headers call reserved */
+    /* a field that older headers call reserved */
+    memcpy((char *)&efa_attr + 12, &flags, sizeof flags);
     return efa.create_qp_ex(e->context, &attr, &efa_attr, sizeof efa_attr);
 }
 
-static inline struct efa_end efa_open(const char *device, size_t size, uint32_t depth, uint16_t flags)
+static inline struct efa_end efa_open(const char *device, size_t size, uint32_t depth,
+                                      uint16_t flags)
 {
     struct efa_end e = {.context = efa_device_open(device), .size = size};
     e.pd = nic.ibv_alloc_pd(e.context);
@@ -96,8 +104,9 @@ static inline struct efa_end efa_open(const char *device, size_t size, uint32_t 
     e.recv_cq = nic.ibv_create_cq(e.context, 4096, NULL, NULL, 0);
     e.buffer = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(e.pd && e.send_cq && e.recv_cq && e.buffer != MAP_FAILED);
-    e.mr = nic.ibv_reg_mr(e.pd, e.buffer, size,
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    e.mr =
+        nic.ibv_reg_mr(e.pd, e.buffer, size,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
     e.qp = efa_qp(&e, depth, flags);
     assert_true(e.mr && e.qp);
     e.ex = nic.ibv_qp_to_qp_ex(e.qp);

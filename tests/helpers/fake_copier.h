@@ -1,5 +1,5 @@
-/* An owner of memory, as backends/memory.h has it, whose copies take as long as the test likes: each way is a
- * queue, and its oldest copy is made when it has been asked for `lag` times. */
+/* An owner of memory, as backends/memory.h has it, whose copies take as long as the test likes:
+ * each way is a queue, and its oldest copy is made when it has been asked for `lag` times. */
 #ifndef FAKE_COPIER_H
 #define FAKE_COPIER_H
 

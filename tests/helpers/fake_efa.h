@@ -1,5 +1,6 @@
-/* EFA devices that the test holds in its hand: the calls that the efa fabric makes, as a table. What has been posted lies in
- * one pool; tests/helpers/fake_efa_network.h moves it. What a device forbids ends the test. */
+/* EFA devices that the test holds in its hand: the calls that the efa fabric makes, as a table.
+ * What has been posted lies in one pool; tests/helpers/fake_efa_network.h moves it. What a device
+ * forbids ends the test. */
 #ifndef FAKE_EFA_H
 #define FAKE_EFA_H
 
@@ -63,7 +64,8 @@ static struct {
     uint32_t depth, receives, cqe, rdma, caps; /* what devices say they can do */
     uint32_t depth_really;                     /* 0: as they say */
     uint32_t no_memory;                        /* of 100 batches, so many find none */
-    uint32_t fail_message;                     /* the message, from 1, that fails with fail_status; 0: none */
+    /* the message, from 1, that fails with fail_status; 0: none */
+    uint32_t fail_message;
     enum ibv_wc_status fail_status;
     int post_error, poll_error; /* what handing over, and polling, says */
     int no_unsolicited;         /* QPs cannot be made so, whatever the capabilities say */
@@ -84,7 +86,8 @@ static uint32_t fake_random(uint32_t below)
 
 static struct fake_device *fake_of(const struct ibv_context *context)
 {
-    return (struct fake_device *)(void *)((char *)(uintptr_t)context - offsetof(struct fake_device, context));
+    return (struct fake_device *)(void *)((char *)(uintptr_t)context -
+                                          offsetof(struct fake_device, context));
 }
 
 static struct ibv_device **fake_list(int *count)
@@ -117,7 +120,8 @@ static int fake_query(struct ibv_context *context, struct ibv_device_attr *attr)
     return 0;
 }
 
-static int fake_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+static int fake_query_port(struct ibv_context *context, uint8_t port,
+                           struct _compat_ibv_port_attr *attr)
 {
     struct ibv_port_attr a = {.state = IBV_PORT_ACTIVE, .max_msg_sz = 8192, .gid_tbl_len = 1};
     memcpy(attr, &a, offsetof(struct ibv_port_attr, link_layer));
@@ -132,7 +136,8 @@ static int fake_query_gid(struct ibv_context *context, uint8_t port, int index, 
     return 0;
 }
 
-static int fake_query_efa(struct ibv_context *context, struct efadv_device_attr *attr, uint32_t bytes)
+static int fake_query_efa(struct ibv_context *context, struct efadv_device_attr *attr,
+                          uint32_t bytes)
 {
     *attr = (struct efadv_device_attr){.max_sq_wr = fake.depth,
                                        .max_rq_wr = fake.receives,
@@ -278,7 +283,8 @@ static void fake_wr_target(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn
 static int fake_wr_complete(struct ibv_qp_ex *ex)
 {
     struct fake_qp *qp = (struct fake_qp *)(void *)ex;
-    uint32_t depth = fake.depth_really && fake.depth_really < qp->depth ? fake.depth_really : qp->depth;
+    uint32_t depth =
+        fake.depth_really && fake.depth_really < qp->depth ? fake.depth_really : qp->depth;
     if (qp->used + qp->batched > depth || fake_random(100) < fake.no_memory)
         return ENOMEM;
     if (fake.post_error)

@@ -1,5 +1,6 @@
-/* The network between the devices of fake_efa.h: each step moves one message, drawn by the seed, one thing further: a half of
- * its bytes is read and placed, its receiver is told, its sender is told. So every order that SRD allows can be had again. */
+/* The network between the devices of fake_efa.h: each step moves one message, drawn by the seed,
+ * one thing further: a half of its bytes is read and placed, its receiver is told, its sender is
+ * told. So every order that SRD allows can be had again. */
 #ifndef FAKE_EFA_NETWORK_H
 #define FAKE_EFA_NETWORK_H
 
@@ -8,10 +9,12 @@
 static void fake_place(const struct fake_message *m, int half)
 {
     const struct fake_write *w = &m->write;
-    const struct ibv_mr *local = &fake.regions[w->lkey / 2 - 1], *remote = &fake.regions[w->rkey / 2 - 1];
+    const struct ibv_mr *local = &fake.regions[w->lkey / 2 - 1],
+                        *remote = &fake.regions[w->rkey / 2 - 1];
     uintptr_t from = (uintptr_t)local->addr, to = (uintptr_t)remote->addr;
-    if (!w->bytes || local->pd != &m->from->device->pd || remote->pd != &fake.devices[w->device].pd ||
-        w->from < from || w->from + w->bytes > from + local->length || w->to < to ||
+    if (!w->bytes || local->pd != &m->from->device->pd ||
+        remote->pd != &fake.devices[w->device].pd || w->from < from ||
+        w->from + w->bytes > from + local->length || w->to < to ||
         w->to + w->bytes > to + remote->length || w->bytes > fake.rdma)
         fail_msg("a write of %u bytes that no device would do", w->bytes);
     uint32_t middle = w->bytes / 16 * 8, start = half ? middle : 0, end = half ? w->bytes : middle;

@@ -1,4 +1,5 @@
-/* A fabric that the test holds in its hand: puts wait per peer until the test lets them complete. */
+/* A fabric that the test holds in its hand: puts wait per peer until the test lets them
+ * complete. */
 #ifndef FAKE_FABRIC_H
 #define FAKE_FABRIC_H
 
@@ -58,7 +59,8 @@ static int fake_poll(struct fabric *fabric, struct fabric_completion *out, int m
         out[n++] = f->news;
     for (int i = 0; i < FAKE_PEERS; i++) {
         struct fake_peer *p = &f->peers[i];
-        while (n < max && p->completed < p->posted && (automatic || p->completed < p->may_complete)) {
+        while (n < max && p->completed < p->posted &&
+               (automatic || p->completed < p->may_complete)) {
             uint64_t at = p->completed++ % FAKE_QUEUE;
             out[n].cookie = p->queue[at].cookie;
             out[n].status = p->status[at];

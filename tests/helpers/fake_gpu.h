@@ -1,7 +1,7 @@
-/* A GPU that a test holds in its hand, behind softnic's table of CUDA calls. Its memory is at addresses that
- * the CPU cannot touch (PROT_NONE), and only its copy engine, a thread that takes its time, reaches it.
- * Memory is shared between processes that fork after fake_gpu_start: an IPC handle is the allocation's
- * number. Even allocations are of device 0, odd ones of device 1. */
+/* A GPU that a test holds in its hand, behind softnic's table of CUDA calls. Its memory is at
+ * addresses that the CPU cannot touch (PROT_NONE), and only its copy engine, a thread that takes
+ * its time, reaches it. Memory is shared between processes that fork after fake_gpu_start: an IPC
+ * handle is the allocation's number. Even allocations are of device 0, odd ones of device 1. */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 
@@ -71,7 +71,8 @@ static void *fake_engine(void *unused)
             continue;
         if (op.event)
             __atomic_store_n(op.event, op.bytes, __ATOMIC_RELEASE);
-        else if (op.bytes == 8 && !((uintptr_t)op.to & 7)) { /* as the engine does: a word at once */
+        /* as the engine does: a word at once */
+        else if (op.bytes == 8 && !((uintptr_t)op.to & 7)) {
             uint64_t word;
             memcpy(&word, op.from, 8);
             __atomic_store_n((uint64_t *)op.to, word, __ATOMIC_RELEASE);
@@ -134,7 +135,8 @@ static int fake_attribute(void *value, int attribute, uint64_t pointer)
     int which = fake_which(pointer);
     if (which < 0)
         return 1; /* CUDA_ERROR_INVALID_VALUE: host memory that CUDA does not know */
-    int opened = pointer - (uintptr_t)fake_gpu.mapped[which] < FAKE_ALLOCATION_BYTES; /* has the opener's ordinal */
+    /* has the opener's ordinal */
+    int opened = pointer - (uintptr_t)fake_gpu.mapped[which] < FAKE_ALLOCATION_BYTES;
     *(int *)value = attribute == SOFTNIC_CUDA_MEMORY_TYPE      ? SOFTNIC_CUDA_DEVICE_MEMORY
                     : attribute == SOFTNIC_CUDA_DEVICE_ORDINAL ? (opened ? 1 : which % 2)
                                                                : 0;
@@ -249,8 +251,8 @@ static int fake_copy_to_host(void *to, uint64_t from, size_t bytes, void *stream
 
 /* Copies of a batch come in any order: here, backwards. */
 static int fake_copy_batch(uint64_t *to, uint64_t *from, size_t *bytes, size_t count,
-                           struct softnic_cuda_attributes *attributes, size_t *first, size_t attribute_count,
-                           size_t *failed, void *stream)
+                           struct softnic_cuda_attributes *attributes, size_t *first,
+                           size_t attribute_count, size_t *failed, void *stream)
 {
     int error = attributes->order != SOFTNIC_CUDA_STREAM_ORDER || *first || attribute_count != 1;
     __atomic_add_fetch(&fake_gpu.batches, 1, __ATOMIC_RELEASE);
@@ -264,28 +266,28 @@ static int fake_copy_batch(uint64_t *to, uint64_t *from, size_t *bytes, size_t c
 }
 
 static struct softnic_cuda fake_cuda = {.pointer_attribute = fake_attribute,
-                                              .address_range = fake_range,
-                                              .ipc_get = fake_ipc_get,
-                                              .ipc_open = fake_ipc_open,
-                                              .ipc_close = fake_ipc_close,
-                                              .device_get = fake_device_get,
-                                              .device_uuid = fake_uuid,
-                                              .primary_retain = fake_retain,
-                                              .primary_release = fake_release,
-                                              .context_push = fake_push,
-                                              .context_pop = fake_pop,
-                                              .stream_create = fake_stream_create,
-                                              .stream_destroy = fake_stream_destroy,
-                                              .event_create = fake_event_create,
-                                              .event_destroy = fake_event_destroy,
-                                              .event_record = fake_event_record,
-                                              .event_query = fake_event_query,
-                                              .host_alloc = fake_host_alloc,
-                                              .host_free = fake_host_free,
-                                              .copy_device = fake_copy_device,
-                                              .copy_to_device = fake_copy_to_device,
-                                              .copy_to_host = fake_copy_to_host,
-                                              .copy_batch = fake_copy_batch};
+                                        .address_range = fake_range,
+                                        .ipc_get = fake_ipc_get,
+                                        .ipc_open = fake_ipc_open,
+                                        .ipc_close = fake_ipc_close,
+                                        .device_get = fake_device_get,
+                                        .device_uuid = fake_uuid,
+                                        .primary_retain = fake_retain,
+                                        .primary_release = fake_release,
+                                        .context_push = fake_push,
+                                        .context_pop = fake_pop,
+                                        .stream_create = fake_stream_create,
+                                        .stream_destroy = fake_stream_destroy,
+                                        .event_create = fake_event_create,
+                                        .event_destroy = fake_event_destroy,
+                                        .event_record = fake_event_record,
+                                        .event_query = fake_event_query,
+                                        .host_alloc = fake_host_alloc,
+                                        .host_free = fake_host_free,
+                                        .copy_device = fake_copy_device,
+                                        .copy_to_device = fake_copy_to_device,
+                                        .copy_to_host = fake_copy_to_host,
+                                        .copy_batch = fake_copy_batch};
 
 /* Allocates the memory. 0, or -1 where the system gives none. */
 static int fake_gpu_start(void)
@@ -294,7 +296,8 @@ static int fake_gpu_start(void)
         int fd = memfd_create("gpu", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, FAKE_ALLOCATION_BYTES))
             return -1;
-        fake_gpu.engine[i] = mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        fake_gpu.engine[i] =
+            mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         fake_gpu.device[i] = mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
         fake_gpu.mapped[i] = mmap(NULL, FAKE_ALLOCATION_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
         close(fd);

@@ -1,4 +1,5 @@
-/* For tests of the communicator: an executor and a network that do nothing but note what was asked of them.
+/* For tests of the communicator: an executor and a network that do nothing but note what was asked
+ * of them.
  */
 #ifndef TESTS_FAKE_PARTS_H
 #define TESTS_FAKE_PARTS_H
@@ -14,7 +15,7 @@ struct fake {
     char log[256]; /* one letter a call: o p l w c of the executor, O C of the network */
     int open_result, plan_result, wait_result, net_result;
     void *arguments[MK_SPACES - 1];
-    void *waited_for; /* the stream that was last waited for alone */
+    void *waited_for;                      /* the stream that was last waited for alone */
     void (*on_wait)(struct mk_comm *comm); /* what happens in the launch */
 };
 
@@ -52,8 +53,8 @@ static int fake_plan(struct mk_comm *comm, struct mk_plan *plan)
     return fake_says(comm, fake.plan_result, "the GPU has no room for the plan");
 }
 
-static int fake_launch(struct mk_comm *comm, struct mk_plan *plan, void *const arguments[MK_SPACES - 1],
-                       void *stream)
+static int fake_launch(struct mk_comm *comm, struct mk_plan *plan,
+                       void *const arguments[MK_SPACES - 1], void *stream)
 {
     fake_note('l');
     memcpy(fake.arguments, arguments, sizeof fake.arguments);

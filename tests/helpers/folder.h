@@ -1,4 +1,5 @@
-/* A folder of a test program's own, for as long as its group of tests runs. Include after cmocka.h. */
+/* A folder of a test program's own, for as long as its group of tests runs. Include after
+ * cmocka.h. */
 #ifndef TESTS_FOLDER_H
 #define TESTS_FOLDER_H
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 /* kernels/gemm.h, compiled for the emulated machine. */
-int emulated_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k, int b_rows,
-                      struct gemm_tiling tiling, uint32_t sms, void *stream);
+int emulated_gemm_run(const void *a, const void *b, void *c, int64_t m, int64_t n, int64_t k,
+                      int b_rows, struct gemm_tiling tiling, uint32_t sms, void *stream);
 
 struct hopper_gemm {
     int64_t m, n, k;
@@ -22,7 +22,8 @@ struct hopper_gemm {
     uint32_t sms;
 };
 
-/* Small integers, nonzero, different in each row and column: sums are exact, and no order of them rounds. */
+/* Small integers, nonzero, different in each row and column: sums are exact, and no order of them
+ * rounds. */
 static inline void hopper_fill(uint16_t *p, int64_t count, uint64_t seed)
 {
     struct sim_random r = {sim_mix(seed)};
@@ -33,10 +34,11 @@ static inline void hopper_fill(uint16_t *p, int64_t count, uint64_t seed)
 }
 
 /* Where C is wrong: 0, or 1 with a sentence in `text`. */
-static inline int hopper_gemm_judge(const struct hopper_gemm *g, const uint16_t *a, const uint16_t *b, const uint16_t *c,
-                                    char *text, size_t size)
+static inline int hopper_gemm_judge(const struct hopper_gemm *g, const uint16_t *a,
+                                    const uint16_t *b, const uint16_t *c, char *text, size_t size)
 {
-    float *row = malloc((size_t)g->n * sizeof *row), *wide = malloc((size_t)(g->n * g->k) * sizeof *wide);
+    float *row = malloc((size_t)g->n * sizeof *row),
+          *wide = malloc((size_t)(g->n * g->k) * sizeof *wide);
     int wrong = !row || !wide;
     for (int64_t p = 0; !wrong && p < g->k; p++)
         for (int64_t j = 0; j < g->n; j++)
@@ -50,8 +52,8 @@ static inline int hopper_gemm_judge(const struct hopper_gemm *g, const uint16_t 
         }
         for (int64_t j = 0; j < g->n && !wrong; j++)
             if (c[i * g->n + j] != mk_bf16_from_float(row[j])) {
-                snprintf(text, size, "C[%lld][%lld] is %g and should be %g", (long long)i, (long long)j,
-                         (double)mk_bf16_to_float(c[i * g->n + j]), (double)row[j]);
+                snprintf(text, size, "C[%lld][%lld] is %g and should be %g", (long long)i,
+                         (long long)j, (double)mk_bf16_to_float(c[i * g->n + j]), (double)row[j]);
                 wrong = 1;
             }
     }
@@ -61,18 +63,26 @@ static inline int hopper_gemm_judge(const struct hopper_gemm *g, const uint16_t 
 }
 
 /* Runs the engine on one order, mutated or not. 0: right; else what is wrong in `text`. */
-static inline int hopper_gemm_mutated(const struct hopper_gemm *g, uint64_t seed, const struct hopper_mutation *mutations,
-                                      uint32_t count, void (*sites)(void *, const struct hopper_site *, uint32_t), void *context,
-                                      char *text, size_t size, uint64_t *hash)
+static inline int hopper_gemm_mutated(const struct hopper_gemm *g, uint64_t seed,
+                                      const struct hopper_mutation *mutations, uint32_t count,
+                                      void (*sites)(void *, const struct hopper_site *, uint32_t),
+                                      void *context, char *text, size_t size, uint64_t *hash)
 {
     struct hopper *h;
-    const struct hopper_config config = {.ranks = 1, .sms = g->sms, .seed = seed, .races = 1, .memory = (size_t)1 << 30,
-                                         .mutations = mutations, .mutation_count = count, .max_steps = 2000000};
+    const struct hopper_config config = {.ranks = 1,
+                                         .sms = g->sms,
+                                         .seed = seed,
+                                         .races = 1,
+                                         .memory = (size_t)1 << 30,
+                                         .mutations = mutations,
+                                         .mutation_count = count,
+                                         .max_steps = 2000000};
     if (hopper_create(&h, &config)) {
         snprintf(text, size, "no machine");
         return 1;
     }
-    uint16_t *a = hopper_memory(h, (size_t)(g->m * g->k) * 2), *b = hopper_memory(h, (size_t)(g->n * g->k) * 2),
+    uint16_t *a = hopper_memory(h, (size_t)(g->m * g->k) * 2),
+             *b = hopper_memory(h, (size_t)(g->n * g->k) * 2),
              *c = hopper_memory(h, (size_t)(g->m * g->n) * 2);
     hopper_fill(a, g->m * g->k, seed * 2);
     hopper_fill(b, g->n * g->k, seed * 2 + 1);
@@ -93,7 +103,8 @@ static inline int hopper_gemm_mutated(const struct hopper_gemm *g, uint64_t seed
     return result;
 }
 
-static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, char *text, size_t size, uint64_t *hash)
+static inline int hopper_gemm_run(const struct hopper_gemm *g, uint64_t seed, char *text,
+                                  size_t size, uint64_t *hash)
 {
     return hopper_gemm_mutated(g, seed, NULL, 0, NULL, NULL, text, size, hash);
 }

@@ -5,11 +5,14 @@
 #include "core/gemm_tiles.h"
 #include "tests/helpers/world.h"
 
-/* A case: its seed chooses the order, the layout of B, the numbers of partial sums and the tile shape. */
-static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t nodes, uint32_t gpus, const uint64_t shape[3],
+/* A case: its seed chooses the order, the layout of B, the numbers of partial sums and the tile
+ * shape. */
+static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t nodes,
+                                                        uint32_t gpus, const uint64_t shape[3],
                                                         uint64_t seed)
 {
-    struct sim_world_config c = world_config(nodes, gpus, nodes * gpus * shape[0], shape[1], shape[2]);
+    struct sim_world_config c =
+        world_config(nodes, gpus, nodes * gpus * shape[0], shape[1], shape[2]);
     uint32_t *ctas = c.problem.tuning.split.ctas;
     struct mk_gemm_tile tile;
     uint32_t tiles = 0;

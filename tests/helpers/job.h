@@ -1,4 +1,5 @@
-/* For tests: a job of ranks, each a process of this host that runs one function and reports what came of it.
+/* For tests: a job of ranks, each a process of this host that runs one function and reports what
+ * came of it.
  */
 #ifndef TESTS_JOB_H
 #define TESTS_JOB_H
@@ -40,7 +41,8 @@ struct job {
 /* There under the address sanitizer: whether this process has lost memory. */
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
-typedef int (*job_main)(const struct bootstrap_config *config, char *text, size_t size, void *argument);
+typedef int (*job_main)(const struct bootstrap_config *config, char *text, size_t size,
+                        void *argument);
 
 __attribute__((unused)) static double job_now(void)
 {
@@ -70,7 +72,8 @@ __attribute__((unused)) static void job_init(struct job *j, uint32_t world, doub
     j->port = ntohs(a.sin_port);
 }
 
-__attribute__((unused)) static struct bootstrap_config job_config(const struct job *j, uint32_t rank)
+__attribute__((unused)) static struct bootstrap_config job_config(const struct job *j,
+                                                                  uint32_t rank)
 {
     struct bootstrap_config c = {.rank = rank,
                                  .world = j->world,
@@ -83,8 +86,9 @@ __attribute__((unused)) static struct bootstrap_config job_config(const struct j
 }
 
 /* Starts process `slot` of the job with the given configuration. */
-__attribute__((unused)) static void job_start(struct job *j, uint32_t slot, const struct bootstrap_config *c,
-                                              job_main run, void *argument)
+__attribute__((unused)) static void job_start(struct job *j, uint32_t slot,
+                                              const struct bootstrap_config *c, job_main run,
+                                              void *argument)
 {
     int ends[2];
     if (pipe(ends))
@@ -120,8 +124,8 @@ __attribute__((unused)) static void job_start_all(struct job *j, job_main run, v
     }
 }
 
-/* Time that this process asked to sleep and was not woken: on a machine with more to do than cores the ranks
- * lack it too. */
+/* Time that this process asked to sleep and was not woken: on a machine with more to do than cores
+ * the ranks lack it too. */
 __attribute__((unused)) static void job_tick(struct job *j, struct pollfd *p)
 {
     double start = job_now();
@@ -158,7 +162,8 @@ __attribute__((unused)) static void job_finish(struct job *j)
 }
 
 /* Whether process `slot` ended within `seconds`, not counting what the machine was too busy for. */
-__attribute__((unused)) static int job_ended_within(const struct job *j, uint32_t slot, double seconds)
+__attribute__((unused)) static int job_ended_within(const struct job *j, uint32_t slot,
+                                                    double seconds)
 {
     return j->reports[slot].came && j->reports[slot].seconds <= seconds + 3 * j->starved;
 }

@@ -1,4 +1,5 @@
-/* For tests: reads JSON (RFC 8259) into a tree, strictly. No dependencies, no mercy: anything odd is NULL. */
+/* For tests: reads JSON (RFC 8259) into a tree, strictly. No dependencies, no mercy: anything odd
+ * is NULL. */
 #ifndef TESTS_JSON_H
 #define TESTS_JSON_H
 
@@ -165,7 +166,8 @@ __attribute__((unused)) static struct json *json_read(const char *text)
     return j;
 }
 
-__attribute__((unused)) static const struct json *json_get(const struct json *object, const char *key)
+__attribute__((unused)) static const struct json *json_get(const struct json *object,
+                                                           const char *key)
 {
     for (const struct json *m = object ? object->first : NULL; m; m = m->next)
         if (m->key && !strcmp(m->key, key))

@@ -1,4 +1,5 @@
-/* Starts the ranks of a job one by one, as torchrun would, so that each may have an environment and a fate of its own. */
+/* Starts the ranks of a job one by one, as torchrun would, so that each may have an environment and
+ * a fate of its own. */
 #ifndef MK_TEST_LAUNCH_H
 #define MK_TEST_LAUNCH_H
 
@@ -32,7 +33,8 @@ static void launch_open(struct launch *l, int world)
     l->port = ntohs(a.sin_port);
 }
 
-/* Starts `mkernel LINE` as rank `rank`; `own`: an environment entry of this rank's, NULL for none. */
+/* Starts `mkernel LINE` as rank `rank`; `own`: an environment entry of this rank's, NULL for
+ * none. */
 static void launch_rank(struct launch *l, int rank, const char *line, const char *own)
 {
     char text[7][64];
@@ -43,8 +45,8 @@ static void launch_rank(struct launch *l, int rank, const char *line, const char
     snprintf(text[4], 64, "MASTER_PORT=%d", l->port - 1);
     snprintf(text[5], 64, "MKERNEL_PORT=%d", l->port);
     snprintf(text[6], 64, "MKERNEL_TOKEN=%d-%d", (int)getpid(), l->port);
-    command_start(&l->ranks[rank], line, "MASTER_ADDR=127.0.0.1", text[6], text[0], text[1], text[2], text[3],
-                  text[4], text[5], own, NULL);
+    command_start(&l->ranks[rank], line, "MASTER_ADDR=127.0.0.1", text[6], text[0], text[1],
+                  text[2], text[3], text[4], text[5], own, NULL);
 }
 
 #endif

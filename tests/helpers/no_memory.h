@@ -1,5 +1,6 @@
-/* Where any single allocation fails: runs a thing again and again, each time with another of the calling thread's allocations
- * failing, those that libraries make for it too. Include after cmocka.h; one test program's malloc then is ours. */
+/* Where any single allocation fails: runs a thing again and again, each time with another of the
+ * calling thread's allocations failing, those that libraries make for it too. Include after
+ * cmocka.h; one test program's malloc then is ours. */
 #ifndef TESTS_NO_MEMORY_H
 #define TESTS_NO_MEMORY_H
 
@@ -86,7 +87,8 @@ void free(void *p)
 /* Does the thing whole and undoes it. 0 or what it returned, with its sentence in `text`. */
 typedef int subject(char *text, size_t size);
 
-/* Each allocation in turn; of very many, those that lie 1 / `step` of the way apart. Returns how many runs were refused. */
+/* Each allocation in turn; of very many, those that lie 1 / `step` of the way apart. Returns how
+ * many runs were refused. */
 static int fail_each(subject *run, int step)
 {
     char text[512];
@@ -113,11 +115,14 @@ static int fail_each(subject *run, int step)
         if (result > 0 || (result && !text[0]) || strchr(text, '\n'))
             fail_msg("allocation %ld failed: %d, \"%s\"", n, result, text);
         refused += result != 0;
-        char after[512]; /* once more, and whole: what threads and libraries keep for the next time is as it was then */
+        /* once more, and whole: what threads and libraries keep for the next time is as it was
+         * then */
+        char after[512];
         if (run(after, sizeof after))
             fail_msg("after allocation %ld had failed: %s", n, after);
         if (blocks != before)
-            fail_msg("allocation %ld failed: %ld blocks stay (%d, \"%s\")", n, blocks - before, result, text);
+            fail_msg("allocation %ld failed: %ld blocks stay (%d, \"%s\")", n, blocks - before,
+                     result, text);
     }
     return refused;
 }

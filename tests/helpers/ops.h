@@ -1,5 +1,6 @@
-/* For the tests of operators over the deterministic executor: orders drawn on every form of cluster, error
- * norms of sums over ranks, the bits of deterministic results, bytes per link, and the hunt for a mutant. */
+/* For the tests of operators over the deterministic executor: orders drawn on every form of
+ * cluster, error norms of sums over ranks, the bits of deterministic results, bytes per link, and
+ * the hunt for a mutant. */
 #ifndef TESTS_OPS_H
 #define TESTS_OPS_H
 
@@ -20,7 +21,8 @@
 
 #include <cmocka.h>
 
-/* The thread sanitizer finds nothing in orders drawn on one thread; it and the address sanitizer take long. */
+/* The thread sanitizer finds nothing in orders drawn on one thread; it and the address sanitizer
+ * take long. */
 #ifdef __SANITIZE_THREAD__
 #define OPS_PART 20
 #elif defined __SANITIZE_ADDRESS__
@@ -36,7 +38,8 @@ static const uint32_t ops_forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, 
 static const uint64_t ops_shapes[][3] = {{33, 40, 72}, {65, 200, 24}, {1, 8, 8}, {17, 136, 8}};
 #define OPS_SHAPES (sizeof ops_shapes / sizeof *ops_shapes)
 
-static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2], const uint64_t shape[3])
+static struct sim_world_config ops_config(enum mk_op op, const uint32_t form[2],
+                                          const uint64_t shape[3])
 {
     struct sim_world_config c =
         world_config(form[0], form[1], form[0] * form[1] * shape[0], shape[1], shape[2]);
@@ -78,10 +81,12 @@ static const char *ops_replay(const struct sim_world_config *c)
     char shape[128];
     size_t used = (size_t)snprintf(shape, sizeof shape, "--%s ", op_of(q->op)->shape->option);
     for (uint32_t i = 0; i < count; i++)
-        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%d", i ? "," : "", (int)numbers[i]);
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%d", i ? "," : "",
+                                 (int)numbers[i]);
     if (op_of(q->op)->causal && q->attention.causal)
         snprintf(shape + used, sizeof shape - used, " --causal");
-    snprintf(text, sizeof text, "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s",
+    snprintf(text, sizeof text,
+             "sim %s --explore --vary --runs 1 --nodes %u --gpus %u --seed %d %s%s",
              plan_op_name(q->op), q->topo.nodes, q->topo.gpus, (int)c->seed, shape,
              op_of(q->op)->b_layout && q->b_transposed ? " --b-layout nk" : "");
     return text;
@@ -101,7 +106,8 @@ __attribute__((unused)) static uint32_t ops_explore(enum mk_op op, uint64_t seed
                 c.pool = pool;
                 int rc = sim_world_run(&c, &result);
                 if (rc)
-                    print_error("%s\n  replay: build/mkernel %s\n", result.sentence, ops_replay(&c));
+                    print_error("%s\n  replay: build/mkernel %s\n", result.sentence,
+                                ops_replay(&c));
                 assert_int_equal(rc, 0);
             }
     coroutine_pool_destroy(pool);
@@ -119,7 +125,8 @@ struct ops_sum {
     uint32_t checked;
 };
 
-static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a, uint16_t *b)
+static void ops_sum_fill(void *context, const struct mk_plan *plan, uint64_t launch, uint16_t *a,
+                         uint16_t *b)
 {
     const struct ops_sum *s = context;
     const struct mk_problem *q = &plan->problem;
@@ -136,21 +143,22 @@ static double *ops_widen(const uint16_t *from, uint64_t count)
 }
 
 /* Against float64 dgemm over whole matrices. */
-static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t launch, const uint16_t *c,
-                         char *text, size_t size)
+static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t launch,
+                         const uint16_t *c, char *text, size_t size)
 {
     struct ops_sum *s = context;
     const struct mk_problem *q = &plan->problem;
     uint64_t m = q->m, n = q->n, k = q->k, rows = s->whole ? m : m / mk_world(&q->topo);
-    uint64_t first = s->whole ? 0 : q->topo.rank * rows, hash = launch << 8 ^ (s->whole ? 0 : q->topo.rank);
+    uint64_t first = s->whole ? 0 : q->topo.rank * rows,
+             hash = launch << 8 ^ (s->whole ? 0 : q->topo.rank);
     uint16_t *a16 = malloc(m * k * 2), *b16 = malloc(k * n * 2);
     double *reference = calloc(rows * n, sizeof *reference);
     for (uint32_t rank = 0; rank < mk_world(&q->topo); rank++) {
         fingerprint_fill(a16, m * k, s->seed, rank, launch, 0);
         fingerprint_fill(b16, k * n, s->seed, rank, launch, 1);
         double *a = ops_widen(a16 + first * k, rows * k), *b = ops_widen(b16, k * n);
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a, (int)k, b,
-                    (int)n, 1.0, reference, (int)n);
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)n, (int)k, 1.0, a,
+                    (int)k, b, (int)n, 1.0, reference, (int)n);
         free(a);
         free(b);
     }
@@ -174,7 +182,8 @@ static int ops_sum_check(void *context, const struct mk_plan *plan, uint64_t lau
 }
 
 /* One order; the relative Frobenius error of all its results, their bits in *bits. */
-__attribute__((unused)) static double ops_sum_error(struct sim_world_config config, int whole, uint64_t *bits)
+__attribute__((unused)) static double ops_sum_error(struct sim_world_config config, int whole,
+                                                    uint64_t *bits)
 {
     struct sim_world_result result;
     struct ops_sum s = {.whole = whole, .seed = 4711};
@@ -202,9 +211,11 @@ __attribute__((unused)) static void ops_sum_errors(enum mk_op op, int whole)
             c.launches = 2;
             c.seed = form;
             double error = ops_sum_error(c, whole, NULL);
-            print_message("%s %u x %u %s: relative error %.2e\n", plan_op_name(op), ops_forms[form][0],
-                          ops_forms[form][1], deterministic ? "deterministic" : "fast", error);
-            assert_true(error > 1e-3); /* one rounding to bf16 makes 1.66e-3: less would be no measurement */
+            print_message("%s %u x %u %s: relative error %.2e\n", plan_op_name(op),
+                          ops_forms[form][0], ops_forms[form][1],
+                          deterministic ? "deterministic" : "fast", error);
+            /* one rounding to bf16 makes 1.66e-3: less would be no measurement */
+            assert_true(error > 1e-3);
             assert_true(error <= (deterministic ? 2e-3 : 5e-3));
         }
 }
@@ -220,7 +231,8 @@ __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
             c.seed = seed * 97;
             sim_world_vary(&c);
             c.problem.deterministic = 1;
-            c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16; /* what a tile's own sums depend on */
+            /* what a tile's own sums depend on */
+            c.problem.tuning.tile_m = c.problem.tuning.chunk_rows = 16;
             ops_sum_error(c, whole, &bits);
             if (!seed)
                 first = bits;
@@ -231,9 +243,10 @@ __attribute__((unused)) static void ops_sum_bits(enum mk_op op, int whole)
 
 /* ---- faults ---- */
 
-/* On 3 x 2: rank 3's communication never runs, rank 1 is lost, one of the first `puts` puts of rank 2 fails, rank 4's network is
- * slow. `mute` verifies what is said of the first. */
-__attribute__((unused)) static void ops_faults(enum mk_op op, const uint64_t shape[3], uint32_t puts,
+/* On 3 x 2: rank 3's communication never runs, rank 1 is lost, one of the first `puts` puts of rank
+ * 2 fails, rank 4's network is slow. `mute` verifies what is said of the first. */
+__attribute__((unused)) static void ops_faults(enum mk_op op, const uint64_t shape[3],
+                                               uint32_t puts,
                                                void (*mute)(const struct sim_world_result *result))
 {
     static const uint32_t form[2] = {3, 2};
@@ -264,14 +277,16 @@ struct ops_bytes {
     uint64_t nvlink[64], network[64]; /* into each rank */
 };
 
-static uint64_t ops_count_copy(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t ops_count_copy(void *context, uint64_t now, uint32_t from, uint32_t to,
+                               uint64_t bytes)
 {
     struct ops_bytes *b = context;
     b->nvlink[to] += from == to ? 0 : bytes;
     return now + 100;
 }
 
-static uint64_t ops_count_put(void *context, uint64_t now, uint32_t from, uint32_t to, uint64_t bytes)
+static uint64_t ops_count_put(void *context, uint64_t now, uint32_t from, uint32_t to,
+                              uint64_t bytes)
 {
     struct ops_bytes *b = context;
     b->network[to] += bytes;
@@ -284,7 +299,8 @@ __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
     for (size_t form = 0; form < OPS_FORMS; form++)
         for (int deterministic = 0; deterministic < 2; deterministic++) {
             struct ops_bytes bytes = {{0}, {0}};
-            struct sim_costs costs = {.context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
+            struct sim_costs costs = {
+                .context = &bytes, .copy = ops_count_copy, .put = ops_count_put};
             struct sim_world_config c = ops_config(op, ops_forms[form], ops_shapes[0]);
             struct sim_world_result result;
             struct mk_plan plan;
@@ -311,7 +327,8 @@ __attribute__((unused)) static void ops_bytes_are_minimal(enum mk_op op)
 #define OPS_HUNT 64
 #define OPS_ANY 1 /* instead of an expected error: any failure */
 
-/* Runs seeds until one fails, then that seed again. The orders of a mutant that breaks nothing all pass. */
+/* Runs seeds until one fails, then that seed again. The orders of a mutant that breaks nothing all
+ * pass. */
 __attribute__((unused)) static void ops_hunt(struct sim_world_config (*config_for)(uint64_t seed),
                                              const char *name, int expected)
 {

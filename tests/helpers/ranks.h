@@ -1,5 +1,5 @@
-/* Ranks as processes: the test program starts itself again once per rank, so that each begins with no threads
- * (OpenBLAS has some in the parent) and the sanitizers follow. */
+/* Ranks as processes: the test program starts itself again once per rank, so that each begins with
+ * no threads (OpenBLAS has some in the parent) and the sanitizers follow. */
 #ifndef TESTS_RANKS_H
 #define TESTS_RANKS_H
 
@@ -39,8 +39,8 @@ static int ranks_identity(int argc, char **argv, struct ranks_identity *id)
     return 1;
 }
 
-static void ranks_exec(const char *scene, uint32_t rank, uint32_t nodes, uint32_t gpus, int fd, uint16_t port,
-                       const char *token)
+static void ranks_exec(const char *scene, uint32_t rank, uint32_t nodes, uint32_t gpus, int fd,
+                       uint16_t port, const char *token)
 {
     char words[4][16];
     snprintf(words[0], sizeof words[0], "%u", rank);
@@ -58,9 +58,10 @@ static void ranks_exec(const char *scene, uint32_t rank, uint32_t nodes, uint32_
     _exit(127);
 }
 
-/* Runs all ranks of `scene`; statuses as of waitpid, in rank order. Ranks still there after `seconds` are
- * killed. Returns the seconds that the slowest took. */
-static double ranks_run(const char *scene, uint32_t nodes, uint32_t gpus, double seconds, int *statuses)
+/* Runs all ranks of `scene`; statuses as of waitpid, in rank order. Ranks still there after
+ * `seconds` are killed. Returns the seconds that the slowest took. */
+static double ranks_run(const char *scene, uint32_t nodes, uint32_t gpus, double seconds,
+                        int *statuses)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
@@ -88,7 +89,8 @@ static double ranks_run(const char *scene, uint32_t nodes, uint32_t gpus, double
                 left--;
             }
         clock_gettime(CLOCK_MONOTONIC, &now);
-        elapsed = (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
+        elapsed =
+            (double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec);
         if (elapsed > seconds && !killed++)
             for (uint32_t rank = 0; rank < nodes * gpus; rank++)
                 if (pids[rank] > 0)

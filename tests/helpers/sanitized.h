@@ -1,4 +1,5 @@
-/* How many times as slow a build with a sanitizer may be, for limits of time in tests: 1 in a build without. */
+/* How many times as slow a build with a sanitizer may be, for limits of time in tests: 1 in a build
+ * without. */
 #ifndef TESTS_SANITIZED_H
 #define TESTS_SANITIZED_H
 

@@ -1,4 +1,5 @@
-/* What tests of either viewer share: scripts of keys, the screen as text, golden screens. Include after cmocka.h. */
+/* What tests of either viewer share: scripts of keys, the screen as text, golden screens. Include
+ * after cmocka.h. */
 #ifndef MK_TEST_SCREEN_H
 #define MK_TEST_SCREEN_H
 

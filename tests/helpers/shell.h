@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-/* Runs a shell command; what it says is in out, as much as there is room for. Returns its exit status. */
+/* Runs a shell command; what it says is in out, as much as there is room for. Returns its exit
+ * status. */
 static int shell(const char *command, char *out, size_t size)
 {
     char rest[4096];

@@ -55,9 +55,10 @@ static inline void tree_rename(char *line, size_t size, const char *from, const 
     }
 }
 
-/* Unpacks a fixture by its name, its devices named otherwise where `from` is not NULL. 0, or -1 with what went wrong on
- * stderr. */
-static inline int tree_unpack_as(struct sysfs_tree *t, const char *fixture, const char *from, const char *to)
+/* Unpacks a fixture by its name, its devices named otherwise where `from` is not NULL. 0, or -1
+ * with what went wrong on stderr. */
+static inline int tree_unpack_as(struct sysfs_tree *t, const char *fixture, const char *from,
+                                 const char *to)
 {
     char path[256], line[4096];
     snprintf(path, sizeof path, "tests/fixtures/topology/%s", fixture);

@@ -1,12 +1,13 @@
-/* For tests: a trace of 2 nodes x 2 ranks, small enough to work every answer out by hand, and questions to a
- * stored one.
+/* For tests: a trace of 2 nodes x 2 ranks, small enough to work every answer out by hand, and
+ * questions to a stored one.
  *
  * One launch (plan 1, epoch 1). Times in ns since the launch; CTA 0 computes, 1 is intra_comm, 2 is
- * inter_send. rank 0  CTA 0  tile 0 [0,100]  wait data flag 11 [100,150]  tile 1 [150,250] CTA 1  copy chunk
- * 0 to rank 1 [0,60]  signal flag 10 to rank 1 at 60 CTA 2  command 5 [0,10]: a put of 1000 bytes to rank 2,
- * flag 10: seen 20, posted 30, completed 200 rank 1  CTA 0  wait data flag 10 [0,70]  tile 2 [70,170] CTA 1
- * copy chunk 1 to rank 0 [0,140]  signal flag 11 to rank 0 at 140 rank 2  CTA 0  tile 3 [0,50]  wait network
- * flag 10 [50,180]  tile 0 [180,300] rank 3  CTA 0  tile 1 [0,40] */
+ * inter_send. rank 0  CTA 0  tile 0 [0,100]  wait data flag 11 [100,150]  tile 1 [150,250] CTA 1
+ * copy chunk 0 to rank 1 [0,60]  signal flag 10 to rank 1 at 60 CTA 2  command 5 [0,10]: a put of
+ * 1000 bytes to rank 2, flag 10: seen 20, posted 30, completed 200 rank 1  CTA 0  wait data flag 10
+ * [0,70]  tile 2 [70,170] CTA 1 copy chunk 1 to rank 0 [0,140]  signal flag 11 to rank 0 at 140
+ * rank 2  CTA 0  tile 3 [0,50]  wait network flag 10 [50,180]  tile 0 [180,300] rank 3  CTA 0  tile
+ * 1 [0,40] */
 #ifndef TESTS_TRACE_PARTS_H
 #define TESTS_TRACE_PARTS_H
 
@@ -143,26 +144,28 @@ __attribute__((unused)) static int parts_clean(void **state)
 }
 
 /* Stores the trace; fails the test where it cannot be. The caller closes *db. */
-#define parts_store(p, db)                                                                                   \
-    do {                                                                                                     \
-        char error_[512] = "";                                                                               \
-        const struct trace_run run_ = {.executor = "host"};                                                  \
-        (db) = NULL;                                                                                         \
-        if (store_parts((p)->part, PARTS_RANKS, &run_, parts_path("t.db"), error_, sizeof error_) ||         \
-            trace_open(&(db), parts_path("t.db"), error_, sizeof error_))                                    \
-            fail_msg("%s", error_);                                                                          \
+#define parts_store(p, db)                                                                         \
+    do {                                                                                           \
+        char error_[512] = "";                                                                     \
+        const struct trace_run run_ = {.executor = "host"};                                        \
+        (db) = NULL;                                                                               \
+        if (store_parts((p)->part, PARTS_RANKS, &run_, parts_path("t.db"), error_,                 \
+                        sizeof error_) ||                                                          \
+            trace_open(&(db), parts_path("t.db"), error_, sizeof error_))                          \
+            fail_msg("%s", error_);                                                                \
     } while (0)
 
 /* Compares a query's rows, columns joined by `|`, rows by `;`, with `want`. */
-#define parts_ask(db, sql, want)                                                                             \
-    do {                                                                                                     \
-        char got_[4096];                                                                                     \
-        parts_answer(db, sql, got_, sizeof got_);                                                            \
-        if (strcmp(got_, want))                                                                              \
-            fail_msg("%s\n  gives %s\n  not   %s", sql, got_, want);                                         \
+#define parts_ask(db, sql, want)                                                                   \
+    do {                                                                                           \
+        char got_[4096];                                                                           \
+        parts_answer(db, sql, got_, sizeof got_);                                                  \
+        if (strcmp(got_, want))                                                                    \
+            fail_msg("%s\n  gives %s\n  not   %s", sql, got_, want);                               \
     } while (0)
 
-__attribute__((unused)) static void parts_answer(sqlite3 *db, const char *sql, char *out, size_t size)
+__attribute__((unused)) static void parts_answer(sqlite3 *db, const char *sql, char *out,
+                                                 size_t size)
 {
     sqlite3_stmt *q = NULL;
     size_t n = 0;
@@ -172,7 +175,11 @@ __attribute__((unused)) static void parts_answer(sqlite3 *db, const char *sql, c
     for (int row = 0; q && sqlite3_step(q) == SQLITE_ROW && n + 1 < size; row++)
         for (int i = 0; i < sqlite3_column_count(q) && n + 1 < size; i++) {
             const char *text = (const char *)sqlite3_column_text(q, i);
-            n += (size_t)snprintf(out + n, size - n, "%s%s", i ? "|" : row ? ";" : "", text ? text : "");
+            n += (size_t)snprintf(out + n, size - n, "%s%s",
+                                  i     ? "|"
+                                  : row ? ";"
+                                        : "",
+                                  text ? text : "");
         }
     sqlite3_finalize(q);
 }

@@ -1,4 +1,5 @@
-/* The viewer without a terminal: a trace, a model, and the screen after keys. For tests, by #include. */
+/* The viewer without a terminal: a trace, a model, and the screen after keys. For tests, by
+ * #include. */
 #ifndef MK_TEST_TUI_STAGE_H
 #define MK_TEST_TUI_STAGE_H
 
@@ -25,7 +26,8 @@ struct stage {
 
 static char stage_folder[64];
 
-/* The fixtures, written once: trace 0 is the plain one, 1 has slower puts of rank 2, 2 recorded nothing. */
+/* The fixtures, written once: trace 0 is the plain one, 1 has slower puts of rank 2, 2 recorded
+ * nothing. */
 static inline const char *stage_trace(int which)
 {
     static char path[3][96];
@@ -61,7 +63,8 @@ static inline void stage_draw(struct stage *s)
 }
 
 /* second -1: one file. */
-static inline void stage_open(struct stage *s, int first, int second, int width, int height, int ascii)
+static inline void stage_open(struct stage *s, int first, int second, int width, int height,
+                              int ascii)
 {
     char error[256];
     memset(s, 0, sizeof *s);

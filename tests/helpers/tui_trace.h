@@ -1,7 +1,7 @@
-/* A small trace whose every event is known, through the real writer: what the viewer's tests and golden
- * screens show. 2 nodes x 2 ranks, 2 launches, 6 CTAs a rank: 0-2 compute, 3 pushes its rank's chunks, 4
- * forwards what the rail brings, 5 sends. Every rank has 2 chunks of 256 KiB; times are ns. For tests, by
- * #include. */
+/* A small trace whose every event is known, through the real writer: what the viewer's tests and
+ * golden screens show. 2 nodes x 2 ranks, 2 launches, 6 CTAs a rank: 0-2 compute, 3 pushes its
+ * rank's chunks, 4 forwards what the rail brings, 5 sends. Every rank has 2 chunks of 256 KiB;
+ * times are ns. For tests, by #include. */
 #ifndef MK_TEST_TUI_TRACE_H
 #define MK_TEST_TUI_TRACE_H
 
@@ -66,17 +66,19 @@ static void tt_send(struct tui_trace *t, int rank, int slow)
             tt_record(t, rank, 5, MK_EV_WAIT, MK_CAUSE_BACKPRESSURE, 0, 700);
         tt_record(t, rank, 5, MK_EV_COMMAND, 0, (uint32_t)t->put_count[rank], 400);
         uint64_t commanded = t->now[rank][5], posted = commanded + 1300;
-        uint64_t completed = posted + 20000 + 15000 * (uint64_t)c + (rank == 2 ? (uint64_t)slow : 0);
-        t->puts[rank][t->put_count[rank]] = (struct mk_message){.epoch = t->put_count[rank] / TT_CHUNKS + 1,
-                                                                .bytes = 262144,
-                                                                .sequence = t->put_count[rank],
-                                                                .seen = commanded + 900,
-                                                                .posted = posted,
-                                                                .completed = completed,
-                                                                .ring = 0,
-                                                                .peer = (uint32_t)peer,
-                                                                .flag = (uint32_t)chunk,
-                                                                .plan = 1};
+        uint64_t completed =
+            posted + 20000 + 15000 * (uint64_t)c + (rank == 2 ? (uint64_t)slow : 0);
+        t->puts[rank][t->put_count[rank]] =
+            (struct mk_message){.epoch = t->put_count[rank] / TT_CHUNKS + 1,
+                                .bytes = 262144,
+                                .sequence = t->put_count[rank],
+                                .seen = commanded + 900,
+                                .posted = posted,
+                                .completed = completed,
+                                .ring = 0,
+                                .peer = (uint32_t)peer,
+                                .flag = (uint32_t)chunk,
+                                .plan = 1};
         t->put_count[rank]++;
         t->arrival[peer][chunk] = completed - 500;
         t->now[rank][5] += 200;
@@ -95,7 +97,8 @@ static void tt_launch(struct tui_trace *t, uint32_t epoch, uint64_t start, int s
     for (int r = 0; r < TT_RANKS; r++) {
         tt_send(t, r, slow);
         if (epoch == 2)
-            tt_record(t, r, 3, MK_EV_WAIT, MK_CAUSE_DATA, (uint32_t)(r * TT_CHUNKS), 1400); /* for its own chunk: nothing ends it */
+            /* for its own chunk: nothing ends it */
+            tt_record(t, r, 3, MK_EV_WAIT, MK_CAUSE_DATA, (uint32_t)(r * TT_CHUNKS), 1400);
         for (int c = 0; c < TT_CHUNKS; c++)
             tt_copy(t, r, 3, r * TT_CHUNKS + c, 8000 + 500 * (uint64_t)r);
     }
@@ -118,12 +121,14 @@ static void tt_launch(struct tui_trace *t, uint32_t epoch, uint64_t start, int s
                               7000 + 150 * (uint64_t)k);
                 }
     if (epoch ==
-        2) /* a CTA that was not run when its chunk had come: chunk 0 of rank 3, long after it arrived */
+        /* a CTA that was not run when its chunk had come: chunk 0 of rank 3, long after it
+         * arrived */
+        2)
         tt_record(t, 1, 2, MK_EV_WAIT, MK_CAUSE_NETWORK, 3 * TT_CHUNKS, 900);
 }
 
-/* Stores the trace at `path`. `slow`: ns that rank 2's puts take longer, for a second trace to compare with.
- * Without `full`, a trace of a run that recorded nothing. 0 or -errno. */
+/* Stores the trace at `path`. `slow`: ns that rank 2's puts take longer, for a second trace to
+ * compare with. Without `full`, a trace of a run that recorded nothing. 0 or -errno. */
 static int tui_trace_write(const char *path, int slow, int full)
 {
     static struct tui_trace t; /* large; one at a time */

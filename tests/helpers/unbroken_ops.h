@@ -1,4 +1,5 @@
-/* Behind the roles that broken_cta.h or broken_ops.h was put before: calls go to the CTA interface again. */
+/* Behind the roles that broken_cta.h or broken_ops.h was put before: calls go to the CTA interface
+ * again. */
 #undef mk_cta_wait
 #undef mk_cta_wait_all
 #undef mk_cta_copy

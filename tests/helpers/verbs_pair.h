@@ -1,4 +1,5 @@
-/* Two ranks of the verbs fabric over softnic, in one process (pair_open) or each in its own (pair_fork). */
+/* Two ranks of the verbs fabric over softnic, in one process (pair_open) or each in its own
+ * (pair_fork). */
 #ifndef VERBS_PAIR_H
 #define VERBS_PAIR_H
 
@@ -21,7 +22,8 @@
 enum { PAIR_FLAG_BYTES = 4096, PAIR_RANKS = 2 };
 
 static uint32_t pair_devices = 1; /* of each rank */
-static void (*pair_alter)(struct verbs_api *api); /* makes another device of softnic; NULL: it stays */
+/* makes another device of softnic; NULL: it stays */
+static void (*pair_alter)(struct verbs_api *api);
 
 struct pair_rank {
     struct verbs_api api;
@@ -58,7 +60,8 @@ static inline uint64_t *pair_flag(struct pair_rank *r, uint32_t flag)
 }
 
 /* Opens rank `rank` of two; not yet connected. 0 or -errno with r->error. */
-static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t data_bytes, const char *options)
+static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t data_bytes,
+                                 const char *options)
 {
     uint32_t peer = 1 - rank;
     struct verbs_rc_config config = {.api = &r->api,
@@ -79,7 +82,8 @@ static inline int pair_rank_open(struct pair_rank *r, uint32_t rank, uint64_t da
         pair_alter(&r->api);
     r->heap_bytes = PAIR_FLAG_BYTES + data_bytes;
     r->heap = mmap(NULL, r->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    config.heap = (struct mr_heap){.base = r->heap, .flag_bytes = PAIR_FLAG_BYTES, .bytes = r->heap_bytes};
+    config.heap =
+        (struct mr_heap){.base = r->heap, .flag_bytes = PAIR_FLAG_BYTES, .bytes = r->heap_bytes};
     return verbs_rc_open(&r->fabric, &config, r->error, sizeof r->error);
 }
 
@@ -105,8 +109,8 @@ static inline int pair_open(struct pair_rank ranks[2], uint64_t data_bytes, cons
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = pair_rank_open(&ranks[i], i, data_bytes, options);
     for (uint32_t i = 0; i < 2 && !rc; i++)
-        ranks[i].fabric->ops->address(ranks[i].fabric,
-                                      addresses + i * ranks[i].fabric->ops->address_bytes(ranks[i].fabric));
+        ranks[i].fabric->ops->address(
+            ranks[i].fabric, addresses + i * ranks[i].fabric->ops->address_bytes(ranks[i].fabric));
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = pair_connect(&ranks[i], i, addresses);
     if (rc)
@@ -166,7 +170,8 @@ static inline int pair_fork(int (*body)(uint32_t rank, int fd))
     return bad;
 }
 
-/* Starts a put, waiting for room at most 10 s; completions that arrive meanwhile are counted into *completed.
+/* Starts a put, waiting for room at most 10 s; completions that arrive meanwhile are counted into
+ * *completed.
  */
 static inline int pair_put(struct pair_rank *r, const struct fabric_put *put, uint64_t *completed,
                            int *status)

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-static inline struct sim_world_config world_config(uint32_t nodes, uint32_t gpus, uint64_t m, uint64_t n,
-                                                   uint64_t k)
+static inline struct sim_world_config world_config(uint32_t nodes, uint32_t gpus, uint64_t m,
+                                                   uint64_t n, uint64_t k)
 {
     struct sim_world_config c;
     memset(&c, 0, sizeof c);

@@ -1,6 +1,6 @@
 /* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations. Not a
- * simulator: nothing contends, credits are always there. It exists to have millions of records of the right
- * kind quickly. */
+ * simulator: nothing contends, credits are always there. It exists to have millions of records of
+ * the right kind quickly. */
 #include "core/roles/ag_gemm_plan.h"
 #include "tracer/generate.h"
 
@@ -50,7 +50,8 @@ static double ag_gemm_uniform(struct generator *g) /* splitmix64 */
 static double ag_gemm_jitter(struct generator *g, double ns)
 {
     double u = ag_gemm_uniform(g);
-    return ns * (0.9 + 0.2 * u + (u > 0.999 ? 5 : 0)); /* one in a thousand is slow: something to find */
+    /* one in a thousand is slow: something to find */
+    return ns * (0.9 + 0.2 * u + (u > 0.999 ? 5 : 0));
 }
 
 /* A moment as the rank's own clock shows it. */
@@ -59,7 +60,8 @@ static uint64_t ag_gemm_shown(const struct rank *r, double t)
     return (uint64_t)llround(1e9 + r->skew + t * (1 + r->drift));
 }
 
-static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, uint32_t what, double start, double end)
+static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, uint32_t what,
+                           double start, double end)
 {
     struct mk_track *t = &r->tracks[cta];
     if (t->count == t->capacity) {
@@ -76,8 +78,8 @@ static void ag_gemm_record(struct generator *g, struct rank *r, uint32_t cta, ui
     g->events++;
 }
 
-static double ag_gemm_wait_until(struct generator *g, struct rank *r, uint32_t cta, uint32_t flag, uint32_t cause,
-                         double ready)
+static double ag_gemm_wait_until(struct generator *g, struct rank *r, uint32_t cta, uint32_t flag,
+                                 uint32_t cause, double ready)
 {
     double now = r->clock[cta], end = ready > now ? ready : now;
     ag_gemm_record(g, r, cta, mk_event_what(MK_EV_WAIT, cause, flag), now, end);
@@ -85,31 +87,36 @@ static double ag_gemm_wait_until(struct generator *g, struct rank *r, uint32_t c
 }
 
 /* One chunk to one peer of the node: copied, then its flag raised. */
-static void ag_gemm_push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard, uint32_t chunk,
-                 uint32_t local)
+static void ag_gemm_push(struct generator *g, uint32_t rank, uint32_t cta, uint32_t shard,
+                         uint32_t chunk, uint32_t local)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     double start = r->clock[cta], end = start + ag_gemm_jitter(g, (double)bytes / COPY_RATE);
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start, end);
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)), end, end);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COPY, local, shard * p->chunks + chunk), start,
+                   end);
+    ag_gemm_record(g, r, cta,
+                   mk_event_what(MK_EV_SIGNAL, local, ag_gemm_arrival_flag(p, shard, chunk, 0)),
+                   end, end);
     r->clock[cta] = end;
-    g->ranks[mk_rank_at(&p->topo, mk_node_of(&p->topo, rank), local)].arrival[shard * p->chunks + chunk] =
-        end + 1000;
+    g->ranks[mk_rank_at(&p->topo, mk_node_of(&p->topo, rank), local)]
+        .arrival[shard * p->chunks + chunk] = end + 1000;
 }
 
-static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta, uint32_t peer,
-                uint32_t chunk)
+static void ag_gemm_put(struct generator *g, uint32_t rank, uint32_t ring, uint32_t cta,
+                        uint32_t peer, uint32_t chunk)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
     uint64_t bytes = ag_gemm_chunk_rows(p, chunk) * p->row_bytes;
     double commanded = r->clock[cta] + ag_gemm_jitter(g, 300);
-    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta], commanded);
+    ag_gemm_record(g, r, cta, mk_event_what(MK_EV_COMMAND, 0, r->sequence[ring]), r->clock[cta],
+                   commanded);
     r->clock[cta] = commanded;
     double seen = commanded + ag_gemm_jitter(g, 900), posted = seen + ag_gemm_jitter(g, 400);
-    double start = posted > r->nic ? posted : r->nic, end = start + ag_gemm_jitter(g, (double)bytes / PUT_RATE);
+    double start = posted > r->nic ? posted : r->nic,
+           end = start + ag_gemm_jitter(g, (double)bytes / PUT_RATE);
     r->nic = end;
     if (r->message_count == r->message_capacity) {
         uint64_t capacity = 2 * r->message_capacity + 256;
@@ -146,7 +153,7 @@ static void ag_gemm_send_role(struct generator *g, uint32_t rank)
         uint32_t node = (mk_node_of(&p->topo, rank) + p->topo.nodes - distance) % p->topo.nodes;
         for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
             ag_gemm_put(g, rank, chunk % count, first + chunk % count,
-                mk_rank_at(&p->topo, node, mk_local_of(&p->topo, rank)), chunk);
+                        mk_rank_at(&p->topo, node, mk_local_of(&p->topo, rank)), chunk);
     }
 }
 
@@ -155,17 +162,18 @@ static void ag_gemm_push_role(struct generator *g, uint32_t rank, int forward)
 {
     struct rank *r = &g->ranks[rank];
     const struct ag_gemm_plan *p = ag_gemm_plan_of(&r->plan);
-    uint32_t gpus = p->topo.gpus, local = mk_local_of(&p->topo, rank), node = mk_node_of(&p->topo, rank),
-             turn = 0;
+    uint32_t gpus = p->topo.gpus, local = mk_local_of(&p->topo, rank),
+             node = mk_node_of(&p->topo, rank), turn = 0;
     uint32_t first = p->split.ctas[MK_COMPUTE], count = p->split.ctas[MK_INTRA_COMM];
-    for (uint32_t distance = forward ? 1 : 0; distance < (forward ? p->topo.nodes : 1); distance++) {
+    for (uint32_t distance = forward ? 1 : 0; distance < (forward ? p->topo.nodes : 1);
+         distance++) {
         uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
         for (uint32_t chunk = 0; chunk < p->chunks; chunk++)
             for (uint32_t step = 1; step < gpus; step++, turn++) {
                 uint32_t cta = first + turn % count;
                 if (forward)
-                    ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0), MK_CAUSE_NETWORK,
-                               r->arrival[shard * p->chunks + chunk]);
+                    ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, shard, chunk, 0),
+                                       MK_CAUSE_NETWORK, r->arrival[shard * p->chunks + chunk]);
                 ag_gemm_push(g, rank, cta, shard, chunk, (local + gpus - step) % gpus);
             }
     }
@@ -182,9 +190,10 @@ static void ag_gemm_compute_role(struct generator *g, uint32_t rank)
         uint32_t chunk = tile.row / p->chunk_rows;
         if (tile.slab != rank)
             ag_gemm_wait_until(g, r, cta, ag_gemm_arrival_flag(p, tile.slab, chunk, 0),
-                       mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank) ? MK_CAUSE_DATA
-                                                                                     : MK_CAUSE_NETWORK,
-                       r->arrival[tile.slab * p->chunks + chunk]);
+                               mk_node_of(&p->topo, tile.slab) == mk_node_of(&p->topo, rank)
+                                   ? MK_CAUSE_DATA
+                                   : MK_CAUSE_NETWORK,
+                               r->arrival[tile.slab * p->chunks + chunk]);
         double end = r->clock[cta] + ag_gemm_jitter(g, TILE_NS);
         ag_gemm_record(g, r, cta, mk_event_what(MK_EV_TILE, 0, tile.id), r->clock[cta], end);
         r->clock[cta] = end;
@@ -217,12 +226,14 @@ static void ag_gemm_launch(struct generator *g)
         ag_gemm_compute_role(g, i);
 }
 
-static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uint32_t rank, double duration)
+static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uint32_t rank,
+                                                        double duration)
 {
     struct trace_clock_sample *s = calloc(SAMPLES, sizeof *s);
     for (uint32_t i = 0; s && i < SAMPLES; i++) {
         double t = i < SAMPLES / 2 ? i * 100e3 - 10e6 : duration + 1e6 + i * 100e3;
-        double bracket = 8000 + 20000 * ag_gemm_uniform(g) * ag_gemm_uniform(g), lean = (ag_gemm_uniform(g) - 0.5) * bracket * 0.5;
+        double bracket = 8000 + 20000 * ag_gemm_uniform(g) * ag_gemm_uniform(g),
+               lean = (ag_gemm_uniform(g) - 0.5) * bracket * 0.5;
         s[i].bracket = (uint64_t)bracket;
         s[i].local = ag_gemm_shown(&g->ranks[rank], t + lean);
         s[i].remote = ag_gemm_shown(&g->ranks[0], t);
@@ -230,7 +241,8 @@ static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uin
     return s;
 }
 
-static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint32_t rank, char *error, size_t size)
+static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint32_t rank,
+                             char *error, size_t size)
 {
     const struct generate_config *c = g->config;
     struct rank *r = &g->ranks[rank];
@@ -248,8 +260,10 @@ static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint3
     if (rc)
         return rc;
     r->plan.id = 1;
-    uint32_t node = mk_node_of(&q.topo, rank), ctas = mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split);
-    r->skew = node ? 1e8 * node : 0; /* hosts booted at different times, and their crystals differ */
+    uint32_t node = mk_node_of(&q.topo, rank),
+             ctas = mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split);
+    /* hosts booted at different times, and their crystals differ */
+    r->skew = node ? 1e8 * node : 0;
     r->drift = node ? 4e-6 * (node % 2 ? node : -(double)node) : 0;
     r->tracks = calloc(ctas, sizeof *r->tracks);
     r->clock = calloc(ctas, sizeof *r->clock);
@@ -271,9 +285,11 @@ static int ag_gemm_make_rank(struct generator *g, struct trace_part *part, uint3
     return rc;
 }
 
-int generate_parts(struct trace_part **out, const struct generate_config *config, char *error, size_t size)
+int generate_parts(struct trace_part **out, const struct generate_config *config, char *error,
+                   size_t size)
 {
-    struct generator g = {.config = config, .random = config->seed, .world = config->nodes * config->gpus};
+    struct generator g = {
+        .config = config, .random = config->seed, .world = config->nodes * config->gpus};
     struct trace_part *parts = calloc(g.world + 1, sizeof *parts);
     g.ranks = calloc(g.world + 1, sizeof *g.ranks);
     snprintf(error, size, "out of memory");

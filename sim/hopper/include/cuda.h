@@ -1,5 +1,6 @@
-/* CUDA's words for the C++ compiler of the host, so that the kernels compile as they are: what is a function of the hardware calls
- * the emulated machine (sim/hopper/device.h), the rest is arithmetic. Only what the kernels use; what is missing does not compile. */
+/* CUDA's words for the C++ compiler of the host, so that the kernels compile as they are: what is a
+ * function of the hardware calls the emulated machine (sim/hopper/device.h), the rest is
+ * arithmetic. Only what the kernels use; what is missing does not compile. */
 #ifndef SIM_HOPPER_CUDA_H
 #define SIM_HOPPER_CUDA_H
 
@@ -41,14 +42,18 @@ struct dim3 {
     constexpr dim3(uint32_t a = 1, uint32_t b = 1, uint32_t c = 1) : x(a), y(b), z(c) {}
 };
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
-static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 #define threadIdx (hopper_self->thread)
 #define blockIdx (hopper_self->block)
 /* Objects, not macros: members of launch configurations have the same names. */
-template <struct hopper_xyz hopper_place::*of, uint32_t hopper_xyz::*axis> struct hopper_coordinate {
+template <struct hopper_xyz hopper_place::*of, uint32_t hopper_xyz::*axis>
+struct hopper_coordinate {
     operator uint32_t() const { return hopper_self->*of.*axis; }
 };
 template <struct hopper_xyz hopper_place::*of> struct hopper_extent {
@@ -62,20 +67,66 @@ static const hopper_extent<&hopper_place::grid_size> gridDim = {};
 
 /* ---- barriers, votes, shuffles ---- */
 
-static inline void __syncthreads(HOPPER_AT) { HOPPER_HERE; hopper_barrier(0, 0, 0); }
-static inline int __syncthreads_or(int v, HOPPER_AT) { HOPPER_HERE; return hopper_barrier(0, 0, v != 0); }
-static inline void __syncwarp(uint32_t mask = UINT32_MAX, HOPPER_AT) { HOPPER_HERE; hopper_warp(HOPPER_SYNCWARP, mask, 0, 0); }
+static inline void __syncthreads(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_barrier(0, 0, 0);
+}
+static inline int __syncthreads_or(int v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_barrier(0, 0, v != 0);
+}
+static inline void __syncwarp(uint32_t mask = UINT32_MAX, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_warp(HOPPER_SYNCWARP, mask, 0, 0);
+}
 static inline uint32_t __activemask(void) { return hopper_activemask(); }
-static inline uint32_t __ballot_sync(uint32_t mask, int v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_BALLOT, mask, v != 0, 0); }
-static inline int __any_sync(uint32_t mask, int v, HOPPER_AT) { HOPPER_HERE; return hopper_warp(HOPPER_BALLOT, mask, v != 0, 0) != 0; }
-static inline int __all_sync(uint32_t mask, int v, HOPPER_AT) { HOPPER_HERE; return hopper_warp(HOPPER_BALLOT, mask, v == 0, 0) == 0; }
-static inline uint32_t __match_any_sync(uint32_t mask, uint32_t v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_MATCH, mask, v, 0); }
-static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_REDUCE_MAX, mask, v, 0); }
-static inline uint32_t __reduce_min_sync(uint32_t mask, uint32_t v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_REDUCE_MIN, mask, v, 0); }
-static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_REDUCE_ADD, mask, v, 0); }
-static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t v, HOPPER_AT) { HOPPER_HERE; return (uint32_t)hopper_warp(HOPPER_REDUCE_OR, mask, v, 0); }
+static inline uint32_t __ballot_sync(uint32_t mask, int v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_BALLOT, mask, v != 0, 0);
+}
+static inline int __any_sync(uint32_t mask, int v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_warp(HOPPER_BALLOT, mask, v != 0, 0) != 0;
+}
+static inline int __all_sync(uint32_t mask, int v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_warp(HOPPER_BALLOT, mask, v == 0, 0) == 0;
+}
+static inline uint32_t __match_any_sync(uint32_t mask, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_MATCH, mask, v, 0);
+}
+static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_REDUCE_MAX, mask, v, 0);
+}
+static inline uint32_t __reduce_min_sync(uint32_t mask, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_REDUCE_MIN, mask, v, 0);
+}
+static inline uint32_t __reduce_add_sync(uint32_t mask, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_REDUCE_ADD, mask, v, 0);
+}
+static inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return (uint32_t)hopper_warp(HOPPER_REDUCE_OR, mask, v, 0);
+}
 
-template <class T> static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, uint32_t of, uint32_t width)
+template <class T>
+static inline T hopper_shuffle(enum hopper_collective what, uint32_t mask, T v, uint32_t of,
+                               uint32_t width)
 {
     static_assert(sizeof(T) <= 8, "a shuffle moves 4 or 8 bytes");
     uint64_t bits = 0;
@@ -84,40 +135,129 @@ template <class T> static inline T hopper_shuffle(enum hopper_collective what, u
     memcpy(&v, &bits, sizeof v);
     return v;
 }
-template <class T> static inline T __shfl_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT) { HOPPER_HERE; return hopper_shuffle(HOPPER_SHUFFLE, mask, v, (uint32_t)lane, (uint32_t)width); }
-template <class T> static inline T __shfl_xor_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT) { HOPPER_HERE; return hopper_shuffle(HOPPER_SHUFFLE_XOR, mask, v, (uint32_t)lane, (uint32_t)width); }
-template <class T> static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT) { HOPPER_HERE; return hopper_shuffle(HOPPER_SHUFFLE_UP, mask, v, lane, (uint32_t)width); }
-template <class T> static inline T __shfl_down_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT) { HOPPER_HERE; return hopper_shuffle(HOPPER_SHUFFLE_DOWN, mask, v, lane, (uint32_t)width); }
+template <class T>
+static inline T __shfl_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_shuffle(HOPPER_SHUFFLE, mask, v, (uint32_t)lane, (uint32_t)width);
+}
+template <class T>
+static inline T __shfl_xor_sync(uint32_t mask, T v, int lane, int width = 32, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_shuffle(HOPPER_SHUFFLE_XOR, mask, v, (uint32_t)lane, (uint32_t)width);
+}
+template <class T>
+static inline T __shfl_up_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_shuffle(HOPPER_SHUFFLE_UP, mask, v, lane, (uint32_t)width);
+}
+template <class T>
+static inline T __shfl_down_sync(uint32_t mask, T v, uint32_t lane, int width = 32, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_shuffle(HOPPER_SHUFFLE_DOWN, mask, v, lane, (uint32_t)width);
+}
 
 /* ---- fences and atomics: relaxed, at device scope ---- */
 
-static inline void __threadfence(HOPPER_AT) { HOPPER_HERE; hopper_fence(HOPPER_GPU); }
-static inline void __threadfence_block(HOPPER_AT) { HOPPER_HERE; hopper_fence(HOPPER_CTA); }
-static inline void __threadfence_system(HOPPER_AT) { HOPPER_HERE; hopper_fence(HOPPER_SYSTEM); }
-[[noreturn]] static inline void __trap(HOPPER_AT) { HOPPER_HERE; hopper_trap(); __builtin_unreachable(); }
+static inline void __threadfence(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence(HOPPER_GPU);
+}
+static inline void __threadfence_block(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence(HOPPER_CTA);
+}
+static inline void __threadfence_system(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence(HOPPER_SYSTEM);
+}
+[[noreturn]] static inline void __trap(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_trap();
+    __builtin_unreachable();
+}
 
 template <class T> struct hopper_same {
     typedef T type; /* arguments convert to it */
 };
-template <class T> static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T value)
+template <class T>
+static inline T hopper_atomic_of(T *p, enum hopper_atomic what, T compare, T value)
 {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics have 4 or 8 bytes");
-    return (T)hopper_atomic(p, sizeof(T), what, (uint64_t)compare, (uint64_t)value, HOPPER_GPU, 0, 0);
+    return (T)hopper_atomic(p, sizeof(T), what, (uint64_t)compare, (uint64_t)value, HOPPER_GPU, 0,
+                            0);
 }
-template <class T> static inline T atomicAdd(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v); }
-template <class T> static inline T atomicMax(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v); }
-template <class T> static inline T atomicMin(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v); }
-template <class T> static inline T atomicOr(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v); }
-template <class T> static inline T atomicAnd(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v); }
-template <class T> static inline T atomicExch(T *p, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v); }
-template <class T> static inline T atomicCAS(T *p, typename hopper_same<T>::type compare, typename hopper_same<T>::type v, HOPPER_AT) { HOPPER_HERE; return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v); }
+template <class T> static inline T atomicAdd(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_ADD, 0, v);
+}
+template <class T> static inline T atomicMax(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MAX, 0, v);
+}
+template <class T> static inline T atomicMin(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_MIN, 0, v);
+}
+template <class T> static inline T atomicOr(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_OR, 0, v);
+}
+template <class T> static inline T atomicAnd(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_AND, 0, v);
+}
+template <class T> static inline T atomicExch(T *p, typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_EXCHANGE, 0, v);
+}
+template <class T>
+static inline T atomicCAS(T *p, typename hopper_same<T>::type compare,
+                          typename hopper_same<T>::type v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_atomic_of<T>(p, HOPPER_ATOMIC_CAS, compare, v);
+}
 
 /* ---- arithmetic ---- */
 
-static inline float __uint_as_float(uint32_t v) { float f; memcpy(&f, &v, 4); return f; }
-static inline uint32_t __float_as_uint(float v) { uint32_t u; memcpy(&u, &v, 4); return u; }
-static inline int __float_as_int(float v) { int i; memcpy(&i, &v, 4); return i; }
-static inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
+static inline float __uint_as_float(uint32_t v)
+{
+    float f;
+    memcpy(&f, &v, 4);
+    return f;
+}
+static inline uint32_t __float_as_uint(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, 4);
+    return u;
+}
+static inline int __float_as_int(float v)
+{
+    int i;
+    memcpy(&i, &v, 4);
+    return i;
+}
+static inline float __int_as_float(int v)
+{
+    float f;
+    memcpy(&f, &v, 4);
+    return f;
+}
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -130,7 +270,10 @@ static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
 static inline int __popcll(uint64_t v) { return __builtin_popcountll(v); }
 static inline int __ffs(uint32_t v) { return __builtin_ffs((int)v); }
 static inline int __clz(uint32_t v) { return v ? __builtin_clz(v) : 32; }
-static inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
+static inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
 static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t select)
 {
     uint64_t both = (uint64_t)b << 32 | a;
@@ -144,8 +287,8 @@ static inline void __nanosleep(uint32_t) { hopper_globaltimer(); }
 static inline long long clock64(void) { return (long long)hopper_globaltimer(); }
 
 /* Not templates of a type both: kernels mix int and unsigned as nvcc's overloads let them. */
-#define HOPPER_MIN_MAX(type)                                                                                 \
-    static inline type min(type a, type b) { return b < a ? b : a; }                                         \
+#define HOPPER_MIN_MAX(type)                                                                       \
+    static inline type min(type a, type b) { return b < a ? b : a; }                               \
     static inline type max(type a, type b) { return a < b ? b : a; }
 HOPPER_MIN_MAX(int)
 HOPPER_MIN_MAX(unsigned)
@@ -162,18 +305,37 @@ struct alignas(64) CUtensorMap {
 };
 enum CUresult { CUDA_SUCCESS, CUDA_ERROR_INVALID_VALUE };
 enum CUtensorMapDataType {
-    CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_DATA_TYPE_UINT16, CU_TENSOR_MAP_DATA_TYPE_UINT32, CU_TENSOR_MAP_DATA_TYPE_INT32,
-    CU_TENSOR_MAP_DATA_TYPE_UINT64, CU_TENSOR_MAP_DATA_TYPE_INT64, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-    CU_TENSOR_MAP_DATA_TYPE_FLOAT64, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+    CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    CU_TENSOR_MAP_DATA_TYPE_UINT32,
+    CU_TENSOR_MAP_DATA_TYPE_INT32,
+    CU_TENSOR_MAP_DATA_TYPE_UINT64,
+    CU_TENSOR_MAP_DATA_TYPE_INT64,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
 };
-enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_INTERLEAVE_16B, CU_TENSOR_MAP_INTERLEAVE_32B };
+enum CUtensorMapInterleave {
+    CU_TENSOR_MAP_INTERLEAVE_NONE,
+    CU_TENSOR_MAP_INTERLEAVE_16B,
+    CU_TENSOR_MAP_INTERLEAVE_32B
+};
 enum CUtensorMapSwizzle {
-    CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B
+    CU_TENSOR_MAP_SWIZZLE_NONE,
+    CU_TENSOR_MAP_SWIZZLE_32B,
+    CU_TENSOR_MAP_SWIZZLE_64B,
+    CU_TENSOR_MAP_SWIZZLE_128B
 };
 enum CUtensorMapL2promotion {
-    CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+    CU_TENSOR_MAP_L2_PROMOTION_NONE,
+    CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+    CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
     CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 };
-enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA };
+enum CUtensorMapFloatOOBfill {
+    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+};
 
 #endif

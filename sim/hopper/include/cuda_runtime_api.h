@@ -1,5 +1,5 @@
-/* The part of CUDA's runtime that kernels' launchers call, on the emulated machine that is current. Launches are queued;
- * whoever owns the machine runs it. */
+/* The part of CUDA's runtime that kernels' launchers call, on the emulated machine that is current.
+ * Launches are queued; whoever owns the machine runs it. */
 #ifndef SIM_HOPPER_CUDA_RUNTIME_API_H
 #define SIM_HOPPER_CUDA_RUNTIME_API_H
 
@@ -34,10 +34,19 @@ struct cudaLaunchConfig_t {
 
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline const char *cudaGetErrorString(cudaError_t) { return "the emulated machine refuses"; }
-static inline cudaError_t cudaGetDevice(int *device) { *device = 0; return cudaSuccess; }
-static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) { *value = (int)hopper_sms(); return cudaSuccess; }
+static inline cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+    *value = (int)hopper_sms();
+    return cudaSuccess;
+}
 
-template <class F> static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t bytes)
+template <class F>
+static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t bytes)
 {
     return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
 }
@@ -54,7 +63,8 @@ template <class... P> struct hopper_call {
 };
 
 template <class... P, class... A>
-static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...arguments)
+static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                                             A &&...arguments)
 {
     hopper_call<P...> call = {kernel, std::tuple<std::remove_const_t<P>...>(arguments...)};
     uint32_t cluster = 1;
@@ -63,23 +73,29 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, v
     const dim3 &g = config->gridDim, &b = config->blockDim;
     if (config->dynamicSmemBytes > 227 * 1024)
         return cudaErrorInvalidValue;
-    return hopper_enqueue(hopper_call<P...>::run, &call, sizeof call, {g.x, g.y, g.z}, {b.x, b.y, b.z},
-                          (uint32_t)config->dynamicSmemBytes, cluster, __PRETTY_FUNCTION__)
+    return hopper_enqueue(hopper_call<P...>::run, &call, sizeof call, {g.x, g.y, g.z},
+                          {b.x, b.y, b.z}, (uint32_t)config->dynamicSmemBytes, cluster,
+                          __PRETTY_FUNCTION__)
                ? cudaErrorInvalidValue
                : cudaSuccess;
 }
 
-static inline CUresult hopper_encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
-                                           const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
-                                           const cuuint32_t *steps, CUtensorMapInterleave interleave,
-                                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill)
+static inline CUresult hopper_encode_tiled(CUtensorMap *map, CUtensorMapDataType type,
+                                           cuuint32_t rank, void *base, const cuuint64_t *sizes,
+                                           const cuuint64_t *strides, const cuuint32_t *box,
+                                           const cuuint32_t *steps,
+                                           CUtensorMapInterleave interleave,
+                                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion,
+                                           CUtensorMapFloatOOBfill fill)
 {
-    return hopper_tensormap_encode(map, type, rank, base, sizes, strides, box, steps, interleave, swizzle, fill)
+    return hopper_tensormap_encode(map, type, rank, base, sizes, strides, box, steps, interleave,
+                                   swizzle, fill)
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_SUCCESS;
 }
 
-static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, int,
+static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
+                                                           unsigned, int,
                                                            cudaDriverEntryPointQueryResult *found)
 {
     *found = cudaDriverEntryPointSuccess;

@@ -1,5 +1,6 @@
-/* The second body of every function of kernels/ptx.cuh, where their contracts stand: calls of the emulated machine. Found before
- * that file by the include path of the emulation. A function that is missing here does not compile there. */
+/* The second body of every function of kernels/ptx.cuh, where their contracts stand: calls of the
+ * emulated machine. Found before that file by the include path of the emulation. A function that is
+ * missing here does not compile there. */
 #ifndef MK_KERNELS_PTX_CUH
 #define MK_KERNELS_PTX_CUH
 
@@ -21,43 +22,145 @@ template <class T, uint32_t count> struct hopper_static {
 #define PTX_SHARED(type, name, count) static const hopper_static<type, count> name
 #define PTX_SHARED_DYNAMIC(name) uint8_t *name = (uint8_t *)hopper_dynamic_shared()
 
-PTX_FN uint32_t ptx_shared(const void *p, HOPPER_AT) { HOPPER_HERE; return hopper_shared_address(p); }
-PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b, HOPPER_AT) { HOPPER_HERE; const float v[2] = {a, b}; hopper_shared_store(dst, v, 8); }
-PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v, HOPPER_AT) { HOPPER_HERE; hopper_shared_store(dst, &v, 4); }
-PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT) { HOPPER_HERE; uint32_t v; hopper_shared_load(src, &v, 4); return v; }
+PTX_FN uint32_t ptx_shared(const void *p, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_shared_address(p);
+}
+PTX_FN void ptx_store_shared_2(uint32_t dst, float a, float b, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const float v[2] = {a, b};
+    hopper_shared_store(dst, v, 8);
+}
+PTX_FN void ptx_store_shared(uint32_t dst, uint32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_shared_store(dst, &v, 4);
+}
+PTX_FN uint32_t ptx_load_shared(uint32_t src, HOPPER_AT)
+{
+    HOPPER_HERE;
+    uint32_t v;
+    hopper_shared_load(src, &v, 4);
+    return v;
+}
 
 /* ---- time and place ---- */
 
-PTX_FN uint64_t ptx_globaltimer(HOPPER_AT) { HOPPER_HERE; return hopper_globaltimer(); }
+PTX_FN uint64_t ptx_globaltimer(HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_globaltimer();
+}
 PTX_FN uint32_t ptx_cluster_rank(void) { return hopper_cluster_rank(); }
-PTX_FN bool ptx_elect(HOPPER_AT) { HOPPER_HERE; return hopper_elect() != 0; }
+PTX_FN bool ptx_elect(HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_elect() != 0;
+}
 
 /* ---- flags ---- */
 
-PTX_FN uint64_t ptx_load_acquire(const uint64_t *p, HOPPER_AT) { HOPPER_HERE; return hopper_load_strong(p, 8, HOPPER_SYSTEM, 1); }
-PTX_FN void ptx_store_release(uint64_t *p, uint64_t v, HOPPER_AT) { HOPPER_HERE; hopper_store_strong(p, v, 8, HOPPER_SYSTEM, 1); }
-PTX_FN void ptx_add_release(uint64_t *p, uint64_t v, HOPPER_AT) { HOPPER_HERE; hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1); }
-PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high, HOPPER_AT) { HOPPER_HERE; hopper_store_command(dst, low, high); }
-PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT) { HOPPER_HERE; uint4 v; hopper_global_load(src, &v, 16); return v; }
+PTX_FN uint64_t ptx_load_acquire(const uint64_t *p, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_load_strong(p, 8, HOPPER_SYSTEM, 1);
+}
+PTX_FN void ptx_store_release(uint64_t *p, uint64_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_store_strong(p, v, 8, HOPPER_SYSTEM, 1);
+}
+PTX_FN void ptx_add_release(uint64_t *p, uint64_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_atomic(p, 8, HOPPER_ATOMIC_ADD, 0, v, HOPPER_SYSTEM, 0, 1);
+}
+PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_store_command(dst, low, high);
+}
+PTX_FN uint4 ptx_load_16_l2(const void *src, HOPPER_AT)
+{
+    HOPPER_HERE;
+    uint4 v;
+    hopper_global_load(src, &v, 16);
+    return v;
+}
 
 /* ---- barriers and fences ---- */
 
-PTX_FN void ptx_cluster_sync(HOPPER_AT) { HOPPER_HERE; hopper_cluster_arrive(1); hopper_cluster_wait(); }
-PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads, HOPPER_AT) { HOPPER_HERE; hopper_barrier(id, threads, 0); }
-PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads, HOPPER_AT) { HOPPER_HERE; hopper_barrier_arrive(id, threads); }
-PTX_FN void ptx_fence_async_shared(HOPPER_AT) { HOPPER_HERE; hopper_fence_async(1, 0); }
-PTX_FN void ptx_fence_async(HOPPER_AT) { HOPPER_HERE; hopper_fence_async(1, 1); }
+PTX_FN void ptx_cluster_sync(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_cluster_arrive(1);
+    hopper_cluster_wait();
+}
+PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_barrier(id, threads, 0);
+}
+PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_barrier_arrive(id, threads);
+}
+PTX_FN void ptx_fence_async_shared(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence_async(1, 0);
+}
+PTX_FN void ptx_fence_async(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_fence_async(1, 1);
+}
 
 /* ---- mbarriers ---- */
 
-PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals, HOPPER_AT) { HOPPER_HERE; hopper_mbar_init(bar, arrivals); }
-PTX_FN void ptx_mbar_inval(uint32_t bar, HOPPER_AT) { HOPPER_HERE; hopper_mbar_inval(bar); }
-PTX_FN void ptx_mbar_init_fence(HOPPER_AT) { HOPPER_HERE; hopper_mbar_init_fence(); }
-PTX_FN void ptx_mbar_expect(uint32_t bar, uint32_t bytes, HOPPER_AT) { HOPPER_HERE; hopper_mbar_arrive(bar, 1, bytes, 1); }
-PTX_FN void ptx_mbar_arrive(uint32_t bar, HOPPER_AT) { HOPPER_HERE; hopper_mbar_arrive(bar, 1, 0, 1); }
-PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank, HOPPER_AT) { HOPPER_HERE; hopper_mbar_arrive_at(bar, rank, 0); }
-PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT) { HOPPER_HERE; return hopper_mbar_try(bar, parity) != 0; }
-PTX_FN void ptx_fail(HOPPER_AT) { HOPPER_HERE; hopper_trap(); }
+PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_init(bar, arrivals);
+}
+PTX_FN void ptx_mbar_inval(uint32_t bar, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_inval(bar);
+}
+PTX_FN void ptx_mbar_init_fence(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_init_fence();
+}
+PTX_FN void ptx_mbar_expect(uint32_t bar, uint32_t bytes, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_arrive(bar, 1, bytes, 1);
+}
+PTX_FN void ptx_mbar_arrive(uint32_t bar, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_arrive(bar, 1, 0, 1);
+}
+PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_mbar_arrive_at(bar, rank, 0);
+}
+PTX_FN bool ptx_mbar_try(uint32_t bar, uint32_t parity, HOPPER_AT)
+{
+    HOPPER_HERE;
+    return hopper_mbar_try(bar, parity) != 0;
+}
+PTX_FN void ptx_fail(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_trap();
+}
 
 /* A wait that never ends is found by the machine, which then has nothing to run. */
 PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t, HOPPER_AT)
@@ -69,32 +172,145 @@ PTX_FN void ptx_mbar_wait(uint32_t bar, uint32_t parity, uint64_t, HOPPER_AT)
 
 /* ---- the TMA unit ---- */
 
-PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 2, {x, y}}; hopper_tma_load(dst, &b, bar, 0, 0); }
-PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 3, {x, y, z}}; hopper_tma_load(dst, &b, bar, 0, 0); }
-PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, int32_t w, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 4, {x, y, z, w}}; hopper_tma_load(dst, &b, bar, 0, 0); }
-PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, int32_t w, int32_t v, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 5, {x, y, z, w, v}}; hopper_tma_load(dst, &b, bar, 0, 0); }
-PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x, int32_t y, int32_t z, uint16_t ranks, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 3, {x, y, z}}; hopper_tma_load(dst, &b, bar, 1, ranks); }
-PTX_FN void ptx_tma_store_2d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 2, {x, y}}; hopper_tma_store(&b, src, HOPPER_STORE); }
-PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 3, {x, y, z}}; hopper_tma_store(&b, src, HOPPER_STORE); }
-PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, int32_t w, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 4, {x, y, z, w}}; hopper_tma_store(&b, src, HOPPER_STORE); }
-PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z, HOPPER_AT) { HOPPER_HERE; const struct hopper_box b = {map, 3, {x, y, z}}; hopper_tma_store(&b, src, HOPPER_ADD); }
-PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT) { HOPPER_HERE; hopper_bulk_load(dst, src, bytes, bar); }
-PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT) { HOPPER_HERE; hopper_bulk_store(dst, src, bytes, HOPPER_STORE, HOPPER_BYTES); }
-PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT) { HOPPER_HERE; hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_BF16); }
-PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT) { HOPPER_HERE; hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_F32); }
-PTX_FN void ptx_bulk_commit(HOPPER_AT) { HOPPER_HERE; hopper_bulk_commit(); }
-template <int pending> PTX_FN void ptx_bulk_wait_read(HOPPER_AT) { HOPPER_HERE; hopper_bulk_wait(pending, 1); }
-PTX_FN void ptx_bulk_wait_all(HOPPER_AT) { HOPPER_HERE; hopper_bulk_wait(0, 0); }
-PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map, HOPPER_AT) { HOPPER_HERE; hopper_tensormap_prefetch(map); }
+PTX_FN void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 2, {x, y}};
+    hopper_tma_load(dst, &b, bar, 0, 0);
+}
+PTX_FN void ptx_tma_load_3d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 3, {x, y, z}};
+    hopper_tma_load(dst, &b, bar, 0, 0);
+}
+PTX_FN void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z, int32_t w, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 4, {x, y, z, w}};
+    hopper_tma_load(dst, &b, bar, 0, 0);
+}
+PTX_FN void ptx_tma_load_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                            int32_t y, int32_t z, int32_t w, int32_t v, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 5, {x, y, z, w, v}};
+    hopper_tma_load(dst, &b, bar, 0, 0);
+}
+PTX_FN void ptx_tma_load_3d_cluster(uint32_t dst, const CUtensorMap *map, uint32_t bar, int32_t x,
+                                    int32_t y, int32_t z, uint16_t ranks, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 3, {x, y, z}};
+    hopper_tma_load(dst, &b, bar, 1, ranks);
+}
+PTX_FN void ptx_tma_store_2d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 2, {x, y}};
+    hopper_tma_store(&b, src, HOPPER_STORE);
+}
+PTX_FN void ptx_tma_store_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
+                             HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 3, {x, y, z}};
+    hopper_tma_store(&b, src, HOPPER_STORE);
+}
+PTX_FN void ptx_tma_store_4d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
+                             int32_t w, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 4, {x, y, z, w}};
+    hopper_tma_store(&b, src, HOPPER_STORE);
+}
+PTX_FN void ptx_tma_add_3d(const CUtensorMap *map, uint32_t src, int32_t x, int32_t y, int32_t z,
+                           HOPPER_AT)
+{
+    HOPPER_HERE;
+    const struct hopper_box b = {map, 3, {x, y, z}};
+    hopper_tma_store(&b, src, HOPPER_ADD);
+}
+PTX_FN void ptx_bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_load(dst, src, bytes, bar);
+}
+PTX_FN void ptx_bulk_store(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_store(dst, src, bytes, HOPPER_STORE, HOPPER_BYTES);
+}
+PTX_FN void ptx_bulk_add_bf16(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_BF16);
+}
+PTX_FN void ptx_bulk_add_f32(void *dst, uint32_t src, uint32_t bytes, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_store(dst, src, bytes, HOPPER_ADD, HOPPER_F32);
+}
+PTX_FN void ptx_bulk_commit(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_commit();
+}
+template <int pending> PTX_FN void ptx_bulk_wait_read(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_wait(pending, 1);
+}
+PTX_FN void ptx_bulk_wait_all(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_bulk_wait(0, 0);
+}
+PTX_FN void ptx_tensormap_prefetch(const CUtensorMap *map, HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_tensormap_prefetch(map);
+}
 
 /* ---- registers and the way out of them ---- */
 
-template <int registers> PTX_FN void ptx_registers_dec(HOPPER_AT) { HOPPER_HERE; hopper_registers(registers, 0); }
-template <int registers> PTX_FN void ptx_registers_inc(HOPPER_AT) { HOPPER_HERE; hopper_registers(registers, 1); }
-PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT) { HOPPER_HERE; const uint32_t r[4] = {r0, r1, r2, r3}; hopper_stmatrix(dst, r, 4, 0); }
-PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3, HOPPER_AT) { HOPPER_HERE; const uint32_t r[4] = {r0, r1, r2, r3}; hopper_stmatrix(dst, r, 4, 1); }
-PTX_FN void ptx_ldmatrix_x4(uint32_t src, uint32_t (&r)[4], HOPPER_AT) { HOPPER_HERE; hopper_ldmatrix(src, r, 4, 0); }
-PTX_FN void ptx_ldmatrix_x4_transposed(uint32_t src, uint32_t (&r)[4], HOPPER_AT) { HOPPER_HERE; hopper_ldmatrix(src, r, 4, 1); }
+template <int registers> PTX_FN void ptx_registers_dec(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_registers(registers, 0);
+}
+template <int registers> PTX_FN void ptx_registers_inc(HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_registers(registers, 1);
+}
+PTX_FN void ptx_stmatrix_x4(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3,
+                            HOPPER_AT)
+{
+    HOPPER_HERE;
+    const uint32_t r[4] = {r0, r1, r2, r3};
+    hopper_stmatrix(dst, r, 4, 0);
+}
+PTX_FN void ptx_stmatrix_x4_transposed(uint32_t dst, uint32_t r0, uint32_t r1, uint32_t r2,
+                                       uint32_t r3, HOPPER_AT)
+{
+    HOPPER_HERE;
+    const uint32_t r[4] = {r0, r1, r2, r3};
+    hopper_stmatrix(dst, r, 4, 1);
+}
+PTX_FN void ptx_ldmatrix_x4(uint32_t src, uint32_t (&r)[4], HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_ldmatrix(src, r, 4, 0);
+}
+PTX_FN void ptx_ldmatrix_x4_transposed(uint32_t src, uint32_t (&r)[4], HOPPER_AT)
+{
+    HOPPER_HERE;
+    hopper_ldmatrix(src, r, 4, 1);
+}
 
 PTX_FN uint32_t ptx_pack_bf16(float low, float high)
 {
@@ -102,7 +318,11 @@ PTX_FN uint32_t ptx_pack_bf16(float low, float high)
 }
 
 /* Within their bounds (kernels/ptx.cuh), not to the bit. */
-PTX_FN float ptx_exp2(float x) { float y = exp2f(x); return y < 1.17549435e-38f ? 0 : y; }
+PTX_FN float ptx_exp2(float x)
+{
+    float y = exp2f(x);
+    return y < 1.17549435e-38f ? 0 : y;
+}
 PTX_FN float ptx_log2(float x) { return log2f(x); }
 PTX_FN float ptx_reciprocal(float x) { return 1 / x; }
 PTX_FN void ptx_after(float) {}
