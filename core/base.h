@@ -101,12 +101,12 @@ MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
                                                                                  : relay;
 }
 
-#define MK_RIDERS 3u /* warps of a compute block that the GEMM engine leaves free */
+#define MK_AUXILIARY_WARPS 3u /* warps of a compute block that the GEMM engine leaves free */
 
 /* How many CTAs of a rank take each role; the order of enum mk_role is that of CTAs in a launch's
- * grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they ride in
- * the thread blocks of the compute CTAs, a warp each: the schedule stays the same, and every SM
- * computes. Only intra_comm and inter_reduce can. */
+ * grid. On a GPU, where a role has one, two or three times as many CTAs as compute, they are
+ * co-resident in the thread blocks of the compute CTAs, a warp each: the schedule stays the same,
+ * and every SM computes. Only intra_comm and inter_reduce can. */
 struct mk_role_split {
     uint32_t ctas[MK_ROLES];
 };
@@ -117,12 +117,13 @@ MK_PURE uint32_t mk_total_ctas(const struct mk_role_split *s)
            s->ctas[MK_INTER_REDUCE];
 }
 
-/* How many CTAs of `role` ride in each compute block; 0: they have blocks of their own. */
-MK_PURE uint32_t mk_role_rides(const struct mk_role_split *s, enum mk_role role)
+/* How many CTAs of `role` are co-resident in each compute block; 0: they have blocks of their own.
+ */
+MK_PURE uint32_t mk_role_coresident(const struct mk_role_split *s, enum mk_role role)
 {
     uint32_t compute = s->ctas[MK_COMPUTE], count = s->ctas[role];
     if ((role != MK_INTRA_COMM && role != MK_INTER_REDUCE) || !compute || count % compute ||
-        count / compute > MK_RIDERS)
+        count / compute > MK_AUXILIARY_WARPS)
         return 0;
     return count / compute;
 }
@@ -130,8 +131,9 @@ MK_PURE uint32_t mk_role_rides(const struct mk_role_split *s, enum mk_role role)
 /* Thread blocks of a launch on a GPU. */
 MK_PURE uint32_t mk_total_blocks(const struct mk_role_split *s)
 {
-    uint32_t riders = mk_role_rides(s, MK_INTRA_COMM) + mk_role_rides(s, MK_INTER_REDUCE);
-    return mk_total_ctas(s) - riders * s->ctas[MK_COMPUTE];
+    uint32_t auxiliary =
+        mk_role_coresident(s, MK_INTRA_COMM) + mk_role_coresident(s, MK_INTER_REDUCE);
+    return mk_total_ctas(s) - auxiliary * s->ctas[MK_COMPUTE];
 }
 
 #endif

@@ -58,7 +58,7 @@ struct mk_chunk {
 };
 
 /* How numbers lie in memory. */
-enum mk_number { MK_BF16, MK_FP32 };
+enum mk_dtype { MK_BF16, MK_FP32 };
 
 /* What one CTA (or a cluster of two) computes at a time: C[c_slab][row.., col..] = A[a_slab][row..,
  * :] * B[:, col..] over the extents. Slabs are row blocks of one size, the shards of a matrix. */

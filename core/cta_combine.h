@@ -23,7 +23,7 @@ struct mk_combine {
     uint32_t count;
     struct mk_term terms[MK_TERMS];
     uint64_t elements;
-    uint32_t from, to;    /* enum mk_number */
+    uint32_t from, to;    /* enum mk_dtype */
     uint32_t space;       /* of the destination, on this rank */
     uint64_t destination; /* byte offset in that space */
 };

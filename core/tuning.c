@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* bit numbers of enum op_knob */
+enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, FANOUT }; /* bit numbers of enum op_knob */
 const char *const tuning_options[] = {"tile",   "roles", "chunk_rows", "slices",
-                                      "pieces", "pace",  "width",      NULL};
+                                      "pieces", "pace",  "fanout",     NULL};
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the
  * text). 0 or -EINVAL. */
@@ -40,7 +40,7 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
 static uint32_t *tuning_field(struct mk_tuning *t, int option)
 {
     uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices,
-                                &t->pieces, &t->pace,      &t->width};
+                                &t->pieces, &t->pace,      &t->fanout};
     return fields[option];
 }
 
@@ -53,7 +53,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
         "slices=4",
         "pieces=8",
         "pace=300",
-        "width=3"};
+        "fanout=3"};
     size_t length = strcspn(word, "=");
     int option = 0, result;
     while (tuning_options[option] && (strlen(tuning_options[option]) != length ||
@@ -62,7 +62,7 @@ int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char 
     if (!tuning_options[option] || !word[length])
         return plan_refuse(error, size,
                            "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, "
-                           "pieces, pace, width",
+                           "pieces, pace, fanout",
                            word);
     if (!(op_of(op)->knobs >> option & 1))
         return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op),

@@ -56,7 +56,7 @@ void bench_row_context(struct csv_row *r, const struct run_job *job, const struc
     csv_whole(r, "chunk_rows", t->chunk_rows);
     csv_whole(r, "slices", t->slices);
     csv_whole(r, "pieces", t->pieces);
-    csv_whole(r, "width", t->width);
+    csv_whole(r, "fanout", t->fanout);
     csv_whole(r, "pace_ns", t->pace);
     csv_text(r, "tuned", tuned);
     csv_whole(r, "seed", o->seed);
@@ -96,7 +96,7 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
 void bench_json_plan(FILE *f, const struct mk_problem *q, const char *tuned)
 {
     json_problem(f, q);
-    fprintf(f, "  \"width\": %u,\n  \"pace_ns\": %u,\n", q->tuning.width, q->tuning.pace);
+    fprintf(f, "  \"fanout\": %u,\n  \"pace_ns\": %u,\n", q->tuning.fanout, q->tuning.pace);
     if (*tuned)
         json_text(f, "tuned", tuned);
 }

@@ -151,8 +151,8 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
         {OP_PIECES, {"pieces", OPTION_NUMBERS, AT(pieces), "N",
                      "parts of a chunk or slice that different CTAs push over NVLink", 1, 64}},
         {OP_PACE, {"pace", OPTION_NUMBERS, AT(pace), "NS",
-                   "time that a warp beside the engine takes to push 512 bytes at least; 1: none (cuda)", 1, 100000}},
-        {OP_WIDTH, {"width", OPTION_NUMBERS, AT(width), "N",
+                   "time that an auxiliary warp takes to push 512 bytes at least; 1: none (cuda)", 1, 100000}},
+        {OP_FANOUT, {"fanout", OPTION_NUMBERS, AT(fanout), "N",
                     "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL}},
     };
     /* clang-format on */
@@ -265,7 +265,7 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
                                    .slices = (uint32_t)o->slices,
                                    .pieces = (uint32_t)o->pieces,
                                    .pace = (uint32_t)o->pace,
-                                   .width = (uint32_t)o->width};
+                                   .fanout = (uint32_t)o->fanout};
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])

@@ -10,7 +10,7 @@ struct problem_options {
     uint64_t numbers[OP_DIMENSIONS]; /* of the operator's shape; 0: choose */
     int causal, layout, deterministic;
     struct mk_role_split roles;
-    uint64_t tile[2], chunk_rows, slices, pieces, pace, width; /* 0: choose */
+    uint64_t tile[2], chunk_rows, slices, pieces, pace, fanout; /* 0: choose */
 };
 
 /* Which of its options a command has: TUNE only the problem, of operators with tuned plans; SIM

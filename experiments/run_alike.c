@@ -45,7 +45,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--slices", o->ask.slices, AGREE_NUMBER},
         {"--pieces", o->ask.pieces, AGREE_NUMBER},
         {"--pace", o->ask.pace, AGREE_NUMBER},
-        {"--width", o->ask.width, AGREE_NUMBER},
+        {"--fanout", o->ask.fanout, AGREE_NUMBER},
         {"--iters", o->iters, AGREE_NUMBER},
         {"--warmup", o->warmup, AGREE_NUMBER},
         {"--burst", job->burst, AGREE_NUMBER},

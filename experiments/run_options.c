@@ -97,7 +97,7 @@ static const struct option_spec tune_specs[] = {
     {"shapes", OPTION_TEXT, AT(o.shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job", .max = 1023, .group = PROBLEM},
     {"space", OPTION_TEXT, AT(o.space), "NAME=V,V:NAME=V,V",
      "the options of the plan that are tried, and values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0; a name alone takes "
-     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, width. Default: all of them",
+     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout. Default: all of them",
      .max = 1023, .group = SEARCH},
     {"rounds", OPTION_NUMBERS, AT(o.rounds), "N", "rounds of changing the best plan in one option. Default 3", 1, 100, .group = SEARCH},
     {"verify", OPTION_FLAG, AT(o.verify), NULL,

@@ -275,7 +275,7 @@ static int sim_check_seeded(const struct arguments *a, enum mk_op op,
                                         "launches", NULL};
     static const char *const varied[] = {"order",  "ring",   "in-flight", "depth",
                                          "delay",  "roles",  "tile",      "chunk-rows",
-                                         "slices", "pieces", "width",     NULL};
+                                         "slices", "pieces", "fanout",    NULL};
     static const char *const exploring[] = {"exec",  "vary",       "random",       "runs",
                                             "fault", "fault-rank", "fault-number", NULL};
     static const char *const predicting[] = {"cluster", "trace", "json", "quiet", NULL};

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, WIDTH }; /* of tuning_options */
+enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, FANOUT }; /* of tuning_options */
 
 int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
                      size_t size)
@@ -27,7 +27,7 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
                      near ? " (did you mean " : "", near ? near : "",
                      near ? "?)"
-                          : "; they are tile, roles, chunk_rows, slices, pieces, pace, width");
+                          : "; they are tile, roles, chunk_rows, slices, pieces, pace, fanout");
             return -EINVAL;
         }
         struct tune_option *o = &s->options[i];
@@ -66,35 +66,35 @@ __attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, c
     va_end(args);
 }
 
-/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs ride beside
- * them, any other number takes SMs away from them; what rides goes along. */
+/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs share blocks
+ * with them, any other number takes SMs away from them; what is co-resident goes along. */
 static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q,
                                    const struct mk_tuning *made)
 {
     static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
     const uint32_t *now = made->split.ctas;
     for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
-        for (uint32_t way = 0; now[role] && way < MK_RIDERS + sizeof blocks / sizeof *blocks;
-             way++) {
-            uint32_t rides[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
-            int can_ride =
+        for (uint32_t way = 0;
+             now[role] && way < MK_AUXILIARY_WARPS + sizeof blocks / sizeof *blocks; way++) {
+            uint32_t coresident[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
+            int can_share =
                 q->exec == MK_EXEC_CUDA && (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
-            if (way < MK_RIDERS && !can_ride)
+            if (way < MK_AUXILIARY_WARPS && !can_share)
                 continue;
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
-                rides[r] = q->exec == MK_EXEC_CUDA ? mk_role_rides(&made->split, r) : 0;
+                coresident[r] = q->exec == MK_EXEC_CUDA ? mk_role_coresident(&made->split, r) : 0;
                 ctas[r] = now[r];
                 if (r == role) {
-                    rides[r] = way < MK_RIDERS ? way + 1 : 0;
-                    ctas[r] = way < MK_RIDERS ? 0 : blocks[way - MK_RIDERS];
+                    coresident[r] = way < MK_AUXILIARY_WARPS ? way + 1 : 0;
+                    ctas[r] = way < MK_AUXILIARY_WARPS ? 0 : blocks[way - MK_AUXILIARY_WARPS];
                 }
-                taken += rides[r] ? 0 : ctas[r];
+                taken += coresident[r] ? 0 : ctas[r];
             }
             ctas[MK_COMPUTE] = now[MK_COMPUTE];
             if (q->exec == MK_EXEC_CUDA && taken < q->sms)
                 ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % made->cluster;
             for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
-                ctas[r] = rides[r] ? rides[r] * ctas[MK_COMPUTE] : ctas[r];
+                ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
             if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
                 offer(o, "roles=%u+%u+%u+%u", ctas[0], ctas[1], ctas[2], ctas[3]);
         }
@@ -107,7 +107,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
                                     const struct mk_problem *q, const struct mk_tuning *made)
 {
     int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
-        width = op_of(q->op)->knobs & OP_WIDTH;
+        fanout = op_of(q->op)->knobs & OP_FANOUT;
     struct mk_gemm_tile tile;
     switch (option) {
     case TILE:
@@ -142,8 +142,8 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
             offer(o, "pace=%u", made->pace * percent / 100);
         break;
     default:
-        for (uint32_t n = 1; width && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
-            offer(o, "width=%u", n);
+        for (uint32_t n = 1; fanout && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
+            offer(o, "fanout=%u", n);
     }
 }
 
@@ -171,7 +171,7 @@ static void tune_space_unset(struct mk_tuning *t, uint32_t option)
         t->pace = 0;
         break;
     default:
-        t->width = 0;
+        t->fanout = 0;
     }
 }
 

@@ -146,7 +146,7 @@ PTX_FN void attention_compute(const struct attention_operands *op, Source *sourc
         if (threadIdx.x < 32 && ptx_elect())
             attention_produce<shape>(op, source, shared);
         else if (threadIdx.x >= 32)
-            source->beside(threadIdx.x / 32);
+            source->auxiliary_warp(threadIdx.x / 32);
         __syncwarp();
     } else {
         ptx_registers_inc<shape::consumer_registers>();

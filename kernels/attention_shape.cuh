@@ -74,7 +74,7 @@ struct attention_source {
 
     /* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the
      * block. */
-    ATTENTION_MEMBER void beside(uint32_t)
+    ATTENTION_MEMBER void auxiliary_warp(uint32_t)
     {
     }
 };

@@ -19,7 +19,7 @@ struct mk_cta {
     const struct gpu_launch *launch; /* a kernel parameter */
     uint32_t cta;                    /* its number */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
-    uint32_t number;                 /* enum mk_number of partial sums: a constant of the kernel */
+    uint32_t number;                 /* enum mk_dtype of partial sums: a constant of the kernel */
     /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
     uint32_t pace;
     /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */

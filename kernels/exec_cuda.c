@@ -100,7 +100,7 @@ static int exec_cuda_make_state(struct mk_comm *comm, struct cuda_executor *x)
     if (cudaMemset(device, 0, words) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess)
         return exec_cuda_refuse(comm, -EIO, "the plans' counters cannot be cleared");
     comm->progress = x->report->progress;
-    comm->progress_count = (1 + MK_RIDERS) * (uint32_t)x->sms;
+    comm->progress_count = (1 + MK_AUXILIARY_WARPS) * (uint32_t)x->sms;
     comm->track_warps = GPU_TRACK_WARPS;
     if (!comm->config.trace_events)
         return 0;
@@ -121,7 +121,7 @@ static int exec_cuda_open(struct mk_comm *comm)
         return result;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&x->sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-        (1 + (int)MK_RIDERS) * x->sms > GPU_MAX_CTAS)
+        (1 + (int)MK_AUXILIARY_WARPS) * x->sms > GPU_MAX_CTAS)
         return exec_cuda_refuse(comm, -ENODEV, "the GPU does not say how many SMs it has");
     if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
         snprintf(comm->device, sizeof comm->device, "%.63s", properties.name);

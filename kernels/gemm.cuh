@@ -49,7 +49,7 @@ enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 
  * accumulators.
  */
 struct gemm_source {
-    /* Of a thread. A source whose warps beside the engine need more says so; a launch gives 168 to
+    /* Of a thread. A source whose auxiliary warps need more says so; a launch gives 168 to
      * each. */
     static constexpr int producer_registers = 104;
     static constexpr int consumer_registers = 200; /* 128 of which hold accumulators */
@@ -95,7 +95,7 @@ struct gemm_source {
 
     /* All lanes of each warp that the engine leaves free (1 to 3), meanwhile: other work of the
      * block. */
-    GEMM_MEMBER void beside(uint32_t)
+    GEMM_MEMBER void auxiliary_warp(uint32_t)
     {
     }
 };
@@ -354,7 +354,7 @@ PTX_FN void gemm_compute(const struct gemm_operands *op, tile_source *source, ui
         if (threadIdx.x < 32 && ptx_elect())
             gemm_produce<shape>(op, source, shared, rank);
         else if (threadIdx.x >= 32)
-            source->beside(threadIdx.x / 32);
+            source->auxiliary_warp(threadIdx.x / 32);
         __syncwarp();
     } else {
         if (consumer_registers > GEMM_LAUNCH_REGISTERS)

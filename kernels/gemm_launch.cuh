@@ -36,7 +36,7 @@
 /* Which of the built kernels a plan wants. */
 struct gemm_form {
     uint32_t tile_m, tile_n, cluster;
-    uint32_t number; /* enum mk_number of C as the engine stores it */
+    uint32_t number; /* enum mk_dtype of C as the engine stores it */
 };
 
 /* The map of B, [k, n] or [n, k] as the shape has it. 0, or what tensormap.h says. */

@@ -5,7 +5,8 @@
  * L2, mostly). A warp that the engine leaves free takes it from there to the reducer by plain
  * 16-byte stores, and announces it. So the tensor cores wait for NVLink only where the outbox is
  * full, and no TMA load stands in line behind a store that NVLink does not take yet. Two more free
- * warps run inter_reduce and intra_comm, where these ride; else they are CTAs of their own.
+ * warps run inter_reduce and intra_comm, where these are co-resident; else they are CTAs of their
+ * own.
  *
  * What differs is a struct `op` with
  *
@@ -44,7 +45,7 @@ PTX_FN void reduce_begin_outbox(void)
 /* The tiles of this CTA (or cluster). What a consumer keeps here costs registers beside the
  * accumulators. */
 template <class op> struct reduce_source : tracked_source {
-    /* The warps beside the engine need as many as the consumers do. */
+    /* Auxiliary warps need as many as the consumers do. */
     static constexpr int producer_registers = 168, consumer_registers = 168;
 
     const typename op::plan *plan;
@@ -87,7 +88,7 @@ template <class op> struct reduce_source : tracked_source {
     }
 
     GEMM_MEMBER void send_tiles(uint32_t sender, uint32_t senders);
-    GEMM_MEMBER void beside(uint32_t warp);
+    GEMM_MEMBER void auxiliary_warp(uint32_t warp);
 };
 
 /* Takes this CTA's parts of tiles from its outbox to their reducers and announces them: a warp. Of
@@ -132,19 +133,19 @@ GEMM_MEMBER void reduce_source<op>::send_tiles(uint32_t sender, uint32_t senders
         cta_end(&cta);
 }
 
-template <class op> GEMM_MEMBER void reduce_source<op>::beside(uint32_t warp)
+template <class op> GEMM_MEMBER void reduce_source<op>::auxiliary_warp(uint32_t warp)
 {
     const struct mk_role_split *split = &launch->split;
-    uint32_t reducers = mk_role_rides(split, MK_INTER_REDUCE), rider = warp - 2;
-    uint32_t senders = reducers + mk_role_rides(split, MK_INTRA_COMM) < 2 ? 2 : 1;
-    enum mk_role role = rider < reducers ? MK_INTER_REDUCE : MK_INTRA_COMM;
+    uint32_t reducers = mk_role_coresident(split, MK_INTER_REDUCE), auxiliary = warp - 2;
+    uint32_t senders = reducers + mk_role_coresident(split, MK_INTRA_COMM) < 2 ? 2 : 1;
+    enum mk_role role = auxiliary < reducers ? MK_INTER_REDUCE : MK_INTRA_COMM;
     if (role == MK_INTRA_COMM)
-        rider -= reducers;
+        auxiliary -= reducers;
     if (warp == 1 || (warp == 3 && senders == 2)) {
         send_tiles(warp == 3, senders);
-    } else if (rider < mk_role_rides(split, role)) {
+    } else if (auxiliary < mk_role_coresident(split, role)) {
         struct mk_cta cta;
-        cta_begin(&cta, launch, gpu_rider_of_block(split, role, rider, blockIdx.x), 32);
+        cta_begin(&cta, launch, gpu_auxiliary_of_block(split, role, auxiliary, blockIdx.x), 32);
         cta.number = number;
         cta.pace = role == MK_INTRA_COMM ? op::tiles(plan)->pace : 0;
         op::role(plan, &cta);

@@ -105,18 +105,18 @@ struct gpu_launch {
 };
 
 /* CTAs are numbered role by role; thread blocks of compute CTAs may hold others too. inter_reduce
- * comes last, so that where it rides no other number changes. */
+ * comes last, so that where it is co-resident no other number changes. */
 MK_PURE uint32_t gpu_cta_of_block(const struct mk_role_split *split, uint32_t block)
 {
     uint32_t compute = split->ctas[MK_COMPUTE];
-    return block < compute ? block : block + mk_role_rides(split, MK_INTRA_COMM) * compute;
+    return block < compute ? block : block + mk_role_coresident(split, MK_INTRA_COMM) * compute;
 }
 
-/* Number of rider `rider` of `role` in the thread block of compute CTA `block`. */
-MK_PURE uint32_t gpu_rider_of_block(const struct mk_role_split *split, enum mk_role role,
-                                    uint32_t rider, uint32_t block)
+/* Number of auxiliary `auxiliary` of `role` in the thread block of compute CTA `block`. */
+MK_PURE uint32_t gpu_auxiliary_of_block(const struct mk_role_split *split, enum mk_role role,
+                                        uint32_t auxiliary, uint32_t block)
 {
-    uint32_t number = rider * split->ctas[MK_COMPUTE] + block;
+    uint32_t number = auxiliary * split->ctas[MK_COMPUTE] + block;
     for (int i = 0; i < (int)role; i++)
         number += split->ctas[i];
     return number;

@@ -41,7 +41,7 @@ struct sim_transfer {
     uint32_t cols, pitch;             /* elements; pitch: from row to row in the heap */
     uint64_t row_bytes, row_pitch;    /* of a copy whose rows are apart; row_bytes 0: one run */
     uint64_t to_pitch;                /* at its destination */
-    enum mk_number number;
+    enum mk_dtype number;
     int add;
 };
 

@@ -15,7 +15,8 @@ static uint32_t emulate_tile_count(void)
     return n;
 }
 
-/* Two thread blocks that compute; roles ride beside them where they can, or have one block each. */
+/* Two thread blocks that compute; roles share their blocks where they can, or have one block each.
+ */
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 {
     uint32_t *ctas = q->tuning.split.ctas;

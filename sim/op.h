@@ -17,7 +17,7 @@ struct sim_operands {
     int b_transposed; /* B is [cols, k] */
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: its local rank */
-    enum mk_number c_number;
+    enum mk_dtype c_number;
     int c_add; /* 1: C is added to what is there */
 };
 

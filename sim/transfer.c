@@ -58,7 +58,7 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
     }
 }
 
-VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_number number,
+VECTORISED static void accumulate(float *sum, const uint8_t *from, enum mk_dtype number,
                                   uint64_t count, int first)
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
@@ -82,7 +82,7 @@ static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, 
         n = n < rest ? n : rest;
         for (uint32_t source = 0; source < s->sources; source++) {
             uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
-            accumulate(sum, from, (enum mk_number)s->from, n, source == 0);
+            accumulate(sum, from, (enum mk_dtype)s->from, n, source == 0);
             if (s->clear)
                 memset(from, 0, n * size);
         }
@@ -94,7 +94,7 @@ static void transfer_sum_part(const struct sim_rank *r, const struct mk_sum *s, 
     }
 }
 
-VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_number number,
+VECTORISED static void add_weighted(float *sum, const uint8_t *from, enum mk_dtype number,
                                     float weight, uint64_t count)
 {
     const uint16_t *half = (const uint16_t *)(const void *)from;
@@ -113,7 +113,7 @@ static void transfer_combine_part(const struct sim_rank *r, const struct mk_comb
         n = first + count - i < LANES ? first + count - i : LANES;
         for (uint32_t term = 0; term < c->count; term++)
             add_weighted(sum, r->spaces[MK_SPACE_HEAP] + c->terms[term].source + i * size,
-                         (enum mk_number)c->from, c->terms[term].weight, n);
+                         (enum mk_dtype)c->from, c->terms[term].weight, n);
         if (c->to == MK_FP32)
             memcpy(to + i * 4, sum, n * 4);
         else

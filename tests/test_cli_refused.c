@@ -47,7 +47,7 @@ static void test_ignored(void **state)
     refuses("bench ag_gemm --exec host --traced", "--traced is for --exec cuda");
     refuses("bench ag_gemm --exec host --shapes 8,8,8:16,8,8", "--shapes is for --exec cuda");
     refuses("run gemm_rs --exec host --slices 2", "gemm_rs does not take --slices");
-    refuses("run gemm_ar --exec host --width 1", "gemm_ar does not take --width");
+    refuses("run gemm_ar --exec host --fanout 1", "gemm_ar does not take --fanout");
     refuses("run ag_gemm --exec host --roles compute=0", "leaves no CTA");
     refuses("run ag_gemm --exec host --roles compute=0,intra_comm=0", "leaves no CTA");
     refuses("run ag_gemm --seed 18446744073709551616", "it takes 0 to 18446744073709551615;");
@@ -98,7 +98,8 @@ static void test_sim(void **state)
     refuses("sim", "which op is missing");
     refuses("sim gemm_rs --slices 2", "gemm_rs does not take --slices");
     refuses("sim ag_gemm --nodes 1 --slices 17", "out of range");
-    refuses("sim ag_gemm --explore --vary --width 1", "--vary chooses, so --width cannot be given");
+    refuses("sim ag_gemm --explore --vary --fanout 1",
+            "--vary chooses, so --fanout cannot be given");
     refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1",
             "--random chooses, so --moe cannot be given");
     refuses("run moe_ffn --shape 8,8,8", "moe_ffn does not take --shape");

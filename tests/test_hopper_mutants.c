@@ -53,7 +53,7 @@ static int run(uint32_t subject, uint64_t seed, const struct hopper_mutation *m,
         return gemm(seed, m, count, 1, text, size, sites);
     case 2: /* intra_comm copies by TMA */
         return operator(MK_OP_AG_GEMM, 1, 2, 72, 20 * seed + 13, m, count, text, size, sites);
-    case 3: /* and by the lanes of a warp beside the engine */
+    case 3: /* and by the lanes of an auxiliary warp */
         return operator(MK_OP_AG_GEMM, 1, 2, 72, 20 * seed + 2, m, count, text, size, sites);
     case 4: /* more tiles of a CTA than its outbox holds */
         return operator(MK_OP_GEMM_RS, 1, 2, 640, 20 * seed + 3, m, count, text, size, sites);

@@ -39,7 +39,7 @@ static struct mk_problem random_problem(void)
     t->chunk_rows = t->tile_m * pick(1, 4);
     t->pieces = pick(1, 7);
     t->slices = q.topo.nodes == 1 ? pick(1, 4) : 1;
-    t->width = q.topo.gpus > 1 ? pick(1, q.topo.gpus - 1) : 1;
+    t->fanout = q.topo.gpus > 1 ? pick(1, q.topo.gpus - 1) : 1;
     t->split.ctas[MK_COMPUTE] = t->cluster * pick(1, 4);
     t->split.ctas[MK_INTRA_COMM] = q.topo.gpus > 1 ? pick(1, 3) : 0;
     t->split.ctas[MK_INTER_SEND] = q.topo.nodes > 1 ? pick(1, 3) : 0;
@@ -355,9 +355,9 @@ static void what_cannot_be_is_refused(void **state)
                    "256x128 on 2, 128x128 on 1, 128x64 on 1");
     }
     q = ok, q.op = MK_OP_GEMM_RS, q.exec = MK_EXEC_CUDA, q.sms = 132;
-    /* a warp beside the engine has no command ring */
+    /* an auxiliary warp has no command ring */
     q.tuning.split = (struct mk_role_split){{16, 0, 0, 16}};
-    refuses(q, "16 inter_reduce CTAs ride beside 16 compute CTAs");
+    refuses(q, "16 inter_reduce CTAs share blocks with 16 compute CTAs");
     q.tuning.split.ctas[MK_INTER_REDUCE] = 12;
     built(&q, 0, 0);
     q.op = MK_OP_GEMM_AR, q.tuning.split = (struct mk_role_split){{16, 16, 0, 16}};

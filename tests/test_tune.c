@@ -201,7 +201,7 @@ static void test_refusals(void **state)
     expect("tune ag_gemm --exec host --space slice", 2,
            "'slice' is no option of a plan (did you mean slices?)");
     expect("tune gemm_rs --exec host --space tile:pace=3", 2, "pace is for --exec cuda");
-    expect("tune gemm_rs --exec host --space width=2", 2, "gemm_rs has no width");
+    expect("tune gemm_rs --exec host --space fanout=2", 2, "gemm_rs has no fanout");
     expect("tune ag_gemm --exec host --shapes 8,8,8:9,8,8", 2, "M = 9 does not divide by 2 ranks");
     expect("tune ag_gemm --exec host --shapes 8,8", 2, "--shapes 8,8: not M,N,K:M,N,K");
     expect("tune ag_gemm --exec host --roles compute=2", 2, "no option --roles");

@@ -1,6 +1,6 @@
 /* The neighbours that `mkernel tune` tries differ from a plan in one option, fit the shape, are
  * there once, and on a GPU are plans that the kernels are built for: other role splits, tiles,
- * chunks, slices, pieces, paces and widths. */
+ * chunks, slices, pieces, paces and fanouts. */
 #include "core/gemm_tiles.h"
 #include "experiments/tune.h"
 
@@ -38,7 +38,7 @@ static int changed(const struct mk_tuning *a, const struct mk_tuning *b)
     return (a->tile_m != b->tile_m || a->tile_n != b->tile_n) +
            (memcmp(&a->split, &b->split, sizeof a->split) != 0) + (a->chunk_rows != b->chunk_rows) +
            (a->slices != b->slices) + (a->pieces != b->pieces) + (a->pace != b->pace) +
-           (a->width != b->width);
+           (a->fanout != b->fanout);
 }
 
 static int has(const struct tune *t, const char *words)
@@ -83,9 +83,9 @@ static void test_all_options(void **state)
         {MK_OP_AG_GEMM,
          1,
          8,
-         {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "width=1",
+         {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "fanout=1",
           "chunk_rows=512"}},
-        {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "width=1"}},
+        {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "fanout=1"}},
         {MK_OP_GEMM_RS,
          1,
          4,
@@ -113,11 +113,11 @@ static void test_all_options(void **state)
 
 static void test_given_values(void **state)
 {
-    struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256x128,128x128:pace=77:width", 1, 4);
+    struct tune t = tune_of(MK_OP_AG_GEMM, "tile=256x128,128x128:pace=77:fanout", 1, 4);
     judge(&t, 0, 1);
     assert_true(has(&t, "tile=256x128") && has(&t, "tile=128x128") && has(&t, "pace=77") &&
-                has(&t, "width=1"));
-    assert_int_equal(t.plans[0].made.width, 3); /* width=3 is the formula's own: not again */
+                has(&t, "fanout=1"));
+    assert_int_equal(t.plans[0].made.fanout, 3); /* fanout=3 is the formula's own: not again */
     assert_int_equal(t.count, 6);
     t = tune_of(MK_OP_GEMM_RS, "tile=256x64:roles=100+0+0+100", 1, 4);
     assert_true(has(&t, "roles=100+0+0+100"));

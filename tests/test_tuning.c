@@ -47,7 +47,7 @@ static const char lines[] =
     "date=2026-11-21\n"
     "\n"
     "  gemm_rs 8192,8192,2048 kn deterministic 1x4 NVIDIA_H200 pieces=4 # of its own\r\n"
-    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 width=2\n"
+    "ag_gemm 8192,1024,8192 nk fast 2x4 NVIDIA_H200 roles=128+256+4+0 chunk_rows=512 fanout=2\n"
     "ag_gemm 8192,1024,8192 kn fast 1x4 NVIDIA_H200";
 
 static void test_lines(void **state)
@@ -72,7 +72,7 @@ static void test_lines(void **state)
     assert_int_equal(t.entries[2].tuning.split.ctas[MK_INTER_SEND], 4);
     char words[256];
     assert_string_equal(tuning_words(&t.entries[2].tuning, words, sizeof words),
-                        "roles=128+256+4+0 chunk_rows=512 width=2");
+                        "roles=128+256+4+0 chunk_rows=512 fanout=2");
     assert_string_equal(tuning_words(&t.entries[3].tuning, words, sizeof words), "formula");
     tuning_close(&t);
 }

@@ -39,10 +39,10 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
     if (enough < rate)
         rate = enough;
     double pace = 512.0 * pushers / rate;
-    return !mk_role_rides(&q->tuning.split, MK_INTRA_COMM) ? 1
-           : pace > 100000                                 ? 100000
-           : pace < 1                                      ? 1
-                                                           : (uint32_t)pace;
+    return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ? 1
+           : pace > 100000                                      ? 100000
+           : pace < 1                                           ? 1
+                                                                : (uint32_t)pace;
 }
 
 /* The defaults. The host's are small, so that a test has many tiles and chunks; the GPU's were
@@ -61,10 +61,10 @@ static void ag_gemm_choose(struct mk_problem *q)
     uint64_t most = mk_round_up(shard_rows, t->tile_m);
     if (t->chunk_rows > most && t->chunk_rows % t->tile_m == 0)
         t->chunk_rows = (uint32_t)most;
-    if (!t->width) /* few chunks a shard: let some shards be whole early */
-        t->width = q->topo.gpus <= 2                         ? 1
-                   : cuda && shard_rows <= 2 * t->chunk_rows ? 2
-                                                             : q->topo.gpus - 1;
+    if (!t->fanout) /* few chunks a shard: let some shards be whole early */
+        t->fanout = q->topo.gpus <= 2                         ? 1
+                    : cuda && shard_rows <= 2 * t->chunk_rows ? 2
+                                                              : q->topo.gpus - 1;
     uint32_t *ctas = t->split.ctas;
     if (!mk_total_ctas(&t->split)) {
         /* a CTA stages 40 GB/s: one is less than a NIC */
@@ -78,7 +78,9 @@ static void ag_gemm_choose(struct mk_problem *q)
     }
     /* on a GPU at least 1024 elements of K each: while they multiply, the next slice comes */
     if (!t->slices) {
-        uint64_t slices = !cuda ? 2 : mk_role_rides(&t->split, MK_INTRA_COMM) ? q->k / 1024 : 1;
+        uint64_t slices = !cuda                                          ? 2
+                          : mk_role_coresident(&t->split, MK_INTRA_COMM) ? q->k / 1024
+                                                                         : 1;
         t->slices = q->topo.nodes > 1 || q->topo.gpus == 1 || !slices ? 1
                     : slices > 8                                      ? 8
                                                                       : (uint32_t)slices;
@@ -99,9 +101,9 @@ static void ag_gemm_choose(struct mk_problem *q)
 static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t size)
 {
     const struct mk_tuning *t = &q->tuning;
-    if (t->width > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
+    if (t->fanout > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
         return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node",
-                           t->width, q->topo.gpus - 1);
+                           t->fanout, q->topo.gpus - 1);
     if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
         return plan_refuse(
             error, size,
@@ -137,7 +139,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
     a->chunks = (uint32_t)mk_ceil_div(a->shard_rows, a->chunk_rows);
     a->full_chunks = a->shard_rows / a->chunk_rows;
     a->pieces = q->tuning.pieces;
-    a->width = q->tuning.width;
+    a->fanout = q->tuning.fanout;
     a->pace = q->tuning.pace > 1 ? q->tuning.pace : 0;
     a->col_tiles = (uint32_t)mk_ceil_div(a->n, a->tile_n);
     uint64_t chunk_tiles = (uint64_t)(a->chunk_rows / a->tile_m) * a->col_tiles,
@@ -148,7 +150,7 @@ static int ag_gemm_build(struct mk_plan *p, char *error, size_t size)
                          : mk_round_up(mk_ceil_div(a->row_bytes, q->tuning.slices), SLICE_UNIT);
     a->slices = (uint32_t)mk_ceil_div(a->row_bytes, a->slice_bytes);
     /* As many tiles as run at once end together. */
-    uint64_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->width * chunk_tiles);
+    uint64_t tail = a->split.ctas[MK_COMPUTE] / a->cluster / (a->fanout * chunk_tiles);
     a->tail = !tail || a->slices == 1 ? 1 : tail > a->chunks ? a->chunks : (uint32_t)tail;
     a->shard_pitch = mk_round_up(a->shard_rows * a->row_bytes, MK_HEAP_UNIT);
     uint64_t flags = (uint64_t)world * a->chunks * a->slices;
@@ -249,7 +251,7 @@ const struct op_descriptor op_ag_gemm = {
                   {"C", OP_BF16, "M,N", .output = 1}},
     .needs =
         {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_SEND] = OP_IF_NODES},
-    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_WIDTH,
+    .knobs = OP_GEMM_KNOBS | OP_SLICES | OP_FANOUT,
     .tuned = 1,
     .a_in_heap = 1,
     .b_layout = 1,

@@ -8,7 +8,7 @@
 
 extern const struct op_shape op_shape_gemm;
 
-/* What all GEMM plans look at beside slices and width. */
+/* What all GEMM plans look at beside slices and fanout. */
 #define OP_GEMM_KNOBS (OP_TILE | OP_ROLES | OP_CHUNK_ROWS | OP_PIECES | OP_PACE)
 
 /* struct op_descriptor's: `shared_k`: on GPUs the default K is what the ranks share in parts,

@@ -46,9 +46,9 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    /* On a GPU the others ride beside compute; but who posts to the network needs a command ring,
-     * of which there are few. Two reducers ride, and leave one warp to send tiles, where there is
-     * time enough for that. */
+    /* On a GPU the others share blocks with compute; but who posts to the network needs a command
+     * ring, of which there are few. Two reducers are co-resident, and leave one warp to send tiles,
+     * where there is time enough for that. */
     int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
     uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
     uint32_t reducers =
@@ -72,25 +72,26 @@ static uint32_t gemm_rs_choose_pace(const struct mk_problem *q, int gathers)
     return (uint32_t)(512.0 * q->tuning.split.ctas[MK_COMPUTE] * away / rate);
 }
 
-/* One warp of three beside the engine takes tiles to their reducers. */
-#define MOST_RIDERS 2
+/* One of three auxiliary warps takes tiles to their reducers. */
+#define MOST_AUXILIARY 2
 
-static int gemm_rs_check_riders(const struct mk_problem *q, char *error, size_t size)
+static int gemm_rs_check_auxiliary(const struct mk_problem *q, char *error, size_t size)
 {
     const uint32_t *ctas = q->tuning.split.ctas;
-    uint32_t riders = mk_role_rides(&q->tuning.split, MK_INTRA_COMM) +
-                      mk_role_rides(&q->tuning.split, MK_INTER_REDUCE);
-    if (q->exec == MK_EXEC_CUDA && riders > MOST_RIDERS)
+    uint32_t auxiliary = mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) +
+                         mk_role_coresident(&q->tuning.split, MK_INTER_REDUCE);
+    if (q->exec == MK_EXEC_CUDA && auxiliary > MOST_AUXILIARY)
         return plan_refuse(error, size,
-                           "%u CTAs beside each compute CTA: on a GPU %s has room for %u", riders,
-                           plan_op_name(q->op), MOST_RIDERS);
+                           "%u CTAs beside each compute CTA: on a GPU %s has room for %u",
+                           auxiliary, plan_op_name(q->op), MOST_AUXILIARY);
     if (q->exec == MK_EXEC_CUDA && q->topo.nodes > 1 &&
-        mk_role_rides(&q->tuning.split, MK_INTER_REDUCE))
-        return plan_refuse(error, size,
-                           "%u inter_reduce CTAs ride beside %u compute CTAs: between nodes they "
-                           "post to the network, for which each "
-                           "needs a thread block of its own; take another number of them",
-                           ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
+        mk_role_coresident(&q->tuning.split, MK_INTER_REDUCE))
+        return plan_refuse(
+            error, size,
+            "%u inter_reduce CTAs share blocks with %u compute CTAs: between nodes they "
+            "post to the network, for which each "
+            "needs a thread block of its own; take another number of them",
+            ctas[MK_INTER_REDUCE], ctas[MK_COMPUTE]);
     return 0;
 }
 
@@ -102,7 +103,7 @@ int plan_build_gemm_rs(struct mk_plan *p, struct gemm_rs_plan *r, int gathers, u
     if (result)
         return result;
     gemm_rs_choose(q, gathers && q->topo.gpus > 1);
-    result = gemm_rs_check_riders(q, error, size);
+    result = gemm_rs_check_auxiliary(q, error, size);
     if (!result)
         result = plan_check_tuning(q, error, size);
     if (!result)

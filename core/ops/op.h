@@ -69,7 +69,7 @@ enum op_knob {
     OP_SLICES = 8,
     OP_PIECES = 16,
     OP_PACE = 32,
-    OP_WIDTH = 64
+    OP_FANOUT = 64
 };
 
 /* A run of flags of one meaning. `of` is the operator's own plan, or a part of it. */

@@ -66,7 +66,7 @@ static int ring_attention_check_gpu(const struct mk_problem *q, char *error, siz
         return plan_refuse(
             error, size, "tiles of %u x %u are not built for the GPU; with heads of %llu %ux%u are",
             t->tile_m, t->tile_n, (unsigned long long)q->attention.head_dim, tile.rows, tile.keys);
-    if (mk_role_rides(&t->split, MK_INTRA_COMM))
+    if (mk_role_coresident(&t->split, MK_INTRA_COMM))
         return plan_refuse(error, size,
                            "%u compute and %u intra_comm CTAs: those of ring_attention have thread "
                            "blocks of their own, so one "

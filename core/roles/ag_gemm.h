@@ -12,7 +12,7 @@
  *   the rail brings inter_send   puts each chunk to the same local rank of every other node (staged
  *   once into the heap where A is not there) compute      takes its own shard first, then shards in
  *   the order in which they arrive
- * A rank pushes to `width` peers at once, chunk by chunk, so that many shards arrive side by side,
+ * A rank pushes to `fanout` peers at once, chunk by chunk, so that many shards arrive side by side,
  * and compute takes chunk 0 of each, then chunk 1. The last chunks come in slices of their columns:
  * a tile needs no slice before it has multiplied those before.
  *
@@ -40,7 +40,7 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
 }
 
 /* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail
- * brings, one node after the other. Neighbouring turns go to `width` different peers, so that
+ * brings, one node after the other. Neighbouring turns go to `fanout` different peers, so that
  * whoever is ahead or behind, every link carries its share: one peer at a time would be a
  * permutation only while all ranks keep step. Turns are dealt out to the CTAs. */
 MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
@@ -49,17 +49,18 @@ MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint3
     uint32_t local = mk_local_of(&p->topo, p->topo.rank), chunk, slice, rows;
     uint32_t peer_turns = p->chunks * p->slices * p->pieces, shard_turns = (gpus - 1) * peer_turns;
     uint32_t distance = turn / shard_turns, rest = turn % shard_turns;
-    uint32_t width = distance ? gpus - 1 : p->width, before = rest / (width * peer_turns) * width;
+    uint32_t fanout = distance ? gpus - 1 : p->fanout,
+             before = rest / (fanout * peer_turns) * fanout;
     rest -= before * peer_turns;
-    if (width > gpus - 1 - before)
-        width = gpus - 1 - before;
-    ag_gemm_step(p, rest / width / p->pieces, &chunk, &slice);
+    if (fanout > gpus - 1 - before)
+        fanout = gpus - 1 - before;
+    ag_gemm_step(p, rest / fanout / p->pieces, &chunk, &slice);
     uint32_t shard = mk_rank_at(&p->topo, (node + distance) % p->topo.nodes, local);
-    uint32_t peer = (local + gpus - 1 - before - rest % width) % gpus;
+    uint32_t peer = (local + gpus - 1 - before - rest % fanout) % gpus;
     uint32_t flag = ag_gemm_arrival_flag(p, shard, chunk, slice);
     if (distance && mk_cta_wait(cta, flag, cta->epoch, MK_CAUSE_NETWORK))
         return 1;
-    struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / width % p->pieces,
+    struct mk_chunk c = ag_gemm_piece(p, shard, chunk, slice, rest / fanout % p->pieces,
                                       distance ? MK_SPACE_HEAP : MK_SPACE_ARG0, cta->epoch, &rows);
     if (rows)
         mk_cta_copy_rows(cta, peer, &c, rows, p->row_bytes);

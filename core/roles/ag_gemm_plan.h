@@ -18,7 +18,7 @@ struct ag_gemm_plan {
     uint32_t slices;
     /* chunks at the end of a shard that come slice by slice, side by side */
     uint32_t tail;
-    uint32_t width; /* peers of the node that a rank pushes to at once */
+    uint32_t fanout; /* peers of the node that a rank pushes to at once */
     /* groups of rows of a slice that different CTAs push over NVLink */
     uint32_t pieces;
     /* ns that a pushing warp takes for 512 bytes at least; 0: as fast as it goes */
@@ -118,16 +118,16 @@ MK_PURE void ag_gemm_tile(const struct ag_gemm_plan *p, uint32_t t, struct mk_ti
     uint32_t node = mk_node_of(&p->topo, p->topo.rank), local = mk_local_of(&p->topo, p->topo.rank);
     uint32_t node_tiles = p->topo.gpus * p->shard_tiles, distance = t / node_tiles,
              rest = t % node_tiles;
-    /* Its own shard a rank takes first; those of its node arrive `width` side by side, those of
+    /* Its own shard a rank takes first; those of its node arrive `fanout` side by side, those of
      * others all at once. */
     uint32_t shards = p->topo.gpus, first = 0;
     if (distance == 0 && rest < p->shard_tiles) {
         shards = 1;
     } else if (distance == 0) {
         rest -= p->shard_tiles;
-        first = 1 + rest / (p->width * p->shard_tiles) * p->width;
-        rest %= p->width * p->shard_tiles;
-        shards = p->topo.gpus - first < p->width ? p->topo.gpus - first : p->width;
+        first = 1 + rest / (p->fanout * p->shard_tiles) * p->fanout;
+        rest %= p->fanout * p->shard_tiles;
+        shards = p->topo.gpus - first < p->fanout ? p->topo.gpus - first : p->fanout;
     }
     uint32_t full = p->full_chunks * p->chunk_tiles * shards, width = p->chunk_tiles,
              chunk = p->full_chunks;

@@ -26,9 +26,9 @@ struct gemm_rs_plan {
     uint32_t slots; /* of a block on its reducer: 1, or one per rank of the node */
     /* 1: the node's ranks add their tiles to one slot; 0: each stores into its own */
     uint32_t add;
-    uint32_t number;        /* enum mk_number of partial sums, staged and sent */
+    uint32_t number;        /* enum mk_dtype of partial sums, staged and sent */
     uint32_t element_bytes; /* of it */
-    /* ns that a warp beside the engine takes to push 512 bytes at least; 0: as fast as it goes */
+    /* ns that an auxiliary warp takes to push 512 bytes at least; 0: as fast as it goes */
     uint32_t pace;
     uint32_t flag_partial, flag_sum;
     uint64_t slab_pitch; /* bytes from slab to slab of partial sums, a multiple of 128 */

@@ -21,7 +21,7 @@ struct moe_ffn_plan {
     /* rows of tiles of an expert that go from stage to stage together */
     uint32_t group_tiles;
     uint32_t tiles;  /* room for: row_tiles * (up_tiles + down_tiles) */
-    uint32_t number; /* enum mk_number of results on their way back */
+    uint32_t number; /* enum mk_dtype of results on their way back */
     uint32_t flag_acted, flag_made, flag_back, flag_sum;
     uint64_t act_bytes;    /* of a row of the activation */
     uint64_t result_bytes; /* of a row of results */

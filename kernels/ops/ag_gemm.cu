@@ -59,14 +59,14 @@ struct ag_gemm_source : tracked_source {
         return {(int32_t)tile->col, (int32_t)(tile->row + row), (int32_t)tile->slab};
     }
 
-    GEMM_MEMBER void beside(uint32_t warp)
+    GEMM_MEMBER void auxiliary_warp(uint32_t warp)
     {
         const struct mk_role_split *split = &plan->split;
-        uint32_t rider = warp - 1;
-        if (rider >= mk_role_rides(split, MK_INTRA_COMM))
+        uint32_t auxiliary = warp - 1;
+        if (auxiliary >= mk_role_coresident(split, MK_INTRA_COMM))
             return;
         struct mk_cta other;
-        cta_begin(&other, launch, (1 + rider) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
+        cta_begin(&other, launch, (1 + auxiliary) * split->ctas[MK_COMPUTE] + blockIdx.x, 32);
         other.pace = plan->pace;
         ag_gemm_intra_comm(plan, &other);
         cta_end(&other);

@@ -20,7 +20,7 @@ static inline void sim_gemm_rs_operands(const struct gemm_rs_plan *p, int transp
     out->c_local = t->c_local;
     out->c = gemm_rs_tile_offset(p, t, epoch);
     out->c_pitch = t->cols;
-    out->c_number = (enum mk_number)p->number;
+    out->c_number = (enum mk_dtype)p->number;
     out->c_add = (int)p->add;
     out->rows = t->rows;
     out->cols = t->cols;

@@ -63,7 +63,7 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->b_transposed = transposed;
     out->gate = up ? (transposed ? p->inner * k : p->inner) * 2 : 0;
     out->c_local = t->c_local;
-    out->c_number = up ? MK_BF16 : (enum mk_number)p->number;
+    out->c_number = up ? MK_BF16 : (enum mk_dtype)p->number;
     out->c =
         up ? p->acted + t->row * p->act_bytes + t->col * 2ull
            : p->made + t->row * p->result_bytes + t->col * (p->number == MK_FP32 ? 4ull : 2ull);

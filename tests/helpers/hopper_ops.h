@@ -27,7 +27,7 @@ static inline struct sim_world_config hopper_ops_config(enum mk_op op, uint32_t 
     c.problem.tuning.tile_n = tile.tile_n;
     c.problem.tuning.cluster = tile.cluster;
     ctas[MK_COMPUTE] = 2;
-    ctas[MK_INTRA_COMM] = gpus > 1 && op != MK_OP_GEMM_RS ? 2 : 0; /* they ride */
+    ctas[MK_INTRA_COMM] = gpus > 1 && op != MK_OP_GEMM_RS ? 2 : 0; /* they are co-resident */
     if (op == MK_OP_AG_GEMM)
         ctas[MK_INTER_SEND] = nodes > 1;
     else
