@@ -361,7 +361,7 @@ static void what_cannot_be_is_refused(void **state)
     q.tuning.split.ctas[MK_INTER_REDUCE] = 12;
     built(&q, 0, 0);
     q.op = MK_OP_GEMM_AR, q.tuning.split = (struct mk_role_split){{16, 16, 0, 16}};
-    refuses(q, "16 inter_reduce CTAs ride");
+    refuses(q, "16 inter_reduce CTAs share");
 }
 
 /* At the edge of what a command can name: in, or refused; never narrowed. */
