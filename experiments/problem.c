@@ -244,7 +244,12 @@ int problem_check(const struct problem_table *t, const struct options_found *fou
         count++;
     if (!count || count == op_dimensions(shape))
         return 0;
-    snprintf(error, size, "--%s of %s is %s", shape->option, plan_op_name(*op), shape->letters);
+    char given[OP_DIMENSIONS * 21] = "";
+    for (uint32_t i = 0, used = 0; i < count; i++)
+        used += (uint32_t)snprintf(given + used, sizeof given - used, "%s%llu", i ? "," : "",
+                                   (unsigned long long)o->numbers[i]);
+    snprintf(error, size, "--%s %s: of %s it is %s", shape->option, given, plan_op_name(*op),
+             shape->letters);
     return -EINVAL;
 }
 

@@ -72,6 +72,7 @@ static int make_host(void **state)
     write_file("driver.c", driver);
     write_file("build/mkernel", job);
     write_file("build/tests/gpu_ring", "#!/bin/sh\n${GPU_HOST_RING:-exit 0}\n");
+    write_file("build/tests/gpu_conform", "#!/bin/sh\n");
     write_file("build/tests/gpu_gemm", "#!/bin/sh\n");
     write_file("build/tests/gpu_attention", "#!/bin/sh\n");
     write_file("build/tests/gpu_fabric", "#!/bin/sh\n");
