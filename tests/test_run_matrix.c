@@ -3,6 +3,7 @@
  * the same bits, over either fabric. */
 #include "tests/helpers/command.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -126,8 +127,11 @@ static void bits_of(const char *line, const char *environment, char bits[17])
     char path[] = "/tmp/mkernel_test_json_XXXXXX", with_json[512], text[4096] = "";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
+    close(fd);
     snprintf(with_json, sizeof with_json, "%s --json %s", line, path);
     run(with_json, environment);
+    fd = open(path, O_RDONLY); /* not the file from before: the result was put in its place */
+    assert_true(fd >= 0);
     assert_true(read(fd, text, sizeof text - 1) > 0);
     close(fd);
     unlink(path);
