@@ -344,11 +344,11 @@ static int multicast_case(const uint32_t *in, uint32_t *out)
     X(load_2d, load_case(in, out, 2, SWIZZLE(128B), 64, {-8, -2}))                                 \
     X(load_4d, load_case(in, out, 4, SWIZZLE(128B), 64, {8, 11, 4, 2}))                            \
     X(load_5d, load_case(in, out, 5, SWIZZLE(64B), 32, {8, -1, 3, 2, 1}))                          \
-    X(store_128b, store_case(in, out, 0, 0, SWIZZLE(128B), {-8, 4, 2}))                            \
-    X(store_64b, store_case(in, out, 0, 0, SWIZZLE(64B), {24, -5, 0}))                             \
+    X(store_128b, store_case(in, out, 0, 0, SWIZZLE(128B), {8, 4, 2}))                             \
+    X(store_64b, store_case(in, out, 0, 0, SWIZZLE(64B), {24, 5, 0}))                              \
     X(store_32b_fp32, store_case(in, out, 0, 1, SWIZZLE(32B), {4, 2, 4}))                          \
     X(add_bf16, store_case(in, out, 1, 0, SWIZZLE(128B), {8, 3, 1}))                               \
-    X(add_fp32, store_case(in, out, 1, 1, SWIZZLE(128B), {-4, 3, 1}))                              \
+    X(add_fp32, store_case(in, out, 1, 1, SWIZZLE(128B), {4, 3, 1}))                               \
     X(multicast, multicast_case(in, out))                                                          \
     X(bulk_copy, launch(conform_bulk<0>, 1, in, out))                                              \
     X(bulk_add_bf16, launch(conform_bulk<1>, 1, in, out))                                          \

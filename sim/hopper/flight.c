@@ -201,6 +201,12 @@ void hopper_tma_store(const struct hopper_box *box, uint32_t src, enum hopper_re
     if (variant == 1)
         return;
     r.at[1] += variant == 2;
+    /* Seen on an H200 (docs/EMULATION.md); loads may begin below 0. */
+    for (uint32_t i = 0; i < r.tensor.rank; i++)
+        if (r.at[i] < 0)
+            hopper_mistake("stores a box that begins at %d of dimension %u: an H200 takes a tensor "
+                           "store that begins below 0 for an illegal instruction",
+                           r.at[i], i);
     src += variant == 3 ? 128 : 0;
     enum hopper_number number = (enum hopper_number)numbers[r.tensor.type];
     if (reduction && number == HOPPER_BYTES)

@@ -312,9 +312,12 @@ PTX_FN void ptx_ldmatrix_x4_transposed(uint32_t src, uint32_t (&r)[4], HOPPER_AT
     hopper_ldmatrix(src, r, 4, 1);
 }
 
+/* Every NaN becomes 0x7fff, as on an H200. */
 PTX_FN uint32_t ptx_pack_bf16(float low, float high)
 {
-    return (uint32_t)mk_bf16_from_float(high) << 16 | mk_bf16_from_float(low);
+    uint32_t l = low != low ? 0x7fff : mk_bf16_from_float(low);
+    uint32_t h = high != high ? 0x7fff : mk_bf16_from_float(high);
+    return h << 16 | l;
 }
 
 /* Within their bounds (kernels/ptx.cuh), not to the bit. */
