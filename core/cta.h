@@ -96,8 +96,9 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
 /* Starts copying a chunk into the heap of local rank `local` (this node; itself allowed). */
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
 
-/* The same with `rows` runs of chunk->bytes each, `pitch` bytes apart at both ends: a part of the columns of a matrix. */
-void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch);
+/* The same with `rows` runs of chunk->bytes each, so many bytes apart: a part of the columns of a matrix. */
+void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t source_pitch,
+                      uint64_t destination_pitch);
 
 /* After all earlier copies of this CTA: sets `flag` of local rank `local` to `value`. */
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value);

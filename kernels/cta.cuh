@@ -12,12 +12,17 @@
 #include "kernels/launch.h"
 #include "kernels/lanes_copy.cuh"
 
+/* Loads of 16 bytes that a lane's copy has under way: four registers each. A kernel whose warps beside the engine have few sets
+ * it before it includes this. */
+#ifndef CTA_LANES_AHEAD
+#define CTA_LANES_AHEAD 8
+#endif
+
 struct mk_cta {
     MK_CTA_FIELDS;
     const struct gpu_launch *launch; /* a kernel parameter */
     uint32_t cta;                    /* its number */
     uint32_t lanes;                  /* 1, 32 (a warp), or all threads of the block */
-    uint32_t number;                 /* enum mk_number of partial sums: a constant of the kernel */
     uint32_t pace;                   /* ns that the lanes take to store 16 bytes each at least; 0: as fast as it goes */
     uint32_t stages;                 /* shared memory: GPU_COPY_STAGES buffers, their barriers behind them */
     uint32_t next_stage;             /* pieces moved so far */
@@ -193,8 +198,8 @@ PTX_FN uint32_t cta_piece(const struct mk_chunk *chunk, uint32_t piece, uint32_t
 }
 
 /* A thread's copy. Two stages hold stores on their way out, the others loads on their way in. */
-PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destination, const struct mk_chunk *chunk,
-                            uint32_t rows, uint64_t pitch)
+PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, uint64_t source_pitch, char *destination,
+                            uint64_t destination_pitch, const struct mk_chunk *chunk, uint32_t rows)
 {
     uint32_t row_pieces = (uint32_t)mk_ceil_div(chunk->bytes, GPU_COPY_STAGE_BYTES), ahead = GPU_COPY_STAGES - 2;
     uint32_t pieces = rows * row_pieces, bytes;
@@ -203,14 +208,14 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
         if (i < pieces) {
             /* The store that last used this stage is GPU_COPY_STAGES pieces back; the one newest store may still read. */
             uint32_t stage = (cta->next_stage + i) % GPU_COPY_STAGES;
-            bytes = cta_piece(chunk, i, row_pieces, pitch, &at);
+            bytes = cta_piece(chunk, i, row_pieces, source_pitch, &at);
             ptx_bulk_wait_read<1>();
             ptx_mbar_expect(cta_stage_barrier(cta, stage), bytes);
             ptx_bulk_load(cta->stages + stage * GPU_COPY_STAGE_BYTES, source + at, bytes, cta_stage_barrier(cta, stage));
         }
         if (i >= ahead) {
             uint32_t number = cta->next_stage + i - ahead, stage = number % GPU_COPY_STAGES;
-            bytes = cta_piece(chunk, i - ahead, row_pieces, pitch, &at);
+            bytes = cta_piece(chunk, i - ahead, row_pieces, destination_pitch, &at);
             ptx_mbar_wait(cta_stage_barrier(cta, stage), number / GPU_COPY_STAGES & 1, cta->launch->timeout_ns);
             ptx_bulk_store(destination + at, cta->stages + stage * GPU_COPY_STAGE_BYTES, bytes);
             ptx_bulk_commit();
@@ -220,21 +225,21 @@ PTX_FN void cta_copy_thread(struct mk_cta *cta, const char *source, char *destin
 }
 
 PTX_FN void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
-                             uint64_t pitch)
+                             uint64_t source_pitch, uint64_t destination_pitch)
 {
     const char *source = cta->launch->arguments[chunk->space] + chunk->source;
     char *destination = cta->launch->peers[local] + chunk->destination;
     cta_copy_open(cta, local, chunk->id);
     if (cta->lanes > 1)
-        lanes_copy_rows<8, 16>(cta_lane(cta), cta->lanes, source, pitch, destination, pitch, rows,
+        lanes_copy_rows<CTA_LANES_AHEAD, 16>(cta_lane(cta), cta->lanes, source, source_pitch, destination, destination_pitch, rows,
                                (uint32_t)(chunk->bytes / 16), cta->pace);
     else
-        cta_copy_thread(cta, source, destination, chunk, rows, pitch);
+        cta_copy_thread(cta, source, source_pitch, destination, destination_pitch, chunk, rows);
 }
 
 PTX_FN void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
-    mk_cta_copy_rows(cta, local, chunk, 1, 0);
+    mk_cta_copy_rows(cta, local, chunk, 1, 0, 0);
 }
 
 /* Everything that this thread has copied is written, and visible before what it stores next. */
@@ -333,7 +338,6 @@ PTX_FN void cta_begin(struct mk_cta *cta, const struct gpu_launch *launch, uint3
     cta->launch = launch;
     cta->cta = number;
     cta->lanes = lanes;
-    cta->number = MK_BF16;
     cta->pace = 0;
     cta_role_of(&launch->split, number, &cta->role, &cta->index);
     cta->count = launch->split.ctas[cta->role];

@@ -166,7 +166,8 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
     issue(c, &t, MK_EV_COPY);
 }
 
-void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch)
+void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows,
+                      uint64_t source_pitch, uint64_t destination_pitch)
 {
     struct sim_cta *c = of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
@@ -176,7 +177,8 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
                              .source = c->rank->spaces[chunk->space] + chunk->source,
                              .bytes = rows * chunk->bytes,
                              .row_bytes = chunk->bytes,
-                             .row_pitch = pitch};
+                             .source_pitch = source_pitch,
+                             .row_pitch = destination_pitch};
     issue(c, &t, MK_EV_COPY);
 }
 
@@ -222,8 +224,7 @@ void sim_cta_store(struct sim_cta *c, const struct sim_operands *o, const float 
                              .values = values,
                              .cols = o->cols,
                              .pitch = o->c_pitch,
-                             .number = o->c_number,
-                             .add = o->c_add};
+                             .number = o->c_number};
     if (o->c_space != MK_SPACE_HEAP) {
         sim_store_part(&t, r->spaces[o->c_space] + o->c, 0, t.bytes);
         return;

@@ -37,9 +37,8 @@ struct sim_transfer {
     const struct mk_route *route;     /* the CTA's own copy: one at a time */
     const float *values;              /* of a tile, [rows, cols] */
     uint32_t cols, pitch;             /* elements; pitch: from row to row in the heap */
-    uint64_t row_bytes, row_pitch;    /* of a copy whose rows are apart; row_bytes 0: one run */
+    uint64_t row_bytes, source_pitch, row_pitch; /* of a copy whose rows are apart; row_bytes 0: one run */
     enum mk_number number;
-    int add;
 };
 
 /* What the CTAs of one rank share. Belongs to the executor. */

@@ -7,6 +7,15 @@
 
 struct sim_cta;
 
+/* What is added to a tile's products, in fp32: `count` runs [rows, cols], `pitch` bytes apart in this rank's heap. They come in
+ * order; the products behind `place` of them. */
+struct sim_terms {
+    uint64_t source, pitch;
+    uint32_t count, place;
+    enum mk_number number;
+};
+#define SIM_LEVELS 2
+
 /* C[rows, cols] = A[rows, k] * B[k, cols]; with a gate, silu(A * B) * (A * B at `gate`). Pitches in elements. */
 struct sim_operands {
     enum mk_space a_space, c_space, b_space;
@@ -17,7 +26,7 @@ struct sim_operands {
     uint64_t gate;    /* bytes from B to what the gated columns are multiplied by; 0: no gate */
     uint32_t c_local; /* where c_space is the heap: whose */
     enum mk_number c_number;
-    int c_add; /* 1: C is added to what is there */
+    struct sim_terms added[SIM_LEVELS]; /* one level after the other */
 };
 
 /* What an op's judge keeps between calls. Freed with free(). */

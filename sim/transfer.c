@@ -21,24 +21,6 @@ VECTORISED static void narrow(uint16_t *to, const float *from, uint64_t count)
         to[i] = mk_bf16_from_float(from[i]);
 }
 
-/* Other ranks may add to the same elements at the same time: four bf16 change at once, as the TMA unit's
- * additions do. */
-static void add_bf16(uint16_t *to, const float *from, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i += 4) {
-        uint64_t *word = (uint64_t *)(void *)(to + i);
-        uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED), wanted;
-        do {
-            uint16_t four[4];
-            memcpy(four, &seen, 8);
-            for (int j = 0; j < 4; j++)
-                four[j] = mk_bf16_from_float(mk_bf16_to_float(four[j]) +
-                                             mk_bf16_to_float(mk_bf16_from_float(from[i + (uint64_t)j])));
-            memcpy(&wanted, four, 8);
-        } while (!__atomic_compare_exchange_n(word, &seen, wanted, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    }
-}
-
 void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t first, uint64_t count)
 {
     for (uint64_t i = first / 2, end = (first + count) / 2; i < end;) {
@@ -47,8 +29,6 @@ void sim_store_part(const struct sim_transfer *t, uint8_t *destination, uint64_t
         uint64_t at = row * t->pitch + col;
         if (t->number == MK_FP32)
             memcpy(destination + at * 4, t->values + i, run * 4);
-        else if (t->add)
-            add_bf16((uint16_t *)(void *)destination + at, t->values + i, run);
         else
             narrow((uint16_t *)(void *)destination + at, t->values + i, run);
         i += run;
@@ -77,10 +57,8 @@ static void sum_part(const struct sim_rank *r, const struct mk_sum *s, uint64_t 
         n = first + count - i < LANES ? first + count - i : LANES;
         n = n < rest ? n : rest;
         for (uint32_t source = 0; source < s->sources; source++) {
-            uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
+            const uint8_t *from = r->spaces[MK_SPACE_HEAP] + s->source + source * s->pitch + i * size;
             accumulate(sum, from, (enum mk_number)s->from, n, source == 0);
-            if (s->clear)
-                memset(from, 0, n * size);
         }
         uint8_t *to = r->spaces[s->space] + s->destination + row * s->row_pitch;
         if (s->to == MK_FP32)
@@ -123,7 +101,7 @@ static void copy_part(const struct sim_transfer *t, uint8_t *destination, uint64
     for (uint64_t i = first, run; i < first + count; i += run) {
         uint64_t row = i / row_bytes, within = i % row_bytes, left = first + count - i;
         run = row_bytes - within < left ? row_bytes - within : left;
-        memcpy(destination + row * t->row_pitch + within, t->source + row * t->row_pitch + within, run);
+        memcpy(destination + row * t->row_pitch + within, t->source + row * t->source_pitch + within, run);
     }
 }
 

@@ -145,8 +145,8 @@ check ag_gemm_traced traced ag_gemm 1024,4096
 # Sums over ranks: the same.
 for op in gemm_rs gemm_ar; do
     run="$mkernel run $op --exec cuda --check --timeout 5"
-    own=compute=120,inter_reduce=8
-    [ $op = gemm_ar ] && [ "$gpus" -ge 2 ] && own=compute=112,intra_comm=8,inter_reduce=8
+    own=compute=120
+    [ $op = gemm_ar ] && [ "$gpus" -ge 2 ] && own=compute=112,intra_comm=8
     check ${op}_one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
     check ${op}_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
     check ${op}_odd_shape_deterministic $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10 --deterministic

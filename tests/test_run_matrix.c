@@ -139,8 +139,8 @@ static void test_deterministic(void **state)
         const char *options, *roles;
     } ops[] = {
         {"ag_gemm --shape 390,72,104", "compute=3,intra_comm=2,inter_send=2"},
-        {"gemm_rs --shape 390,72,104", "compute=3,inter_reduce=2"},
-        {"gemm_ar --shape 390,72,104", "compute=3,intra_comm=2,inter_reduce=2"},
+        {"gemm_rs --shape 390,72,104", "compute=3,inter_send=2"},
+        {"gemm_ar --shape 390,72,104", "compute=3,intra_comm=2,inter_send=2"},
         {"ring_attention --attention 1,132,4,2,64 --causal", "compute=3,intra_comm=2,inter_send=2"},
         {"moe_dispatch_gemm --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2"},
         {"moe_ffn --moe 24,64,40,12,3", "compute=3,intra_comm=2,inter_send=2,inter_reduce=2"},

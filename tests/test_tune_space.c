@@ -78,9 +78,9 @@ static void test_all_options(void **state)
     } cases[] = {
         {MK_OP_AG_GEMM, 1, 8, {"tile=128x128", "roles=124+8+0+0", "roles=132+132+0+0", "slices=1", "pace=1", "width=1", "chunk_rows=512"}},
         {MK_OP_AG_GEMM, 2, 4, {"tile=256x128", "roles=128+256+4+0", "width=1"}},
-        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "roles=132+0+0+132", "roles=124+0+0+8", "pieces=1", "pace=1", "chunk_rows=512"}},
-        {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+0+8", "roles=130+0+0+2"}},
-        {MK_OP_GEMM_AR, 1, 4, {"tile=256x128", "roles=124+8+0+124", "roles=124+124+0+8", "pieces=1", "pace=1"}},
+        {MK_OP_GEMM_RS, 1, 4, {"tile=256x128", "pieces=1", "pace=1", "chunk_rows=512"}},
+        {MK_OP_GEMM_RS, 2, 2, {"tile=256x128", "roles=124+0+8+0", "roles=130+0+1+0"}},
+        {MK_OP_GEMM_AR, 1, 4, {"tile=256x128", "roles=124+8+0+0", "roles=132+264+0+0", "pieces=1", "pace=1"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct tune t = tune_of(cases[i].op, NULL, cases[i].nodes, cases[i].gpus);

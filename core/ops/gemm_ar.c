@@ -71,7 +71,7 @@ const struct op_descriptor op_gemm_ar = {
     .shape = &op_shape_gemm,
     .choose_shape = choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},
-    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS, [MK_INTER_REDUCE] = OP_ALWAYS},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_RANKS, [MK_INTER_SEND] = OP_IF_NODES},
     .knobs = OP_GEMM_KNOBS,
     .tuned = 1,
     .b_layout = 1,

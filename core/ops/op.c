@@ -98,6 +98,8 @@ int op_needs(enum mk_op op, const struct mk_topo *topo, enum mk_role role)
         return topo->gpus > 1;
     case OP_IF_NODES:
         return topo->nodes > 1;
+    case OP_IF_RANKS:
+        return mk_world(topo) > 1;
     case OP_NEVER:
         break;
     }

@@ -56,8 +56,9 @@ struct op_argument {
 enum op_need {
     OP_NEVER,
     OP_ALWAYS,
-    OP_IF_GPUS, /* where a node has several ranks */
-    OP_IF_NODES /* where there are several nodes */
+    OP_IF_GPUS,  /* where a node has several ranks */
+    OP_IF_NODES, /* where there are several nodes */
+    OP_IF_RANKS  /* where there are several ranks */
 };
 
 /* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_options

@@ -115,9 +115,9 @@ struct ag_gemm_on_gpu {
         source.maps = m;
         source.first = blockIdx.x / shape::cluster;
         source.step = launch->split.ctas[MK_COMPUTE] / shape::cluster;
-        source.noted = gemm_track_begin(launch);
+        gemm_track_begin(launch);
         gemm_compute<shape>(op, &source, memory);
-        gemm_track_end(launch, source.noted);
+        gemm_track_end(launch);
     }
 
     /* One thread, which copies by TMA. */

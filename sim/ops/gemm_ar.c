@@ -12,9 +12,9 @@
 #define SIM_OP_NAME sim_op_gemm_ar
 #endif
 
-static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_ar_inter_reduce(gemm_ar_plan_of(plan), cta);
+    return gemm_ar_inter_send(gemm_ar_plan_of(plan), cta);
 }
 
 static int intra_comm(const struct mk_plan *plan, struct mk_cta *cta)
@@ -29,13 +29,21 @@ static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, str
 
 static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
 {
-    gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, MK_TILE_PARTS);
+    gemm_ar_after(gemm_ar_plan_of(plan), cta, t, 0, t->rows, MK_TILE_PARTS);
 }
 
 static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                      struct sim_operands *out)
 {
-    sim_gemm_rs_operands(&gemm_ar_plan_of(plan)->rs, plan->problem.b_transposed, t, epoch, out);
+    const struct gemm_rs_plan *p = &gemm_ar_plan_of(plan)->rs;
+    sim_gemm_rs_operands(p, plan->problem.b_transposed, t, epoch, out);
+    if (out->c_space != MK_SPACE_HEAP) /* C is whole */
+        out->c += (uint64_t)p->topo.rank * p->shard_rows * p->n * 2;
+}
+
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return gemm_rs_before(&gemm_ar_plan_of(plan)->rs, cta, t);
 }
 
 static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
@@ -47,8 +55,9 @@ static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTRA_COMM] = intra_comm, [MK_INTER_SEND] = inter_send},
     .tile = tile,
+    .before = before,
     .after = after,
     .operands = operands,
     .fill = exact_fill,

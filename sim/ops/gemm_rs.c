@@ -12,9 +12,9 @@
 #define SIM_OP_NAME sim_op_gemm_rs
 #endif
 
-static int inter_reduce(const struct mk_plan *plan, struct mk_cta *cta)
+static int inter_send(const struct mk_plan *plan, struct mk_cta *cta)
 {
-    return gemm_rs_inter_reduce(gemm_rs_plan_of(plan), cta);
+    return gemm_rs_inter_send(gemm_rs_plan_of(plan), cta);
 }
 
 static void tile(const struct mk_plan *plan, struct mk_cta *cta, uint32_t t, struct mk_tile *out)
@@ -33,6 +33,11 @@ static void operands(const struct mk_plan *plan, const struct mk_tile *t, uint64
     sim_gemm_rs_operands(gemm_rs_plan_of(plan), plan->problem.b_transposed, t, epoch, out);
 }
 
+static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t)
+{
+    return gemm_rs_before(gemm_rs_plan_of(plan), cta, t);
+}
+
 static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
                  void *const arguments[MK_SPACES - 1], struct sim_reference *reference, char *text,
                  size_t size)
@@ -44,8 +49,9 @@ static int judge(const struct mk_plan *plan, uint64_t seed, uint64_t launch,
 
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
-    .roles = {[MK_INTER_REDUCE] = inter_reduce},
+    .roles = {[MK_INTER_SEND] = inter_send},
     .tile = tile,
+    .before = before,
     .after = after,
     .operands = operands,
     .fill = exact_fill,

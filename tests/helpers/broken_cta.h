@@ -2,7 +2,8 @@
  * them. */
 int mutant_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
 void mutant_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk);
-void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t pitch);
+void mutant_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk, uint32_t rows, uint64_t source_pitch,
+                      uint64_t destination_pitch);
 void mutant_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count);
 int mutant_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
 int mutant_drain(struct mk_cta *cta);
