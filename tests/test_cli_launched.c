@@ -11,21 +11,11 @@
 #include <cmocka.h>
 
 #include "tests/helpers/folder.h"
+#include "tests/helpers/free_port.h"
 
 #define FABRIC "bench fabric --nic soft --size 64 --iters 50 --timeout 60"
 
 static struct command_run ranks[4];
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &length), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 /* As mpirun -np WORLD would, each rank with the same line; every rank must end with `status`. */
 static void launch(const char *line, int world, int status)

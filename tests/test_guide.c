@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/helpers/free_port.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/sanitized.h"
 #include "tests/helpers/shell.h"
@@ -95,17 +96,6 @@ static void read_blocks(char *blocks[], int room, int *count)
     }
     fclose(f);
     assert_null(out); /* the section does not end in one */
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &length), 0);
-    close(fd);
-    return ntohs(a.sin_port);
 }
 
 /* Compiles docs/examples/NAME.c in the test's folder as the guide does it, NAME in place of

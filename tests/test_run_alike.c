@@ -1,6 +1,7 @@
 /* Ranks that a launcher started with different options end with status 3 and a sentence that names
  * the option, whatever would have followed from it: another heap, more launches, a trace that the
  * others do not gather, other inputs. */
+#include "tests/helpers/free_port.h"
 #include "tests/helpers/command.h"
 
 #include <arpa/inet.h>
@@ -13,17 +14,6 @@
 #include "tests/helpers/folder.h"
 
 static struct command_run ranks[2];
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &length), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 /* Both ranks get `line`, rank 1 `more`, too. */
 static void start(const char *line, const char *more)

@@ -9,21 +9,12 @@
 #include <sys/socket.h>
 #include <cmocka.h>
 
+#include "tests/helpers/free_port.h"
+
 #define WORLD 4
 #define RUN "run ag_gemm --exec host --nic soft --shape 256,64,64 --iters 3 --check --timeout 4"
 
 static struct command_run ranks[WORLD];
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &length), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
 
 /* Starts rank `rank` as torchrun would, under the token. */
 static void start_torchrun(int slot, int rank, int port, const char *options, const char *token)
