@@ -16,15 +16,33 @@ static int output_file_refuse(const char *option, const char *path, const char *
 }
 
 /* Makes a file and takes it away again. 0 or an errno. */
-static int output_file_try_to_make(const char *path, int flags)
+static int output_file_try_to_make(const char *path)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_EXCL, 0600);
     if (fd < 0)
         return errno;
     close(fd);
-    if (flags & O_EXCL)
-        unlink(path);
+    unlink(path);
     return 0;
+}
+
+/* Whether a file that is not there yet can be made. It is tried under another name in the same
+ * folder: a command that runs beside this one may make the file itself at any moment and write to
+ * it, and what it wrote would go with the trial. 0 or an errno. */
+static int output_file_try_beside(const char *path)
+{
+    char beside[PATH_MAX + 32], target[PATH_MAX];
+    ssize_t n = readlink(path, target, sizeof target);
+    if (n >= 0) { /* a link to a file that is not there: made, as writing to it would */
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        return fd < 0 ? errno : close(fd);
+    }
+    const char *name = strrchr(path, '/');
+    if (name && !name[1])
+        return EISDIR;
+    int folder = name ? (int)(name + 1 - path) : 0;
+    snprintf(beside, sizeof beside, "%.*s.mkernel.%ld", folder, path, (long)getpid());
+    return output_file_try_to_make(beside);
 }
 
 /* The standard descriptor that is this file; -1: none. */
@@ -40,7 +58,7 @@ static int output_file_standard(const struct stat *file)
 int output_check(const char *option, const char *path, enum output_kind kind, char *error,
                  size_t size)
 {
-    struct stat file, link;
+    struct stat file;
     char beside[PATH_MAX + 32];
     if (!path)
         return 0;
@@ -65,9 +83,9 @@ int output_check(const char *option, const char *path, enum output_kind kind, ch
         return output_file_refuse(option, path, strerror(errno), error, size);
     if (kind == OUTPUT_REPLACED) {
         snprintf(beside, sizeof beside, "%s.%ld.partial", path, (long)getpid());
-        why = output_file_try_to_make(beside, O_EXCL);
+        why = output_file_try_to_make(beside);
     } else if (!there) {
-        why = output_file_try_to_make(path, lstat(path, &link) ? O_EXCL : 0);
+        why = output_file_try_beside(path);
     }
     return why ? output_file_refuse(option, path, strerror(why), error, size) : 0;
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 
 #include "tests/helpers/folder.h"
@@ -202,6 +203,28 @@ static void rows_of_several_at_once(void **state)
         assert_string_equal(cell(table, i, "verdict"), "right");
 }
 
+/* Whether the table can be written is asked without making it: a bench that ends meanwhile may
+ * already have put its rows there, and they would be removed with the trial. */
+static void the_table_is_made_once(void **state)
+{
+    char events[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC), made = 0, removed = 0;
+    assert_true(fd >= 0 && inotify_add_watch(fd, folder, IN_CREATE | IN_DELETE) >= 0);
+    run(BENCH " --csv %s/once.csv --append", 0);
+    for (ssize_t n; (n = read(fd, events, sizeof events)) > 0;)
+        for (char *at = events; at < events + n;) {
+            const struct inotify_event *e = (const struct inotify_event *)at;
+            if (e->len && !strcmp(e->name, "once.csv")) {
+                made += (e->mask & IN_CREATE) != 0;
+                removed += (e->mask & IN_DELETE) != 0;
+            }
+            at += sizeof *e + e->len;
+        }
+    close(fd);
+    assert_int_equal(made, 1);
+    assert_int_equal(removed, 0);
+}
+
 static void another_table_is_refused(void **state)
 {
     write_text("other.csv", "op,m,n,knights\nag_gemm,1,2,3\n");
@@ -254,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_row_says_what_the_json_says),
         cmocka_unit_test(rows_are_added),
         cmocka_unit_test(rows_of_several_at_once),
+        cmocka_unit_test(the_table_is_made_once),
         cmocka_unit_test(another_table_is_refused),
         cmocka_unit_test(a_full_disk_leaves_what_was_there),
     };
