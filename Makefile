@@ -64,7 +64,7 @@ endif
 
 # The library: core, the executors and the tracer. softnic is a library of its own, as a device driver would be.
 LIB_C   := $(wildcard core/*.c core/*/*.c sim/*.c sim/*/*.c tracer/*.c tracer/*/*.c) $(filter-out backends/softnic/%,$(wildcard backends/*.c backends/*/*.c))
-GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench_gpu.c experiments/bench_gpu_report.c experiments/bench_torch.c experiments/gpu_shape.c experiments/tune_gpu.c $(wildcard experiments/baselines/*.c))
+GPU_ONLY_C := $(if $(HAVE_CUDA),,experiments/bench/bench_gpu.c experiments/bench/bench_gpu_report.c experiments/bench/bench_torch.c experiments/job/gpu_shape.c experiments/tune/tune_gpu.c $(wildcard experiments/baselines/*.c))
 NIC_C   := $(wildcard backends/softnic/*.c)
 CMD_C   := $(filter-out $(GPU_ONLY_C),$(wildcard experiments/*.c experiments/*/*.c))
 TUI_C   := $(wildcard tui/*.c)
@@ -73,7 +73,7 @@ ALL_CFLAGS += -DMK_HAVE_VERBS
 else
 LIB_C   := $(filter-out backends/verbs/%,$(LIB_C))
 NIC_C   :=
-CMD_C   := $(filter-out experiments/bench_fabric%,$(CMD_C))
+CMD_C   := $(filter-out experiments/bench/bench_fabric%,$(CMD_C))
 endif
 ifneq ($(HAVE_EFA),)
 ALL_CFLAGS += -DMK_HAVE_EFA

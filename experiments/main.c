@@ -1,8 +1,8 @@
 /* `mkernel`: finds the subcommand and hands over. */
 #include "core/ops/op.h"
-#include "experiments/commands.h"
-#include "experiments/nearest.h"
-#include "experiments/unfinished.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/nearest.h"
+#include "experiments/common/unfinished.h"
 
 #include <errno.h>
 #include <fcntl.h>

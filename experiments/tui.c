@@ -1,6 +1,6 @@
 /* `mkernel tui FILE [FILE]`: what the viewer is asked for. */
-#include "experiments/commands.h"
-#include "experiments/options.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/options.h"
 #include "tui/show.h"
 
 #include <stddef.h>

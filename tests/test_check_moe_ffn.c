@@ -1,9 +1,9 @@
 /* The check of the MoE feed-forward layer takes a right result, computed one number after the
  * other, for right, with either layout of B and either precision on the way; and none that is wrong
  * in one place or by one mistake. */
-#include "experiments/check_moe_ffn.h"
+#include "experiments/ops/check_moe_ffn.h"
 #include "core/bf16.h"
-#include "experiments/inputs.h"
+#include "experiments/common/inputs.h"
 
 #include <math.h>
 #include <setjmp.h>

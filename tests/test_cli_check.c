@@ -1,7 +1,7 @@
 /* The check tells a right product from a wrong one: correctly rounded results pass, one element off
  * by more than its bound fails, and inputs are the same wherever they are made. */
-#include "experiments/check.h"
-#include "experiments/inputs.h"
+#include "experiments/common/check.h"
+#include "experiments/common/inputs.h"
 
 #include <math.h>
 #include <setjmp.h>

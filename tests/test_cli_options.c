@@ -1,7 +1,7 @@
 /* An option table takes exactly what it says: right values arrive, and everything else is refused
  * with one sentence that names the option. */
-#include "experiments/nearest.h"
-#include "experiments/options.h"
+#include "experiments/common/nearest.h"
+#include "experiments/common/options.h"
 
 #include <errno.h>
 #include <stdarg.h>

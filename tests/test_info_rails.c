@@ -1,7 +1,7 @@
 /* `mkernel info` says for each GPU which NICs its rank takes, how far they are, and how far the
  * others, as the choice itself has it: on real machines' trees whose NICs are softnic's devices
  * here. */
-#include "experiments/info_rails.h"
+#include "experiments/info/info_rails.h"
 #include "tests/helpers/sysfs_tree.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * rank order; each link carries its minimum; what it cannot do it refuses with the nearest thing
  * that works. */
 #include "tests/helpers/ops.h"
-#include "experiments/check_moe_ffn.h"
+#include "experiments/ops/check_moe_ffn.h"
 #include "core/roles/moe_ffn.h"
 #include "sim/cta.h"
 #include "sim/exact_moe.h"

@@ -1,6 +1,6 @@
 /* A command that takes long says on stderr how far it is: on a terminal soon and in one line, in a
  * log now and then, and never where it is told not to. */
-#include "experiments/progress.h"
+#include "experiments/common/progress.h"
 #include "tests/helpers/command.h"
 
 #include <setjmp.h>

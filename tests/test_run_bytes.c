@@ -3,7 +3,7 @@
  * from the shape, or from the ids. */
 #include "tests/helpers/launch.h"
 
-#include "experiments/run.h"
+#include "experiments/job/run.h"
 
 #include <setjmp.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
  * one element of any output is left unwritten or is another number, or where the output is the last
  * launch's. */
 #include "core/comm.h"
-#include "experiments/run.h"
+#include "experiments/job/run.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* What a launch leaves unwritten is wrong: before every launch its C is poisoned and its inputs are
  * new, so that neither an element that nobody stored nor the last launch's right result passes the
  * check. */
-#include "experiments/run.h"
+#include "experiments/job/run.h"
 #include "core/bf16.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* A rank ends when its parent is killed, by the pipe alone: also where the kernel does not tell
  * it. */
 #define _GNU_SOURCE
-#include "experiments/spawn.h"
+#include "experiments/common/spawn.h"
 
 #include <poll.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* A parent ends what does not end by itself, in the time that experiments/spawn.h says, and leaves
- * alone what is slow but gets on. The ranks are this program again. */
+/* A parent ends what does not end by itself, in the time that experiments/common/spawn.h says, and
+ * leaves alone what is slow but gets on. The ranks are this program again. */
 #define _GNU_SOURCE
-#include "experiments/spawn.h"
+#include "experiments/common/spawn.h"
 
 #include <setjmp.h>
 #include <signal.h>

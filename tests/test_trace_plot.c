@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "experiments/trace_cli.h"
+#include "experiments/trace/trace_cli.h"
 #include "tests/helpers/folder.h"
 #include "tests/helpers/tui_trace.h"
 

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "experiments/trace_cli.h"
+#include "experiments/trace/trace_cli.h"
 #include "tests/helpers/trace_parts.h"
 
 static struct parts p;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "experiments/trace_cli.h"
+#include "experiments/trace/trace_cli.h"
 #include "tests/helpers/trace_parts.h"
 
 static sqlite3 *db;

@@ -2,7 +2,7 @@
  * there once, and on a GPU are plans that the kernels are built for: other role splits, tiles,
  * chunks, slices, pieces, paces and fanouts. */
 #include "core/gemm_tiles.h"
-#include "experiments/tune.h"
+#include "experiments/tune/tune.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* AllGather: every element of C is one of some rank's A, bit by bit. */
-#include "experiments/op.h"
+#include "experiments/job/op.h"
 #include "core/bf16.h"
 
 #include <errno.h>

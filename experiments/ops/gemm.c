@@ -1,6 +1,6 @@
 /* Is what a GEMM operator ended with right? By another path than the executor's: whole matrices,
  * from inputs made anew. */
-#include "experiments/op.h"
+#include "experiments/job/op.h"
 
 #include <errno.h>
 #include <stdlib.h>

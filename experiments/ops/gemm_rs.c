@@ -1,4 +1,4 @@
-#include "experiments/op.h"
+#include "experiments/job/op.h"
 
 static int gemm_rs_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
                          uint64_t launch, const struct check_pace *pace,

@@ -1,6 +1,6 @@
 /* What the MoE operators share: which experts tokens name, and with what weights. */
-#include "experiments/inputs.h"
-#include "experiments/op.h"
+#include "experiments/common/inputs.h"
+#include "experiments/job/op.h"
 
 void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids)
 {

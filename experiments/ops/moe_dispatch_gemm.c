@@ -1,5 +1,5 @@
 /* MoE dispatch+GEMM: an expert's rows, as the ids of all ranks say. */
-#include "experiments/op.h"
+#include "experiments/job/op.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The MoE feed-forward layer: each token's sum over its experts. */
-#include "experiments/check_moe_ffn.h"
-#include "experiments/inputs.h"
-#include "experiments/op.h"
+#include "experiments/ops/check_moe_ffn.h"
+#include "experiments/common/inputs.h"
+#include "experiments/job/op.h"
 
 static void moe_ffn_input(const struct run_data *d, uint32_t argument, uint32_t rank,
                           uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)

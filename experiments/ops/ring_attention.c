@@ -1,7 +1,7 @@
 /* Ring attention: tensors 0, 1 and 2 are every rank's Q, K and V. */
-#include "experiments/check_attention_gpu.h"
-#include "experiments/inputs.h"
-#include "experiments/op.h"
+#include "experiments/ops/check_attention_gpu.h"
+#include "experiments/common/inputs.h"
+#include "experiments/job/op.h"
 
 #include <errno.h>
 #include <stdlib.h>

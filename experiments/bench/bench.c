@@ -1,0 +1,46 @@
+/* `mkernel bench`: ops share run's machinery (run_bench); what lies below an op has a bench of its
+ * own. */
+#include "experiments/common/commands.h"
+#include "experiments/common/nearest.h"
+#include "core/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int command_bench(int argc, char **argv)
+{
+    const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } below[] = {{"fabric", bench_fabric}, {"ring", bench_ring}, {"trace", bench_trace}};
+    enum { BELOW = sizeof below / sizeof *below };
+    const char *names[BELOW + MK_OPS];
+    for (int i = 0; i < BELOW; i++) {
+        names[i] = below[i].name;
+        if (argc < 2 || strcmp(argv[1], below[i].name))
+            continue;
+        if (!below[i].run) {
+            fprintf(
+                stderr,
+                "mkernel bench: %s is not in this build; `mkernel bench --help` lists what is\n",
+                argv[1]);
+            return STATUS_USAGE;
+        }
+        return below[i].run(argc - 1, argv + 1);
+    }
+    if (argc < 2) {
+        fprintf(stderr, "mkernel bench: what to bench is missing (ag_gemm, fabric, ring, trace); "
+                        "`mkernel bench --help` "
+                        "tells more\n");
+        return STATUS_USAGE;
+    }
+    if (argv[1][0] == '-' || plan_op_by_name(argv[1]) >= 0)
+        return run_bench(argc, argv);
+    for (int i = 0; i < MK_OPS; i++)
+        names[BELOW + i] = plan_op_name(i);
+    const char *near = nearest_word(argv[1], names, BELOW + MK_OPS);
+    fprintf(stderr,
+            "mkernel bench: there is no bench %s%s%s%s; `mkernel bench --help` lists them\n",
+            argv[1], near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return STATUS_USAGE;
+}

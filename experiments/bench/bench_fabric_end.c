@@ -1,0 +1,142 @@
+/* One end of `mkernel bench fabric`: its NIC, its memory and its fabric. */
+#include "experiments/bench/bench_fabric.h"
+#include "core/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+uint64_t fabric_now(void)
+{
+    return mk_now_ns();
+}
+
+int fabric_idle(struct fabric_end *e, uint32_t *spins)
+{
+    if (++*spins % 64)
+        return 0;
+    sched_yield(); /* on few cores the other end, or a software device, needs this one */
+    return fabric_now() < e->deadline ? 0 : -ETIMEDOUT;
+}
+
+static int bench_fabric_end_open_verbs(struct fabric_end *e, uint32_t peer,
+                                       const struct fabric_kind *kind)
+{
+    struct verbs_rc_config c = {
+        .api = &e->api,
+        .device_count = e->choice.count,
+        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+        .rank = e->rank,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1};
+    for (uint32_t i = 0; i < e->choice.count; i++)
+        c.devices[i] = e->choice.devices[i];
+    verbs_options_default(&c.options);
+    int rc = verbs_options_parse(&c.options, kind->options, e->error, sizeof e->error);
+    if (!rc)
+        rc = verbs_api_open(&e->api, e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM, e->error,
+                            sizeof e->error);
+    return rc ? rc : verbs_rc_open(&e->fabric, &c, e->error, sizeof e->error);
+}
+
+static int bench_fabric_end_open_efa(struct fabric_end *e, uint32_t peer,
+                                     const struct fabric_kind *kind)
+{
+#ifdef MK_HAVE_EFA
+    struct efa_config c = {
+        .provider = e->choice.soft ? VERBS_SOFT : VERBS_SYSTEM,
+        .device_count = e->choice.count,
+        .heap = {.base = e->heap, .flag_bytes = FABRIC_FLAG_BYTES, .bytes = e->heap_bytes},
+        .rank = e->rank,
+        .world = 2,
+        .peers = &peer,
+        .peer_count = 1};
+    memcpy(c.devices, e->choice.devices, sizeof e->choice.devices);
+    efa_options_default(&c.options);
+    int rc = efa_options_parse(&c.options, kind->options, e->error, sizeof e->error);
+    return rc ? rc : efa_open(&e->fabric, &c, e->error, sizeof e->error);
+#else
+    snprintf(e->error, sizeof e->error,
+             "--fabric efa is not in this build (it takes <infiniband/efadv.h>)");
+    return -ENODEV;
+#endif
+}
+
+int fabric_end_open(struct fabric_end *e, uint32_t rank, const char *nic,
+                    const struct fabric_kind *kind)
+{
+    struct nic_request request = {
+        .names = nic, .efa = kind->efa, .rails = kind->rails, .local_rank = rank, .local_ranks = 2};
+    memset(e, 0, sizeof *e);
+    e->rank = rank;
+    e->efa = kind->efa;
+    e->timeout_ns = kind->timeout_ns;
+    int rc = nic_choose(&e->choice, &request, e->error, sizeof e->error);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0, used = 0; i < e->choice.count && used < sizeof e->nic; i++)
+        used += (uint32_t)snprintf(e->nic + used, sizeof e->nic - used, "%s%s", i ? "+" : "",
+                                   e->choice.devices[i]);
+    e->heap_bytes = FABRIC_FLAG_BYTES + kind->data_bytes;
+    e->heap = mmap(NULL, e->heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (e->heap == MAP_FAILED) {
+        e->heap = NULL;
+        snprintf(e->error, sizeof e->error, "no memory for %llu bytes",
+                 (unsigned long long)e->heap_bytes);
+        return -ENOMEM;
+    }
+    for (uint64_t i = FABRIC_FLAG_BYTES / 8; i < e->heap_bytes / 8; i++)
+        ((uint64_t *)(void *)e->heap)[i] =
+            rank ? 0 : i; /* touched, so that no page is first met while time runs */
+    return (kind->efa ? bench_fabric_end_open_efa : bench_fabric_end_open_verbs)(e, 1 - rank, kind);
+}
+
+void fabric_end_describe(const struct fabric_end *e, char *text, size_t size)
+{
+#ifdef MK_HAVE_EFA
+    if (e->efa)
+        efa_describe(e->fabric, text, size);
+    else
+#endif
+        verbs_rc_describe(e->fabric, text, size);
+}
+
+int fabric_end_connect(struct fabric_end *e, struct wire *w, int client)
+{
+    size_t bytes = e->fabric->ops->address_bytes(e->fabric);
+    uint32_t peer = 1 - e->rank;
+    char addresses[2 * 4096];
+    struct wire_message mine = {.kind = WIRE_ADDRESS}, theirs = {0};
+    e->fabric->ops->address(e->fabric, mine.address);
+    int rc = wire_send(w, &mine);
+    if (!rc)
+        rc = wire_receive(w, WIRE_ADDRESS, &theirs);
+    if (rc) {
+        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
+        return rc;
+    }
+    memcpy(addresses + e->rank * bytes, mine.address, bytes);
+    memcpy(addresses + peer * bytes, theirs.address, bytes);
+    rc = e->fabric->ops->connect(e->fabric, addresses, &peer, 1, e->error, sizeof e->error);
+    if (rc)
+        return rc;
+    struct wire_message ready = {.kind = WIRE_DONE}; /* both ends can receive before either sends */
+    rc = wire_send(w, &ready);
+    if (!rc)
+        rc = wire_receive(w, WIRE_DONE, &theirs);
+    if (rc)
+        snprintf(e->error, sizeof e->error, "%s", wire_reason(rc, &theirs));
+    return rc;
+}
+
+void fabric_end_close(struct fabric_end *e)
+{
+    if (e->fabric)
+        e->fabric->ops->close(e->fabric);
+    if (e->heap)
+        munmap(e->heap, e->heap_bytes);
+}

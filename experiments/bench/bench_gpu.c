@@ -1,0 +1,273 @@
+/* One rank of `mkernel bench OP --exec cuda`. Everything that is compared is measured in turns
+ * within the same seconds (gpu_shape.h). */
+#include "experiments/bench/bench_gpu.h"
+#include "experiments/bench/bench_gpu_row.h"
+#include "experiments/common/commands.h"
+#include "experiments/job/op.h"
+#include "core/comm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bench {
+    struct gpu_bench gpu;
+    struct baseline_nccl *nccl;
+    uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
+};
+
+/* What is launched in a turn. */
+struct subject {
+    struct bench *bench;
+    struct gpu_shape *shape;
+    struct gpu_graphs graphs; /* the operator's */
+    struct mk_plan *move;
+    enum bench_gpu_what what;
+};
+
+/* cuBLAS's product of a set into `c`, of ag_gemm on what has been gathered. */
+static int bench_gpu_multiply(struct gpu_bench *b, struct gpu_shape *s, uint32_t set, void *c)
+{
+    return baseline_cublas_gemm(b->cublas, gpu_gathers(b) ? s->whole : s->a[set], s->b[set], c,
+                                (int64_t)s->m, (int64_t)s->n, (int64_t)s->k,
+                                b->job->problem.b_transposed, 0, 0, b->stream);
+}
+
+static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
+{
+    const struct gpu_bench *g = &b->gpu;
+    enum run_collective collective = run_op_of(g->job->problem.op)->collective;
+    if (collective == RUN_REDUCE_SCATTER)
+        return baseline_nccl_reducescatter(b->nccl, s->whole, s->c[set], s->rows * s->n, g->stream);
+    if (collective == RUN_ALL_REDUCE)
+        return baseline_nccl_allreduce(b->nccl, s->whole, s->c[set], s->m * s->n, g->stream);
+    return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
+}
+
+static int bench_gpu_copy_to_next(struct bench *b)
+{
+    const struct mk_comm *comm = b->gpu.comm;
+    const struct mk_heap *heap = &comm->heap;
+    uint32_t next = (mk_local_of(&comm->topo, comm->topo.rank) + 1) % comm->topo.gpus;
+    return cudaMemcpyAsync((char *)heap->peers[next] + b->link_offset + BENCH_LINK_BYTES,
+                           (char *)heap->base + b->link_offset, BENCH_LINK_BYTES,
+                           cudaMemcpyDeviceToDevice, b->gpu.stream) == cudaSuccess
+               ? 0
+               : -EIO;
+}
+
+static int bench_gpu_launch(void *context, uint32_t number)
+{
+    struct subject *u = context;
+    struct gpu_bench *g = &u->bench->gpu;
+    struct gpu_shape *s = u->shape;
+    uint32_t set = number % s->sets;
+    int result;
+    switch (u->what) {
+    case BENCH_FUSED:
+        return gpu_launch_graph(g, s, &u->graphs, number);
+    case BENCH_MOVE:
+        return gpu_launch_plan(g, s, u->move, set);
+    case BENCH_LINK:
+        return bench_gpu_copy_to_next(u->bench);
+    case BENCH_COMM:
+        return bench_gpu_collect(u->bench, s, set);
+    case BENCH_TURNS:
+        result = gpu_gathers(g) ? bench_gpu_collect(u->bench, s, set)
+                                : bench_gpu_multiply(g, s, set, s->whole);
+        if (result)
+            return result;
+        return gpu_gathers(g) ? bench_gpu_multiply(g, s, set, s->c[set])
+                              : bench_gpu_collect(u->bench, s, set);
+    case BENCH_GEMM:
+        return bench_gpu_multiply(g, s, set, gpu_gathers(g) ? s->c[set] : s->whole);
+    default:
+        return -EINVAL;
+    }
+}
+
+static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
+{
+    struct bench *b = u->bench;
+    uint32_t room = GPU_TURNS * b->gpu.launches, counts[BENCH_WHATS] = {0};
+    float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
+    int result = times ? 0 : gpu_say(&b->gpu, -ENOMEM, "no memory for times");
+    for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
+        for (int what = 0; what < BENCH_TORCH && !result; what++) {
+            int needs_nccl = what == BENCH_COMM || what == BENCH_TURNS;
+            if ((needs_nccl && !b->nccl) || (what == BENCH_MOVE && !u->move) ||
+                (what == BENCH_LINK && b->gpu.comm->topo.gpus == 1))
+                continue;
+            u->what = (enum bench_gpu_what)what;
+            result =
+                gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
+        }
+    for (int what = 0; what < BENCH_WHATS && !result; what++)
+        row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
+    free(times);
+    return result;
+}
+
+static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gpu_row *row)
+{
+    struct gpu_shape s = {0};
+    struct subject u = {.bench = b, .shape = &s};
+    struct gpu_bench *g = &b->gpu;
+    const struct mk_problem *q = &g->job->problem;
+    uint64_t m = shape[0], n = shape[1], k = shape[2];
+    *row = (struct bench_gpu_row){.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .op = q->op,
+                                  .world = g->job->identity.world,
+                                  .flop = 2.0 * m * n * k,
+                                  .bound = gpu_check_bound(g)};
+    int result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
+    if (!result && g->job->identity.world > 1)
+        result =
+            gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
+    if (!result) {
+        double flop;
+        uint64_t nvlink, network;
+        plan_work(u.graphs.plan, &flop, &nvlink, &network);
+        row->network_ms = g->job->nic_gbit > 0 ? (double)network / g->job->nic_gbit * 8e-6 : 0;
+        row->tuning = u.graphs.plan->problem.tuning;
+        snprintf(row->tuned, sizeof row->tuned, "%s", u.graphs.plan->tuned);
+        result = gpu_shape_open(g, &s, m, n, k);
+    }
+    if (!result)
+        result = gpu_capture(g, &s, &u.graphs);
+    if (!result)
+        result = gpu_check(g, &s, &u.graphs, 1, &row->check);
+    if (!result)
+        result = bench_gpu_measure(&u, row);
+    if (!result)
+        result = gpu_check(g, &s, &u.graphs, 1, &row->check);
+    cudaStreamSynchronize(g->stream);
+    gpu_graphs_close(&u.graphs);
+    gpu_shape_close(&s);
+    return result;
+}
+
+/* Times of the slowest rank, checks of all. */
+static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
+{
+    uint32_t world = b->gpu.job->identity.world;
+    struct bench_gpu_row *all = calloc(world, sizeof *all);
+    int result = all ? bootstrap_allgather(b->gpu.comm->bootstrap, row, all, sizeof *row) : -ENOMEM;
+    row->check = (struct gpu_check){0};
+    for (uint32_t i = 0; i < world && !result; i++) {
+        for (int what = 0; what < BENCH_WHATS; what++)
+            if (all[i].times[what].ms > row->times[what].ms)
+                row->times[what] = all[i].times[what];
+        row->check.difference2 += all[i].check.difference2;
+        row->check.reference2 += all[i].check.reference2;
+        row->check.wrong += all[i].check.wrong;
+        row->check.launches += all[i].check.launches;
+    }
+    free(all);
+    return result ? gpu_say(&b->gpu, result, "the results could not be joined") : 0;
+}
+
+/* NCCL, where it is there. */
+static int bench_gpu_open_nccl(struct bench *b)
+{
+    char why[256];
+    struct baseline_nccl_id mine = {{0}}, *all;
+    const struct run_identity *me = &b->gpu.job->identity;
+    int result = 0;
+    if (baseline_nccl_open(&b->nccl, why, sizeof why)) {
+        baseline_nccl_close(b->nccl);
+        b->nccl = NULL;
+    }
+    if (b->nccl && me->rank == 0)
+        result = baseline_nccl_make_id(b->nccl, &mine);
+    all = calloc(me->world, sizeof *all);
+    if (!result)
+        result =
+            all ? bootstrap_allgather(b->gpu.comm->bootstrap, &mine, all, sizeof mine) : -ENOMEM;
+    if (!result && b->nccl)
+        result = baseline_nccl_join(b->nccl, &all[0], (int)me->rank, (int)me->world);
+    free(all);
+    return result ? gpu_say(&b->gpu, result, "the baselines cannot start") : 0;
+}
+
+/* Adds PyTorch's times, which the parent measured before the ranks began (bench_torch.c). */
+static void bench_gpu_read_torch(struct bench_gpu_row *rows, uint32_t count)
+{
+    const char *path = getenv("MKERNEL_BENCH_TORCH");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    char line[256];
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long m, n, k;
+        struct gpu_time t;
+        if (sscanf(line, "%llu,%llu,%llu,%lf,%lf,%lf", &m, &n, &k, &t.ms, &t.min, &t.max) != 6)
+            continue;
+        for (uint32_t i = 0; i < count; i++)
+            if (rows[i].m == m && rows[i].n == n && rows[i].k == k)
+                rows[i].times[BENCH_TORCH] = t;
+    }
+    if (f)
+        fclose(f);
+}
+
+static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done)
+{
+    const struct run_job *job = b->gpu.job;
+    int result = gpu_bench_open(&b->gpu);
+    if (!result)
+        result = bench_gpu_open_nccl(b);
+    if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
+        result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
+    for (uint32_t i = 0; i < job->shape_count && !result; i++) {
+        result = bench_shape(b, job->shapes[i], &rows[i]);
+        if (!result)
+            result = bench_gpu_join(b, &rows[i]);
+        if (!result)
+            *done = i + 1;
+    }
+    return result;
+}
+
+int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
+{
+    struct bench b = {.gpu = {.job = job, .error = sentence, .error_size = size}};
+    struct bench_gpu_row rows[RUN_SHAPES];
+    struct mk_config config;
+    uint32_t done = 0, wrong = 0;
+    const char *path;
+    run_configure(job, &config);
+    if (job->options.shapes) /* room for the plans of all of them */
+        config.heap_bytes = (uint64_t)40 << 30;
+    else
+        config.heap_bytes *= 2; /* and for the plan that only communicates */
+    config.heap_bytes += 2 * BENCH_LINK_BYTES + 4096;
+    /* as many as there are by default: the plans of a shape may need more than the first shape's */
+    config.flag_bytes = 0;
+    if (job->options.traced)
+        config.trace_events = 1 << 16;
+    b.gpu.launches = b.gpu.launches_most =
+        (uint32_t)mk_ceil_div(job->options.iters, GPU_TURNS) + GPU_SKIPPED;
+    int result = run_open(&b.gpu.comm, &config, job);
+    if (result)
+        snprintf(sentence, size, "%s", mk_error(b.gpu.comm));
+    else
+        result = bench_all(&b, rows, &done);
+    bench_gpu_read_torch(rows, done);
+    for (uint32_t i = 0; i < done; i++)
+        wrong += !bench_gpu_right(&rows[i]);
+    if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result) {
+        result = -EIO;
+        snprintf(sentence, size, "%s could not be written", path);
+    }
+    if (result)
+        run_last_word(job, STATUS_FAILED, sentence);
+    baseline_nccl_close(b.nccl);
+    gpu_bench_close(&b.gpu);
+    run_close(b.gpu.comm);
+    if (result)
+        return STATUS_FAILED;
+    snprintf(sentence, size, "%u shapes measured, %u wrong", done, wrong);
+    return wrong ? STATUS_WRONG : STATUS_DONE;
+}

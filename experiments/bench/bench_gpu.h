@@ -1,0 +1,27 @@
+/* `mkernel bench OP --exec cuda`: the fused kernel beside what others run, in one run and under the
+ * same conditions.
+ *
+ *   gpu_shape.c         operands, launches, checks of a shape on one rank
+ *   bench_gpu.c         what is measured there
+ *   bench_gpu_report.c  the table, the CSV and the JSON of all of them */
+#ifndef MK_BENCH_GPU_H
+#define MK_BENCH_GPU_H
+
+#include "experiments/job/run.h"
+
+/* Measures every shape on this rank and, on rank 0, reports. Returns an exit status and its
+ * sentence. */
+int bench_gpu_rank(const struct run_job *job, char *sentence, size_t sentence_size)
+    __attribute__((weak));
+
+/* Whether its rows can be added to the CSV that is there: as run_check_append. */
+int bench_gpu_check_append(const struct run_job *job, char *error, size_t error_size)
+    __attribute__((weak));
+
+/* Runs PyTorch's fused operator on `shapes` (M,N,K:M,N,K) with the job's ranks, one line of CSV per
+ * shape into `out`. Blocks, at most 4 minutes. 0, or -errno where python3, PyTorch or the operator
+ * is not there. */
+int bench_torch(const struct run_job *job, const char *shapes, const char *out)
+    __attribute__((weak));
+
+#endif

@@ -1,0 +1,209 @@
+#include "experiments/common/check.h"
+#include "experiments/common/spawn.h"
+#include "core/bf16.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define PANEL_ROWS 256    /* rows of C that are in float64 at a time */
+#define SLAB_FLOP 2e9     /* of a product that nobody can look into */
+#define SOME (1u << 24)   /* elements between two signs of life */
+#define FLOAT64_FLOP 2e11 /* above, float32: its own error is inside the bound's factor of two */
+
+/* The work space of one check: B whole and a panel of A and C, as double or float. */
+struct panel {
+    int wide; /* float64 */
+    void *a, *b, *c;
+    double *row_norm, *col_norm; /* of A's rows in the panel, of B's columns */
+};
+
+static void check_widen(void *out, const uint16_t *in, uint64_t count, int wide)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (wide)
+            ((double *)out)[i] = (double)mk_bf16_to_float(in[i]);
+        else
+            ((float *)out)[i] = mk_bf16_to_float(in[i]);
+        if (i % SOME == 0)
+            spawn_beat();
+    }
+}
+
+static double check_at(const void *values, uint64_t i, int wide)
+{
+    return wide ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
+static uint16_t check_b_at(const struct check_gemm *g, uint64_t k, uint64_t col)
+{
+    return g->b_transposed ? g->b[col * g->k + k] : g->b[k * g->n + col];
+}
+
+static double check_sum_of_products(const struct check_gemm *g, uint64_t row, uint64_t col)
+{
+    double sum = 0;
+    for (uint64_t k = 0; k < g->k; k++)
+        sum += fabs((double)mk_bf16_to_float(g->a[row * g->k + k]) *
+                    (double)mk_bf16_to_float(check_b_at(g, k, col)));
+    return sum;
+}
+
+/* One element. The sum of |a||b| costs K operations, so it is made only where the bf16 term alone
+ * does not decide and Cauchy-Schwarz (sum |a||b| <= |a_row||b_col|) does not rule the element out;
+ * with rounded partial sums that is the bound itself. */
+static void check_element(const struct check_gemm *g, const struct panel *p, uint64_t row,
+                          uint64_t panel_row, uint64_t col, double reference,
+                          struct check_result *r)
+{
+    double value = (double)mk_bf16_to_float(g->c[row * g->n + col]), off = fabs(value - reference);
+    double rounding = fabs(reference) * 0x1p-8,
+           sums = (double)g->k * 0x1p-23 + g->roundings * 0x1p-8;
+    double share;
+    if (off <= rounding) {
+        share = rounding > 0 ? off / rounding : 0;
+    } else {
+        double bound = rounding + sums * p->row_norm[panel_row] * p->col_norm[col];
+        if (off <= bound && !g->roundings)
+            bound = rounding + sums * check_sum_of_products(g, row, col);
+        share = bound > 0 ? off / bound : INFINITY;
+    }
+    check_add(r, row, col, value, reference, share);
+}
+
+static void check_multiply(const struct check_gemm *g, const struct panel *p, uint64_t rows)
+{
+    int m = (int)rows, n = (int)g->n, k = (int)g->k, ldb = g->b_transposed ? k : n;
+    CBLAS_TRANSPOSE tb = g->b_transposed ? CblasTrans : CblasNoTrans;
+    /* columns: none takes long */
+    uint64_t most = (uint64_t)(SLAB_FLOP / (2.0 * (double)rows * (double)g->k)) + 1;
+    for (uint64_t col = 0; col < g->n; col += most, spawn_beat()) {
+        int cols = (int)(g->n - col < most ? g->n - col : most);
+        uint64_t b = g->b_transposed ? col * g->k : col;
+        if (p->wide)
+            cblas_dgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0, p->a, k,
+                        (const double *)p->b + b, ldb, 0.0, (double *)p->c + col, n);
+        else
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, tb, m, cols, k, 1.0f, p->a, k,
+                        (const float *)p->b + b, ldb, 0.0f, (float *)p->c + col, n);
+    }
+}
+
+static void check_norms(const struct check_gemm *g, const struct panel *p, uint64_t first,
+                        uint64_t rows)
+{
+    for (uint64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (uint64_t k = 0; k < g->k; k++)
+            sum += check_at(p->a, i * g->k + k, p->wide) * check_at(p->a, i * g->k + k, p->wide);
+        p->row_norm[i] = sqrt(sum);
+        spawn_beat();
+    }
+    if (first)
+        return;
+    for (uint64_t j = 0; j < g->n; j++)
+        p->col_norm[j] = 0;
+    for (uint64_t i = 0; i < g->n * g->k; i++) {
+        double b = check_at(p->b, i, p->wide);
+        p->col_norm[g->b_transposed ? i / g->k : i % g->n] += b * b;
+        if (i % SOME == 0)
+            spawn_beat();
+    }
+    for (uint64_t j = 0; j < g->n; j++)
+        p->col_norm[j] = sqrt(p->col_norm[j]);
+}
+
+int check_gemm(const struct check_gemm *g, const struct check_pace *pace,
+               struct check_result *result)
+{
+    struct panel p = {.wide = 2.0 * (double)g->m * (double)g->n * (double)g->k <= FLOAT64_FLOP};
+    struct check_result mine = {.frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS};
+    uint64_t panel_rows = g->m < PANEL_ROWS ? g->m : PANEL_ROWS,
+             size = p.wide ? sizeof(double) : sizeof(float);
+    double work = 0;
+    int status = -ENOMEM;
+    p.a = malloc(panel_rows * g->k * size);
+    p.b = malloc(g->k * g->n * size);
+    p.c = malloc(panel_rows * g->n * size);
+    p.row_norm = malloc(panel_rows * sizeof(double));
+    p.col_norm = malloc(g->n * sizeof(double));
+    if (!p.a || !p.b || !p.c || !p.row_norm || !p.col_norm)
+        goto out;
+    check_widen(p.b, g->b, g->k * g->n, p.wide);
+    for (uint64_t first = 0; first < g->m; first += panel_rows) {
+        uint64_t rows = g->m - first < panel_rows ? g->m - first : panel_rows;
+        check_widen(p.a, g->a + first * g->k, rows * g->k, p.wide);
+        check_norms(g, &p, first, rows);
+        check_multiply(g, &p, rows);
+        for (uint64_t i = 0; i < rows; i++, spawn_beat())
+            for (uint64_t j = 0; j < g->n; j++)
+                check_element(g, &p, first + i, i, j, check_at(p.c, i * g->n + j, p.wide), &mine);
+        work += 2.0 * (double)rows * (double)g->n * (double)g->k;
+        if (pace && work >= pace->flop) {
+            work = 0;
+            status = pace->meet(pace->context);
+            if (status)
+                goto out;
+        }
+    }
+    check_join(result, &mine);
+    status = 0;
+out:
+    free(p.a);
+    free(p.b);
+    free(p.c);
+    free(p.row_norm);
+    free(p.col_norm);
+    return status;
+}
+
+void check_add(struct check_result *r, uint64_t row, uint64_t col, double value, double reference,
+               double share)
+{
+    double off = value - reference;
+    if (!isfinite(value))
+        share = INFINITY;
+    r->elements++;
+    r->difference2 += off * off;
+    r->reference2 += reference * reference;
+    r->wrong += !(share <= 1);
+    if (share > r->worst || r->elements == 1) {
+        r->worst = share;
+        r->worst_row = row;
+        r->worst_col = col;
+        r->worst_value = value;
+        r->worst_reference = reference;
+    }
+}
+
+void check_join(struct check_result *result, const struct check_result *other)
+{
+    struct check_result sum = other->worst > result->worst || !result->elements ? *other : *result;
+    sum.elements = result->elements + other->elements;
+    sum.wrong = result->wrong + other->wrong;
+    sum.difference2 = result->difference2 + other->difference2;
+    sum.reference2 = result->reference2 + other->reference2;
+    sum.frobenius = result->frobenius > other->frobenius ? result->frobenius : other->frobenius;
+    *result = sum;
+}
+
+double check_error(const struct check_result *r)
+{
+    if (!r->elements || !isfinite(r->difference2))
+        return r->elements ? INFINITY : 0;
+    return r->reference2 > 0    ? sqrt(r->difference2 / r->reference2)
+           : r->difference2 > 0 ? INFINITY
+                                : 0;
+}
+
+double check_bound(const struct check_result *r)
+{
+    double bound = r->frobenius > 0 ? r->frobenius : CHECK_FROBENIUS;
+    return r->elements < CHECK_MANY ? 0x1p-8 * bound / CHECK_FROBENIUS : bound;
+}
+
+int check_right(const struct check_result *r)
+{
+    return r->elements && !r->wrong && check_error(r) <= check_bound(r);
+}

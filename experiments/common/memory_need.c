@@ -1,0 +1,54 @@
+#include "experiments/common/memory_need.h"
+#include "core/ops/op.h"
+#include "experiments/job/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
+static uint64_t memory_need_bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
+{
+    uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
+    op_extents(&plan->problem, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        if (__builtin_mul_overflow(bytes[i], sets, &bytes[i]) ||
+            __builtin_add_overflow(rank, bytes[i], &rank))
+            return UINT64_MAX;
+    return __builtin_mul_overflow(rank, ranks, &rank) ? UINT64_MAX : rank;
+}
+
+int memory_check(const struct mk_plan *plan, uint64_t ranks, uint64_t sets, char *error,
+                 size_t error_size)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t need = memory_need_bytes_needed(plan, ranks, sets),
+             have = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    if (need <= have)
+        return 0;
+    snprintf(error, error_size,
+             "heaps and operands of %llu ranks take %.0f GB and this machine has %.0f GB: a "
+             "smaller problem fits, or fewer ranks",
+             (unsigned long long)ranks, (double)need / 1e9, (double)have / 1e9);
+    return -EINVAL;
+}
+
+int memory_check_ctas(const struct mk_plan *plan, uint64_t ranks, char *error, size_t error_size)
+{
+    /* the kernel's default; libraries, heaps and rings */
+    unsigned long long most = 65530, others = 1024;
+    uint64_t ctas = mk_total_ctas(&plan->problem.tuning.split);
+    FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+    if (f && fscanf(f, "%llu", &most) != 1)
+        most = 65530;
+    if (f)
+        fclose(f);
+    if (2 * ctas * ranks + others <= most)
+        return 0;
+    snprintf(error, error_size,
+             "%llu CTAs of a rank%s: that can be %llu, since the kernel allows a process %llu "
+             "mappings of memory (vm.max_map_count)",
+             (unsigned long long)ctas, ranks > 1 ? ", all ranks in one process" : "",
+             most > others ? (most - others) / 2 / ranks : 0, most);
+    return -EINVAL;
+}

@@ -1,0 +1,296 @@
+#include "experiments/common/problem.h"
+#include "experiments/common/nearest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const layouts[] = {"kn", "nk"};
+
+/* ---- which operators take what ---- */
+
+static uint32_t problem_ops_where(enum problem_command command,
+                                  int (*wanted)(enum mk_op, const void *), const void *context)
+{
+    uint32_t bits = 0;
+    _Static_assert(MK_OPS <= 32, "an operator is a bit of the contexts of an option");
+    for (int op = 0; op < MK_OPS; op++)
+        if ((command != PROBLEM_TUNE || op_is_tuned((enum mk_op)op)) &&
+            wanted((enum mk_op)op, context))
+            bits |= 1u << op;
+    return bits;
+}
+
+static int problem_has_option(enum mk_op op, const void *option)
+{
+    return !strcmp(op_of(op)->shape->option, option);
+}
+
+static int has_knob(enum mk_op op, const void *knob)
+{
+    return (op_of(op)->knobs & *(const enum op_knob *)knob) != 0;
+}
+
+static int problem_has_layout(enum mk_op op, const void *nothing)
+{
+    return op_of(op)->b_layout;
+}
+
+static int has_mask(enum mk_op op, const void *nothing)
+{
+    return op_of(op)->causal;
+}
+
+/* ---- the table ---- */
+
+static struct option_spec *problem_add(struct problem_table *t)
+{
+    struct option_spec *s = &t->specs[t->table.count++];
+    memset(s, 0, sizeof *s);
+    return s;
+}
+
+/* One option for all shapes that are called so; the text of each begins with those who take it. */
+static void problem_add_shape(struct problem_table *t, enum problem_command command, size_t at,
+                              const char *option)
+{
+    static char help[MK_OPS][1200], value[MK_OPS][64];
+    const struct op_shape *last = NULL;
+    struct option_spec *s = problem_add(t);
+    char *words = help[t->table.count], *letters = value[t->table.count];
+    *s = (struct option_spec){.name = option,
+                              .type = OPTION_NUMBERS,
+                              .offset = at + offsetof(struct problem_options, numbers),
+                              .value = letters,
+                              .help = words,
+                              .min = 1,
+                              .max = UINT32_MAX,
+                              .least = OP_DIMENSIONS,
+                              .contexts = problem_ops_where(command, problem_has_option, option),
+                              .group = PROBLEM_GROUP};
+    words[0] = letters[0] = '\0';
+    for (int op = 0; op < MK_OPS; op++) {
+        const struct op_shape *shape = op_of((enum mk_op)op)->shape;
+        uint32_t count = op_dimensions(shape);
+        size_t used = strlen(words), lettered = strlen(letters);
+        if (!(s->contexts >> op & 1) || shape == last)
+            continue;
+        last = shape;
+        s->parts = s->parts > count ? s->parts : count;
+        s->least = s->least < count ? s->least : count;
+        snprintf(letters + lettered, sizeof value[0] - lettered, "%s%s", lettered ? "|" : "",
+                 shape->letters);
+        snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? " " : "",
+                 shape->about,
+                 command == PROBLEM_SIM ? "as `mkernel run --exec host`; with --explore "
+                                        : shape->defaults);
+        if (command == PROBLEM_SIM)
+            strncat(words, shape->explored, sizeof help[0] - strlen(words) - 1);
+    }
+}
+
+static void problem_add_shapes(struct problem_table *t, enum problem_command command, size_t at)
+{
+    for (int op = 0; op < MK_OPS; op++) {
+        const char *option = op_of((enum mk_op)op)->shape->option;
+        int there = 0;
+        for (size_t i = 0; i < t->table.count; i++)
+            there |= !strcmp(t->specs[i].name, option);
+        if (!there && problem_ops_where(command, problem_has_option, option))
+            problem_add_shape(t, command, at, option);
+    }
+}
+
+static void problem_add_problem(struct problem_table *t, enum problem_command command, size_t at)
+{
+#define AT(field) .offset = at + offsetof(struct problem_options, field)
+    problem_add_shapes(t, command, at);
+    uint32_t masked = problem_ops_where(command, has_mask, NULL);
+    if (masked)
+        *problem_add(t) = (struct option_spec){
+            "causal",           OPTION_FLAG,           AT(causal), NULL, "no row sees a later one",
+            .contexts = masked, .group = PROBLEM_GROUP};
+    *problem_add(t) =
+        (struct option_spec){"b-layout",
+                             OPTION_WORD,
+                             AT(layout),
+                             "kn|nk",
+                             "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
+                             .words = layouts,
+                             .word_count = 2,
+                             .contexts = problem_ops_where(command, problem_has_layout, NULL),
+                             .group = PROBLEM_GROUP};
+    *problem_add(t) = (struct option_spec){
+        "deterministic",
+        OPTION_FLAG,
+        AT(deterministic),
+        NULL,
+        command == PROBLEM_SIM ? "sums in rank order, the same bits in every order of events"
+                               : "the same bits on every run",
+        .group = PROBLEM_GROUP};
+}
+
+static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
+                             const char *group)
+{
+    static const enum op_knob any = OP_ROLES;
+    /* clang-format off */
+    const struct {
+        enum op_knob knob;
+        struct option_spec spec;
+    } knobs[] = {
+        {OP_ROLES, {"roles", OPTION_ROLES, AT(roles), "compute=..,...",
+                    "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"}},
+        {OP_TILE, {"tile", OPTION_NUMBERS, AT(tile), "M,N",
+                   command == PROBLEM_SIM ? "rows and columns of a tile. Default: the plan's; with --explore 16,64"
+                                          : "rows and columns of a tile", 8, 65536, 2}},
+        {OP_CHUNK_ROWS, {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS",
+                         "rows of a chunk, a multiple of the tile's", 8, 1 << 24}},
+        {OP_SLICES, {"slices", OPTION_NUMBERS, AT(slices), "N",
+                     "runs of columns of a chunk that arrive one after the other (one node)", 1, 16}},
+        {OP_PIECES, {"pieces", OPTION_NUMBERS, AT(pieces), "N",
+                     "parts of a chunk or slice that different CTAs push over NVLink", 1, 64}},
+        {OP_PACE, {"pace", OPTION_NUMBERS, AT(pace), "NS",
+                   "time that an auxiliary warp takes to push 512 bytes at least; 1: none (cuda)", 1, 100000}},
+        {OP_FANOUT, {"fanout", OPTION_NUMBERS, AT(fanout), "N",
+                    "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL}},
+    };
+    /* clang-format on */
+    static char help[sizeof knobs / sizeof *knobs][400];
+    uint32_t all = problem_ops_where(command, has_knob, &any);
+    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
+        if (command == PROBLEM_SIM && knobs[i].knob == OP_PACE)
+            continue; /* stores of the simulator take what its cluster says */
+        struct option_spec *s = problem_add(t);
+        *s = knobs[i].spec;
+        s->contexts = problem_ops_where(command, has_knob, &knobs[i].knob);
+        s->group = group;
+        size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s", s->help);
+        for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
+            if (s->contexts >> op & 1) {
+                used += (size_t)snprintf(help[i] + used, sizeof help[0] - used, "%s%s",
+                                         first ? "; of " : ", ", plan_op_name((enum mk_op)op));
+                first = 0;
+            }
+        s->help = help[i];
+    }
+#undef AT
+}
+
+void problem_table(struct problem_table *t, const struct option_table *own,
+                   enum problem_command command, size_t at, const char *plan)
+{
+    char ops[OP_LIST_TEXT];
+    t->table = *own;
+    t->table.specs = t->specs;
+    t->table.about = t->about;
+    t->table.count = 0;
+    snprintf(t->about, sizeof t->about, "%s%sOP: %s", own->about,
+             own->about[strlen(own->about) - 1] == '\n' ? "" : " ",
+             op_list(ops, sizeof ops, command == PROBLEM_TUNE ? op_is_tuned : NULL, " ", " "));
+    problem_add_problem(t, command, at);
+    if (command != PROBLEM_TUNE)
+        problem_add_plan(t, command, at, plan);
+    for (size_t i = 0; i < own->count; i++)
+        *problem_add(t) = own->specs[i];
+}
+
+void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(enum mk_op op))
+{
+    for (size_t i = 0; i < t->table.count; i++) {
+        if (strcmp(t->specs[i].name, name))
+            continue;
+        t->specs[i].contexts = 0;
+        for (int op = 0; op < MK_OPS; op++)
+            t->specs[i].contexts |= (uint32_t)(wanted((enum mk_op)op) != 0) << op;
+    }
+}
+
+static int problem_find_op(const struct options_found *found, enum mk_op *op, char *error,
+                           size_t size)
+{
+    const char *names[MK_OPS];
+    char list[OP_LIST_TEXT];
+    for (int i = 0; i < MK_OPS; i++)
+        names[i] = plan_op_name((enum mk_op)i);
+    int named = found->word_count == 1 ? plan_op_by_name(found->words[0]) : -1;
+    if (!found->word_count)
+        snprintf(error, size, "which op is missing (%s, for one)", names[0]);
+    else if (found->word_count > 1)
+        snprintf(error, size, "%s is one argument too many", found->words[1]);
+    else if (named < 0) {
+        const char *near = nearest_word(found->words[0], names, MK_OPS);
+        snprintf(error, size, "there is no op %s (%s%s%s)", found->words[0],
+                 near ? "did you mean " : "ops are ",
+                 near ? near : op_list(list, sizeof list, NULL, ", ", ", "), near ? "?" : "");
+    }
+    if (named < 0)
+        return -EINVAL;
+    *op = (enum mk_op)named;
+    return 0;
+}
+
+int problem_check(const struct problem_table *t, const struct options_found *found,
+                  const struct problem_options *o, enum mk_op *op, char *error, size_t size)
+{
+    int result = problem_find_op(found, op, error, size);
+    if (!result)
+        result = options_check(&t->table, found, 1u << *op, plan_op_name(*op), error, size);
+    if (result)
+        return result;
+    const struct op_shape *shape = op_of(*op)->shape;
+    uint32_t count = 0;
+    while (count < OP_DIMENSIONS && o->numbers[count])
+        count++;
+    if (!count || count == op_dimensions(shape))
+        return 0;
+    char given[OP_DIMENSIONS * 21] = "";
+    for (uint32_t i = 0, used = 0; i < count; i++)
+        used += (uint32_t)snprintf(given + used, sizeof given - used, "%s%llu", i ? "," : "",
+                                   (unsigned long long)o->numbers[i]);
+    snprintf(error, size, "--%s %s: of %s it is %s", shape->option, given, plan_op_name(*op),
+             shape->letters);
+    return -EINVAL;
+}
+
+/* ---- problems ---- */
+
+void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q)
+{
+    if (!o->numbers[0])
+        op_of(q->op)->choose_shape(size, mk_world(&q->topo), o->numbers);
+    op_set_numbers(q, o->numbers);
+    q->attention.causal = o->causal;
+    q->b_transposed = o->layout;
+    q->deterministic = o->deterministic;
+    q->tuning = (struct mk_tuning){.split = o->roles,
+                                   .tile_m = (uint32_t)o->tile[0],
+                                   .tile_n = (uint32_t)o->tile[1],
+                                   .chunk_rows = (uint32_t)o->chunk_rows,
+                                   .slices = (uint32_t)o->slices,
+                                   .pieces = (uint32_t)o->pieces,
+                                   .pace = (uint32_t)o->pace,
+                                   .fanout = (uint32_t)o->fanout};
+}
+
+const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])
+{
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(q, numbers);
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, PROBLEM_TEXT - used, "%s%llu", i ? "," : "",
+                                 (unsigned long long)numbers[i]);
+    if (op_of(q->op)->causal && q->attention.causal)
+        snprintf(text + used, PROBLEM_TEXT - used, " causal");
+    return text;
+}
+
+int problem_has(const struct mk_problem *q, const uint64_t *number)
+{
+    const struct op_shape *shape = op_of(q->op)->shape;
+    for (uint32_t i = 0; i < op_dimensions(shape); i++)
+        if (shape->dimensions[i].offset == (size_t)((const char *)number - (const char *)q))
+            return 1;
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* The problem and the plan as the command line says them: one table of options for `run`, `bench`,
+ * `tune` and `sim`, made of what operators' descriptors say (core/ops/op.h). */
+#ifndef MK_PROBLEM_H
+#define MK_PROBLEM_H
+
+#include "core/ops/op.h"
+#include "experiments/common/options.h"
+
+struct problem_options {
+    uint64_t numbers[OP_DIMENSIONS]; /* of the operator's shape; 0: choose */
+    int causal, layout, deterministic;
+    struct mk_role_split roles;
+    uint64_t tile[2], chunk_rows, slices, pieces, pace, fanout; /* 0: choose */
+};
+
+/* Which of its options a command has: TUNE only the problem, of operators with tuned plans; SIM
+ * also words for what an explorer takes. */
+enum problem_command { PROBLEM_RUN, PROBLEM_TUNE, PROBLEM_SIM };
+
+#define PROBLEM_GROUP "the problem"
+
+/* A table of options: those of the problem and the plan, then the command's own. */
+#define PROBLEM_SPECS 64
+struct problem_table {
+    struct option_table table;
+    struct option_spec specs[PROBLEM_SPECS];
+    char about[1500];
+};
+
+/* Makes the table of a command from its own, whose `about` ends where operators are listed.
+ * `at`: where struct problem_options lies in the values; `plan`: the heading of the plan's
+ * options. */
+void problem_table(struct problem_table *t, const struct option_table *own,
+                   enum problem_command command, size_t at, const char *plan);
+
+/* Lets option `name` be for operators alone that `wanted` is true of. */
+void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(enum mk_op op));
+
+/* The operator that was named; checks that it takes all that was given, and as many numbers. 0, or
+ * -EINVAL with a sentence. */
+int problem_check(const struct problem_table *t, const struct options_found *found,
+                  const struct problem_options *o, enum mk_op *op, char *error, size_t size);
+
+/* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's
+ * default of this size; o->numbers too. */
+void problem_fill(struct problem_options *o, enum op_size size, struct mk_problem *q);
+
+/* The shape as on the command line, "1,512,4,2,64 causal". Returns `text`. */
+#define PROBLEM_TEXT 160
+const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT]);
+
+/* Whether a number of `q` is one of its operator's shape: &q->m, say. */
+int problem_has(const struct mk_problem *q, const uint64_t *number);
+
+#endif

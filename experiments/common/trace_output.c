@@ -1,0 +1,204 @@
+#define _GNU_SOURCE
+#include "experiments/common/trace_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "experiments/common/output_file.h"
+#include "tracer/trace.h"
+
+/* Whether a file made under another name can take its place: not that of a device or pipe, nor of
+ * what standard output is, since whoever holds that open would go on with the old one. */
+static int trace_output_replaceable(const char *path)
+{
+    struct stat there, standard;
+    if (!path)
+        return 0;
+    if (stat(path, &there))
+        return 1;
+    if (!S_ISREG(there.st_mode))
+        return 0;
+    for (int fd = 0; fd <= 2; fd++)
+        if (!fstat(fd, &standard) && standard.st_dev == there.st_dev &&
+            standard.st_ino == there.st_ino)
+            return 0;
+    return 1;
+}
+
+int trace_output_check(const char *path, char *error, size_t size)
+{
+    /* WRITTEN first: where `path` is a link to no file it makes that file, so that the link can be
+     * followed. */
+    int rc = output_check("--out", path, OUTPUT_WRITTEN, error, size);
+    if (rc || !trace_output_replaceable(path))
+        return rc;
+    char *target = realpath(path, NULL);
+    rc = output_check("--out", target ? target : path, OUTPUT_REPLACED, error, size);
+    free(target);
+    return rc;
+}
+
+/* Makes a file beside `path`, or beside what that is a link to. 0 or -errno. */
+static int trace_output_open_beside(struct trace_output *o, const char *path)
+{
+    struct stat old;
+    o->target = realpath(path, NULL);
+    if (!o->target)
+        o->target = strdup(path);
+    if (!o->target || asprintf(&o->temporary, "%s.%ld.partial", o->target, (long)getpid()) < 0) {
+        o->temporary = NULL;
+        return -ENOMEM;
+    }
+    unlink(o->temporary); /* of a process that had this id and was killed */
+    trace_set_unfinished(o->temporary);
+    o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (o->fd < 0 || (stat(o->target, &old) == 0 && fchmod(o->fd, old.st_mode & 0777)))
+        return -errno;
+    return 0;
+}
+
+/* Puts gzip between o->out and `file`. 0 or -errno. */
+static int trace_output_start_gzip(struct trace_output *o, int file)
+{
+    int data[2], said[2];
+    if (pipe2(data, O_CLOEXEC))
+        return -errno;
+    if (pipe2(said, O_CLOEXEC)) {
+        int rc = -errno;
+        close(data[0]);
+        close(data[1]);
+        return rc;
+    }
+    fflush(stdout);
+    o->gzip = fork();
+    if (o->gzip == 0) {
+        prctl(PR_SET_PDEATHSIG,
+              SIGKILL); /* the end of its input alone would look like the end of the trace */
+        signal(SIGPIPE, SIG_DFL);
+        if (dup2(data[0], 0) < 0 || dup2(file, 1) < 0 || dup2(said[1], 2) < 0)
+            _exit(126);
+        execlp("gzip", "gzip", "-c", (char *)NULL);
+        _exit(127);
+    }
+    int rc = o->gzip < 0 ? -errno : 0;
+    close(data[0]);
+    close(said[1]);
+    o->said = said[0];
+    o->out = rc ? NULL : fdopen(data[1], "w");
+    if (!o->out) {
+        rc = rc ? rc : -errno;
+        close(data[1]);
+    }
+    return rc;
+}
+
+/* Closes what is open and takes away what has no name yet. */
+static void trace_output_forget(struct trace_output *o)
+{
+    if (o->out && o->out != stdout)
+        fclose(o->out);
+    if (o->fd >= 0)
+        close(o->fd);
+    if (o->temporary)
+        unlink(o->temporary);
+    trace_set_unfinished(NULL);
+    free(o->temporary);
+    free(o->target);
+    memset(o, 0, sizeof *o);
+}
+
+static int trace_output_open_direct(struct trace_output *o, const char *path)
+{
+    FILE *f = path ? output_open(path) : stdout;
+    if (!f)
+        return -errno;
+    fflush(stdout);
+    o->fd = dup(fileno(f));
+    if (f != stdout)
+        fclose(f);
+    return o->fd < 0 ? -errno : 0;
+}
+
+int trace_output_open(struct trace_output *o, const char *path, int gzip, char *error, size_t size)
+{
+    *o = (struct trace_output){.fd = -1};
+    int rc = trace_output_replaceable(path) ? trace_output_open_beside(o, path)
+                                            : trace_output_open_direct(o, path);
+    if (!rc && gzip) {
+        signal(SIGPIPE, SIG_IGN);
+        rc = trace_output_start_gzip(o, o->fd);
+    } else if (!rc) {
+        int copy = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
+        o->out = copy < 0 ? NULL : fdopen(copy, "w");
+        rc = o->out ? 0 : -errno;
+    }
+    if (rc) {
+        snprintf(error, size, "cannot write '%s': %s", path ? path : "standard output",
+                 strerror(-rc));
+        trace_output_forget(o);
+    }
+    return rc;
+}
+
+/* Waits for gzip. 0, or -EIO with a sentence that ends in its own reason ("gzip: stdout: No space
+ * left on device"). */
+static int trace_output_end_gzip(struct trace_output *o, const char *name, char *error, size_t size)
+{
+    char text[256] = "";
+    size_t used = 0;
+    int status = -1;
+    for (ssize_t n;
+         used < sizeof text - 1 && (n = read(o->said, text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)n;
+    close(o->said);
+    while (waitpid(o->gzip, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && !WEXITSTATUS(status))
+        return 0;
+    while (used && text[used - 1] == '\n')
+        text[--used] = 0;
+    const char *reason = strrchr(text, ':');
+    if (reason && strchr(reason, '\n'))
+        reason = NULL;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        snprintf(error, size, "cannot write %s: gzip is not installed", name);
+    else
+        snprintf(error, size, "cannot write %s: gzip failed%s", name, reason ? reason : "");
+    return -EIO;
+}
+
+int trace_output_close(struct trace_output *o, int rc, char *error, size_t size)
+{
+    const char *name = o->target ? o->target : "standard output";
+    char unused[8];
+    int lost = 0;
+    if (rc && o->gzip)
+        kill(o->gzip, SIGKILL); /* what is cut shall not look whole */
+    errno = 0;
+    if (fflush(o->out) || ferror(o->out))
+        lost = errno ? errno : EIO;
+    fclose(o->out);
+    o->out = NULL;
+    if (o->gzip && trace_output_end_gzip(o, name, rc ? unused : error, rc ? sizeof unused : size) &&
+        !rc)
+        rc = -EIO; /* where `lost` says that the pipe broke, this says why */
+    if (!rc && !lost && o->temporary && (fsync(o->fd) || rename(o->temporary, o->target)))
+        lost = errno;
+    if (!rc && lost) {
+        snprintf(error, size, "cannot write %s: %s", name, strerror(lost));
+        rc = -lost;
+    }
+    if (!rc) {
+        free(o->temporary); /* it has its name */
+        o->temporary = NULL;
+    }
+    trace_output_forget(o);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* What a measurement is of, in the words of CSV columns and of JSON: a row that lacks it cannot be
+ * told from another plan's, or another day's. */
+#ifndef MK_BENCH_ROW_H
+#define MK_BENCH_ROW_H
+
+#include "experiments/common/csv_row.h"
+#include "experiments/job/run.h"
+
+/* Now, as ISO 8601 in UTC, and this host's name. */
+struct bench_when {
+    char date[32], host[128];
+};
+void bench_when(struct bench_when *w);
+
+/* The columns b_layout to mkernel: problem, machine, whole plan, launches, date and versions. `q`
+ * as a plan was made for it, `tuned` as the plan says, `fabric`: "verbs over soft0", empty on one
+ * node. */
+void bench_row_context(struct csv_row *r, const struct run_job *job, const struct mk_problem *q,
+                       const char *tuned, const char *fabric);
+
+/* The same as members of a JSON object, each with a comma behind it (json_write.h). What of it all
+ * rows of a job share, and what a plan has of its own. */
+void bench_json_job(FILE *f, const struct run_job *job, const char *fabric);
+void bench_json_plan(FILE *f, const struct mk_problem *q, const char *tuned);
+
+#endif

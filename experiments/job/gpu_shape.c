@@ -1,0 +1,291 @@
+#include "experiments/job/gpu_shape.h"
+#include "experiments/job/gpu_tensors.h"
+#include "experiments/common/inputs.h"
+#include "experiments/job/op.h"
+#include "core/comm.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLD_BYTES                                                                                 \
+    ((uint64_t)200 << 20) /* of operands in rotation: more than three times an H200's L2 */
+
+int gpu_say(struct gpu_bench *b, int result, const char *what)
+{
+    const char *said = cudaGetErrorString(cudaGetLastError());
+    snprintf(b->error, b->error_size, "rank %u: %s%s%s", b->job->identity.rank, what,
+             result == -EIO ? ": " : "", result == -EIO ? said : "");
+    return result;
+}
+
+int gpu_bench_open(struct gpu_bench *b)
+{
+    char why[256];
+    b->events = calloc(b->launches_most + 1, sizeof *b->events);
+    if (!b->events)
+        return gpu_say(b, -ENOMEM, "no memory for events");
+    if (cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess)
+        return gpu_say(b, -EIO, "no stream");
+    for (uint32_t i = 0; i <= b->launches_most; i++)
+        if (cudaEventCreate(&b->events[i]) != cudaSuccess)
+            return gpu_say(b, -EIO, "no events");
+    if (baseline_cublas_open(&b->cublas, why, sizeof why)) /* without it nothing can be checked */
+        return gpu_say(b, -ENOENT, why);
+    return 0;
+}
+
+void gpu_bench_close(struct gpu_bench *b)
+{
+    baseline_cublas_close(b->cublas);
+    for (uint32_t i = 0; b->events && i <= b->launches_most; i++)
+        if (b->events[i])
+            cudaEventDestroy(b->events[i]);
+    free(b->events);
+    if (b->stream)
+        cudaStreamDestroy(b->stream);
+}
+
+static int gpu_shape_device_alloc(struct gpu_bench *b, void *out, uint64_t bytes)
+{
+    return cudaMalloc(out, bytes) == cudaSuccess
+               ? 0
+               : gpu_say(b, -ENOMEM, "no GPU memory for the operands");
+}
+
+int gpu_gathers(const struct gpu_bench *b)
+{
+    return run_op_of(b->job->problem.op)->collective == RUN_ALL_GATHER;
+}
+
+static int gpu_shape_scatters(const struct gpu_bench *b)
+{
+    return run_op_of(b->job->problem.op)->collective == RUN_REDUCE_SCATTER;
+}
+
+/* An A that is gathered is one matrix of all ranks; else each has its own, as each has a B. */
+static uint64_t gpu_shape_key_a(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
+{
+    return inputs_key(b->job->options.seed, gpu_gathers(b) ? 0 : MK_MAX_RANKS + 1 + rank, launch);
+}
+
+static uint64_t gpu_shape_key_b(const struct gpu_bench *b, uint32_t rank, uint64_t launch)
+{
+    return inputs_key(b->job->options.seed, 1 + rank, launch);
+}
+
+int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k)
+{
+    uint32_t me = b->job->identity.rank;
+    int gathers = gpu_gathers(b);
+    *s = (struct gpu_shape){.m = m, .n = n, .k = k, .rows = m / b->job->identity.world};
+    s->a_rows = gathers ? s->rows : m;
+    s->c_rows = gpu_shape_scatters(b) ? s->rows : m;
+    uint64_t a_count = s->a_rows * k, b_count = k * n, c_count = s->c_rows * n;
+    s->sets = (uint32_t)mk_ceil_div(COLD_BYTES, 2 * (a_count + b_count));
+    s->sets = s->sets < 2 ? 2 : s->sets > GPU_SETS ? GPU_SETS : s->sets;
+    int result = gpu_shape_device_alloc(b, &s->whole, m * (gathers ? k : n) * 2);
+    if (!result && !gathers)
+        result = gpu_shape_device_alloc(b, &s->other_a, s->c_rows * k * 2);
+    if (!result && !gathers)
+        result = gpu_shape_device_alloc(b, &s->other_b, b_count * 2);
+    if (!result)
+        result = gpu_shape_device_alloc(b, &s->reference, c_count * sizeof *s->reference);
+    for (uint32_t i = 0; i < s->sets && !result; i++) {
+        result = gpu_shape_device_alloc(b, &s->a[i], a_count * 2);
+        if (!result)
+            result = gpu_shape_device_alloc(b, &s->b[i], b_count * 2);
+        if (!result)
+            result = gpu_shape_device_alloc(b, &s->c[i], c_count * 2);
+        if (!result && (gpu_fill(s->a[i], gpu_shape_key_a(b, me, i), gathers ? me * a_count : 0,
+                                 a_count, b->stream) ||
+                        gpu_fill(s->b[i], gpu_shape_key_b(b, me, i), 0, b_count, b->stream)))
+            result = gpu_say(b, -EIO, "the operands cannot be filled");
+    }
+    return result;
+}
+
+void gpu_shape_close(struct gpu_shape *s)
+{
+    for (uint32_t i = 0; i < GPU_SETS; i++) {
+        cudaFree(s->a[i]);
+        cudaFree(s->b[i]);
+        cudaFree(s->c[i]);
+    }
+    cudaFree(s->whole);
+    cudaFree(s->other_a);
+    cudaFree(s->other_b);
+    cudaFree(s->reference);
+    memset(s, 0, sizeof *s);
+}
+
+int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
+             const struct mk_tuning *tuning, struct mk_plan **out)
+{
+    struct mk_problem q = b->job->problem;
+    q.m = m;
+    q.n = n;
+    q.k = k;
+    q.tuning = *tuning;
+    int result = comm_make_plan(out, b->comm, &q);
+    if (result)
+        snprintf(b->error, b->error_size, "%s", mk_error(b->comm));
+    return result;
+}
+
+int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set)
+{
+    void *const arguments[] = {s->a[set], s->b[set], s->c[set]};
+    return mk_launch(plan, arguments, 3, b->stream);
+}
+
+int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)
+{
+    for (uint32_t i = 0; i < s->sets; i++) {
+        cudaGraph_t graph = NULL;
+        if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+            return gpu_say(b, -EIO, "a launch cannot be captured");
+        int result = gpu_launch_plan(b, s, g->plan, i);
+        if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
+            return gpu_say(b, result ? result : -EIO,
+                           result ? mk_error(b->comm) : "a launch cannot be captured");
+        cudaError_t error = cudaGraphInstantiate(&g->sets[i], graph, 0);
+        cudaGraphDestroy(graph);
+        if (error != cudaSuccess)
+            return gpu_say(b, -EIO, "a captured launch cannot be made executable");
+    }
+    return 0;
+}
+
+void gpu_graphs_close(struct gpu_graphs *g)
+{
+    for (uint32_t i = 0; i < GPU_SETS; i++)
+        if (g->sets[i])
+            cudaGraphExecDestroy(g->sets[i]);
+    memset(g, 0, sizeof *g);
+}
+
+int gpu_launch_graph(const struct gpu_bench *b, const struct gpu_shape *s,
+                     const struct gpu_graphs *g, uint32_t number)
+{
+    return cudaGraphLaunch(g->sets[number % s->sets], b->stream) == cudaSuccess ? 0 : -EIO;
+}
+
+int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number), void *context,
+             float *times, uint32_t *count)
+{
+    int result = bootstrap_barrier(b->comm->bootstrap);
+    for (uint32_t i = 0; i < b->launches && !result; i++) {
+        cudaEventRecord(b->events[i], b->stream);
+        result = launch(context, i);
+    }
+    if (result)
+        return gpu_say(b, result, "a launch was refused");
+    cudaEventRecord(b->events[b->launches], b->stream);
+    if (mk_wait(b->comm))
+        return gpu_say(b, -ECONNABORTED, mk_error(b->comm));
+    if (cudaStreamSynchronize(b->stream) != cudaSuccess)
+        return gpu_say(b, -EIO, "the GPU failed");
+    for (uint32_t i = GPU_SKIPPED; i < b->launches; i++)
+        if (cudaEventElapsedTime(&times[(*count)++], b->events[i], b->events[i + 1]) != cudaSuccess)
+            return gpu_say(b, -EIO, "the GPU's events give no time");
+    return 0;
+}
+
+static int gpu_shape_by_size(const void *x, const void *y)
+{
+    float a = *(const float *)x, b = *(const float *)y;
+    return (a > b) - (a < b);
+}
+
+struct gpu_time gpu_time_of(float *times, uint32_t count)
+{
+    if (!count)
+        return (struct gpu_time){0, 0, 0};
+    qsort(times, count, sizeof *times, gpu_shape_by_size);
+    return (struct gpu_time){(times[(count - 1) / 2] + times[count / 2]) / 2.0, times[0],
+                             times[count - 1]};
+}
+
+/* cuBLAS in fp32, on operands that were made again: this rank's rows of the sum of all ranks'
+ * products. */
+static int gpu_shape_make_reference(struct gpu_bench *b, struct gpu_shape *s, uint32_t set)
+{
+    uint32_t world = b->job->identity.world, me = b->job->identity.rank;
+    int64_t rows = (int64_t)s->c_rows, n = (int64_t)s->n, k = (int64_t)s->k;
+    int transposed = b->job->problem.b_transposed, result = 0;
+    if (gpu_gathers(b)) {
+        result = gpu_fill(s->whole, gpu_shape_key_a(b, me, set), 0, s->m * s->k, b->stream);
+        return result ? result
+                      : baseline_cublas_gemm(b->cublas, s->whole, s->b[set], s->reference, rows, n,
+                                             k, transposed, 1, 0, b->stream);
+    }
+    uint64_t first = gpu_shape_scatters(b) ? me * s->rows * s->k : 0;
+    for (uint32_t rank = 0; rank < world && !result; rank++) {
+        result =
+            gpu_fill(s->other_a, gpu_shape_key_a(b, rank, set), first, s->c_rows * s->k, b->stream);
+        if (!result)
+            result = gpu_fill(s->other_b, gpu_shape_key_b(b, rank, set), 0, s->k * s->n, b->stream);
+        if (!result)
+            result = baseline_cublas_gemm(b->cublas, s->other_a, s->other_b, s->reference, rows, n,
+                                          k, transposed, 1, rank > 0, b->stream);
+    }
+    return result;
+}
+
+/* One fresh launch of a plan against the reference that is there. */
+static int gpu_shape_check_one(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *g,
+                               uint32_t set, float absolute, struct gpu_check *sum)
+{
+    struct gpu_difference d;
+    int result = gpu_poison(s->c[set], s->c_rows * s->n, b->stream);
+    if (!result)
+        result = bootstrap_barrier(b->comm->bootstrap);
+    if (!result)
+        result = gpu_launch_graph(b, s, g, set);
+    if (mk_wait(b->comm))
+        return gpu_say(b, -ECONNABORTED, mk_error(b->comm));
+    if (!result)
+        result = gpu_compare(s->c[set], s->reference, s->c_rows * s->n, absolute, &d, b->stream);
+    if (result)
+        return gpu_say(b, result, "a result cannot be checked");
+    sum->difference2 += isnan(d.difference2) ? INFINITY : d.difference2;
+    sum->reference2 += d.reference2;
+    sum->wrong += d.wrong;
+    sum->launches++;
+    return 0;
+}
+
+int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *graphs,
+              uint32_t count, struct gpu_check *checks)
+{
+    double world = b->job->identity.world, depth = (double)s->k * (gpu_gathers(b) ? 1 : world);
+    int result = 0;
+    /* Sums of K products of values uniform in (-1, 1) wander by less than 8 sqrt(K) roundings
+     * (Higham and Mary 2019). Of partial sums in bf16 each is rounded, and a node's sum once more:
+     * 2^-8 of what no product of a launch exceeds, seven standard deviations sqrt(K / 9). */
+    float absolute = (float)(8 * sqrt(depth) * 0x1p-23 * depth / 4);
+    if (!gpu_gathers(b) && !b->job->problem.deterministic)
+        absolute += (float)((world + 1) * 0x1p-8 * 7 * sqrt((double)s->k / 9));
+    for (uint32_t set = 0; set < s->sets && !result; set++) {
+        result = gpu_shape_make_reference(b, s, set);
+        if (result)
+            return gpu_say(b, result, "there is no reference to check against");
+        for (b->checking = 0; b->checking < count && !result; b->checking += !result)
+            result = gpu_shape_check_one(b, s, &graphs[b->checking], set, absolute,
+                                         &checks[b->checking]);
+    }
+    return result;
+}
+
+double gpu_check_error(const struct gpu_check *c)
+{
+    return c->launches && c->reference2 > 0 ? sqrt(c->difference2 / c->reference2) : 1e30;
+}
+
+double gpu_check_bound(const struct gpu_bench *b)
+{
+    return gpu_gathers(b) || b->job->problem.deterministic ? CHECK_FROBENIUS : CHECK_FAST;
+}

@@ -1,0 +1,101 @@
+/* One shape of a GEMM operator on this rank's GPU: operands that rotate through more memory than L2
+ * holds, plans on them as CUDA graphs, launches timed by pairs of events, results checked against
+ * cuBLAS in fp32. `bench` and `tune` measure with it.
+ *
+ * Functions return 0 or -errno, with a sentence in b->error. One thread; all but gpu_shape_close
+ * are collective where they say so. */
+#ifndef MK_GPU_SHAPE_H
+#define MK_GPU_SHAPE_H
+
+#include "experiments/baselines/baselines.h"
+#include "experiments/job/run.h"
+
+#define GPU_SETS 12u   /* of operands, at most */
+#define GPU_TURNS 4u   /* of each of the things that are measured beside each other */
+#define GPU_SKIPPED 2u /* launches of a turn that are not counted: the ranks find each other */
+
+struct gpu_bench {
+    const struct run_job *job;
+    struct mk_comm *comm; /* the caller's */
+    struct baseline_cublas *cublas;
+    cudaStream_t stream;
+    cudaEvent_t *events;
+    uint32_t launches_most, launches; /* of a turn, those skipped included */
+    uint32_t checking; /* which plan gpu_check has launched: the one to blame where it fails */
+    char *error;
+    size_t error_size;
+};
+
+/* A plan as a graph for each set of operands. */
+struct gpu_graphs {
+    struct mk_plan *plan;
+    cudaGraphExec_t sets[GPU_SETS];
+};
+
+struct gpu_shape {
+    uint64_t m, n, k, rows;  /* rows: of a shard */
+    uint64_t a_rows, c_rows; /* of this rank's A and C */
+    uint32_t sets;
+    uint16_t *a[GPU_SETS], *b[GPU_SETS], *c[GPU_SETS];
+    /* ag_gemm: the gathered A; else what cuBLAS makes for NCCL to add */
+    uint16_t *whole;
+    uint16_t *other_a, *other_b; /* another rank's, for the reference of a sum */
+    float *reference;
+};
+
+/* What checks found, added up. */
+struct gpu_check {
+    double difference2, reference2; /* sums of squares */
+    uint64_t wrong, launches;       /* elements outside their bound; launches that were checked */
+};
+
+/* Milliseconds per launch: median, least, most. 0: not measured. */
+struct gpu_time {
+    double ms, min, max;
+};
+
+/* Opens stream, events for turns of launches_most, and cuBLAS; once a communicator has chosen the
+ * GPU. gpu_bench_close in either case. */
+int gpu_bench_open(struct gpu_bench *b);
+void gpu_bench_close(struct gpu_bench *b);
+
+/* Writes "rank R: what", with CUDA's words where result is -EIO. Returns result. */
+int gpu_say(struct gpu_bench *b, int result, const char *what);
+
+/* Whether the operator gathers A; else it adds products. */
+int gpu_gathers(const struct gpu_bench *b);
+
+/* Operands of this rank for M,N,K = m,n,k. gpu_shape_close in either case. */
+int gpu_shape_open(struct gpu_bench *b, struct gpu_shape *s, uint64_t m, uint64_t n, uint64_t k);
+void gpu_shape_close(struct gpu_shape *s);
+
+/* A plan of the job's operator with M,N,K = m,n,k and this tuning. Collective. */
+int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
+             const struct mk_tuning *tuning, struct mk_plan **out);
+
+/* The launch of a plan, as it is. */
+int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set);
+
+/* g->plan as graphs. gpu_graphs_close in either case. */
+int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g);
+void gpu_graphs_close(struct gpu_graphs *g);
+int gpu_launch_graph(const struct gpu_bench *b, const struct gpu_shape *s,
+                     const struct gpu_graphs *g, uint32_t number);
+
+/* One turn: all ranks start together, launch(context, 0), (context, 1), ... follow each other
+ * without a pause. Appends ms of those that count, b->launches - GPU_SKIPPED, to times.
+ * Collective. */
+int gpu_turn(struct gpu_bench *b, int (*launch)(void *context, uint32_t number), void *context,
+             float *times, uint32_t *count);
+struct gpu_time gpu_time_of(float *times, uint32_t count); /* sorts them */
+
+/* Fresh launches of each of `count` plans on every set into poison; adds to checks[count].
+ * Collective. */
+int gpu_check(struct gpu_bench *b, struct gpu_shape *s, const struct gpu_graphs *graphs,
+              uint32_t count, struct gpu_check *checks);
+
+/* Relative Frobenius error; 1e30 where nothing was checked. And what it may be. */
+double gpu_check_error(const struct gpu_check *c);
+double gpu_check_bound(const struct gpu_bench *b);
+
+#endif

@@ -1,0 +1,65 @@
+#include "experiments/job/gpu_tensors.h"
+
+#include <errno.h>
+
+#include "core/bf16.h"
+#include "experiments/common/inputs.h"
+
+enum { THREADS = 256, BLOCKS = 1056 };
+
+static __global__ void fill_kernel(uint16_t *out, uint64_t key, uint64_t first, uint64_t groups)
+{
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < groups;
+         i += (uint64_t)gridDim.x * THREADS)
+        inputs_group(key, first + i, out + 4 * i);
+}
+
+int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream)
+{
+    fill_kernel<<<BLOCKS, THREADS, 0, stream>>>(out, key, first / 4, count / 4);
+    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+}
+
+int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream)
+{
+    return cudaMemsetAsync(out, 0xff, count * sizeof *out, stream) == cudaSuccess ? 0 : -EIO;
+}
+
+static __global__ void compare_kernel(const uint16_t *c, const float *reference, uint64_t count,
+                                      float absolute, struct gpu_difference *out)
+{
+    double difference2 = 0, reference2 = 0;
+    unsigned long long wrong = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)THREADS + threadIdx.x; i < count;
+         i += (uint64_t)gridDim.x * THREADS) {
+        float r = reference[i], d = mk_bf16_to_float(c[i]) - r;
+        difference2 += (double)d * d;
+        reference2 += (double)r * r;
+        wrong += !(fabsf(d) <= fabsf(r) * (1.0f / 256) + absolute);
+    }
+    for (int lane = 16; lane; lane /= 2) {
+        difference2 += __shfl_xor_sync(0xffffffff, difference2, lane);
+        reference2 += __shfl_xor_sync(0xffffffff, reference2, lane);
+        wrong += __shfl_xor_sync(0xffffffff, wrong, lane);
+    }
+    if (threadIdx.x % 32 == 0) {
+        atomicAdd(&out->difference2, difference2);
+        atomicAdd(&out->reference2, reference2);
+        atomicAdd(&out->wrong, wrong);
+    }
+}
+
+int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float absolute,
+                struct gpu_difference *out, cudaStream_t stream)
+{
+    struct gpu_difference *device = NULL;
+    if (cudaMalloc(&device, sizeof *device) != cudaSuccess)
+        return -EIO;
+    cudaMemsetAsync(device, 0, sizeof *device, stream);
+    compare_kernel<<<BLOCKS, THREADS, 0, stream>>>(c, reference, count, absolute, device);
+    cudaError_t error = cudaMemcpyAsync(out, device, sizeof *out, cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(stream);
+    cudaFree(device);
+    return error == cudaSuccess ? 0 : -EIO;
+}

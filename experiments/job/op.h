@@ -1,0 +1,64 @@
+/* What an operator gives to the command, in experiments/ops/<name>.c: the inputs that `run`,
+ * `bench` and `tune` make for it, and how they tell whether its results are right. What it is
+ * and takes its descriptor says (core/ops/op.h). */
+#ifndef MK_RUN_OP_H
+#define MK_RUN_OP_H
+
+#include "core/ops/op.h"
+#include "experiments/job/run.h"
+
+/* What moves the operator's data where it is done without it: what `bench` compares a GEMM operator
+ * with on GPUs. */
+enum run_collective { RUN_NO_COLLECTIVE, RUN_ALL_GATHER, RUN_REDUCE_SCATTER, RUN_ALL_REDUCE };
+
+struct run_op {
+    /* Elements [first, first + count) of bf16 input `argument` of any rank. NULL:
+     * run_data_plain. */
+    void (*input)(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                  uint64_t first, uint64_t count, uint16_t *out);
+    /* Makes this rank's input `argument`, one that is not bf16. */
+    void (*make)(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
+    /* Judges the outputs among `arguments`, in host memory, by another path than the executor's,
+     * and adds to *result. Every rank calls it. 0 or -errno. */
+    int (*check)(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                 uint64_t launch, const struct check_pace *pace, struct check_result *result);
+    /* For tests: makes one element that `check` looks at wrong. NULL: the last of the first
+     * output. */
+    void (*spoil)(const struct run_data *d, uint64_t slot);
+    /* Trace records of a CTA in a launch, where they are more than tiles and chunks make. NULL:
+     * not. */
+    uint64_t (*records)(const struct mk_plan *plan);
+    int routed; /* 1: what moves depends on --routing */
+    enum run_collective collective;
+};
+
+#define MK_OPERATOR(name, NAME, where) extern const struct run_op run_op_##name;
+MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
+
+const struct run_op *run_op_of(enum mk_op op);
+
+int run_op_is_routed(enum mk_op op);
+
+/* Whether `bench` on GPUs sets the operator beside what others run (bench_gpu.h); else it times it
+ * alone. */
+int run_op_is_compared(enum mk_op op);
+
+/* Random numbers in (-1, 1): argument 0 is one tensor of all ranks, one after the other; any
+ * other is each rank's own. Key of a tensor: 0, and 1 + rank. */
+void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out);
+
+/* The key of a tensor of a launch, for experiments/common/inputs.h. */
+uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch);
+
+/* ops/gemm.c: struct run_op's check of one product. gathers: A is sharded over the ranks, and the
+ * product is this rank's alone; else it is added over ranks. scatters: C is this rank's rows. */
+int run_check_gemm(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS],
+                   uint64_t launch, const struct check_pace *pace, struct check_result *result,
+                   int gathers, int scatters);
+
+/* ops/moe.c: struct run_op's `make` of a MoE: ids, and weights that add up to 1. */
+void run_make_moe(const struct run_data *d, uint32_t argument, uint64_t launch, void *to);
+
+#endif

@@ -1,0 +1,239 @@
+/* Inside `mkernel run`, `bench OP` and `tune OP`: what was asked for, who this process is, and what
+ * came out.
+ *
+ *   run.c           the command: options, then either all ranks (spawn.h) or one run_options.c
+ *   the option tables and what they make of argv
+ *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan run_rank.c
+ *   one rank: communicator, plan, launches, report
+ *   run_alike.c     were all ranks started with the same options?
+ *   run_burst.c     launches back to back, timed, then checked
+ *   run_data.c      the launch's operands, on host or GPU
+ *   op.h, ops/      what is each operator's: its inputs, whether its results are right run_trace.c
+ *   what it tells the tracer
+ *   run_live.c      what it shows while it runs
+ *   run_report.c    the table
+ *   run_files.c     the JSON and the CSV */
+#ifndef MK_RUN_H
+#define MK_RUN_H
+
+#include "core/plan.h"
+#include "experiments/common/check.h"
+#include "experiments/common/problem.h"
+#include "experiments/common/spawn.h"
+
+/* How the tokens of a MoE run are spread: evenly, all to expert 0, to every other expert, or none
+ * on the last rank. */
+enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
+extern const char *const run_routings[]; /* their names */
+
+enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
+
+#define RUN_SHAPES 32u
+
+struct run_options {
+    enum run_mode mode;
+    enum mk_op op;
+    int exec;          /* enum mk_exec, -1: choose */
+    uint64_t rails;    /* devices of a rank; 0: choose */
+    const char *verbs; /* options of the verbs fabric; NULL: MK_VERBS */
+    int fabric, check;
+    struct problem_options ask;
+    int routing;          /* enum run_routing */
+    uint64_t nodes, gpus; /* 0: choose */
+    uint64_t iters, warmup, burst, seed, timeout_ns;
+    const char *nic, *trace, *json, *csv, *vs;
+    int append;         /* to the CSV */
+    int live;           /* the viewer while it runs */
+    int quiet;          /* no table */
+    int traced;         /* bench on the GPU: record events */
+    const char *shapes; /* tune, and bench on the GPU: M,N,K:M,N,K */
+    const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
+    const char *space;  /* tune: options and their values; NULL: choose */
+    uint64_t rounds;    /* tune */
+    int verify;         /* tune: keep nothing */
+};
+
+/* Who this process is in the job. */
+struct run_identity {
+    uint32_t rank, world;
+    uint32_t local_world; /* ranks of this host, as the launcher says; 0: it does not */
+    char host[256];       /* of rank 0 */
+    uint16_t port;
+    int listen_fd;
+    char token[64];
+    int guessable;        /* the token was made from ids that others may know */
+    const char *launcher; /* "torchrun"; NULL: started by `mkernel run` itself */
+};
+
+/* One run, everything decided. */
+struct run_job {
+    struct run_options options;
+    struct run_identity identity;
+    struct mk_problem problem; /* as every rank gives it to mk_plan_create, of the first shape */
+    /* the same plan, made before anything starts: shows what was chosen */
+    struct mk_plan plan;
+    uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
+    uint32_t shape_count;
+    char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
+    int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    uint64_t burst;    /* launches in flight before a wait */
+    char command[512]; /* as it was typed */
+    /* of the devices of local rank 0 together; 0 on one node, or unknown */
+    double nic_gbit;
+    /* the device of local rank 0, or its devices with + between them; empty on one node */
+    char nic[256];
+};
+
+/* What one rank has to say; exchanged as bytes. */
+struct run_result {
+    double ms_median, ms_min, ms_max; /* per launch */
+    /* --vs blas: the same product by OpenBLAS alone, median; 0: not asked */
+    double blas_ms;
+    uint64_t launches, first_wrong; /* first_wrong: number of the launch, from 1; 0: none */
+    struct check_result check;
+    uint64_t bits; /* of all checked results: the same for the same bits */
+};
+
+/* The joined result of all ranks. */
+struct run_summary {
+    const struct run_job *job;
+    const struct run_result *ranks; /* [world] */
+    struct check_result check;
+    uint64_t bits;       /* of all checked results of all ranks */
+    uint32_t slowest;    /* rank of the largest median */
+    uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
+    int checked, right;
+    char fabric[272];       /* run_fabric */
+    const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
+};
+
+/* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
+int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error,
+                      size_t error_size);
+
+/* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL
+ * for none. 0, or -EINVAL with a sentence. */
+int run_job_prepare(struct run_job *job, const struct run_options *o,
+                    const struct run_identity *launched, char *error, size_t error_size);
+
+/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its
+ * sentence.
+ */
+int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
+
+/* The communicator that a job asks for. */
+void run_configure(const struct run_job *job, struct mk_config *config);
+
+/* Opens it: mk_comm_open, where the ranks were started with the same options; else an option that
+ * differs is named. */
+int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job);
+void run_close(struct mk_comm *comm);
+
+/* How this rank ends, before it closes anything: that may hang, and then the word is said. Where
+ * the rank has failed the process ends 1.5 s later by itself, with status 3. May be called again,
+ * with the same. */
+void run_last_word(const struct run_job *job, int status, const char *sentence);
+
+#define RUN_ARGUMENTS (MK_SPACES - 1)
+
+/* The operands of `burst` launches. */
+struct run_data {
+    const struct run_job *job;
+    int cuda;
+    uint64_t bytes[RUN_ARGUMENTS]; /* of each argument of a launch; 0: it has none */
+    uint32_t arguments, outputs;   /* how many; a bit for each that is an output */
+    void **memory;                 /* [burst][RUN_ARGUMENTS], where the launch wants them */
+    void *host[RUN_ARGUMENTS];     /* staging of one launch on a GPU; else NULL */
+};
+
+int run_data_open(struct run_data *d, const struct run_job *job);
+void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument);
+/* fresh inputs, poisoned output */
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch);
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
+                   const struct check_pace *pace, struct check_result *result);
+uint64_t run_data_bits(const struct run_data *d, uint64_t slot); /* of what has been checked */
+
+/* Elements [first, first + count) of any rank's input `argument`. */
+void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out);
+
+/* The experts of a rank's tokens, uint32_t [tokens, k]: a MoE's argument 2. */
+void run_data_ids(const struct run_data *d, uint32_t rank, uint64_t launch, uint32_t *ids);
+
+/* Judges the outputs among `arguments`, in host memory, and adds to *result. */
+int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+              const struct check_pace *pace, struct check_result *result);
+
+/* Milliseconds of OpenBLAS for the last filled slot's product, without the conversion from bf16.
+ * Host only. 0: no memory. */
+double run_data_blas(struct run_data *d, uint64_t slot);
+void run_data_close(struct run_data *d);
+
+/* What one rank holds while it runs. */
+struct run_rank {
+    const struct run_job *job;
+    struct mk_comm *comm;
+    struct mk_plan *plan;
+    struct run_data data;
+    struct run_result result;
+    double *bursts; /* ms per launch of every timed burst */
+    uint64_t burst_count;
+    struct run_trace *trace;
+    struct live *live;
+    char trace_lost[300];
+};
+
+/* `count` launches back to back, then each is checked, where the job says so, into r->result.
+ * `first`: the number of the first, from 1. *ms: per launch. Collective. 0 or -errno. */
+int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
+
+/* For tests: MKERNEL_TEST_DIE=RANK,LAUNCH kills that rank before that launch, or, one beyond the
+ * last, before the end, or, two beyond, after the table. MKERNEL_TEST_STOP=RANK,LAUNCH stops it
+ * there. */
+void run_die(const struct run_rank *r, uint64_t launch);
+
+/* --trace: takes clock samples before the first launch; after the last one gathers and stores the
+ * trace. Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could
+ * not be kept, else empty; the run stands. */
+struct run_trace;
+int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
+void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
+                   const struct run_result *result, char *lost, size_t lost_size);
+
+/* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on.
+ * Ended by live_end, before the communicator is closed. */
+struct live;
+struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
+                            const struct mk_plan *plan);
+
+/* Around all ranks of a job that this process starts: with --live begins the viewer and holds the
+ * ranks' words back until it ends; afterwards takes away what ranks left that were killed. 0, or
+ * -EINVAL with a sentence. */
+struct run_live {
+    char folder[256];
+    int output, saved[2]; /* -1: no viewer */
+    int viewer;           /* its process */
+};
+int run_live_open(struct run_live *l, const struct run_job *job, char *error, size_t size);
+void run_live_close(struct run_live *l);
+
+void run_summarise(struct run_summary *s, const struct run_job *job,
+                   const struct run_result *ranks);
+/* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
+#define RUN_FABRIC_TEXT 272
+const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
+/* The table, where output_table says. 0 or -errno. */
+int run_print(const struct run_summary *s);
+
+/* GFLOP/s of a rank; 0 where the result is wrong. */
+double run_gflops(const struct run_summary *s, double flop);
+
+/* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or
+ * -EINVAL with a sentence. */
+int run_check_append(const struct run_job *job, char *error, size_t error_size);
+
+/* Writes --json and --csv. 0 or -errno, with the path in *path. */
+int run_write_files(const struct run_summary *s, const char **path);
+
+#endif

@@ -1,0 +1,72 @@
+/* Under a launcher every rank has a command line of its own. What all must be alike in is compared
+ * when they meet, under the options' names: what follows from a difference (the size of a heap, a
+ * launch that nobody else makes, inputs of another seed) would be told in other words, or end as
+ * wrong results. What is this rank's own business (NICs, result files) is not compared. */
+#include "experiments/job/run.h"
+#include "experiments/common/pulse.h"
+#include "core/agree.h"
+#include "core/comm.h"
+
+#include <stdio.h>
+
+int run_open(struct mk_comm **out, const struct mk_config *config, const struct run_job *job)
+{
+    const struct run_options *o = &job->options;
+    const struct op_shape *shape = op_of(o->op)->shape;
+    char numbers[OP_DIMENSIONS][32];             /* "--shape M" */
+    for (uint32_t i = 0; i < OP_DIMENSIONS; i++) /* those behind its last are 0 */
+        snprintf(numbers[i], sizeof numbers[i], "--%s %s", shape->option,
+                 shape->dimensions[i].name ? shape->dimensions[i].name : "");
+    const struct agree_field fields[] = {
+        {"command (run, bench, tune)", o->mode, AGREE_OPAQUE},
+        {"operator", (uint64_t)o->op, AGREE_OPAQUE},
+        {"--exec", (uint64_t)o->exec, AGREE_OPAQUE},
+        {"--nodes", o->nodes, AGREE_NUMBER},
+        {"--gpus", o->gpus, AGREE_NUMBER},
+        {"--fabric", (uint64_t)o->fabric, AGREE_OPAQUE},
+        {"--shapes", agree_hash(o->shapes ? o->shapes : ""), AGREE_OPAQUE},
+        {numbers[0], o->ask.numbers[0], AGREE_NUMBER},
+        {numbers[1], o->ask.numbers[1], AGREE_NUMBER},
+        {numbers[2], o->ask.numbers[2], AGREE_NUMBER},
+        {numbers[3], o->ask.numbers[3], AGREE_NUMBER},
+        {numbers[4], o->ask.numbers[4], AGREE_NUMBER},
+        {numbers[5], o->ask.numbers[5], AGREE_NUMBER},
+        {"--causal", o->ask.causal != 0, AGREE_GIVEN},
+        {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
+        {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
+        {"--deterministic", o->ask.deterministic != 0, AGREE_GIVEN},
+        {"--roles compute", o->ask.roles.ctas[MK_COMPUTE], AGREE_NUMBER},
+        {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
+        {"--roles inter_send", o->ask.roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
+        {"--roles inter_reduce", o->ask.roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
+        {"--tile M", o->ask.tile[0], AGREE_NUMBER},
+        {"--tile N", o->ask.tile[1], AGREE_NUMBER},
+        {"--chunk-rows", o->ask.chunk_rows, AGREE_NUMBER},
+        {"--slices", o->ask.slices, AGREE_NUMBER},
+        {"--pieces", o->ask.pieces, AGREE_NUMBER},
+        {"--pace", o->ask.pace, AGREE_NUMBER},
+        {"--fanout", o->ask.fanout, AGREE_NUMBER},
+        {"--iters", o->iters, AGREE_NUMBER},
+        {"--warmup", o->warmup, AGREE_NUMBER},
+        {"--burst", job->burst, AGREE_NUMBER},
+        {"--seed", o->seed, AGREE_NUMBER},
+        {"--check", o->check != 0, AGREE_GIVEN},
+        {"--trace", o->trace != NULL, AGREE_GIVEN},
+        {"--traced", o->traced != 0, AGREE_GIVEN},
+        {"--vs", agree_hash(o->vs ? o->vs : ""), AGREE_OPAQUE},
+        {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
+        {"--rounds", o->rounds, AGREE_NUMBER},
+        {"--verify", o->verify != 0, AGREE_GIVEN},
+    };
+    _Static_assert(sizeof fields / sizeof *fields <= COMM_FIELDS, "comm_open_alike takes them all");
+    int result = comm_open_alike(out, config, fields, sizeof fields / sizeof *fields);
+    if (!result)
+        pulse_follow(*out);
+    return result;
+}
+
+void run_close(struct mk_comm *comm)
+{
+    pulse_follow(NULL);
+    mk_comm_close(comm);
+}

@@ -1,0 +1,219 @@
+/* The operands of launches, as operators say them (experiments/job/op.h). */
+#include "experiments/job/op.h"
+#include "core/clock.h"
+#include "experiments/common/inputs.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SOME_ELEMENTS                                                                              \
+    (1u << 24) /* at a time: a fraction of a second; a multiple of 4, which inputs are made by */
+
+#ifdef MK_HAVE_CUDA
+#include <cuda_runtime_api.h>
+static void *run_data_device_alloc(uint64_t bytes)
+{
+    void *p = NULL;
+    return cudaMalloc(&p, bytes) == cudaSuccess ? p : NULL;
+}
+static void run_data_device_free(void *p)
+{
+    cudaFree(p);
+}
+static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
+{
+    return cudaMemcpy(to, from, bytes, cudaMemcpyDefault) == cudaSuccess ? 0 : -EIO;
+}
+#else
+/* Never reached: a build without CUDA refuses --exec cuda. */
+static void *run_data_device_alloc(uint64_t bytes)
+{
+    return NULL;
+}
+static void run_data_device_free(void *p)
+{
+}
+static int run_data_device_copy(void *to, const void *from, uint64_t bytes)
+{
+    return -ENODEV;
+}
+#endif
+
+static void *run_data_host_alloc(uint64_t bytes)
+{
+    bytes = mk_round_up(bytes, 4096);
+    return bytes ? aligned_alloc(4096, bytes) : NULL;
+}
+
+void *run_data_at(const struct run_data *d, uint64_t slot, uint32_t argument)
+{
+    return d->memory[slot * RUN_ARGUMENTS + argument];
+}
+
+int run_data_open(struct run_data *d, const struct run_job *job)
+{
+    const struct mk_problem *q = &job->problem;
+    memset(d, 0, sizeof *d);
+    d->job = job;
+    d->cuda = q->exec == MK_EXEC_CUDA;
+    while (d->arguments < RUN_ARGUMENTS && op_of(q->op)->arguments[d->arguments].name)
+        d->arguments++;
+    d->outputs = op_extents(&job->plan.problem, d->bytes);
+    d->memory = calloc(job->burst * RUN_ARGUMENTS, sizeof *d->memory);
+    if (!d->memory)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        if (!d->bytes[i])
+            continue;
+        for (uint64_t slot = 0; slot < job->burst; slot++) {
+            void *p =
+                d->cuda ? run_data_device_alloc(d->bytes[i]) : run_data_host_alloc(d->bytes[i]);
+            if (!p)
+                return -ENOMEM;
+            d->memory[slot * RUN_ARGUMENTS + i] = p;
+        }
+        d->host[i] = d->cuda ? run_data_host_alloc(d->bytes[i]) : NULL;
+        if (d->cuda && !d->host[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+uint64_t run_data_key(const struct run_data *d, uint64_t tensor, uint64_t launch)
+{
+    return inputs_key(d->job->options.seed, tensor, launch);
+}
+
+void run_data_plain(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out)
+{
+    uint64_t before = argument ? 0 : rank * (d->bytes[0] / 2);
+    inputs_fill(out, run_data_key(d, argument ? 1 + rank : 0, launch), before + first, count);
+}
+
+static void run_data_fill_some(const struct run_data *d, uint32_t argument, uint32_t rank,
+                               uint64_t launch, uint64_t first, uint64_t count, uint16_t *out)
+{
+    const struct run_op *op = run_op_of(d->job->problem.op);
+    (op->input ? op->input : run_data_plain)(d, argument, rank, launch, first, count, out);
+}
+
+void run_data_input(const struct run_data *d, uint32_t argument, uint32_t rank, uint64_t launch,
+                    uint64_t first, uint64_t count, uint16_t *out)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
+        run_data_fill_some(d, argument, rank, launch, first + done, some, out + done);
+        spawn_beat();
+    }
+}
+
+static void run_data_poison(uint16_t *out, uint64_t count)
+{
+    for (uint64_t done = 0, some; done < count; done += some) {
+        some = count - done < SOME_ELEMENTS ? count - done : SOME_ELEMENTS;
+        inputs_poison(out + done, some);
+        spawn_beat();
+    }
+}
+
+/* Makes this rank's input `argument` of a launch. */
+static void run_data_make_input(const struct run_data *d, uint32_t argument, uint64_t launch,
+                                void *to)
+{
+    enum mk_op op = d->job->problem.op;
+    if (op_of(op)->arguments[argument].type == OP_BF16)
+        run_data_input(d, argument, d->job->identity.rank, launch, 0, d->bytes[argument] / 2, to);
+    else
+        run_op_of(op)->make(d, argument, launch, to);
+}
+
+int run_check(const struct run_data *d, const void *const arguments[RUN_ARGUMENTS], uint64_t launch,
+              const struct check_pace *pace, struct check_result *result)
+{
+    return run_op_of(d->job->problem.op)->check(d, arguments, launch, pace, result);
+}
+
+int run_data_fill(struct run_data *d, uint64_t slot, uint64_t launch)
+{
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        uint16_t *to = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        if (!d->bytes[i])
+            continue;
+        if (d->outputs >> i & 1)
+            run_data_poison(to, d->bytes[i] / 2);
+        else
+            run_data_make_input(d, i, launch, to);
+        if (d->cuda && run_data_device_copy(run_data_at(d, slot, i), to, d->bytes[i]))
+            return -EIO;
+    }
+    return 0;
+}
+
+int run_data_check(struct run_data *d, uint64_t slot, uint64_t launch,
+                   const struct check_pace *pace, struct check_result *result)
+{
+    const void *arguments[RUN_ARGUMENTS];
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        arguments[i] = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        if (d->cuda && d->outputs >> i & 1 &&
+            run_data_device_copy(d->host[i], run_data_at(d, slot, i), d->bytes[i]))
+            return -EIO;
+        if (d->cuda && d->bytes[i] && !(d->outputs >> i & 1))
+            run_data_make_input(d, i, launch, d->host[i]);
+    }
+    return run_check(d, arguments, launch, pace, result);
+}
+
+uint64_t run_data_bits(const struct run_data *d, uint64_t slot)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++) {
+        const uint16_t *from = d->cuda ? d->host[i] : run_data_at(d, slot, i);
+        spawn_beat();
+        for (uint64_t j = 0; d->outputs >> i & 1 && j < d->bytes[i] / 2; j++)
+            bits = (bits ^ from[j]) * 0x100000001b3ull; /* FNV-1a, two bytes at a time */
+    }
+    return inputs_mix(bits);
+}
+
+double run_data_blas(struct run_data *d, uint64_t slot)
+{
+    const struct mk_problem *q = &d->job->problem;
+    const uint16_t *from_a = run_data_at(d, slot, 0), *from_b = run_data_at(d, slot, 1);
+    uint64_t a_count = d->bytes[0] / 2, b_count = d->bytes[1] / 2;
+    int m = (int)q->m, n = (int)q->n, k = (int)q->k;
+    double ms = 0;
+    float *a = malloc(q->m * q->k * sizeof *a), *b = malloc(b_count * sizeof *b),
+          *c = malloc(q->m * q->n * sizeof *c);
+    if (a && b && c) {
+        for (uint64_t i = 0; i < q->m * q->k; i++) /* a shard is repeated: any A will do */
+            a[i] = mk_bf16_to_float(from_a[i % a_count]);
+        for (uint64_t i = 0; i < b_count; i++)
+            b[i] = mk_bf16_to_float(from_b[i]);
+        uint64_t start = mk_now_ns();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, q->b_transposed ? CblasTrans : CblasNoTrans, m, n,
+                    k, 1.0f, a, k, b, q->b_transposed ? k : n, 0.0f, c, n);
+        ms = (double)(mk_now_ns() - start) / 1e6;
+    }
+    free(a);
+    free(b);
+    free(c);
+    return ms;
+}
+
+void run_data_close(struct run_data *d)
+{
+    for (uint64_t i = 0; d->memory && i < d->job->burst * RUN_ARGUMENTS; i++) {
+        if (d->cuda)
+            run_data_device_free(d->memory[i]);
+        else
+            free(d->memory[i]);
+    }
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        free(d->host[i]);
+    free(d->memory);
+}

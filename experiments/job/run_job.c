@@ -1,0 +1,344 @@
+/* What a run does in detail, from what was asked for and what this machine has. */
+#include "experiments/job/op.h"
+#include "experiments/job/run.h"
+#include "experiments/bench/bench_gpu.h"
+#include "experiments/common/gpu.h"
+#include "experiments/common/memory_need.h"
+#include "experiments/common/output_file.h"
+#include "experiments/tune/tune.h"
+#include "core/comm.h"
+#include "core/ops/op.h"
+#include "core/tuning.h"
+#include "backends/nic.h"
+#include "backends/verbs/verbs_options.h"
+#ifdef MK_HAVE_EFA
+#include "backends/efa/efa_options.h"
+#endif
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef MK_HAVE_CUDA
+#pragma weak exec_cuda /* a test of these files alone links, too */
+#endif
+
+#define DEFAULT_BURST 4
+#define BURST_BYTES ((uint64_t)256 << 20) /* of operands; the default burst stays below */
+
+/* Result files that could not be written are told before anything starts. */
+static int run_job_check_files(const struct run_options *o, char *error, size_t size)
+{
+    if (output_same(o->trace, o->json) || output_same(o->csv, o->json)) {
+        snprintf(error, size, "%s and --json name the same file %s",
+                 output_same(o->trace, o->json) ? "--trace" : "--csv", o->json);
+        return -EINVAL;
+    }
+    int result = output_check("--trace", o->trace, OUTPUT_REPLACED, error, size);
+    result = result ? result : output_check("--json", o->json, OUTPUT_WRITTEN, error, size);
+    return result ? result : output_check("--csv", o->csv, OUTPUT_WRITTEN, error, size);
+}
+
+/* What would be ignored is refused. */
+static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
+{
+    const char *only = NULL;
+    int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
+    if (!cuda)
+        only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
+               : o->traced                      ? "--traced"
+               : o->ask.pace                    ? "--pace"
+               : torch                          ? "--vs torch"
+                                                : NULL;
+    else if (o->vs && !torch)
+        only = "--vs blas";
+    const char *compared = o->shapes ? "--shapes" : o->traced ? "--traced" : o->vs ? "--vs" : NULL;
+    if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op)) {
+        snprintf(error, size,
+                 "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
+                 plan_op_name(o->op));
+        return -EINVAL;
+    }
+    if (only)
+        snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only,
+                 cuda ? "host" : "cuda", cuda ? "cuda" : "host");
+    else if (o->shapes && o->ask.numbers[0])
+        snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
+    return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
+}
+
+static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error,
+                               size_t size)
+{
+    uint32_t hoppers = gpu_hoppers(gpus);
+    int *exec = &job->options.exec, built = 0, kernel = op_on_gpu(job->options.op);
+#ifdef MK_HAVE_CUDA
+    built = &exec_cuda != NULL;
+#endif
+    if (*exec < 0)
+        *exec = built && kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
+    if (*exec == MK_EXEC_HOST)
+        return 0;
+    if (!built)
+        snprintf(error, size, "--exec cuda is not in this build; --exec host is");
+    else if (!kernel)
+        snprintf(error, size, "--exec cuda: %s has no GPU kernel yet; --exec host runs it",
+                 plan_op_name(job->options.op));
+    else if (!hoppers)
+        snprintf(error, size, "--exec cuda: no Hopper GPU here (%s); --exec host runs anywhere",
+                 gpus->count ? "another kind is" : gpus->missing);
+    return built && kernel && hoppers ? 0 : -EINVAL;
+}
+
+static int run_job_choose_topology(struct run_job *job, const struct run_identity *launched,
+                                   uint32_t hoppers, char *error, size_t size)
+{
+    struct run_options *o = &job->options;
+    if (launched) {
+        uint64_t world = launched->world;
+        if (!o->gpus)
+            o->gpus = o->nodes                ? world / o->nodes
+                      : launched->local_world ? launched->local_world
+                                              : world;
+        if (!o->nodes)
+            o->nodes = o->gpus ? world / o->gpus : 0;
+        if (o->nodes * o->gpus != world || o->gpus > MK_MAX_LOCAL) {
+            snprintf(error, size, "%llu x %llu ranks are not the %llu that %s started",
+                     (unsigned long long)o->nodes, (unsigned long long)o->gpus,
+                     (unsigned long long)world, launched->launcher);
+            return -EINVAL;
+        }
+        return 0;
+    }
+    if (!o->nodes)
+        o->nodes = 1;
+    if (!o->gpus)
+        o->gpus = o->exec == MK_EXEC_CUDA && hoppers >= o->nodes ? hoppers / o->nodes : 2;
+    if (o->nodes * o->gpus >
+        SPAWN_MAX_RANKS) { /* more ranks than GPUs take turns on them: slow, but it runs */
+        snprintf(error, size, "%llu x %llu ranks: this host runs at most %d",
+                 (unsigned long long)o->nodes, (unsigned long long)o->gpus, SPAWN_MAX_RANKS);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* A fabric or NIC that is not there is told before anything starts: on one node, too, which uses
+ * none, where one was asked for. */
+static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, char *error,
+                              size_t size)
+{
+    const struct run_options *o = &job->options;
+    struct nic_choice choice;
+    struct nic_place places[MK_MAX_LOCAL] = {{.numa = -1}};
+    struct nic_request request = {.names = o->nic ? o->nic : "",
+                                  .efa = o->fabric,
+                                  .rails = (uint32_t)o->rails,
+                                  .local_ranks = (uint32_t)o->gpus,
+                                  .places = places};
+#ifdef MK_HAVE_VERBS
+    struct verbs_options verbs;
+    verbs_options_default(&verbs);
+    if (o->verbs && verbs_options_parse(&verbs, o->verbs, error, size))
+        return -EINVAL;
+#endif
+    if (o->nodes == 1 && !o->nic && !o->rails && !o->fabric)
+        return 0;
+#ifndef MK_HAVE_EFA
+    if (o->fabric) {
+        snprintf(
+            error, size,
+            "--fabric efa is not in this build (it takes <infiniband/efadv.h>); --fabric verbs is");
+        return -EINVAL;
+    }
+#endif
+    if (o->verbs && o->fabric) {
+        snprintf(error, size, "--verbs is of --fabric verbs");
+        return -EINVAL;
+    }
+    if (o->verbs && setenv("MK_VERBS", o->verbs, 1)) {
+        snprintf(error, size, "--verbs: %s", strerror(errno));
+        return -errno;
+    }
+#ifdef MK_HAVE_VERBS
+    if (!o->fabric && verbs_options_parse(&verbs, getenv("MK_VERBS"), error, size))
+        return -EINVAL;
+#endif
+#ifdef MK_HAVE_EFA
+    struct efa_options efa;
+    efa_options_default(&efa);
+    if (o->fabric && efa_options_parse(&efa, getenv("MK_EFA"), error, size))
+        return -EINVAL;
+#endif
+    for (uint32_t i = 0; i < o->gpus; i++)
+        nic_own_place(&places[i], o->exec == MK_EXEC_CUDA && gpus->count
+                                      ? gpus->devices[i % gpus->count].bus
+                                      : "");
+    int result = nic_choose(&choice, &request, error, size);
+    if (result || o->nodes == 1)
+        return result;
+    job->nic_gbit = choice.gbit;
+    for (uint32_t i = 0, used = 0; i < choice.count && used < sizeof job->nic; i++)
+        used += (uint32_t)snprintf(job->nic + used, sizeof job->nic - used, "%s%s", i ? "+" : "",
+                                   choice.devices[i]);
+    return 0;
+}
+
+/* --shapes, else --shape. */
+static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
+{
+    struct run_options *o = &job->options;
+    const char *p = o->shapes;
+    int used = 0, more = p != NULL;
+    while (more && job->shape_count < RUN_SHAPES) {
+        unsigned long long s[3];
+        if (sscanf(p, "%llu,%llu,%llu%n", &s[0], &s[1], &s[2], &used) != 3 ||
+            (p[used] && p[used] != ':'))
+            break;
+        for (int i = 0; i < 3; i++)
+            job->shapes[job->shape_count][i] = s[i];
+        job->shape_count++;
+        more = p[used] == ':';
+        p += used + more;
+    }
+    if (more) {
+        snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes,
+                 RUN_SHAPES);
+        return -EINVAL;
+    }
+    if (o->shapes) { /* M,N,K are the numbers of all that take them */
+        memcpy(o->ask.numbers, job->shapes[0], sizeof job->shapes[0]);
+        op_set_numbers(&job->problem, o->ask.numbers);
+        return 0;
+    }
+    const uint64_t shape[3] = {job->problem.m, job->problem.n, job->problem.k};
+    memcpy(job->shapes[job->shape_count++], shape, sizeof shape);
+    return 0;
+}
+
+/* What tune alone is asked for: a space, and a file to keep plans in. */
+static int run_job_check_tune(const struct run_job *job, const char *path, char *error, size_t size)
+{
+    struct tune_space space;
+    int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
+    for (uint32_t i = 0;
+         i < TUNE_OPTIONS && !result && job->options.space && job->problem.exec == MK_EXEC_HOST;
+         i++)
+        if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
+            snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
+            result = -EINVAL;
+        }
+    if (result || job->options.verify || job->identity.rank)
+        return result;
+    if (!*path) {
+        snprintf(
+            error, size,
+            "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
+        return -EINVAL;
+    }
+    tuning_make_folders(path);
+    return output_check("the file of tuned plans", path, OUTPUT_REPLACED, error, size);
+}
+
+/* The plan of each shape; in the end job->plan is that of the first. */
+static int run_job_build_plans(struct run_job *job, char *error, size_t size)
+{
+    struct tuning_table tuned;
+    struct mk_problem q = job->problem;
+    const char *file = job->options.tuning ? job->options.tuning : "";
+    int result = tuning_open(&tuned, file, job->options.mode == RUN_TUNE, error, size);
+    for (uint32_t i = job->shape_count; i-- && !result;) {
+        q.m = job->shapes[i][0];
+        q.n = job->shapes[i][1];
+        q.k = job->shapes[i][2];
+        result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
+    }
+    if (!result && job->options.mode == RUN_TUNE)
+        result = run_job_check_tune(job, tuned.path, error, size);
+    tuning_close(&tuned);
+    return result;
+}
+
+/* Bytes of the operands of one launch on one rank. */
+static uint64_t run_job_operand_bytes(const struct mk_problem *q)
+{
+    uint64_t bytes[RUN_ARGUMENTS], sum = 0;
+    op_extents(q, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        sum += bytes[i];
+    return sum;
+}
+
+/* Of a bench: whether the table that is there is one of the same columns. */
+static int run_job_check_append(const struct run_job *job, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    if (!o->append || job->identity.rank)
+        return 0;
+    if (!o->csv) {
+        snprintf(error, size, "--append adds to the file of --csv, which is not given");
+        return -EINVAL;
+    }
+    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
+                   bench_gpu_check_append
+               ? bench_gpu_check_append(job, error, size)
+               : run_check_append(job, error, size);
+}
+
+int run_job_prepare(struct run_job *job, const struct run_options *o,
+                    const struct run_identity *launched, char *error, size_t error_size)
+{
+    static struct gpu_list gpus;
+    memset(job, 0, sizeof *job);
+    job->options = *o;
+    if (launched)
+        job->identity = *launched;
+    if (o->exec != MK_EXEC_HOST)
+        gpu_probe(&gpus);
+    int result = run_job_choose_exec(job, &gpus, error, error_size);
+    if (!result)
+        result = run_job_choose_topology(job, launched, gpu_hoppers(&gpus), error, error_size);
+    if (!result)
+        result = run_job_choose_nic(job, &gpus, error, error_size);
+    if (!result)
+        result = run_job_check_exec_options(&job->options, error, error_size);
+    if (!result && job->identity.rank == 0)
+        result = run_job_check_files(o, error, error_size);
+    if (result)
+        return result;
+    o = &job->options;
+    snprintf(job->device, sizeof job->device, "%s",
+             o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
+    job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
+    job->problem = (struct mk_problem){
+        .op = o->op,
+        .exec = (enum mk_exec)o->exec,
+        .sms = o->exec == MK_EXEC_CUDA ? gpus.devices[0].sms : 0,
+        .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
+        .timeout_ns = o->timeout_ns,
+    };
+    problem_fill(&job->options.ask, o->exec == MK_EXEC_CUDA ? OP_SIZE_GPU : OP_SIZE_HOST,
+                 &job->problem);
+    result = run_job_list_shapes(job, error, error_size);
+    if (result)
+        return result;
+    result = run_job_build_plans(job, error, error_size);
+    if (result)
+        return result;
+    job->identity.world = mk_world(&job->problem.topo);
+    job->burst = o->burst ? o->burst : o->mode != RUN_RUN ? 1 : DEFAULT_BURST;
+    while (!o->burst && job->burst > 1 &&
+           job->burst * run_job_operand_bytes(&job->plan.problem) > BURST_BYTES)
+        job->burst--;
+    if (job->burst > o->iters)
+        job->burst = o->iters;
+    result = run_job_check_append(job, error, error_size);
+    if (result)
+        return result;
+    uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
+    if (o->exec != MK_EXEC_HOST)
+        return 0;
+    result = memory_check(&job->plan, here, job->burst, error, error_size);
+    return result ? result : memory_check_ctas(&job->plan, 1, error, error_size);
+}

@@ -1,0 +1,123 @@
+#include "experiments/ops/check_attention.h"
+#include "experiments/common/spawn.h"
+#include "core/bf16.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define PANEL_ROWS 128
+#define LSE_BOUND 1e-3
+
+struct panel {
+    double *q, *k, *v; /* one head's: [PANEL_ROWS, D], [S, D], [S, D] */
+    double *scores;    /* [PANEL_ROWS, S] */
+    double *o;         /* [PANEL_ROWS, D] */
+    double most_v;
+};
+
+static void check_attention_widen(double *to, const uint16_t *from, uint64_t rows, uint64_t dim,
+                                  uint64_t pitch)
+{
+    for (uint64_t i = 0; i < rows; i++)
+        for (uint64_t j = 0; j < dim; j++)
+            to[i * dim + j] = (double)mk_bf16_to_float(from[i * pitch + j]);
+}
+
+/* Place in the sequence of a row of this rank. */
+static uint64_t check_attention_place(const struct check_attention *c, uint64_t row)
+{
+    uint64_t rows = c->problem.sequence / c->world, half = rows / 2;
+    if (!c->problem.causal)
+        return c->rank * rows + row;
+    return row < half ? c->rank * half + row : (2 * c->world - 1 - c->rank) * half + row - half;
+}
+
+/* Scores become weights; returns the logarithm of the sum. */
+static double check_attention_soften(double *scores, uint64_t seen, uint64_t all)
+{
+    double most = -INFINITY, sum = 0;
+    for (uint64_t i = 0; i < seen; i++)
+        most = fmax(most, scores[i]);
+    for (uint64_t i = 0; i < seen; i++)
+        sum += scores[i] = exp(scores[i] - most);
+    for (uint64_t i = 0; i < all; i++)
+        scores[i] = i < seen ? scores[i] / sum : 0;
+    return most + log(sum);
+}
+
+static void check_element(const struct panel *p, uint64_t row, uint64_t col, double value,
+                          double reference, struct check_result *r)
+{
+    double off = fabs(value - reference), share = off / (0x1p-8 * (fabs(reference) + p->most_v));
+    check_add(r, row, col, value, reference, share);
+}
+
+/* Rows [first, first + rows) of one head of one batch. */
+static void check_panel(const struct check_attention *c, const struct panel *p, uint64_t batch,
+                        uint64_t head, uint64_t first, uint64_t rows, struct check_result *r)
+{
+    const struct mk_attention *t = &c->problem;
+    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim, pitch = t->heads * dim;
+    int m = (int)rows, n = (int)all, d = (int)dim;
+    const uint64_t at = (batch * local + first) * pitch + head * dim;
+    check_attention_widen(p->q, c->q + at, rows, dim, pitch);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, d, 1.0 / sqrt((double)dim), p->q, d,
+                p->k, d, 0.0, p->scores, n);
+    for (uint64_t i = 0; i < rows; i++) {
+        double lse = check_attention_soften(
+            p->scores + i * all, t->causal ? check_attention_place(c, first + i) + 1 : all, all);
+        double said = (double)c->lse[(batch * t->heads + head) * local + first + i];
+        r->wrong += !(fabs(said - lse) <= LSE_BOUND);
+    }
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, d, n, 1.0, p->scores, n, p->v, d, 0.0,
+                p->o, d);
+    for (uint64_t i = 0; i < rows; i++)
+        for (uint64_t j = 0; j < dim; j++)
+            check_element(p, batch * local + first + i, head * dim + j,
+                          (double)mk_bf16_to_float(c->o[at + i * pitch + j]), p->o[i * dim + j], r);
+}
+
+int check_attention(const struct check_attention *c, const struct check_pace *pace,
+                    struct check_result *result)
+{
+    const struct mk_attention *t = &c->problem;
+    struct check_result mine = {.frobenius = CHECK_FAST};
+    uint64_t all = t->sequence, local = all / c->world, dim = t->head_dim,
+             pitch = t->kv_heads * dim;
+    struct panel p = {.q = malloc(PANEL_ROWS * dim * sizeof(double)),
+                      .k = malloc(all * dim * sizeof(double)),
+                      .v = malloc(all * dim * sizeof(double)),
+                      .scores = malloc(PANEL_ROWS * all * sizeof(double)),
+                      .o = malloc(PANEL_ROWS * dim * sizeof(double))};
+    double done = 0;
+    int status = p.q && p.k && p.v && p.scores && p.o ? 0 : -ENOMEM;
+    for (uint64_t i = 0; i < t->batch * t->heads && !status; i++) {
+        uint64_t batch = i / t->heads, head = i % t->heads;
+        uint64_t at = batch * all * pitch + head / (t->heads / t->kv_heads) * dim;
+        check_attention_widen(p.k, c->k + at, all, dim, pitch);
+        check_attention_widen(p.v, c->v + at, all, dim, pitch);
+        p.most_v = 0;
+        for (uint64_t j = 0; j < all * dim; j++)
+            p.most_v = fmax(p.most_v, fabs(p.v[j]));
+        for (uint64_t first = 0; first < local && !status; first += PANEL_ROWS) {
+            check_panel(c, &p, batch, head, first,
+                        local - first < PANEL_ROWS ? local - first : PANEL_ROWS, &mine);
+            spawn_beat();
+            done += 4.0 * PANEL_ROWS * (double)all * (double)dim;
+            if (pace && done >= pace->flop) { /* the same number of times on every rank */
+                done = 0;
+                status = pace->meet(pace->context);
+            }
+        }
+    }
+    if (!status)
+        check_join(result, &mine);
+    free(p.q);
+    free(p.k);
+    free(p.v);
+    free(p.scores);
+    free(p.o);
+    return status;
+}

@@ -1,0 +1,226 @@
+#include "experiments/ops/check_attention_gpu.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/bf16.h"
+#include "experiments/job/gpu_tensors.h"
+
+enum { THREADS = 256, CHUNK = 2048, MOST_DIM = 128 };
+
+/* c's tensors in GPU memory. */
+struct tensors {
+    const uint16_t *q, *o, *k, *v;
+    const float *lse;
+    uint64_t batch, all, local, heads, kv_heads, dim, world, rank;
+    int causal;
+};
+
+/* What a block found in its row. */
+struct row_result {
+    double difference2, reference2;
+    float worst, value, reference, said, lse; /* worst: share of the bound; infinite for NaN */
+    uint32_t wrong, column;
+    uint64_t row; /* of all batches */
+};
+
+/* The same for all threads. */
+static __device__ float reduce(float x, bool maximum)
+{
+    __shared__ float part[THREADS];
+    __syncthreads();
+    part[threadIdx.x] = x;
+    for (int n = THREADS / 2; n; n /= 2) {
+        __syncthreads();
+        if (threadIdx.x < n) {
+            float other = part[threadIdx.x + n];
+            part[threadIdx.x] =
+                maximum ? fmaxf(part[threadIdx.x], other) : part[threadIdx.x] + other;
+        }
+    }
+    __syncthreads();
+    return part[0];
+}
+
+/* Place in the sequence of a row of this rank. */
+static __device__ uint64_t place(const struct tensors &t, uint64_t row)
+{
+    uint64_t half = t.local / 2;
+    if (!t.causal)
+        return t.rank * t.local + row;
+    return row < half ? t.rank * half + row : (2 * t.world - 1 - t.rank) * half + row - half;
+}
+
+/* Row of a head number start + block * stride, in the last block the last. Keys in chunks, whose
+ * scores lie in shared memory; sums are made for the largest score so far. */
+static __global__ void check_row(const struct tensors t, uint64_t start, uint64_t stride,
+                                 struct row_result *results)
+{
+    __shared__ float q[MOST_DIM], scores[CHUNK], sums[THREADS], tops[THREADS];
+    uint64_t rows = t.batch * t.local * t.heads;
+    uint64_t number = blockIdx.x + 1 == gridDim.x ? rows - 1 : start + blockIdx.x * stride;
+    uint64_t head = number % t.heads, row = number / t.heads % t.local,
+             batch = number / t.heads / t.local;
+    uint64_t seen = t.causal ? place(t, row) + 1 : t.all, pitch = t.kv_heads * t.dim;
+    const uint64_t at = batch * t.all * pitch + head / (t.heads / t.kv_heads) * t.dim;
+    uint32_t column = threadIdx.x % t.dim, lane = threadIdx.x / t.dim, lanes = THREADS / t.dim;
+    float most = -INFINITY, weights = 0, sum = 0, top_v = 0;
+    if (threadIdx.x < t.dim)
+        q[threadIdx.x] = mk_bf16_to_float(t.q[number * t.dim + threadIdx.x]) / sqrtf((float)t.dim);
+    __syncthreads();
+    for (uint64_t first = 0; first < seen; first += CHUNK) {
+        uint32_t count = seen - first < CHUNK ? (uint32_t)(seen - first) : CHUNK;
+        float mine = -INFINITY, total = 0;
+        for (uint32_t j = threadIdx.x; j < count; j += THREADS) {
+            const uint16_t *k = t.k + at + (first + j) * pitch;
+            float score = 0;
+            for (uint32_t d = 0; d < t.dim; d++)
+                score += q[d] * mk_bf16_to_float(k[d]);
+            scores[j] = score;
+            mine = fmaxf(mine, score);
+        }
+        float now = fmaxf(most, reduce(mine, true)), old = expf(most - now);
+        for (uint32_t j = threadIdx.x; j < count; j += THREADS) {
+            scores[j] = expf(scores[j] - now);
+            total += scores[j];
+        }
+        weights = weights * old + reduce(total, false);
+        sum *= old;
+        for (uint32_t j = lane; j < count; j += lanes) {
+            float v = mk_bf16_to_float(t.v[at + (first + j) * pitch + column]);
+            sum += scores[j] * v;
+            top_v = fmaxf(top_v, fabsf(v));
+        }
+        most = now;
+        __syncthreads();
+    }
+    top_v = reduce(top_v, true);
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    float share = 0, value = 0, reference = 0;
+    if (threadIdx.x < t.dim) {
+        for (uint32_t i = 0; i < lanes; i++)
+            reference += sums[i * t.dim + column];
+        reference /= weights;
+        value = mk_bf16_to_float(t.o[number * t.dim + column]);
+        share = fabsf(value - reference) / ((fabsf(reference) + top_v) / 256);
+        if (!isfinite(value))
+            share = INFINITY;
+    }
+    __syncthreads();
+    sums[threadIdx.x] = value - reference;
+    tops[threadIdx.x] = share;
+    scores[threadIdx.x] = reference;
+    scores[THREADS + threadIdx.x] = value;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    struct row_result r = {};
+    for (uint32_t i = 0; i < t.dim; i++) {
+        r.difference2 += (double)sums[i] * sums[i];
+        r.reference2 += (double)scores[i] * scores[i];
+        r.wrong += !(tops[i] <= 1);
+        if (i == 0 || tops[i] > r.worst) {
+            r.worst = tops[i];
+            r.column = (uint32_t)(head * t.dim) + i;
+            r.value = scores[THREADS + i];
+            r.reference = scores[i];
+        }
+    }
+    r.row = batch * t.local + row;
+    r.lse = most + logf(weights);
+    r.said = t.lse[(batch * t.heads + head) * t.local + row];
+    r.wrong += !(fabsf(r.said - r.lse) <= 1e-3f);
+    results[blockIdx.x] = r;
+}
+
+/* This rank's part of the whole: rows of the sequence where they belong. */
+static int make(uint16_t *to, const struct check_attention *c, uint64_t key)
+{
+    const struct mk_attention *t = &c->problem;
+    uint64_t halves = t->causal ? 2 : 1, half = t->sequence / c->world / halves,
+             row = t->kv_heads * t->head_dim;
+    uint64_t part = t->batch * halves * half * row;
+    int err = 0;
+    for (uint64_t rank = 0; rank < c->world; rank++)
+        for (uint64_t i = 0; i < t->batch * halves && !err; i++) {
+            uint64_t block = i % halves ? 2 * c->world - 1 - rank : rank;
+            err = gpu_fill(to + (i / halves * t->sequence + block * half) * row, key,
+                           rank * part + i * half * row, half * row, 0);
+        }
+    return err;
+}
+
+static void add(struct check_result *result, const struct check_attention *c,
+                const struct row_result *rows, uint64_t count)
+{
+    struct check_result mine = {};
+    mine.frobenius = CHECK_FAST;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct row_result *r = &rows[i];
+        mine.elements += c->problem.head_dim;
+        mine.wrong += r->wrong;
+        mine.difference2 += r->difference2;
+        mine.reference2 += r->reference2;
+        if (i == 0 || r->worst > mine.worst) {
+            mine.worst = r->worst;
+            mine.worst_row = r->row;
+            mine.worst_col = r->column;
+            mine.worst_value = r->value;
+            mine.worst_reference = r->reference;
+        }
+    }
+    check_join(result, &mine);
+}
+
+static void *upload(const void *from, uint64_t bytes, int *err)
+{
+    void *p = NULL;
+    if (!*err && cudaMalloc(&p, bytes) != cudaSuccess)
+        *err = -ENOMEM;
+    else if (!*err && from && cudaMemcpy(p, from, bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+        *err = -EIO;
+    return p;
+}
+
+int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2], uint64_t rows,
+                        uint64_t start, struct check_result *result)
+{
+    const struct mk_attention *p = &c->problem;
+    uint64_t local = p->sequence / c->world, all = p->batch * local * p->heads;
+    uint64_t count = all < rows ? all : rows, stride = all / count;
+    uint64_t kv_bytes = p->batch * p->sequence * p->kv_heads * p->head_dim * 2;
+    int err = 0;
+    uint16_t *q = (uint16_t *)upload(c->q, all * p->head_dim * 2, &err);
+    uint16_t *o = (uint16_t *)upload(c->o, all * p->head_dim * 2, &err);
+    float *lse = (float *)upload(c->lse, all * sizeof *lse, &err);
+    uint16_t *kv[2] = {(uint16_t *)upload(NULL, kv_bytes, &err),
+                       (uint16_t *)upload(NULL, kv_bytes, &err)};
+    struct row_result *found = (struct row_result *)upload(NULL, count * sizeof *found, &err);
+    struct row_result *host = (struct row_result *)malloc(count * sizeof *host);
+    const struct tensors t = {q,           o,           kv[0],   kv[1],    lse,
+                              p->batch,    p->sequence, local,   p->heads, p->kv_heads,
+                              p->head_dim, c->world,    c->rank, p->causal};
+    for (int part = 0; part < 2 && !err; part++)
+        err = make(kv[part], c, keys[part]);
+    if (!err && !host)
+        err = -ENOMEM;
+    if (!err) {
+        check_row<<<(uint32_t)count, THREADS>>>(t, start % stride, stride, found);
+        err = cudaGetLastError() == cudaSuccess && cudaMemcpy(host, found, count * sizeof *host,
+                                                              cudaMemcpyDeviceToHost) == cudaSuccess
+                  ? 0
+                  : -EIO;
+    }
+    if (!err)
+        add(result, c, host, count);
+    cudaFree(q);
+    cudaFree(o);
+    cudaFree(lse);
+    cudaFree(kv[0]);
+    cudaFree(kv[1]);
+    cudaFree(found);
+    free(host);
+    return err;
+}

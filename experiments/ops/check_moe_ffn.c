@@ -1,0 +1,185 @@
+#include "experiments/ops/check_moe_ffn.h"
+#include "experiments/common/spawn.h"
+#include "core/bf16.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PANEL_ROWS 128
+#define BF16 0x1p-8
+#define FP32 0x1p-23
+
+struct panel {
+    uint16_t *narrow;             /* B1 and B2 of an expert as they are */
+    double *b1, *b2, *b2_size;    /* widened; |B2| */
+    double *col_norm;             /* of B1's columns */
+    double *a, *up, *acted, *off; /* [PANEL_ROWS] of H, 2 I, I, I */
+    double *row, *row_off;        /* [PANEL_ROWS, H] */
+    double *y, *y_off, *y_size;   /* [T, H]: the sum, its bound, the sum of absolute values */
+    uint64_t *places;             /* of the panel's rows: token * k + place */
+};
+
+static void check_moe_ffn_load_expert(const struct check_moe_ffn *c, const struct panel *p,
+                                      uint32_t expert)
+{
+    uint64_t h = c->problem.hidden, i = c->problem.inner;
+    c->expert(c->context, expert, p->narrow, p->narrow + 2 * h * i);
+    memset(p->col_norm, 0, 2 * i * sizeof(double));
+    for (uint64_t at = 0; at < 2 * h * i; at++) {
+        p->b1[at] = (double)mk_bf16_to_float(p->narrow[at]);
+        p->col_norm[c->b_transposed ? at / h : at % (2 * i)] += p->b1[at] * p->b1[at];
+    }
+    for (uint64_t col = 0; col < 2 * i; col++)
+        p->col_norm[col] = sqrt(p->col_norm[col]);
+    for (uint64_t at = 0; at < h * i; at++) {
+        p->b2[at] = (double)mk_bf16_to_float(p->narrow[2 * h * i + at]);
+        p->b2_size[at] = fabs(p->b2[at]);
+    }
+}
+
+static void check_moe_ffn_activate(const struct check_moe_ffn *c, const struct panel *p,
+                                   uint64_t row, double norm)
+{
+    uint64_t h = c->problem.hidden, inner = c->problem.inner;
+    const double *gates = p->up + row * 2 * inner, *ups = gates + inner;
+    for (uint64_t col = 0; col < inner; col++) {
+        double silu = gates[col] / (1 + exp(-gates[col])), acted = silu * ups[col];
+        double off_gate = (double)h * FP32 * norm * p->col_norm[col],
+               off_up = (double)h * FP32 * norm * p->col_norm[inner + col];
+        double off = 1.1 * (fabs(ups[col]) + off_up) * off_gate + fabs(silu) * off_up;
+        off += (BF16 + 0x1p-20) * (fabs(acted) + off);
+        p->acted[row * inner + col] = acted;
+        p->off[row * inner + col] = off + (double)inner * FP32 * (fabs(acted) + off);
+    }
+}
+
+/* The panel's rows through the expert, and by their weights to the sums. */
+static void check_moe_ffn_add_panel(const struct check_moe_ffn *c, const struct panel *p,
+                                    uint64_t rows, int crosses)
+{
+    uint64_t h = c->problem.hidden, inner = c->problem.inner;
+    int m = (int)rows, n = (int)h, i = (int)inner;
+    CBLAS_TRANSPOSE t = c->b_transposed ? CblasTrans : CblasNoTrans;
+    for (uint64_t row = 0; row < rows; row++)
+        for (uint64_t j = 0; j < h; j++)
+            p->a[row * h + j] =
+                (double)mk_bf16_to_float(c->x[p->places[row] / c->problem.k * h + j]);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, 2 * i, n, 1.0, p->a, n, p->b1,
+                c->b_transposed ? n : 2 * i, 0.0, p->up, 2 * i);
+    for (uint64_t row = 0; row < rows; row++)
+        check_moe_ffn_activate(c, p, row, cblas_dnrm2(n, p->a + row * h, 1));
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->acted, i, p->b2,
+                c->b_transposed ? i : n, 0.0, p->row, n);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, t, m, n, i, 1.0, p->off, i, p->b2_size,
+                c->b_transposed ? i : n, 0.0, p->row_off, n);
+    for (uint64_t row = 0; row < rows; row++) {
+        double weight = (double)c->weights[p->places[row]];
+        uint64_t to = p->places[row] / c->problem.k * h;
+        for (uint64_t j = 0; j < h; j++) {
+            double value = p->row[row * h + j], off = p->row_off[row * h + j];
+            if (!c->deterministic)
+                off += (1 + crosses) * BF16 * (fabs(value) + off);
+            p->y[to + j] += weight * value;
+            p->y_off[to + j] += fabs(weight) * off;
+            p->y_size[to + j] += fabs(weight) * (fabs(value) + off);
+        }
+    }
+}
+
+static void check_moe_ffn_add_expert(const struct check_moe_ffn *c, const struct panel *p,
+                                     uint32_t expert)
+{
+    uint64_t rows = 0, places = c->problem.tokens * c->problem.k;
+    int loaded = 0, crosses = expert / c->node_experts != c->node;
+    for (uint64_t i = 0; i <= places; i++) {
+        if (i < places && c->ids[i] == expert)
+            p->places[rows++] = i;
+        if (rows < PANEL_ROWS && (i < places || !rows))
+            continue;
+        if (!loaded)
+            check_moe_ffn_load_expert(c, p, expert);
+        spawn_beat();
+        loaded = 1;
+        check_moe_ffn_add_panel(c, p, rows, crosses);
+        spawn_beat();
+        rows = 0;
+    }
+}
+
+static void check_moe_ffn_judge(const struct check_moe_ffn *c, const struct panel *p,
+                                struct check_result *r)
+{
+    uint64_t h = c->problem.hidden;
+    for (uint64_t i = 0; i < c->problem.tokens * h; i++) {
+        double value = (double)mk_bf16_to_float(c->y[i]), reference = p->y[i],
+               off = fabs(value - reference);
+        double bound = p->y_off[i] + (double)(c->problem.k + 1) * FP32 * p->y_size[i];
+        bound += BF16 * (fabs(reference) + bound);
+        check_add(r, i / h, i % h, value, reference,
+                  bound > 0 ? off / bound
+                  : off > 0 ? INFINITY
+                            : 0);
+    }
+}
+
+static int check_moe_ffn_open_panel(struct panel *p, const struct mk_moe *m)
+{
+    uint64_t h = m->hidden, i = m->inner, size = sizeof(double);
+    memset(p, 0, sizeof *p);
+    p->narrow = malloc(3 * h * i * sizeof *p->narrow);
+    p->b1 = malloc(2 * h * i * size);
+    p->b2 = malloc(h * i * size);
+    p->b2_size = malloc(h * i * size);
+    p->col_norm = malloc(2 * i * size);
+    p->a = malloc(PANEL_ROWS * h * size);
+    p->up = malloc(PANEL_ROWS * 2 * i * size);
+    p->acted = malloc(PANEL_ROWS * i * size);
+    p->off = malloc(PANEL_ROWS * i * size);
+    p->row = malloc(PANEL_ROWS * h * size);
+    p->row_off = malloc(PANEL_ROWS * h * size);
+    p->y = calloc(m->tokens * h, size);
+    p->y_off = calloc(m->tokens * h, size);
+    p->y_size = calloc(m->tokens * h, size);
+    p->places = malloc(PANEL_ROWS * sizeof *p->places);
+    return p->narrow && p->b1 && p->b2 && p->b2_size && p->col_norm && p->a && p->up && p->acted &&
+                   p->off && p->row && p->row_off && p->y && p->y_off && p->y_size && p->places
+               ? 0
+               : -ENOMEM;
+}
+
+static void check_moe_ffn_close_panel(struct panel *p)
+{
+    void *const all[] = {p->narrow,  p->b1, p->b2,    p->b2_size, p->col_norm,
+                         p->a,       p->up, p->acted, p->off,     p->row,
+                         p->row_off, p->y,  p->y_off, p->y_size,  p->places};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+int check_moe_ffn(const struct check_moe_ffn *c, const struct check_pace *pace,
+                  struct check_result *result)
+{
+    const struct mk_moe *m = &c->problem;
+    struct check_result mine = {.frobenius = c->deterministic ? CHECK_ACTIVATION : CHECK_FAST};
+    struct panel p;
+    double done = 0;
+    int status = check_moe_ffn_open_panel(&p, m);
+    for (uint32_t expert = 0; expert < m->experts && !status; expert++) {
+        check_moe_ffn_add_expert(c, &p, expert);
+        done += 8.0 * (double)m->tokens * (double)m->hidden *
+                (double)m->inner; /* at most: as often on every rank */
+        if (pace && done >= pace->flop) {
+            done = 0;
+            status = pace->meet(pace->context);
+        }
+    }
+    if (!status) {
+        check_moe_ffn_judge(c, &p, &mine);
+        check_join(result, &mine);
+    }
+    check_moe_ffn_close_panel(&p);
+    return status;
+}

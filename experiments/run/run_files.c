@@ -1,0 +1,126 @@
+/* --json and --csv of `run OP` and, on the host, `bench OP`. */
+#include "experiments/job/bench_row.h"
+#include "experiments/common/json_write.h"
+#include "experiments/common/result_file.h"
+#include "core/ops/op.h"
+#include "experiments/job/run.h"
+
+#include <errno.h>
+#include <math.h>
+
+static const char *run_files_verdict(const struct run_summary *s)
+{
+    return !s->checked ? "not checked" : s->right ? "right" : "wrong";
+}
+
+static void run_files_write_json(FILE *f, const struct run_summary *s)
+{
+    const struct mk_problem *q = &s->job->plan.problem;
+    const struct run_result *r = &s->ranks[s->slowest];
+    uint64_t nvlink, network;
+    double flop;
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    fprintf(f, "{\n");
+    bench_json_job(f, s->job, s->fabric);
+    bench_json_plan(f, q, s->job->plan.tuned);
+    fprintf(f, "  \"flop\": %.0f,\n  \"nvlink_bytes\": %llu,\n  \"network_bytes\": %llu,\n", flop,
+            (unsigned long long)nvlink, (unsigned long long)network);
+    if (s->right) {
+        fprintf(f, "  \"slowest_rank\": %u,\n", s->slowest);
+        json_number(f, "ms_median", r->ms_median);
+        json_number(f, "ms_min", r->ms_min);
+        json_number(f, "ms_max", r->ms_max);
+        json_number(f, "gflops_per_rank", run_gflops(s, flop));
+        if (r->blas_ms > 0)
+            json_number(f, "blas_ms", r->blas_ms);
+    }
+    fprintf(f, "  \"checked\": %s,\n", s->checked ? "true" : "false");
+    if (s->checked) {
+        json_number(f, "relative_error", check_error(&s->check));
+        json_number(f, "worst_of_bound", s->check.worst);
+        fprintf(f, "  \"wrong\": %llu,\n  \"elements\": %llu,\n",
+                (unsigned long long)s->check.wrong, (unsigned long long)s->check.elements);
+        fprintf(f, "  \"bits\": \"%016llx\",\n",
+                (unsigned long long)s->bits); /* of all results of all ranks */
+    }
+    fprintf(f, "  \"verdict\": \"%s\"\n}\n", run_files_verdict(s));
+}
+
+/* M, N and K are cells of their own where they are somebody's: what a plan makes of another shape
+ * is not. */
+static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
+{
+    const struct mk_problem *q = &s->job->plan.problem;
+    const struct run_result *r = &s->ranks[s->slowest];
+    uint64_t nvlink, network;
+    double flop, time = s->right ? 1 : NAN; /* a wrong result has no time */
+    char shape[PROBLEM_TEXT], bits[24];
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    csv_text(row, "op", plan_op_name(q->op));
+    csv_number(row, "m", "%.0f", problem_has(q, &q->m) ? (double)q->m : NAN);
+    csv_number(row, "n", "%.0f", problem_has(q, &q->n) ? (double)q->n : NAN);
+    csv_number(row, "k", "%.0f", problem_has(q, &q->k) ? (double)q->k : NAN);
+    csv_whole(row, "nodes", q->topo.nodes);
+    csv_whole(row, "gpus", q->topo.gpus);
+    csv_text(row, "exec", q->exec == MK_EXEC_CUDA ? "cuda" : "host");
+    csv_number(row, "ms", "%.6f", r->ms_median * time);
+    csv_number(row, "ms_min", "%.6f", r->ms_min * time);
+    csv_number(row, "ms_max", "%.6f", r->ms_max * time);
+    csv_number(row, "gflops_per_rank", "%.3f", run_gflops(s, flop) * time);
+    csv_number(row, "blas_ms", "%.6f", r->blas_ms > 0 ? r->blas_ms * time : NAN);
+    csv_number(row, "relative_error", "%.3e", check_error(&s->check));
+    csv_whole(row, "wrong", s->check.wrong);
+    csv_text(row, "shape", problem_text(q, shape));
+    bench_row_context(row, s->job, q, s->job->plan.tuned, s->fabric);
+    csv_number(row, "flop", "%.0f", flop);
+    csv_whole(row, "nvlink_bytes", nvlink);
+    csv_whole(row, "network_bytes", network);
+    csv_number(row, "slowest_rank", "%.0f", s->slowest * time);
+    csv_text(row, "checked", s->checked ? "true" : "false");
+    csv_number(row, "worst_of_bound", "%.9g", s->check.worst);
+    csv_whole(row, "elements", s->check.elements);
+    snprintf(bits, sizeof bits, "%016llx", (unsigned long long)s->bits);
+    csv_text(row, "bits", bits);
+    csv_text(row, "verdict", run_files_verdict(s));
+}
+
+static int run_files_write_csv(const struct run_summary *s)
+{
+    struct csv_row row;
+    int rc = csv_row_open(&row);
+    if (rc)
+        return rc;
+    run_files_fill_row(&row, s);
+    rc = csv_row_close(&row);
+    rc = rc ? rc : csv_write(s->job->options.csv, &row, 1, s->job->options.append);
+    csv_row_free(&row);
+    return rc;
+}
+
+int run_write_files(const struct run_summary *s, const char **path)
+{
+    const struct run_options *o = &s->job->options;
+    struct result_file f;
+    int json = o->json ? result_open(&f) : 0;
+    if (o->json && !json) {
+        run_files_write_json(f.out, s);
+        json = result_close(&f, o->json);
+    }
+    int csv = o->csv ? run_files_write_csv(s) : 0;
+    *path = json ? o->json : o->csv;
+    return json ? json : csv;
+}
+
+int run_check_append(const struct run_job *job, char *error, size_t size)
+{
+    struct csv_row row;
+    struct run_result nothing = {.launches = 0};
+    struct run_summary s = {.job = job, .ranks = &nothing};
+    if (csv_row_open(&row))
+        return -ENOMEM;
+    run_files_fill_row(&row, &s);
+    int rc = csv_row_close(&row);
+    rc = rc ? rc : csv_check_append(job->options.csv, row.header, error, size);
+    csv_row_free(&row);
+    return rc;
+}

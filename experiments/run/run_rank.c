@@ -1,0 +1,260 @@
+/* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
+ * checks, reports. */
+#include "experiments/job/op.h"
+#include "experiments/bench/bench_gpu.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/inputs.h"
+#include "experiments/common/pulse.h"
+#include "experiments/tune/tune.h"
+#include "core/comm.h"
+#include "tracer/live.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
+
+/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a
+ * few per tile that it computes, or per piece that it moves. */
+static uint32_t run_rank_trace_events(const struct run_job *job)
+{
+    const struct mk_plan *p = &job->plan;
+    const struct mk_topo *t = &p->problem.topo;
+    const uint32_t *ctas = p->problem.tuning.split.ctas;
+    uint32_t slices = p->problem.tuning.slices ? p->problem.tuning.slices : 1;
+    uint64_t moved = (uint64_t)p->chunks * slices * p->problem.tuning.pieces * t->gpus;
+    uint64_t per_launch =
+        (3 + slices) * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
+    if (ctas[MK_INTRA_COMM] && 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]) > per_launch)
+        per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
+    if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)
+        per_launch = 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]);
+    if (ctas[MK_INTER_REDUCE] &&
+        (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
+        per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
+    const struct run_op *op = run_op_of(p->problem.op);
+    if (op->records && op->records(p) > per_launch)
+        per_launch = op->records(p);
+    uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
+    return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
+}
+
+void run_configure(const struct run_job *job, struct mk_config *c)
+{
+    const struct run_options *o = &job->options;
+    const struct run_identity *me = &job->identity;
+    memset(c, 0, sizeof *c);
+    c->exec = job->problem.exec;
+    c->rank = me->rank;
+    c->nodes = (uint32_t)o->nodes;
+    c->gpus = (uint32_t)o->gpus;
+    snprintf(c->host, sizeof c->host, "%s", me->host);
+    c->port = me->port;
+    c->listen_fd = me->listen_fd;
+    snprintf(c->token, sizeof c->token, "%s", me->token);
+    snprintf(c->fabric, sizeof c->fabric, "%s", o->fabric ? "efa" : "verbs");
+    snprintf(c->nic, sizeof c->nic, "%s", o->nic ? o->nic : "");
+    c->rails = (uint32_t)o->rails;
+    c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
+    c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
+    c->timeout_ns = o->timeout_ns;
+    c->trace_events = o->trace ? run_rank_trace_events(job) : 0;
+    snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
+}
+
+static int run_rank_by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int run_launches(struct run_rank *r)
+{
+    const struct run_options *o = &r->job->options;
+    uint64_t all = o->warmup + o->iters, done = 0;
+    double blas[3];
+    if (o->trace) {
+        int result = run_trace_begin(&r->trace, r->comm);
+        if (result)
+            return result;
+    }
+    while (done < all) {
+        uint64_t phase_end = done < o->warmup ? o->warmup : all, count = phase_end - done;
+        double ms;
+        if (count > r->job->burst)
+            count = r->job->burst;
+        int result = run_burst(r, done + 1, count, &ms);
+        if (result)
+            return result;
+        if (done >= o->warmup)
+            r->bursts[r->burst_count++] = ms;
+        done += count;
+    }
+    qsort(r->bursts, r->burst_count, sizeof *r->bursts, run_rank_by_size);
+    r->result.launches = o->iters;
+    r->result.ms_min = r->bursts[0];
+    r->result.ms_median = (r->bursts[(r->burst_count - 1) / 2] + r->bursts[r->burst_count / 2]) / 2;
+    r->result.ms_max = r->bursts[r->burst_count - 1];
+    if (o->vs) {
+        for (int i = 0; i < 3; i++) {
+            int result = bootstrap_barrier(r->comm->bootstrap);
+            if (result)
+                return result;
+            pulse_says("OpenBLAS alone, %d of 3", i + 1);
+            pulse_trust(1);
+            blas[i] = run_data_blas(&r->data, 0);
+            pulse_trust(0);
+        }
+        qsort(blas, 3, sizeof *blas, run_rank_by_size);
+        r->result.blas_ms = blas[1];
+    }
+    return 0;
+}
+
+/* Rank 0 shows what all found; every rank knows the verdict. */
+static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
+{
+    const struct run_job *job = r->job;
+    struct run_result *all = calloc(job->identity.world, sizeof *all);
+    struct run_summary summary;
+    const char *path;
+    int status = STATUS_FAILED;
+    run_die(r, job->options.warmup + job->options.iters + 1);
+    int result =
+        all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
+    if (result) {
+        snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
+        goto out;
+    }
+    run_summarise(&summary, job, all);
+    summary.trace_lost = r->trace_lost;
+    status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
+    if (status == STATUS_DONE)
+        snprintf(sentence, size, "%llu launch%s on %u rank%s done%s",
+                 (unsigned long long)job->options.iters, job->options.iters > 1 ? "es" : "",
+                 job->identity.world, job->identity.world > 1 ? "s" : "",
+                 summary.checked ? ", all right" : ", not checked");
+    else
+        snprintf(sentence, size,
+                 "wrong: %llu of %llu elements, first in launch %llu of rank %u; element %llu,%llu "
+                 "is %g and "
+                 "should be %g",
+                 (unsigned long long)summary.check.wrong,
+                 (unsigned long long)summary.check.elements,
+                 (unsigned long long)all[summary.wrong_rank].first_wrong, summary.wrong_rank,
+                 (unsigned long long)summary.check.worst_row,
+                 (unsigned long long)summary.check.worst_col, summary.check.worst_value,
+                 summary.check.worst_reference);
+    /* what was asked for and is not there is no success, as with --json and --csv */
+    if (*r->trace_lost) {
+        status = status == STATUS_DONE ? STATUS_FAILED : status;
+        size_t used = strlen(sentence);
+        snprintf(sentence + used, size - used, "; but the trace is lost: %s", r->trace_lost);
+    }
+    if (job->identity.rank == 0) {
+        pulse_hide();
+        path = "the table";
+        result = run_print(&summary);
+        const char *file;
+        int written = run_write_files(&summary, &file);
+        if (!result && written) {
+            path = file;
+            result = written;
+        }
+        if (result) {
+            size_t used = strlen(sentence);
+            snprintf(sentence + used, size - used, "; but %s could not be written: %s", path,
+                     strerror(-result));
+            status = status == STATUS_DONE ? STATUS_FAILED : status;
+        }
+    }
+out:
+    free(all);
+    return status;
+}
+
+/* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that
+ * goes missing while nobody waits for its data (between launches, or after its last chunk) leaves
+ * no such word: then what will be missing is said. */
+static void run_rank_say_failure(struct run_rank *r, int result, char *sentence, size_t size)
+{
+    struct mk_failure f;
+    struct mk_flag_meaning owed;
+    if (!r->comm || !r->comm->bootstrap || !bootstrap_settle(r->comm->bootstrap, &f)) {
+        const char *said = mk_error(r->comm);
+        snprintf(sentence, size, "%s", *said ? said : strerror(-result));
+        return;
+    }
+    failure_sentence(&f, sentence, size);
+    if (f.chunk != UINT32_MAX || (f.kind != MK_FAIL_PEER_LOST && f.flag != UINT32_MAX) ||
+        f.producer == f.rank)
+        return;
+    for (uint32_t flag = r->plan->flag_base; flag < r->plan->flag_base + r->plan->flags; flag++) {
+        plan_describe_flag(r->plan, flag, &owed);
+        if (owed.producer != f.producer || owed.chunk == UINT32_MAX)
+            continue;
+        size_t used = strlen(sentence);
+        snprintf(sentence + used, size - used, "; the next launch of %s would lack %s",
+                 plan_op_name(r->job->problem.op), owed.text);
+        return;
+    }
+}
+
+int run_rank(const struct run_job *job, char *sentence, size_t size)
+{
+    struct run_rank r = {.job = job};
+    struct mk_config config;
+    int status = STATUS_FAILED;
+    if (job->options.mode == RUN_TUNE)
+        return tune_rank(job, sentence, size);
+    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA &&
+        run_op_is_compared(job->problem.op) && bench_gpu_rank)
+        return bench_gpu_rank(job, sentence, size);
+    run_configure(job, &config);
+    int result = run_open(&r.comm, &config, job);
+    if (!result)
+        result = comm_make_plan(&r.plan, r.comm, &job->problem);
+    if (result) {
+        snprintf(sentence, size, "%s", mk_error(r.comm));
+        goto out;
+    }
+    r.live = run_live_begin(job, r.comm, r.plan);
+    r.bursts = calloc(job->options.iters, sizeof *r.bursts);
+    result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
+    if (result) {
+        snprintf(sentence, size,
+                 "rank %u has no memory for the operands of %llu launches of %s; fewer at a time "
+                 "(--burst) "
+                 "or a smaller "
+                 "problem need less",
+                 job->identity.rank, (unsigned long long)job->burst, plan_op_name(job->problem.op));
+        goto out;
+    }
+    result = run_launches(&r);
+    live_phase(r.live, LIVE_ENDS, job->options.warmup + job->options.iters);
+    if (result) {
+        run_rank_say_failure(&r, result, sentence, size);
+        goto out;
+    }
+    if (job->options.trace) {
+        pulse_says("gathers and stores the trace");
+        run_trace_end(r.trace, job, r.comm, &r.result, r.trace_lost, sizeof r.trace_lost);
+    }
+    status = run_rank_report(&r, sentence, size);
+    if (!comm_failed(r.comm)) {
+        run_die(&r, job->options.warmup + job->options.iters + 2);
+        /* as mk_comm_close would, but a rank that is missing here is told of */
+        bootstrap_barrier(r.comm->bootstrap);
+    }
+out:
+    live_end(r.live);
+    run_last_word(job, status, sentence);
+    run_close(r.comm);
+    if (r.data.job && !result) /* else a launch that hangs may still use it */
+        run_data_close(&r.data);
+    free(r.bursts);
+    free(r.trace);
+    return status;
+}

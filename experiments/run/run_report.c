@@ -1,0 +1,160 @@
+/* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
+ * programs). */
+#include "experiments/job/run.h"
+#include "experiments/common/inputs.h"
+#include "experiments/job/op.h"
+#include "experiments/common/output_file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const exec_names[] = {"host", "cuda"};
+
+const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT])
+{
+    text[0] = '\0';
+    if (job->options.nodes > 1)
+        snprintf(text, RUN_FABRIC_TEXT, "%s over %s", job->options.fabric ? "efa" : "verbs",
+                 job->nic);
+    return text;
+}
+
+void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks)
+{
+    memset(s, 0, sizeof *s);
+    s->job = job;
+    s->ranks = ranks;
+    s->wrong_rank = UINT32_MAX;
+    s->checked = job->options.check;
+    s->right = 1;
+    for (uint32_t i = 0; i < job->identity.world; i++) {
+        check_join(&s->check, &ranks[i].check);
+        s->bits = inputs_mix(s->bits ^ ranks[i].bits);
+        if (ranks[i].ms_median > ranks[s->slowest].ms_median)
+            s->slowest = i;
+        if (s->checked && !check_right(&ranks[i].check))
+            s->right = 0;
+        if (ranks[i].first_wrong && (s->wrong_rank == UINT32_MAX ||
+                                     ranks[i].first_wrong < ranks[s->wrong_rank].first_wrong))
+            s->wrong_rank = i;
+    }
+    if (s->wrong_rank != UINT32_MAX)
+        s->right = 0;
+    run_fabric(job, s->fabric);
+}
+
+double run_gflops(const struct run_summary *s, double flop)
+{
+    double ms = s->ranks[s->slowest].ms_median;
+    return s->right && ms > 0 ? flop / ms / 1e6 : 0;
+}
+
+static void run_report_print_roles(FILE *out, const struct mk_role_split *split)
+{
+    for (int i = 0, any = 0; i < MK_ROLES; i++)
+        if (split->ctas[i])
+            fprintf(out, "%s%s=%u", any++ ? "," : "", plan_role_name(i), split->ctas[i]);
+}
+
+static void run_report_print_bytes(FILE *out, uint64_t bytes)
+{
+    if (bytes >= 1u << 20)
+        fprintf(out, "%.2f MB", (double)bytes / (1 << 20));
+    else if (bytes >= 1u << 10)
+        fprintf(out, "%.2f KB", (double)bytes / (1 << 10));
+    else
+        fprintf(out, "%llu B", (unsigned long long)bytes);
+}
+
+static void run_report_print_speed(FILE *out, const struct run_summary *s, double flop,
+                                   uint64_t moved)
+{
+    const struct run_result *r = &s->ranks[s->slowest];
+    if (!s->right) {
+        fprintf(out, "time      not shown: the result is wrong\n");
+        return;
+    }
+    fprintf(
+        out,
+        "time      %.3f ms a launch (%.3f to %.3f), median of the slowest rank, %u; %llu launch%s",
+        r->ms_median, r->ms_min, r->ms_max, s->slowest, (unsigned long long)r->launches,
+        r->launches > 1 ? "es" : "");
+    if (s->job->options.warmup)
+        fprintf(out, ", behind %llu to warm up", (unsigned long long)s->job->options.warmup);
+    fprintf(out, "\n");
+    if (flop > 0)
+        fprintf(out, "speed     %.1f GFLOP/s a rank\n", run_gflops(s, flop));
+    else
+        fprintf(out, "speed     %.3f GB/s into each rank\n", (double)moved / r->ms_median / 1e6);
+    if (r->blas_ms > 0)
+        fprintf(out, "vs blas   %.3f ms for the same product by OpenBLAS alone: efficiency %.2f\n",
+                r->blas_ms, r->blas_ms / r->ms_median);
+}
+
+/* How near to its bound an element comes is said only of one that is beyond: right results come up
+ * to it, since half a unit in the last place of a bf16 uses it up (check.h). */
+static void run_report_print_check(FILE *out, const struct run_summary *s)
+{
+    const struct check_result *c = &s->check;
+    uint64_t launches = s->job->options.iters + s->job->options.warmup;
+    fprintf(out, "check     relative error %.2e (bound %.1e); ", check_error(c), check_bound(c));
+    if (c->wrong)
+        fprintf(out, "%llu of %llu elements are beyond their bounds, the worst %.2f times; ",
+                (unsigned long long)c->wrong, (unsigned long long)c->elements, c->worst);
+    else
+        fprintf(out, "all %llu elements are within their bounds; ",
+                (unsigned long long)c->elements);
+    fprintf(out, "%llu launch%s checked\n", (unsigned long long)launches, launches > 1 ? "es" : "");
+}
+
+int run_print(const struct run_summary *s)
+{
+    const struct mk_problem *q = &s->job->plan.problem;
+    uint64_t nvlink, network;
+    double flop;
+    char shape[PROBLEM_TEXT];
+    const struct run_options *o = &s->job->options;
+    FILE *out = output_table(o->quiet, o->json, o->csv);
+    if (!out)
+        return 0;
+    plan_work(&s->job->plan, &flop, &nvlink, &network);
+    fprintf(out, "op        %s  %s %s  bf16, seed %llu\n", plan_op_name(q->op),
+            op_of(q->op)->shape->heading, problem_text(q, shape),
+            (unsigned long long)s->job->options.seed);
+    fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
+            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "",
+            s->fabric);
+    fprintf(out, "plan      roles ");
+    run_report_print_roles(out, &q->tuning.split);
+    if (q->tuning.tile_m)
+        fprintf(out, "; tiles %u x %u", q->tuning.tile_m, q->tuning.tile_n);
+    fprintf(out, "; chunks of %u rows, ", q->tuning.chunk_rows);
+    if (q->tuning.slices > 1)
+        fprintf(out, "%u slices, ", q->tuning.slices);
+    fprintf(out, "%u piece%s\n", q->tuning.pieces, q->tuning.pieces > 1 ? "s" : "");
+    if (*s->job->plan.tuned)
+        fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", s->job->plan.tuned);
+    run_report_print_speed(out, s, flop, nvlink + network);
+    fprintf(out, "moved     ");
+    run_report_print_bytes(out, nvlink);
+    fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
+    run_report_print_bytes(out, network);
+    fprintf(out, " over the network, into each rank in each launch%s\n",
+            run_op_is_routed(q->op)
+                ? "; on average at most, as it depends on what experts tokens name"
+                : "");
+    if (s->checked)
+        run_report_print_check(out, s);
+    if (s->job->options.trace && s->trace_lost && *s->trace_lost)
+        fprintf(out, "trace     LOST: %s\n", s->trace_lost);
+    else if (s->job->options.trace)
+        fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n",
+                s->job->options.trace, s->job->options.trace);
+    fprintf(out, "verdict   %s\n",
+            !s->checked ? "done, not checked (--check)"
+            : s->right  ? "right"
+                        : "WRONG");
+    return output_table_end(out);
+}

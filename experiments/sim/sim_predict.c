@@ -1,0 +1,207 @@
+#include "experiments/sim/sim_predict.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/json_write.h"
+#include "experiments/common/output_file.h"
+#include "experiments/common/pulse.h"
+#include "experiments/common/result_file.h"
+#include "experiments/common/memory_need.h"
+#include "experiments/job/run.h"
+#include "sim/cluster.h"
+#include "sim/exact_moe.h"
+#include "tracer/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TRACE_EVENTS                                                                               \
+    (1u << 17) /* records of a track: 2 MB, which are touched as they are written */
+
+/* What is stored when the last launch is over. */
+struct storing {
+    const struct sim_cluster *cluster;
+    const char *path, *command, *shape;
+    const int64_t *seed;
+    char lost[400]; /* why there is no trace; empty: there is */
+};
+
+/* What was computed stands without it, so that it is told in the end. */
+static int sim_predict_store(void *context, struct mk_comm *const *comms, uint32_t count,
+                             const struct sim_world_result *result)
+{
+    struct storing *s = context;
+    pulse_counts(NULL, 0);
+    pulse_says("stores the trace");
+    const struct trace_run run = {.source = "simulated",
+                                  .executor = "sim",
+                                  .command = s->command,
+                                  .shape = s->shape,
+                                  .version = MK_VERSION,
+                                  .device = "simulated",
+                                  .fabric = "model",
+                                  .seed = s->seed,
+                                  .peak_flops = s->cluster->flop * 1e9,
+                                  .nvlink_bytes_per_s = s->cluster->nvlink * 1e9,
+                                  .network_bytes_per_s = s->cluster->network * 1e9};
+    int rc = trace_collect_local(comms, count, &run, s->path, s->lost, sizeof s->lost);
+    if (rc && !*s->lost)
+        snprintf(s->lost, sizeof s->lost, "%s", strerror(-rc));
+    return 0;
+}
+
+static void sim_predict_print_time(FILE *out, const char *name, double ns)
+{
+    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
+}
+
+/* Mean of the ranks, in each launch. */
+static double sim_predict_mean_bytes(const struct sim_link *links, uint32_t ranks,
+                                     uint32_t launches)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < ranks; i++)
+        sum += (double)links[i].bytes_in;
+    return sum / ranks / launches;
+}
+
+static void sim_predict_print_table(FILE *out, const struct sim_world_config *c,
+                                    const struct mk_plan *plan, const struct sim_machine *m,
+                                    const struct sim_world_result *r, const char *shape)
+{
+    const struct sim_cluster *k = &m->cluster;
+    const struct mk_tuning *t = &plan->problem.tuning;
+    const uint32_t *ctas = t->split.ctas;
+    uint32_t ranks = mk_world(&m->topo);
+    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    fprintf(out, "op        %s  %s\n", plan_op_name(plan->problem.op), shape);
+    fprintf(out,
+            "cluster   %u node%s of %u, simulated: %.0f TFLOP/s, NVLink %.0f GB/s and %.1f us, "
+            "network %.0f "
+            "GB/s and %.1f us\n",
+            m->topo.nodes, m->topo.nodes > 1 ? "s" : "", m->topo.gpus, k->flop / 1e3, k->nvlink,
+            (double)k->nvlink_latency / 1e3, k->network, (double)k->network_latency / 1e3);
+    fprintf(out, "plan      roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; ",
+            ctas[MK_COMPUTE], ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE]);
+    if (t->tile_m)
+        fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
+    fprintf(out, "chunks of %u rows\n", t->chunk_rows);
+    sim_predict_print_time(out, "time", launch);
+    fprintf(out, " a launch, mean of %u back to back\n", c->launches);
+    sim_predict_print_time(out, "ideal", ideal);
+    fprintf(out, ": the longest of GEMM %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
+            flop / k->flop / 1e3, (double)nvlink / k->nvlink / 1e3,
+            (double)network / k->network / 1e3, ideal / launch);
+    fprintf(out,
+            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
+            "launch%s\n",
+            sim_predict_mean_bytes(m->links, ranks, c->launches),
+            sim_predict_mean_bytes(m->nics, ranks, c->launches), ranks > 1 ? " (mean)" : "");
+}
+
+/* 0 or -errno. */
+static int sim_predict_write_json(const char *path, const struct sim_world_config *c,
+                                  const struct mk_plan *plan, const struct sim_machine *m,
+                                  const struct sim_world_result *r)
+{
+    const struct sim_cluster *k = &m->cluster;
+    uint32_t ranks = mk_world(&m->topo);
+    double launch = (double)r->ns / c->launches, ideal = sim_cluster_ideal(k, plan), flop;
+    uint64_t nvlink, network;
+    struct result_file file;
+    int rc = result_open(&file);
+    FILE *f = file.out;
+    if (rc)
+        return rc;
+    plan_work(plan, &flop, &nvlink, &network);
+    fprintf(f, "{\n");
+    json_text(f, "mkernel", MK_VERSION);
+    json_text(f, "command", "sim");
+    json_problem(f, &plan->problem);
+    fprintf(f,
+            "  \"cluster\": {\"flop_per_s\": %.9g, \"memory_bytes_per_s\": %.9g, "
+            "\"nvlink_bytes_per_s\": %.9g, \"nvlink_latency_ns\": %llu, "
+            "\"network_bytes_per_s\": %.9g, \"network_latency_ns\": %llu, \"proxy_ns\": %llu},\n",
+            k->flop * 1e9, k->memory * 1e9, k->nvlink * 1e9, (unsigned long long)k->nvlink_latency,
+            k->network * 1e9, (unsigned long long)k->network_latency, (unsigned long long)k->proxy);
+    fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
+            (unsigned long long)(c->seed & ~EXACT_MOE_EVENLY), c->launches, flop);
+    json_number(f, "nvlink_bytes", sim_predict_mean_bytes(m->links, ranks, c->launches));
+    json_number(f, "network_bytes", sim_predict_mean_bytes(m->nics, ranks, c->launches));
+    json_number(f, "ms_mean", launch / 1e6);
+    json_number(f, "ms_ideal", ideal / 1e6);
+    fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
+    return result_close(&file, path);
+}
+
+int sim_predict(struct sim_world_config *config, const char *file, const char *trace,
+                const char *json, int quiet, const char *command, char *error, size_t size)
+{
+    struct sim_cluster cluster;
+    struct sim_machine machine;
+    struct sim_world_result result;
+    struct mk_plan plan = {0};
+    char shape[PROBLEM_TEXT];
+    int64_t seed = (int64_t)config->seed;
+    sim_cluster_default(&cluster);
+    if (file && sim_cluster_read(&cluster, file, error, size))
+        return STATUS_USAGE;
+    if (plan_build(&plan, &config->problem, 0, 0, error, size) ||
+        memory_check(&plan, mk_world(&config->problem.topo), 1, error, size) ||
+        memory_check_ctas(&plan, mk_world(&config->problem.topo), error, size))
+        return STATUS_USAGE;
+    struct storing storing = {.cluster = &cluster,
+                              .path = trace,
+                              .command = command,
+                              .shape = problem_text(&plan.problem, shape),
+                              .seed = &seed};
+    if (sim_machine_open(&machine, &cluster, &config->problem.topo)) {
+        snprintf(error, size, "no memory for a cluster of %u ranks",
+                 mk_world(&config->problem.topo));
+        return STATUS_FAILED;
+    }
+    config->costs = &machine.costs;
+    /* what a MoE's shape says; other operators do not look at it */
+    config->seed |= EXACT_MOE_EVENLY;
+    config->context = &storing;
+    config->trace_events = trace ? TRACE_EVENTS : 0;
+    config->finished = trace ? sim_predict_store : NULL;
+    error[0] = '\0';
+    double flop;
+    uint64_t nvlink, network;
+    plan_work(&plan, &flop, &nvlink, &network);
+    pulse_says("%u launch%s on %u ranks", config->launches, config->launches > 1 ? "es" : "",
+               mk_world(&machine.topo));
+    pulse_counts(&machine.flop, (uint64_t)(flop * config->launches * mk_world(&machine.topo)));
+    int rc = sim_world_run(config, &result);
+    pulse_counts(NULL, 0);
+    pulse_hide();
+    if (!rc) {
+        FILE *out = output_table(quiet, json, NULL);
+        if (out)
+            sim_predict_print_table(out, config, &plan, &machine, &result, shape);
+        if (out && trace && *storing.lost)
+            fprintf(out, "trace     LOST: %s\n", storing.lost);
+        else if (out && trace)
+            fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", trace,
+                    trace);
+        int written = json ? sim_predict_write_json(json, config, &plan, &machine, &result) : 0;
+        if (written || *storing.lost) {
+            size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done, all right",
+                                           config->launches, config->launches > 1 ? "es" : "",
+                                           mk_world(&config->problem.topo));
+            if (*storing.lost)
+                used += (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s",
+                                         storing.lost);
+            if (written && used < size)
+                snprintf(error + used, size - used, "; but %s could not be written: %s", json,
+                         strerror(-written));
+            rc = -EIO;
+        }
+    } else if (!*error) {
+        snprintf(error, size, "%s", *result.sentence ? result.sentence : strerror(-rc));
+    }
+    sim_machine_close(&machine);
+    return !rc ? STATUS_DONE : rc == -EBADMSG ? STATUS_WRONG : STATUS_FAILED;
+}

@@ -1,0 +1,400 @@
+/* `mkernel trace export`: the Trace Event Format. A process is a rank; its threads are its
+ * launches, its tracks and its messages under way; messages and the waits that they end are joined
+ * by flow arrows; bytes under way on each link are counters. Source: "Trace Event Format", the
+ * document of chrome://tracing; ui.perfetto.dev reads the same. Times there are us. */
+#include "experiments/trace/trace_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void trace_json_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < 0x20 ||
+                 /* names are ASCII but for what the user wrote, which may be no UTF-8 */
+                 *c >= 0x7f)
+            fprintf(out, "\\u%04x", *c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
+void trace_json_begin(struct trace_json *j, char phase, int64_t rank, int64_t tid)
+{
+    fprintf(j->out, "%s\n{\"ph\":\"%c\",\"pid\":%lld,\"tid\":%lld", j->any ? "," : "", phase,
+            (long long)rank, (long long)tid);
+    j->any = 1;
+}
+
+/* Perfetto reads a double, multiplies by 1000 and cuts: where that would lose a ns, a tenth of one
+ * is added. */
+void trace_json_us(struct trace_json *j, const char *name, int64_t ns)
+{
+    double us = (double)ns / 1000;
+    fprintf(j->out, ",\"%s\":%lld.%03lld%s", name, (long long)(ns / 1000), (long long)(ns % 1000),
+            (int64_t)(us * 1000.0) < ns ? "1" : "");
+}
+
+const char *trace_json_text(sqlite3_stmt *q, int column)
+{
+    /* NULL in a damaged file too */
+    const char *text = (const char *)sqlite3_column_text(q, column);
+    return text ? text : "";
+}
+
+static void trace_export_name_it(struct trace_json *j, int64_t rank, int64_t tid, const char *of,
+                                 const char *name, int64_t place)
+{
+    trace_json_begin(j, 'M', rank, tid);
+    fprintf(j->out, ",\"name\":\"%s_name\",\"args\":{\"name\":", of);
+    trace_json_string(j->out, name);
+    fputs("}}", j->out);
+    trace_json_begin(j, 'M', rank, tid);
+    fprintf(j->out, ",\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%lld}}", of,
+            (long long)place);
+}
+
+void trace_json_thread(struct trace_json *j, int64_t rank, int64_t tid, int64_t place,
+                       const char *name)
+{
+    trace_export_name_it(j, rank, tid, "thread", name, place);
+}
+
+static int64_t trace_export_place_of(int64_t track, int lane)
+{
+    int64_t place = track * 64 + (lane < 63 ? lane : 63);
+    return place < INT32_MAX ? place : INT32_MAX - 1;
+}
+
+/* A rank's own track has no events: its id is that of the thread of launches. */
+static void trace_export_write_names(struct trace_json *j, sqlite3 *db,
+                                     const struct trace_export *what)
+{
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT kind, id, rank, name, first_event IS NOT NULL, (SELECT "
+                                  "o.name FROM role o WHERE o.id = role)"
+                                  " FROM track ORDER BY id",
+                                  0, 0);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        int64_t rank = sqlite3_column_int64(q, 2), id = sqlite3_column_int64(q, 1);
+        int is_rank = !strcmp(trace_json_text(q, 0), "rank");
+        if ((what->rank >= 0 && rank != what->rank) || (!is_rank && !sqlite3_column_int(q, 4)))
+            continue;
+        char name[128];
+        if (is_rank) {
+            trace_export_name_it(j, rank, 0, "process", trace_json_text(q, 3), rank);
+            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), "launches");
+        } else {
+            snprintf(name, sizeof name, "%s %s", trace_json_text(q, 5), trace_json_text(q, 3));
+            trace_json_thread(j, rank, id, trace_export_place_of(id, 0), name);
+        }
+    }
+    sqlite3_finalize(q);
+}
+
+static void trace_export_write_launches(struct trace_json *j, sqlite3 *db,
+                                        const struct trace_export *what)
+{
+    sqlite3_stmt *q =
+        trace_query(db,
+                    "SELECT r.launch, r.rank, t.id, r.start, r.end, l.epoch, l.plan, "
+                    "r.compute_only, r.both, r.comm_only, r.idle FROM launch_rank r"
+                    " JOIN launch l ON l.id = r.launch JOIN track t ON t.rank = r.rank AND "
+                    "t.kind = 'rank' WHERE ?1 < 0 OR r.launch = ?1"
+                    " ORDER BY r.rank, r.start",
+                    trace_json_launch(what), 0);
+    while (sqlite3_step(q) == SQLITE_ROW) {
+        static const char *const names[] = {
+            "epoch", "plan", "compute only ns", "both ns", "communication only ns", "idle ns"};
+        int64_t rank = sqlite3_column_int64(q, 1), start = sqlite3_column_int64(q, 3),
+                end = sqlite3_column_int64(q, 4);
+        if ((what->rank >= 0 && rank != what->rank) || end < (int64_t)what->from ||
+            start > trace_json_to(what) || start < 0 || end < start)
+            continue;
+        trace_json_begin(j, 'X', rank, sqlite3_column_int64(q, 2));
+        trace_json_us(j, "ts", start);
+        trace_json_us(j, "dur", end - start);
+        fprintf(j->out, ",\"cat\":\"launch\",\"name\":\"launch %lld\",\"args\":{",
+                (long long)sqlite3_column_int64(q, 0));
+        for (int i = 0; i < 6; i++)
+            fprintf(j->out, "%s\"%s\":%lld", i ? "," : "", names[i],
+                    (long long)sqlite3_column_int64(q, 5 + i));
+        fputs("}}", j->out);
+    }
+    sqlite3_finalize(q);
+}
+
+enum {
+    E_START,
+    E_NS,
+    E_KIND,
+    E_CAUSE,
+    E_ARGUMENT,
+    E_PEER,
+    E_FLAG,
+    E_ID,
+    E_SLAB,
+    E_ROW,
+    E_COL,
+    E_ROWS,
+    E_COLS,
+    E_OWNER,
+    E_NUMBER
+};
+
+/* What Perfetto shows in a slice: a tile's shard and its first row and column there, a chunk's
+ * owner and number. */
+static void trace_export_event_name(char name[96], sqlite3_stmt *q, const char *kind)
+{
+    if (!strcmp(kind, "wait"))
+        snprintf(name, 96, "wait %.80s", trace_json_text(q, E_CAUSE));
+    else if (sqlite3_column_type(q, E_SLAB) != SQLITE_NULL)
+        snprintf(name, 96, "tile %lld: shard %lld, row %lld, column %lld",
+                 (long long)sqlite3_column_int64(q, E_ARGUMENT),
+                 (long long)sqlite3_column_int64(q, E_SLAB),
+                 (long long)sqlite3_column_int64(q, E_ROW),
+                 (long long)sqlite3_column_int64(q, E_COL));
+    else if (sqlite3_column_type(q, E_OWNER) != SQLITE_NULL)
+        snprintf(name, 96, "%s chunk %lld of rank %lld", kind,
+                 (long long)sqlite3_column_int64(q, E_NUMBER),
+                 (long long)sqlite3_column_int64(q, E_OWNER));
+    else
+        snprintf(name, 96, "%s", kind);
+}
+
+static void trace_export_write_event(struct trace_json *j, sqlite3_stmt *q, int64_t rank,
+                                     int64_t track)
+{
+    static const char *const kinds[] = {"none", "launch", "tile",    "wait",
+                                        "copy", "signal", "command", "reduce"};
+    char name[96];
+    int kind = sqlite3_column_int(q, E_KIND),
+        instant = sqlite3_column_int64(q, E_NS) == 0 && (kind == 1 || kind == 5);
+    trace_json_begin(j, instant ? 'i' : 'X', rank, track);
+    trace_json_us(j, "ts", sqlite3_column_int64(q, E_START));
+    if (instant)
+        fputs(",\"s\":\"t\"", j->out);
+    else
+        trace_json_us(j, "dur", sqlite3_column_int64(q, E_NS));
+    fprintf(j->out, ",\"cat\":\"%s\",\"name\":", kinds[kind & 7]);
+    trace_export_event_name(name, q, kinds[kind & 7]);
+    trace_json_string(j->out, name);
+    fprintf(j->out, ",\"args\":{\"%s\":%lld",
+            kind == 1                ? "epoch"
+            : kind == 2              ? "tile"
+            : kind == 3 || kind == 5 ? "flag"
+            : kind == 6              ? "command"
+                                     : "chunk",
+            (long long)sqlite3_column_int64(q, E_ARGUMENT));
+    if (sqlite3_column_type(q, E_PEER) != SQLITE_NULL)
+        fprintf(j->out, ",\"peer\":%lld", (long long)sqlite3_column_int64(q, E_PEER));
+    if (sqlite3_column_type(q, E_SLAB) != SQLITE_NULL)
+        fprintf(j->out, ",\"rows\":%lld,\"columns\":%lld",
+                (long long)sqlite3_column_int64(q, E_ROWS),
+                (long long)sqlite3_column_int64(q, E_COLS));
+    if (*trace_json_text(q, E_FLAG)) {
+        fputs(",\"for\":", j->out);
+        trace_json_string(j->out, trace_json_text(q, E_FLAG));
+    }
+    fprintf(j->out, ",\"event\":%lld}}", (long long)sqlite3_column_int64(q, E_ID));
+}
+
+int64_t trace_json_tid(const struct trace_json *j, int64_t event, int64_t track)
+{
+    size_t low = 0, high = j->moved_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (j->moved[middle].event < event)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < j->moved_count && j->moved[low].event == event ? j->moved[low].tid : track;
+}
+
+/* Events are moved in order of their ids, as they are written. 0 where there is no memory. */
+static int trace_export_move(struct trace_json *j, int64_t event, int64_t tid)
+{
+    if (j->moved_count == j->moved_room) {
+        size_t room = j->moved_room ? 2 * j->moved_room : 1024;
+        void *more = realloc(j->moved, room * sizeof *j->moved);
+        if (!more)
+            return 0;
+        j->moved = more;
+        j->moved_room = room;
+    }
+    j->moved[j->moved_count++] = (struct trace_json_moved){event, tid};
+    return 1;
+}
+
+/* Whether two of a track's events are under way at once: a CTA that waits while its copies are on
+ * their way. */
+static int trace_export_overlap(sqlite3_stmt *q, int64_t track)
+{
+    sqlite3_bind_int64(q, 1, track);
+    int64_t end = INT64_MIN;
+    int found = 0;
+    while (!found && sqlite3_step(q) == SQLITE_ROW) {
+        int64_t start = sqlite3_column_int64(q, 0), ns = sqlite3_column_int64(q, 1);
+        found = ns > 0 && start < end;
+        end = start + ns > end ? start + ns : end;
+    }
+    sqlite3_reset(q);
+    return found;
+}
+
+/* The thread of an event of a track in which some overlap: copies have lanes of their own there. */
+static int64_t trace_export_lane_of(struct trace_json *j, sqlite3_stmt *q,
+                                    struct trace_lanes lanes[2], int64_t rank, int64_t track,
+                                    const char *name)
+{
+    int64_t start = sqlite3_column_int64(q, E_START), ns = sqlite3_column_int64(q, E_NS);
+    int copy = sqlite3_column_int(q, E_KIND) == 4,
+        lane = ns > 0 ? trace_lane(&lanes[copy], start, start + ns) : -1;
+    if (lane < 0)
+        return track;
+    int64_t *tid = &lanes[copy].tid[lane];
+    if (*tid < 0 && !copy && !lane)
+        *tid = track;
+    if (*tid < 0) {
+        char text[160];
+        snprintf(text, sizeof text, "%s%s", name, copy ? ", copies" : "");
+        *tid = j->next_tid++;
+        trace_json_thread(j, rank, *tid, trace_export_place_of(track, 1 + lane), text);
+    }
+    return *tid == track || trace_export_move(j, sqlite3_column_int64(q, E_ID), *tid) ? *tid
+                                                                                      : track;
+}
+
+/* All tracks' events, track by track: that is the order in which they lie in the file. */
+static void trace_export_write_events(struct trace_json *j, sqlite3 *db,
+                                      const struct trace_export *what)
+{
+    sqlite3_stmt *tracks =
+        trace_query(db,
+                    "SELECT t.id, t.rank, t.longest_ns, o.name || ' ' || t.name FROM "
+                    "track t LEFT JOIN role o ON o.id = t.role"
+                    " WHERE t.first_event IS NOT NULL ORDER BY t.first_event",
+                    0, 0);
+    sqlite3_stmt *times =
+        trace_query(db, "SELECT start, ns FROM event WHERE track = ?1 ORDER BY start, id", 0, 0);
+    sqlite3_stmt *q = NULL;
+    struct trace_lanes *lanes = malloc(2 * sizeof *lanes);
+    sqlite3_prepare_v2(
+        db,
+        "SELECT e.start, e.ns, e.kind, c.name, e.argument, e.peer, f.text, e.id, i.slab, i.row, "
+        "i.col, "
+        "i.rows, i.cols,"
+        " h.rank, h.number FROM event e LEFT JOIN cause c ON c.id = e.cause LEFT JOIN launch l ON "
+        "l.id = "
+        "e.launch"
+        " LEFT JOIN flag f ON e.kind = 3 AND f.plan = l.plan AND f.id = e.argument AND f.rank = -1"
+        " LEFT JOIN tile i ON e.kind = 2 AND i.plan = l.plan AND i.id = e.argument"
+        " LEFT JOIN chunk h ON e.kind IN (4, 7) AND h.plan = l.plan AND h.id = e.argument"
+        " WHERE e.track = ?1 AND e.start >= ?2 AND e.start <= ?3 AND e.start + e.ns >= ?4 AND (?5 "
+        "< 0 OR "
+        "e.launch = ?5)"
+        " ORDER BY e.start, e.id",
+        -1, &q, NULL);
+    while (q && lanes && sqlite3_step(tracks) == SQLITE_ROW) {
+        int64_t rank = sqlite3_column_int64(tracks, 1), track = sqlite3_column_int64(tracks, 0),
+                from = (int64_t)what->from;
+        if (what->rank >= 0 && rank != what->rank)
+            continue;
+        sqlite3_bind_int64(q, 1, track);
+        /* what began before may reach in */
+        sqlite3_bind_int64(q, 2, from - sqlite3_column_int64(tracks, 2));
+        sqlite3_bind_int64(q, 3, trace_json_to(what));
+        sqlite3_bind_int64(q, 4, from);
+        sqlite3_bind_int64(q, 5, trace_json_launch(what));
+        int several = trace_export_overlap(times, track);
+        lanes[0].count = lanes[1].count = 0;
+        while (sqlite3_step(q) == SQLITE_ROW && !ferror(j->out))
+            trace_export_write_event(
+                j, q, rank,
+                several ? trace_export_lane_of(j, q, lanes, rank, track, trace_json_text(tracks, 3))
+                        : track);
+        sqlite3_reset(q);
+    }
+    sqlite3_finalize(q);
+    sqlite3_finalize(times);
+    sqlite3_finalize(tracks);
+    free(lanes);
+}
+
+/* Bytes under way per link: the finest level, and a zero where a bucket without a row follows. */
+static void trace_export_write_counters(struct trace_json *j, sqlite3 *db,
+                                        const struct trace_export *what)
+{
+    int64_t ns = trace_integer(db, "SELECT ns FROM zoom WHERE level = 0", 1), last_link = -1,
+            last_bucket = -2;
+    char last_name[64] = "";
+    int64_t last_rank = 0;
+    sqlite3_stmt *q = trace_query(db,
+                                  "SELECT f.link, f.bucket, f.in_flight, l.rank, l.name FROM flow "
+                                  "f JOIN link l ON l.id = f.link"
+                                  " WHERE f.level = 0 ORDER BY f.link, f.bucket",
+                                  0, 0);
+    for (int more = 1; more && !ferror(j->out);) {
+        more = sqlite3_step(q) == SQLITE_ROW;
+        int64_t link = more ? sqlite3_column_int64(q, 0) : -1,
+                bucket = more ? sqlite3_column_int64(q, 1) : -1;
+        int64_t at = bucket * ns, rank = more ? sqlite3_column_int64(q, 3) : 0;
+        if (more && ((what->rank >= 0 && rank != what->rank) || at + ns <= (int64_t)what->from ||
+                     (uint64_t)at > what->to))
+            continue;
+        if (last_bucket >= 0 && (link != last_link || bucket != last_bucket + 1)) {
+            trace_json_begin(j, 'C', last_rank, 0);
+            trace_json_us(j, "ts", (last_bucket + 1) * ns);
+            fputs(",\"name\":", j->out);
+            trace_json_string(j->out, last_name);
+            fputs(",\"args\":{\"bytes in flight\":0}}", j->out);
+        }
+        if (!more)
+            break;
+        snprintf(last_name, sizeof last_name, "%s", trace_json_text(q, 4));
+        last_link = link, last_bucket = bucket, last_rank = rank;
+        trace_json_begin(j, 'C', rank, 0);
+        trace_json_us(j, "ts", at);
+        fputs(",\"name\":", j->out);
+        trace_json_string(j->out, last_name);
+        fprintf(j->out, ",\"args\":{\"bytes in flight\":%lld}}",
+                (long long)sqlite3_column_int64(q, 2));
+    }
+    sqlite3_finalize(q);
+}
+
+void trace_export_chrome(sqlite3 *db, const struct trace_export *what, FILE *out)
+{
+    struct trace_json j = {.out = out,
+                           .next_tid = trace_integer(db, "SELECT max(id) FROM track", 0) + 1};
+    int64_t count = 0;
+    fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{", out);
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT op, shape, source, executor, dropped, residual_ns FROM run", 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        static const char *const names[] = {"op", "shape", "source", "executor"};
+        for (int i = 0; i < 4; i++) {
+            fprintf(out, "\"%s\":", names[i]);
+            trace_json_string(out, trace_json_text(q, i));
+            fputc(',', out);
+        }
+        fprintf(out, "\"dropped\":%lld,\"clock residual ns\":%lld",
+                (long long)sqlite3_column_int64(q, 4), (long long)sqlite3_column_int64(q, 5));
+    }
+    sqlite3_finalize(q);
+    fputs("},\"traceEvents\":[", out);
+    trace_export_write_names(&j, db, what);
+    trace_export_write_launches(&j, db, what);
+    trace_export_write_events(&j, db, what);
+    struct trace_json_slice *messages = trace_json_messages(&j, db, what, &count);
+    trace_json_arrows(&j, db, what, messages, count);
+    free(messages);
+    free(j.moved);
+    trace_export_write_counters(&j, db, what);
+    fputs("\n]}\n", out);
+}

@@ -1,0 +1,205 @@
+/* `mkernel trace plot`: pictures by gnuplot. The script carries its data, so it can be kept and
+ * changed. */
+#define _GNU_SOURCE
+#include "experiments/trace/trace_cli.h"
+#include "experiments/common/trace_output.h"
+#include "experiments/trace/trace_plot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void trace_plot_quoted(FILE *out, const char *text)
+{
+    fputc('\'', out);
+    for (; *text; text++)
+        fprintf(out, *text == '\'' ? "''" : "%c", *text);
+    fputc('\'', out);
+}
+
+static int trace_plot_is_svg(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcasecmp(dot, ".svg");
+}
+
+void trace_plot_head(const struct trace_picture *p, const char *title, int height)
+{
+    int svg = trace_plot_is_svg(p->path);
+    char text[256] = "";
+    fprintf(p->out, "set terminal %s size 1200,%d%s\n", svg ? "svg" : "pngcairo", height,
+            svg ? " background '#ffffff'" : "");
+    if (p->named) {
+        fputs("set output ", p->out);
+        trace_plot_quoted(p->out, p->path);
+        fputc('\n', p->out);
+    }
+    sqlite3_stmt *q = trace_query(p->db,
+                                  "SELECT op || ' ' || shape || ', ' || source || ', ' || nodes || "
+                                  "' x ' || gpus || ' ranks' FROM run",
+                                  0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        snprintf(text, sizeof text, "%s: %s", title, (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    fputs("set title ", p->out);
+    trace_plot_quoted(p->out, text);
+    fputs(" noenhanced\n", p->out);
+}
+
+static int trace_plot_overlap(const struct trace_picture *p)
+{
+    FILE *out = p->out;
+    static const char *const names[] = {"compute only", "both", "communication only", "idle"};
+    static const char *const colours[] = {"#0072b2", "#009e73", "#d55e00", "#dddddd"};
+    sqlite3_stmt *q =
+        trace_query(p->db,
+                    "SELECT rank, sum(compute_only), sum(both), sum(comm_only), sum(idle), max(1, "
+                    "sum(end - start)) FROM"
+                    " launch_rank WHERE ?1 = 0 OR launch = ?1 GROUP BY rank ORDER BY rank",
+                    (int64_t)p->launch, 0);
+    int rows = 0;
+    for (; sqlite3_step(q) == SQLITE_ROW; rows++) {
+        if (!rows) {
+            trace_plot_head(p, "Overlap per rank", 500);
+            fputs("set style data histograms\nset style histogram rowstacked\nset style fill solid "
+                  "noborder\nset boxwidth 0.8\n"
+                  "set yrange [0:100]\nset ylabel '% of launch time'\nset xlabel 'rank'\nset key "
+                  "below\n$data << END\n",
+                  out);
+        }
+        fprintf(out, "%d", sqlite3_column_int(q, 0));
+        for (int i = 1; i <= 4; i++)
+            fprintf(out, " %.2f", 100 * sqlite3_column_double(q, i) / sqlite3_column_double(q, 5));
+        fputc('\n', out);
+    }
+    sqlite3_finalize(q);
+    if (!rows)
+        return -ENODATA;
+    fputs("END\nplot ", out);
+    for (int i = 0; i < 4; i++)
+        fprintf(out, "%s$data using %d%s lc rgb '%s' title '%s'", i ? ", " : "", i + 2,
+                i ? "" : ":xtic(1)", colours[i], names[i]);
+    fputc('\n', out);
+    return 0;
+}
+
+static int trace_plot_write_script(const struct trace_picture *p, enum trace_plot_kind kind,
+                                   char *error, size_t size)
+{
+    int64_t start, end;
+    if (p->launch && trace_launch(p->db, p->launch, &start, &end, error, size))
+        return trace_damage() ? -EBADMSG : -ERANGE;
+    int rc = kind == TRACE_PLOT_OVERLAP ? trace_plot_overlap(p) : trace_plot_timeline(p);
+    if (trace_damage()) {
+        snprintf(error, size, "the trace is damaged: %s", trace_damage());
+        return -EBADMSG;
+    }
+    if (rc == -ENOMEM)
+        snprintf(error, size, "out of memory");
+    else if (rc)
+        snprintf(error, size, "the trace has nothing to plot: no launches were recorded");
+    return rc;
+}
+
+int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+                      FILE *out, char *error, size_t size)
+{
+    return trace_plot_write_script(&(struct trace_picture){db, out, path, 1, launch}, kind, error,
+                                   size);
+}
+
+enum { END = 12 };
+
+/* The last bytes of what comes in pieces. */
+static void trace_plot_keep_end(char end[END], const char *piece, size_t n)
+{
+    size_t new = n < END ? n : END;
+    memmove(end, end + new, END - new);
+    memcpy(end + END - new, piece + n - new, new);
+}
+
+/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing
+ * tag. */
+static int trace_plot_is_whole(const char end[END], const char *path)
+{
+    if (trace_plot_is_svg(path))
+        return memmem(end, END, "</svg>", 6) != NULL;
+    return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
+}
+
+/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or
+ * -errno with a sentence. */
+static int trace_plot_run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
+{
+    int picture[2], status = 0, rc = 0;
+    char name[32], piece[65536], end[END] = "";
+    snprintf(name, sizeof name, "/dev/fd/%d", script);
+    pid_t child = pipe2(picture, O_CLOEXEC) ? -1 : fork();
+    if (child == 0) {
+        int null = open("/dev/null", O_RDWR); /* its complaints are many lines */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(null, 0) < 0 || dup2(picture[1], 1) < 0 || dup2(null, 2) < 0)
+            _exit(126);
+        execlp("gnuplot", "gnuplot", name, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0) {
+        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
+        return -EIO;
+    }
+    close(picture[1]);
+    for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
+        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out)) {
+            rc = -errno;
+            snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
+        }
+        trace_plot_keep_end(end, piece, (size_t)n);
+    }
+    close(picture[0]);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc)
+        return rc;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
+        rc = -ENOENT;
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !trace_plot_is_whole(end, path)) {
+        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told",
+                 path);
+        rc = -EIO;
+    }
+    return rc;
+}
+
+int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
+               char *error, size_t size)
+{
+    struct trace_output o;
+    int fd = memfd_create("plot", 0); /* gnuplot opens it by its number */
+    FILE *script = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!script) {
+        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -EIO;
+    }
+    int rc = trace_plot_write_script(&(struct trace_picture){db, script, path, 0, launch}, kind,
+                                     error, size);
+    if (!rc && (fflush(script) || ferror(script))) {
+        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
+        rc = -EIO;
+    }
+    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
+        rc = trace_plot_run_gnuplot(fd, o.out, path, error, size);
+        rc = trace_output_close(&o, rc, error, size);
+    }
+    fclose(script);
+    return rc;
+}

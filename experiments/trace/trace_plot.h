@@ -1,0 +1,22 @@
+/* `mkernel trace plot`: what its pictures share. */
+#ifndef MK_TRACE_PLOT_H
+#define MK_TRACE_PLOT_H
+
+#include "experiments/trace/trace_cli.h"
+
+struct trace_picture {
+    sqlite3 *db;
+    FILE *out;        /* gnuplot's script */
+    const char *path; /* of the picture; its end says which form */
+    /* the script names `path`; else the picture goes to gnuplot's standard output */
+    int named;
+    uint64_t launch; /* 0: all */
+};
+
+void trace_plot_head(const struct trace_picture *p, const char *title, int height);
+void trace_plot_quoted(FILE *out, const char *text);
+
+/* Role timelines. 0, -ENODATA: there is nothing to draw; -ENOMEM. */
+int trace_plot_timeline(const struct trace_picture *p);
+
+#endif

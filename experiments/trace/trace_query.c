@@ -1,0 +1,85 @@
+/* Small things that every report of a trace needs. */
+#include "experiments/trace/trace_cli.h"
+
+#include <errno.h>
+#include <math.h>
+
+sqlite3_stmt *trace_query(sqlite3 *db, const char *sql, int64_t one, int64_t two)
+{
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return NULL;
+    int count = sqlite3_bind_parameter_count(q);
+    if (count >= 1)
+        sqlite3_bind_int64(q, 1, one);
+    if (count >= 2)
+        sqlite3_bind_int64(q, 2, two);
+    return q;
+}
+
+int64_t trace_integer(sqlite3 *db, const char *sql, int64_t missing)
+{
+    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        missing = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return missing;
+}
+
+double trace_real(sqlite3 *db, const char *sql, double missing)
+{
+    sqlite3_stmt *q = trace_query(db, sql, 0, 0);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        missing = sqlite3_column_double(q, 0);
+    sqlite3_finalize(q);
+    return missing;
+}
+
+int trace_launch(sqlite3 *db, uint64_t launch, int64_t *start, int64_t *end, char *error,
+                 size_t size)
+{
+    sqlite3_stmt *q =
+        trace_query(db, "SELECT start, end FROM launches WHERE launch = ?1", (int64_t)launch, 0);
+    int found = sqlite3_step(q) == SQLITE_ROW;
+    if (found)
+        *start = sqlite3_column_int64(q, 0), *end = sqlite3_column_int64(q, 1);
+    sqlite3_finalize(q);
+    if (!found)
+        snprintf(error, size, "there is no launch %llu; the trace has launches 1 to %lld",
+                 (unsigned long long)launch,
+                 (long long)trace_integer(db, "SELECT count(*) FROM launch", 0));
+    return found ? 0 : -ERANGE;
+}
+
+const char *trace_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static const char *trace_query_scaled(char text[24], double value, const char *const *units,
+                                      int count, double step)
+{
+    int unit = 0;
+    double size = fabs(value);
+    while (unit + 1 < count &&
+           size >= step * (step == 1000 ? 0.9995 : 1)) { /* 999.96 us would print as 1000 us */
+        size /= step;
+        value /= step;
+        unit++;
+    }
+    int digits = unit == 0 ? 0 : size < 10 ? 2 : size < 100 ? 1 : 0;
+    snprintf(text, 24, "%.*f %s", digits, value, units[unit]);
+    return text;
+}
+
+const char *trace_time(char text[24], double ns)
+{
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    return trace_query_scaled(text, ns, units, 4, 1000);
+}
+
+const char *trace_bytes(char text[24], double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    return trace_query_scaled(text, bytes, units, 5, 1024);
+}

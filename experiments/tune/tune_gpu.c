@@ -1,0 +1,128 @@
+/* Many plans of a shape on this rank's GPU, in turns. The operands stay from communicator to
+ * communicator. */
+#include "experiments/tune/tune.h"
+#include "experiments/job/gpu_shape.h"
+#include "core/comm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tune_gpu {
+    struct gpu_bench bench;
+    struct gpu_shape shape;
+};
+
+struct subject {
+    struct gpu_bench *bench;
+    struct gpu_shape *shape;
+    const struct gpu_graphs *graphs;
+};
+
+static int tune_gpu_launch(void *context, uint32_t number)
+{
+    const struct subject *s = context;
+    return gpu_launch_graph(s->bench, s->shape, s->graphs, number);
+}
+
+/* What is needed once a job, and once a shape. */
+static int tune_gpu_prepare(struct tune *t, struct mk_comm *comm)
+{
+    const struct mk_problem *q = &t->shape.problem;
+    int result = 0;
+    if (!t->gpu) {
+        t->gpu = calloc(1, sizeof *t->gpu);
+        if (!t->gpu)
+            return -ENOMEM;
+        t->gpu->bench = (struct gpu_bench){
+            .job = t->job, .comm = comm, .error = t->error, .error_size = t->error_size};
+        t->gpu->bench.launches_most =
+            (uint32_t)mk_ceil_div(2 * t->job->options.iters, GPU_TURNS) + GPU_SKIPPED;
+        result = gpu_bench_open(&t->gpu->bench);
+    }
+    t->gpu->bench.comm = comm;
+    const struct gpu_shape *s = &t->gpu->shape;
+    if (result || (s->m == q->m && s->n == q->n && s->k == q->k))
+        return result;
+    gpu_shape_close(&t->gpu->shape);
+    return gpu_shape_open(&t->gpu->bench, &t->gpu->shape, q->m, q->n, q->k);
+}
+
+static int tune_gpu_check(struct tune *t, const struct gpu_graphs *graphs, const uint32_t *which,
+                          uint32_t count, struct gpu_check *checks)
+{
+    struct gpu_bench *b = &t->gpu->bench;
+    int result = gpu_check(b, &t->gpu->shape, graphs, count, checks);
+    if (result && b->checking < count)
+        t->running = &t->plans[which[b->checking]];
+    return result;
+}
+
+static int measure(struct tune *t, struct gpu_graphs *graphs, const uint32_t *which, uint32_t count,
+                   float *times, uint32_t room, struct gpu_check *checks,
+                   struct tune_result *results)
+{
+    struct gpu_bench *b = &t->gpu->bench;
+    struct gpu_shape *s = &t->gpu->shape;
+    uint32_t *counts = calloc(count, sizeof *counts);
+    int result = counts ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < count && !result; i++) {
+        t->running = &t->plans[which[i]];
+        result = gpu_plan(b, s->m, s->n, s->k, &t->running->asked, &graphs[i].plan);
+        if (!result)
+            result = gpu_capture(b, s, &graphs[i]);
+    }
+    if (!result)
+        result = tune_gpu_check(t, graphs, which, count, checks);
+    for (uint32_t turn = 0; turn < GPU_TURNS && !result; turn++)
+        for (uint32_t step = 0; step < count && !result; step++) {
+            uint32_t i = turn & 1 ? count - 1 - step : step; /* to and fro */
+            struct subject subject = {b, s, &graphs[i]};
+            t->running = &t->plans[which[i]];
+            result = gpu_turn(b, tune_gpu_launch, &subject, times + (size_t)i * room, &counts[i]);
+        }
+    if (!result)
+        result = tune_gpu_check(t, graphs, which, count, checks);
+    for (uint32_t i = 0; i < count && !result; i++) {
+        struct gpu_time time = gpu_time_of(times + (size_t)i * room, counts[i]);
+        int wrong = checks[i].wrong || !(gpu_check_error(&checks[i]) <= gpu_check_bound(b));
+        results[i] = (struct tune_result){time.ms, time.min, time.max, wrong};
+    }
+    free(counts);
+    return result;
+}
+
+int tune_gpu_measure(struct tune *t, struct mk_comm *comm, const uint32_t *which, uint32_t count,
+                     uint64_t iters, struct tune_result *results)
+{
+    int result = tune_gpu_prepare(t, comm);
+    if (result)
+        return result;
+    struct gpu_bench *b = &t->gpu->bench;
+    b->launches = (uint32_t)mk_ceil_div(iters, GPU_TURNS) + GPU_SKIPPED;
+    uint32_t room = GPU_TURNS * b->launches;
+    struct gpu_graphs *graphs = calloc(count, sizeof *graphs);
+    struct gpu_check *checks = calloc(count, sizeof *checks);
+    float *times = calloc((size_t)count * room, sizeof *times);
+    result = graphs && checks && times
+                 ? measure(t, graphs, which, count, times, room, checks, results)
+                 : gpu_say(b, -ENOMEM, "no memory for the plans that are measured");
+    cudaStreamSynchronize(b->stream);
+    for (uint32_t i = 0; graphs && i < count; i++)
+        gpu_graphs_close(&graphs[i]);
+    free(graphs);
+    free(checks);
+    free(times);
+    return result;
+}
+
+void tune_gpu_close(struct tune *t)
+{
+    if (!t->gpu)
+        return;
+    gpu_shape_close(&t->gpu->shape);
+    gpu_bench_close(&t->gpu->bench);
+    free(t->gpu);
+    t->gpu = NULL;
+}

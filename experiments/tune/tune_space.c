@@ -1,0 +1,217 @@
+#include "experiments/tune/tune.h"
+#include "core/gemm_tiles.h"
+#include "experiments/common/nearest.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, FANOUT }; /* of tuning_options */
+
+int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
+                     size_t size)
+{
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < TUNE_OPTIONS; i++)
+        s->options[i].tried = !text;
+    while (text && *text) {
+        uint32_t i = 0, length = (uint32_t)strcspn(text, "=:");
+        while (i < TUNE_OPTIONS &&
+               (strlen(tuning_options[i]) != length || strncmp(tuning_options[i], text, length)))
+            i++;
+        if (i == TUNE_OPTIONS) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)length, text);
+            const char *near = nearest_word(name, tuning_options, TUNE_OPTIONS);
+            snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
+                     near ? " (did you mean " : "", near ? near : "",
+                     near ? "?)"
+                          : "; they are tile, roles, chunk_rows, slices, pieces, pace, fanout");
+            return -EINVAL;
+        }
+        struct tune_option *o = &s->options[i];
+        o->tried = 1;
+        text += length;
+        while (*text && *text != ':') {
+            char why[256];
+            struct mk_tuning ignored;
+            uint32_t value = (uint32_t)strcspn(++text, ",:");
+            if (o->count == TUNE_VALUES) {
+                snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES,
+                         tuning_options[i]);
+                return -EINVAL;
+            }
+            char *word = o->words[o->count++];
+            snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_options[i], (int)value, text);
+            if (tuning_read_word(word, op, &ignored, why, sizeof why)) {
+                snprintf(error, size, "--space: %s", why);
+                return -EINVAL;
+            }
+            text += value;
+        }
+        text += *text == ':';
+    }
+    return 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void offer(struct tune_option *o, const char *format,
+                                                        ...)
+{
+    va_list args;
+    if (o->count == TUNE_VALUES)
+        return;
+    va_start(args, format);
+    vsnprintf(o->words[o->count++], sizeof o->words[0], format, args);
+    va_end(args);
+}
+
+/* Role by role another number of CTAs. On a GPU: one to three times the compute CTAs share blocks
+ * with them, any other number takes SMs away from them; what is co-resident goes along. */
+static void tune_space_offer_roles(struct tune_option *o, const struct mk_problem *q,
+                                   const struct mk_tuning *made)
+{
+    static const uint32_t blocks[] = {1, 2, 4, 8, 16, 24, 32};
+    const uint32_t *now = made->split.ctas;
+    for (int role = MK_INTRA_COMM; role < MK_ROLES; role++)
+        for (uint32_t way = 0;
+             now[role] && way < MK_AUXILIARY_WARPS + sizeof blocks / sizeof *blocks; way++) {
+            uint32_t coresident[MK_ROLES] = {0}, ctas[MK_ROLES] = {0}, taken = 0;
+            int can_share =
+                q->exec == MK_EXEC_CUDA && (role == MK_INTRA_COMM || role == MK_INTER_REDUCE);
+            if (way < MK_AUXILIARY_WARPS && !can_share)
+                continue;
+            for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
+                coresident[r] = q->exec == MK_EXEC_CUDA ? mk_role_coresident(&made->split, r) : 0;
+                ctas[r] = now[r];
+                if (r == role) {
+                    coresident[r] = way < MK_AUXILIARY_WARPS ? way + 1 : 0;
+                    ctas[r] = way < MK_AUXILIARY_WARPS ? 0 : blocks[way - MK_AUXILIARY_WARPS];
+                }
+                taken += coresident[r] ? 0 : ctas[r];
+            }
+            ctas[MK_COMPUTE] = now[MK_COMPUTE];
+            if (q->exec == MK_EXEC_CUDA && taken < q->sms)
+                ctas[MK_COMPUTE] = (q->sms - taken) - (q->sms - taken) % made->cluster;
+            for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
+                ctas[r] = coresident[r] ? coresident[r] * ctas[MK_COMPUTE] : ctas[r];
+            if (q->exec == MK_EXEC_CUDA || ctas[role] <= 4)
+                offer(o, "roles=%u+%u+%u+%u", ctas[0], ctas[1], ctas[2], ctas[3]);
+        }
+    for (uint32_t compute = 1; q->exec == MK_EXEC_HOST && compute <= 4; compute *= 2)
+        offer(o, "roles=%u+%u+%u+%u", compute, now[1], now[2], now[3]);
+}
+
+/* Values that suit the operator, about those of a plan. */
+static void tune_space_offer_values(struct tune_option *o, uint32_t option,
+                                    const struct mk_problem *q, const struct mk_tuning *made)
+{
+    int cuda = q->exec == MK_EXEC_CUDA, slices = op_of(q->op)->knobs & OP_SLICES,
+        fanout = op_of(q->op)->knobs & OP_FANOUT;
+    struct mk_gemm_tile tile;
+    switch (option) {
+    case TILE:
+        for (uint32_t i = 0; cuda && mk_gemm_tile(i, &tile); i++)
+            offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
+        for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
+            offer(o, "tile=%ux%u", edge, edge);
+        break;
+    case ROLES:
+        tune_space_offer_roles(o, q, made);
+        break;
+    case CHUNK_ROWS:
+        for (uint32_t tiles = 1; tiles <= 4; tiles *= 2)
+            offer(o, "chunk_rows=%u", made->tile_m * tiles);
+        break;
+    case SLICES:
+        for (uint32_t n = 1; slices && n <= 16; n *= 2)
+            offer(o, "slices=%u", n);
+        break;
+    case PIECES:
+        offer(o, "pieces=1");
+        for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2; n <= 4 * made->pieces && n <= 64;
+             n *= 2)
+            offer(o, "pieces=%u", n);
+        break;
+    case PACE:
+        if (!cuda)
+            break;
+        offer(o, "pace=1");
+        for (uint32_t percent = 60; percent <= 180 && made->pace > 1;
+             percent += percent < 120 ? 15 : 30)
+            offer(o, "pace=%u", made->pace * percent / 100);
+        break;
+    default:
+        for (uint32_t n = 1; fanout && n < q->topo.gpus; n = n < 2 ? 2 : 2 * n - 1)
+            offer(o, "fanout=%u", n);
+    }
+}
+
+/* Leaves an option to the formula. */
+static void tune_space_unset(struct mk_tuning *t, uint32_t option)
+{
+    static const struct mk_role_split none;
+    switch (option) {
+    case TILE:
+        t->tile_m = t->tile_n = 0;
+        break;
+    case ROLES:
+        t->split = none;
+        break;
+    case CHUNK_ROWS:
+        t->chunk_rows = 0;
+        break;
+    case SLICES:
+        t->slices = 0;
+        break;
+    case PIECES:
+        t->pieces = 0;
+        break;
+    case PACE:
+        t->pace = 0;
+        break;
+    default:
+        t->fanout = 0;
+    }
+}
+
+int tune_add(struct tune *t, const struct mk_tuning *asked)
+{
+    struct mk_problem q = t->shape.problem;
+    struct mk_plan p;
+    char why[256];
+    q.tuning = *asked;
+    int result = plan_build(&p, &q, 0, 0, why, sizeof why);
+    if (result && !t->unfit++)
+        snprintf(t->unfit_why, sizeof t->unfit_why, "%s", why);
+    if (result)
+        return result;
+    for (uint32_t i = 0; i < t->count; i++)
+        if (!memcmp(&t->plans[i].made, &p.problem.tuning, sizeof p.problem.tuning))
+            return (int)i;
+    if (t->count == TUNE_PLANS)
+        return -EINVAL;
+    t->plans[t->count] = (struct tune_plan){.asked = *asked, .made = p.problem.tuning};
+    return (int)t->count++;
+}
+
+void tune_space_extend(struct tune *t, uint32_t center)
+{
+    struct mk_tuning from = t->plans[center].asked, made = t->plans[center].made;
+    for (uint32_t i = 0; i < TUNE_OPTIONS; i++) {
+        struct tune_option o = t->space.options[i];
+        if (!o.tried)
+            continue;
+        if (!o.count)
+            tune_space_offer_values(&o, i, &t->shape.problem, &made);
+        struct mk_tuning asked = from;
+        tune_space_unset(&asked, i);
+        tune_add(t, &asked);
+        for (uint32_t v = 0; v < o.count; v++) {
+            char why[256];
+            asked = from;
+            if (!tuning_read_word(o.words[v], t->job->problem.op, &asked, why, sizeof why))
+                tune_add(t, &asked);
+        }
+    }
+}
