@@ -159,6 +159,7 @@ $(BUILD)/emulated.o: $(EMU_CU:%.cu=$(BUILD)/emulated/%.o) sim/hopper/symbols
 # .incbin is not seen by -MMD.
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
 $(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o: core/tuning.plans
+$(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o: $(wildcard experiments/machines/*)
 
 $(BUILD)/libsoftnic.so: $(NIC_O)
 	$(call say,LINK,$@)

@@ -1,0 +1,143 @@
+/* What a machine is like: how long its GPUs take for a tile, a copy, a sum, a flag, and its network
+ * for a put. Read from a file (experiments/machines/), fitted to measurements by `mkernel
+ * calibrate`; the simulator's costs and the formula of plans (core/model.h) come from it.
+ *
+ * Units, unless a field says otherwise: ns, bytes, bytes/ns (1 byte/ns is 1 GB/s), MHz, W. Every
+ * number is a double; 0 where a machine has no such thing (a rate of 0: it costs nothing). */
+#ifndef MK_MACHINE_H
+#define MK_MACHINE_H
+
+#include "core/base.h"
+
+/* Who moves or adds: a warp beside the GEMM engine by 16-byte stores, one thread of a thread block
+ * of its own by TMA, all threads of such a block. */
+enum machine_mover { MACHINE_WARP, MACHINE_TMA, MACHINE_BLOCK, MACHINE_MOVERS };
+
+#define MACHINE_TILES 8 /* kinds of tiles that a file may describe */
+
+/* A tile of the GEMM engine at full clock, one CTA: begin + stages * stage + end, where a stage is
+ * 64 elements of K. `end` is what of a tile's store the next tile does not hide. */
+struct machine_tile {
+    double tile_m, tile_n; /* as a plan has them: tile_m counts the rows of a whole cluster */
+    double begin, stage, end;
+};
+
+/* One way of moving or adding, of one warp or thread block. */
+struct machine_rate {
+    double start; /* ns before the first byte of a piece */
+    double own;   /* bytes/ns, within its own GPU's memory */
+    double peer;  /* bytes/ns, to a peer over NVLink */
+    double add;   /* bytes/ns of sources, summing */
+    double room;  /* bytes/ns of all of a GPU together, adding or copying in its own memory */
+};
+
+struct mk_machine {
+    char name[64];   /* "8xH200, 400 Gb/s" */
+    char device[64]; /* as the device calls itself, blanks as _ : "NVIDIA_H200" */
+
+    /* of a GPU */
+    double sms;
+    double clock; /* MHz that tile times are for: without a load on the power supply */
+    double l2_bytes, l2_rate, hbm_rate;
+    double launch;   /* of a launch: from its start to the first loads, and behind the last store */
+    double flag;     /* from a store on one GPU to a polling CTA of another that has seen it */
+    double flag_own; /* ... of the same GPU */
+    double settle;   /* from a mover's last store to the release of the flag behind it */
+    double wait;     /* a wait whose flag is there already */
+    double between;  /* between two launches of a stream, back to back */
+    /* of the attention engine on one SM, flop/ns at full clock, heads of 64 and of 128 */
+    double attention64, attention128;
+    struct machine_tile tiles[MACHINE_TILES]; /* those without rows end them */
+    double stage_kn; /* factor of a stage where B is [K, N] (1: as [N, K]) */
+    double end_fp32; /* factor of a tile's end where partial sums are fp32 */
+    double beside;   /* share by which a stage grows for each warp that shares its SM and works */
+    double beside_peer; /* ... and pushes to peers without a pace */
+    struct machine_rate movers[MACHINE_MOVERS];
+
+    /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the
+     * longer it is. 0 watts: the clock stays. */
+    double watts, watts_idle;
+    double joule_flop; /* pJ of one floating-point operation at full clock */
+    double joule_byte; /* pJ of one byte moved between L2 and an SM */
+    double heat;       /* ns after which a launch is half as slow as one without an end */
+
+    /* NVLink, of one GPU, all peers together */
+    double nvlink_out, nvlink_in;
+
+    /* the network, of one rank */
+    double nic_rate;    /* bytes/ns each way */
+    double nic_latency; /* from the last byte's start to the far side's memory */
+    double nic_message; /* ns that the NIC is busy with a message at least */
+    double nic_flag;    /* from the data's arrival to a polling CTA that has seen the flag */
+    double command;     /* from a CTA's store of a command to the proxy that has seen it */
+    double proxy_command, proxy_completion; /* ns of the proxy for one */
+    double receive;   /* of the receiving proxy, for each put; 0: the NIC raises the flag */
+    double in_flight; /* puts of a proxy that have not completed */
+    double put;       /* ns for each put on top, one after the other (softnic's copy engine) */
+    double pcie_rate; /* bytes/ns between GPU and host, where puts are staged in host memory */
+    double jitter;    /* share by which times of tiles and puts scatter, for simulations that ask */
+};
+
+/* The machine that is compiled in, experiments/machines/8xH200-cx7. Never NULL; lives as long as
+ * the process. */
+const struct mk_machine *machine_default(void);
+
+/* Reads lines "name = value unit" over what *m has; # begins a comment. Names are those of
+ * machine_number. 0, or -EINVAL or -errno of the file with one sentence that names the line. */
+int machine_read(struct mk_machine *m, const char *path, char *error, size_t error_size);
+
+/* A machine by the name of a file of experiments/machines/ ("8xH200-cx7"; those are compiled in),
+ * or by a path, which has a / or names a file that is there. Returns as machine_read does. */
+int machine_find(struct mk_machine *m, const char *name_or_path, char *error, size_t error_size);
+
+/* The same of a text; `file` is its name in sentences. */
+int machine_parse(struct mk_machine *m, const char *text, const char *file, char *error,
+                  size_t error_size);
+
+/* All of it as such a text. Returns the length that it has or would have, as snprintf. */
+size_t machine_write(const struct mk_machine *m, char *text, size_t size);
+
+/* Number `i` of a machine: where it lies, its name ("hbm_rate", "tile.256x128.stage", "warp.peer"),
+ * its unit in files and that unit's factor to what lies there; NULL behind the last. For reports
+ * and fits. */
+#define MACHINE_NAME 48
+double *machine_number(struct mk_machine *m, uint32_t i, char name[MACHINE_NAME], const char **unit,
+                       double *factor);
+
+/* ---- what things take, at a clock that is `slower` times as slow as m->clock (1: full) ---- */
+
+/* What a tile's time depends on beside its shape. */
+struct machine_load {
+    uint32_t sms;       /* that compute */
+    double slower;      /* machine_slower, 1 for none */
+    double beside;      /* warps beside the engine that work, on average, 0 .. 3 */
+    double beside_peer; /* of them, those that push to peers without a pace */
+    int b_kn, fp32;     /* B is [K, N]; C leaves as fp32 partial sums */
+};
+
+/* The description of a tile; one with the nearest number of elements where the file has none. */
+const struct machine_tile *machine_tile_of(const struct mk_machine *m, uint32_t tile_m,
+                                           uint32_t tile_n);
+
+/* One stage, 64 elements of K. `fetched`: bytes that all SMs together load from HBM in it. */
+double machine_stage_ns(const struct mk_machine *m, const struct machine_tile *t,
+                        const struct machine_load *load, double fetched);
+
+/* A whole tile: begin, the stages of `k` elements, end. */
+double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,
+                       const struct machine_load *load, uint64_t k, double fetched);
+
+/* `bytes` by one mover of `movers` that work at the same time, to its own GPU or to a peer; pace:
+ * as plans have it, ns for 512 bytes (0 or 1: none). */
+double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
+                       int to_peer, uint32_t pace, double bytes);
+
+/* Sum of `bytes` of sources in all by one mover of `movers`. */
+double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
+                      double bytes);
+
+/* How much slower the clock makes tiles in a launch of about `ns` that does `flop` and moves
+ * `bytes` between L2 and SMs: 1 or more. */
+double machine_slower(const struct mk_machine *m, double ns, double flop, double bytes);
+
+#endif

@@ -1,0 +1,188 @@
+/* A machine file says every number that there is, is read as it was written, and a wrong line is
+ * told by its number; what things take follows from the numbers. */
+#include "core/machine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t numbers_of(struct mk_machine *m)
+{
+    char name[MACHINE_NAME];
+    const char *unit;
+    double factor;
+    uint32_t count = 0;
+    while (machine_number(m, count, name, &unit, &factor))
+        count++;
+    return count;
+}
+
+/* A number that a file leaves out stays what it was: read over two different machines, a file that
+ * says all numbers makes the same of both. */
+static void files_are_whole(void **state)
+{
+    struct dirent *entry;
+    uint32_t files = 0;
+    DIR *folder = opendir("experiments/machines");
+    assert_non_null(folder);
+    while ((entry = readdir(folder))) {
+        struct mk_machine a = {.tiles = {{.tile_m = 8, .tile_n = 8}}}, b = a;
+        char path[512], error[512] = "", name[MACHINE_NAME];
+        const char *unit;
+        double *from, *to, factor;
+        if (entry->d_name[0] == '.')
+            continue;
+        for (uint32_t i = 0; (to = machine_number(&b, i, name, &unit, &factor)); i++)
+            *to = 1e6 + i;
+        snprintf(path, sizeof path, "experiments/machines/%s", entry->d_name);
+        if (machine_read(&a, path, error, sizeof error) ||
+            machine_read(&b, path, error, sizeof error))
+            fail_msg("%s", error);
+        for (uint32_t i = 0; (from = machine_number(&a, i, name, &unit, &factor)); i++) {
+            to = machine_number(&b, i, name, &unit, &factor);
+            if (*from != *to && !strstr(name, "8x8"))
+                fail_msg("%s does not say %s", path, name);
+        }
+        assert_true(*a.name && *a.device);
+        char found[8192], there[8192];
+        struct mk_machine c = {.sms = 0}, d = c;
+        assert_int_equal(machine_find(&c, entry->d_name, error, sizeof error), 0);
+        assert_int_equal(machine_read(&d, path, error, sizeof error), 0);
+        machine_write(&c, found, sizeof found);
+        machine_write(&d, there, sizeof there);
+        assert_string_equal(found, there);
+        files++;
+    }
+    closedir(folder);
+    assert_true(files >= 3);
+    struct mk_machine m = {0};
+    char error[512];
+    assert_int_equal(machine_find(&m, "9xH300", error, sizeof error), -ENOENT);
+    assert_non_null(strstr(error, "machines are 8xH200-cx7, 8xH200-efa, softnic"));
+    assert_int_equal(machine_find(&m, "./9xH300", error, sizeof error), -ENOENT);
+    assert_non_null(strstr(error, "machine file './9xH300'"));
+}
+
+static void shipped_is_the_file(void **state)
+{
+    struct mk_machine m = {0};
+    char error[512], a[8192], b[8192];
+    assert_int_equal(machine_read(&m, "experiments/machines/8xH200-cx7", error, sizeof error), 0);
+    assert_true(machine_write(&m, a, sizeof a) < sizeof a);
+    machine_write(machine_default(), b, sizeof b);
+    assert_string_equal(a, b);
+    assert_true(machine_default()->sms == 132);
+}
+
+static void written_is_read(void **state)
+{
+    struct mk_machine m = *machine_default(), again = {0};
+    char error[512], name[MACHINE_NAME], text[8192];
+    const char *unit;
+    double *number, factor;
+    for (uint32_t i = 0; (number = machine_number(&m, i, name, &unit, &factor)); i++)
+        *number = (3 + i) * factor;
+    size_t length = machine_write(&m, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_int_equal(machine_parse(&again, text, "text", error, sizeof error), 0);
+    assert_int_equal(numbers_of(&m), numbers_of(&again));
+    for (uint32_t i = 0; (number = machine_number(&m, i, name, &unit, &factor)); i++)
+        if (*number != *machine_number(&again, i, name, &unit, &factor))
+            fail_msg("%s: %g was written, %g read", name, *number,
+                     *machine_number(&again, i, name, &unit, &factor));
+    assert_string_equal(m.name, again.name);
+    assert_string_equal(m.device, again.device);
+}
+
+static void wrong_lines(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } wrong[] = {
+        {"sms = 132\nnvlink_out 3\n", "line 2 of the machine file 'm': a line is written"},
+        {"nvlink = 3 GB/s", "line 1 of the machine file 'm': there is no number of this name"},
+        {"flag = 3 GB/s", "its unit is ns, us or ms"},
+        {"flag = 3", "its unit is ns, us or ms"},
+        {"sms = 3 us", "it has no unit"},
+        {"sms = -3", "the value is out of range"},
+        {"hbm_rate = nan TB/s", "the value is out of range"},
+        {"hbm_rate = 1 GB/s # one\n\nhbm_rate = 2 GB/s", "line 3 of the machine file 'm': it is "
+                                                         "there twice"},
+        {"tile.256.stage = 1 ns", "a tile is written"},
+        {"tile.0x128.stage = 1 ns", "a tile is written"},
+        {"tile.256x128.middle = 1 ns", "there is no number of this name"},
+    };
+    struct mk_machine before = *machine_default();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct mk_machine m = before;
+        char error[512] = "";
+        assert_int_equal(machine_parse(&m, wrong[i].text, "m", error, sizeof error), -EINVAL);
+        if (!strstr(error, wrong[i].says))
+            fail_msg("'%s' is refused with: %s", wrong[i].text, error);
+        assert_memory_equal(&m, &before, sizeof m);
+    }
+    char many[1024] = "", error[512];
+    for (int i = 0; i < 9; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), "tile.%dx8.stage = 1 ns\n",
+                 8 * (i + 1));
+    struct mk_machine m = {0};
+    assert_int_equal(machine_parse(&m, many, "m", error, sizeof error), -EINVAL);
+    assert_non_null(strstr(error, "line 9"));
+    assert_int_equal(machine_read(&m, "experiments", error, sizeof error), -EISDIR);
+    assert_int_equal(machine_read(&m, "/nowhere", error, sizeof error), -ENOENT);
+}
+
+static void costs_follow(void **state)
+{
+    struct mk_machine m = {.nvlink_out = 100,
+                           .watts = 300,
+                           .watts_idle = 100,
+                           .joule_flop = 1,
+                           .heat = 1000,
+                           .hbm_rate = 10,
+                           .beside = 0.5,
+                           .end_fp32 = 3,
+                           .stage_kn = 2,
+                           .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
+                           .movers = {{.start = 5, .own = 8, .peer = 4, .add = 2, .room = 16}}};
+    struct machine_load load = {.sms = 132, .slower = 1};
+    const struct machine_tile *t = machine_tile_of(&m, 256, 128);
+    assert_ptr_equal(t, &m.tiles[0]);
+    assert_ptr_equal(machine_tile_of(&m, 128, 64), &m.tiles[1]);
+    assert_ptr_equal(machine_tile_of(&m, 256, 256), &m.tiles[0]);
+    assert_true(machine_tile_ns(&m, t, &load, 65, 0) == 10 + 2 * 20 + 30);
+    load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
+    assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
+    assert_true(machine_tile_ns(&m, t, &load, 64, 5000) == 10 + 500 + 90); /* HBM's time */
+    /* alone by its own rate, many by what all get, paced by the pace */
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 0, 400) == 105);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 100, 1, 0, 400) == 405);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 512, 400) == 405);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 4, 0, 512, 400) == 105);
+    assert_true(machine_add_ns(&m, MACHINE_WARP, 1, 400) == 205);
+    assert_true(machine_add_ns(&m, MACHINE_WARP, 16, 400) == 405);
+    /* 200 W may be drawn beyond the idle ones: 8 times as much halves the clock of a long launch */
+    double flop = 1600e6; /* in 1000 ns: 1600 W at 1 pJ each */
+    assert_true(machine_slower(&m, 1000, flop / 8, 0) == 1);
+    double slower = machine_slower(&m, 1000, flop, 0);
+    assert_true(slower > 1.499 && slower < 1.501);
+    m.watts = 0;
+    assert_true(machine_slower(&m, 1000, flop, 0) == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_whole), cmocka_unit_test(shipped_is_the_file),
+        cmocka_unit_test(written_is_read), cmocka_unit_test(wrong_lines),
+        cmocka_unit_test(costs_follow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
