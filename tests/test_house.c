@@ -32,6 +32,26 @@ static const struct {
 
 enum { RULES = sizeof rules / sizeof *rules };
 
+/* Inside experiments/: which of its folders a folder includes, beside its own. There is no way back
+ * from common/ to job/, nor from job/ to run/, bench/ and tune/. */
+static const struct {
+    const char *folder;
+    const char *may[5];
+} parts[] = {
+    {"experiments/common", {NULL}},
+    {"experiments/baselines", {NULL}},
+    {"experiments/job", {"common/", "baselines/"}},
+    {"experiments/ops", {"common/", "job/"}},
+    {"experiments/run", {"common/", "job/"}},
+    {"experiments/bench", {"common/", "job/", "run/"}}, /* a bench on the host is a run */
+    {"experiments/tune", {"common/", "job/"}},
+    {"experiments/sim", {"common/"}},
+    {"experiments/trace", {"common/"}},
+    {"experiments/info", {"common/"}},
+};
+
+enum { PARTS = sizeof parts / sizeof *parts };
+
 static int is_source(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -120,6 +140,57 @@ static void look_at_includes(const char *path, void *context)
         }
     }
     fclose(file);
+}
+
+/* 0 where `path` lies in a folder of experiments/ that `parts` does not know. */
+static int part_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    for (int i = 0; i < PARTS; i++)
+        if (strlen(parts[i].folder) == (size_t)(slash - path) &&
+            !strncmp(path, parts[i].folder, (size_t)(slash - path)))
+            return i + 1;
+    return 0;
+}
+
+static void look_at_part(const char *path, void *context)
+{
+    struct findings *f = context;
+    char line[1024], name[256];
+    int part = part_of(path) - 1;
+    if (!strcmp(path, "experiments/main.c") || !strcmp(path, "experiments/tui.c"))
+        return; /* above all folders */
+    if (part < 0) {
+        print_message("%s lies in no folder of experiments/ that `parts` knows\n", path);
+        f->wrong++;
+        return;
+    }
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int number = 1; fgets(line, sizeof line, file); number++) {
+        if (sscanf(line, " # include \"experiments/%255[^\"]", name) != 1)
+            continue;
+        const char *own = parts[part].folder + strlen("experiments/");
+        int fine = !strncmp(name, own, strlen(own)) && name[strlen(own)] == '/';
+        for (int i = 0; i < 5 && parts[part].may[i]; i++)
+            fine |= !strncmp(name, parts[part].may[i], strlen(parts[part].may[i]));
+        f->includes++;
+        if (!fine) {
+            print_message("%s:%d includes experiments/%s\n", path, number, name);
+            f->wrong++;
+        }
+    }
+    fclose(file);
+}
+
+static void folders_of_experiments_include_one_way(void **state)
+{
+    struct findings f = {0};
+    if (!at_root())
+        skip();
+    uint32_t files = walk("experiments", look_at_part, &f);
+    assert_int_equal(f.wrong, 0);
+    assert_true(files > 50 && f.includes > files);
 }
 
 static void everybody_includes_what_is_theirs(void **state)
@@ -443,6 +514,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tree_is_formatted),
         cmocka_unit_test(everybody_includes_what_is_theirs),
+        cmocka_unit_test(folders_of_experiments_include_one_way),
         cmocka_unit_test(ptx_lies_in_two_files),
         cmocka_unit_test(headers_of_core_compile_alone),
         cmocka_unit_test(the_public_header_is_also_cplusplus),

@@ -1,6 +1,6 @@
-/* `mkernel bench`: ops share run's machinery (run_bench); what lies below an op has a bench of its
+/* `mkernel bench`: ops are bench_op.c; what lies below an op has a bench of its
  * own. */
-#include "experiments/common/commands.h"
+#include "experiments/bench/bench.h"
 #include "experiments/common/nearest.h"
 #include "core/plan.h"
 
@@ -35,7 +35,7 @@ int command_bench(int argc, char **argv)
         return STATUS_USAGE;
     }
     if (argv[1][0] == '-' || plan_op_by_name(argv[1]) >= 0)
-        return run_bench(argc, argv);
+        return bench_op(argc, argv);
     for (int i = 0; i < MK_OPS; i++)
         names[BELOW + i] = plan_op_name(i);
     const char *near = nearest_word(argv[1], names, BELOW + MK_OPS);

@@ -1,7 +1,7 @@
 /* `mkernel bench fabric`: put bandwidth, message rate and latency by size, over any device, between
  * two processes here or on two machines. */
 #include "experiments/bench/bench_fabric.h"
-#include "experiments/common/commands.h"
+#include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"

@@ -1,6 +1,6 @@
 /* `mkernel bench ring`: commands per second from one producer thread through a command ring to the
  * proxy, over a fabric that takes every put and completes it at once. */
-#include "experiments/common/commands.h"
+#include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"

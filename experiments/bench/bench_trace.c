@@ -1,5 +1,5 @@
 /* `mkernel bench trace`: how fast a trace is merged, stored and indexed. */
-#include "experiments/common/commands.h"
+#include "experiments/bench/bench.h"
 #include "experiments/common/launched.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"

@@ -1,6 +1,6 @@
-/* The subcommands of `mkernel`, one file each. argv[0] is the subcommand's name; what follows are
- * its own arguments. Each returns the exit status and has printed one sentence on stderr where that
- * is not STATUS_DONE.
+/* The subcommands of `mkernel`: `command_X` is in the folder X. argv[0] is the subcommand's name;
+ * what follows are its own arguments. Each returns the exit status and has printed one sentence on
+ * stderr where that is not STATUS_DONE.
  *
  * A weak command may be absent from a build: main answers for it. */
 #ifndef MK_COMMANDS_H
@@ -17,18 +17,12 @@ enum status {
     STATUS_FAILED = 3, /* something failed at run time: a peer, a device, a timeout */
 };
 
-int command_run(int argc, char **argv) MK_WEAK; /* experiments/run/run.c */
-/* experiments/bench/bench.c: `bench OP` and the benches below */
+int command_run(int argc, char **argv) MK_WEAK;
 int command_bench(int argc, char **argv) MK_WEAK;
-int command_sim(int argc, char **argv) MK_WEAK;   /* experiments/sim/sim.c */
-int command_tune(int argc, char **argv) MK_WEAK;  /* experiments/run/run.c: `tune OP` */
-int command_trace(int argc, char **argv) MK_WEAK; /* experiments/trace/trace.c */
-int command_tui(int argc, char **argv) MK_WEAK;   /* experiments/tui.c */
-int command_info(int argc, char **argv) MK_WEAK;  /* experiments/info/info.c */
-
-int run_bench(int argc, char **argv);            /* experiments/run/run.c: `bench OP` */
-int bench_fabric(int argc, char **argv) MK_WEAK; /* experiments/bench/bench_fabric.c */
-int bench_ring(int argc, char **argv) MK_WEAK;   /* experiments/bench/bench_ring.c */
-int bench_trace(int argc, char **argv) MK_WEAK;  /* experiments/bench/bench_trace.c */
+int command_sim(int argc, char **argv) MK_WEAK;
+int command_tune(int argc, char **argv) MK_WEAK;
+int command_trace(int argc, char **argv) MK_WEAK;
+int command_tui(int argc, char **argv) MK_WEAK;
+int command_info(int argc, char **argv) MK_WEAK;
 
 #endif

@@ -1,6 +1,5 @@
 #include "experiments/common/memory_need.h"
 #include "core/ops/op.h"
-#include "experiments/job/run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,9 +8,9 @@
 /* Bytes that `ranks` ranks take: their heaps, and the operands of `sets` launches each. */
 static uint64_t memory_need_bytes_needed(const struct mk_plan *plan, uint64_t ranks, uint64_t sets)
 {
-    uint64_t bytes[RUN_ARGUMENTS], rank = plan->heap_bytes;
+    uint64_t bytes[MK_SPACES - 1], rank = plan->heap_bytes;
     op_extents(&plan->problem, bytes);
-    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+    for (uint32_t i = 0; i < MK_SPACES - 1; i++)
         if (__builtin_mul_overflow(bytes[i], sets, &bytes[i]) ||
             __builtin_add_overflow(rank, bytes[i], &rank))
             return UINT64_MAX;

@@ -1,18 +1,19 @@
-/* Inside `mkernel run`, `bench OP` and `tune OP`: what was asked for, who this process is, and what
- * came out.
+/* What `run OP`, `bench OP` and `tune OP` share: what was asked for, who this process is in the
+ * job, its operands and its launches.
  *
- *   run.c           the command: options, then either all ranks (spawn.h) or one run_options.c
- *   the option tables and what they make of argv
- *   run_job.c       what is left open is decided: executor, ranks, NIC, shape, plan run_rank.c
- *   one rank: communicator, plan, launches, report
+ *   run_start.c     starts all ranks on this host (spawn.h), or is one of them
+ *   run_options.c   the options that all three take, and what they make of argv
+ *   run_job.c       decides what is left open: executor, ranks, NIC, shape, plan
+ *   run_comm.c      the communicator that it asks for
  *   run_alike.c     were all ranks started with the same options?
+ *   run_data.c      a launch's operands, on host or GPU
  *   run_burst.c     launches back to back, timed, then checked
- *   run_data.c      the launch's operands, on host or GPU
- *   op.h, ops/      what is each operator's: its inputs, whether its results are right run_trace.c
- *   what it tells the tracer
- *   run_live.c      what it shows while it runs
- *   run_report.c    the table
- *   run_files.c     the JSON and the CSV */
+ *   run_live.c      what the job shows while it runs
+ *   op.h, ../ops/   what is each operator's: its inputs, whether its results are right
+ *   gpu_shape.h     operands and launches that are timed on a GPU
+ *   bench_row.h     what a row of a result says of its plan and machine
+ *
+ * It knows none of the three: each gives it a struct run_subcommand. */
 #ifndef MK_RUN_H
 #define MK_RUN_H
 
@@ -25,12 +26,19 @@
  * on the last rank. */
 enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
 extern const char *const run_routings[]; /* their names */
+extern const char *const run_execs[];    /* of enum mk_exec */
 
 enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
 
 #define RUN_SHAPES 32u
 
+/* --vs */
+enum run_peer { RUN_VS_NOTHING = -1, RUN_VS_BLAS, RUN_VS_TORCH };
+
+struct run_subcommand;
+
 struct run_options {
+    const struct run_subcommand *subcommand;
     enum run_mode mode;
     enum mk_op op;
     int exec;          /* enum mk_exec, -1: choose */
@@ -41,7 +49,8 @@ struct run_options {
     int routing;          /* enum run_routing */
     uint64_t nodes, gpus; /* 0: choose */
     uint64_t iters, warmup, burst, seed, timeout_ns;
-    const char *nic, *trace, *json, *csv, *vs;
+    int vs; /* enum run_peer */
+    const char *nic, *trace, *json, *csv;
     int append;         /* to the CSV */
     int live;           /* the viewer while it runs */
     int quiet;          /* no table */
@@ -74,10 +83,11 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
     uint32_t shape_count;
-    char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
-    int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
-    uint64_t burst;    /* launches in flight before a wait */
-    char command[512]; /* as it was typed */
+    char device[64];       /* that tuned plans are for: a GPU's name, or "host" */
+    int cuda_driver;       /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    uint64_t burst;        /* launches in flight before a wait */
+    char command[512];     /* as it was typed */
+    char tuning_path[512]; /* of the file of tuned plans, there or not; empty: none */
     /* of the devices of local rank 0 together; 0 on one node, or unknown */
     double nic_gbit;
     /* the device of local rank 0, or its devices with + between them; empty on one node */
@@ -94,32 +104,37 @@ struct run_result {
     uint64_t bits; /* of all checked results: the same for the same bits */
 };
 
-/* The joined result of all ranks. */
-struct run_summary {
-    const struct run_job *job;
-    const struct run_result *ranks; /* [world] */
-    struct check_result check;
-    uint64_t bits;       /* of all checked results of all ranks */
-    uint32_t slowest;    /* rank of the largest median */
-    uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
-    int checked, right;
-    char fabric[272];       /* run_fabric */
-    const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
+/* What a subcommand adds to the job: one value for each of `run`, `bench` and `tune`. */
+struct run_subcommand {
+    enum run_mode mode;
+    const char *name;                 /* "bench" */
+    const struct option_table *table; /* the options that it alone takes, into struct run_options */
+    int takes_launches;               /* --burst, --warmup, --json and --routing, too */
+    uint64_t iters, warmup;           /* what they are by default */
+    int check;                        /* results are checked without --check */
+    /* Refuses what the subcommand cannot do, once the plans are made and before anything starts.
+     * NULL: nothing. 0, or -EINVAL with a sentence. */
+    int (*refuse)(const struct run_job *job, char *error, size_t error_size);
+    /* What the process that starts the ranks does before and after them. NULL: nothing. */
+    void (*before)(const struct run_job *job);
+    void (*after)(void);
+    /* Runs this process's rank to its end and reports on rank 0. Returns an exit status and its
+     * sentence. */
+    int (*rank)(const struct run_job *job, char *sentence, size_t sentence_size);
 };
 
+/* The whole of a subcommand: reads the arguments, then starts the ranks or is one. Returns an exit
+ * status; the sentence is on stderr. */
+int run_start(int argc, char **argv, const struct run_subcommand *subcommand);
+
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
-int run_options_parse(int argc, char **argv, enum run_mode mode, struct run_options *o, char *error,
-                      size_t error_size);
+int run_options_parse(int argc, char **argv, const struct run_subcommand *subcommand,
+                      struct run_options *o, char *error, size_t error_size);
 
 /* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL
  * for none. 0, or -EINVAL with a sentence. */
 int run_job_prepare(struct run_job *job, const struct run_options *o,
                     const struct run_identity *launched, char *error, size_t error_size);
-
-/* Runs this process's rank to its end, prints the report on rank 0. Returns an exit status and its
- * sentence.
- */
-int run_rank(const struct run_job *job, char *sentence, size_t sentence_size);
 
 /* The communicator that a job asks for. */
 void run_configure(const struct run_job *job, struct mk_config *config);
@@ -171,6 +186,7 @@ double run_data_blas(struct run_data *d, uint64_t slot);
 void run_data_close(struct run_data *d);
 
 /* What one rank holds while it runs. */
+struct run_trace;
 struct run_rank {
     const struct run_job *job;
     struct mk_comm *comm;
@@ -193,14 +209,6 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms);
  * there. */
 void run_die(const struct run_rank *r, uint64_t launch);
 
-/* --trace: takes clock samples before the first launch; after the last one gathers and stores the
- * trace. Every rank calls both; the caller frees *out. `lost`: one sentence where the trace could
- * not be kept, else empty; the run stands. */
-struct run_trace;
-int run_trace_begin(struct run_trace **out, struct mk_comm *comm);
-void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_comm *comm,
-                   const struct run_result *result, char *lost, size_t lost_size);
-
 /* Publishes this rank's progress words, for viewers; NULL where that cannot be: the run goes on.
  * Ended by live_end, before the communicator is closed. */
 struct live;
@@ -218,22 +226,8 @@ struct run_live {
 int run_live_open(struct run_live *l, const struct run_job *job, char *error, size_t size);
 void run_live_close(struct run_live *l);
 
-void run_summarise(struct run_summary *s, const struct run_job *job,
-                   const struct run_result *ranks);
 /* What joins the nodes, "verbs over soft0"; empty on one node. Returns `text`. */
 #define RUN_FABRIC_TEXT 272
 const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT]);
-/* The table, where output_table says. 0 or -errno. */
-int run_print(const struct run_summary *s);
-
-/* GFLOP/s of a rank; 0 where the result is wrong. */
-double run_gflops(const struct run_summary *s, double flop);
-
-/* Whether the CSV can be added to the file that is there, asked before anything starts. 0, or
- * -EINVAL with a sentence. */
-int run_check_append(const struct run_job *job, char *error, size_t error_size);
-
-/* Writes --json and --csv. 0 or -errno, with the path in *path. */
-int run_write_files(const struct run_summary *s, const char **path);
 
 #endif

@@ -53,7 +53,7 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--check", o->check != 0, AGREE_GIVEN},
         {"--trace", o->trace != NULL, AGREE_GIVEN},
         {"--traced", o->traced != 0, AGREE_GIVEN},
-        {"--vs", agree_hash(o->vs ? o->vs : ""), AGREE_OPAQUE},
+        {"--vs", (uint64_t)o->vs, AGREE_OPAQUE},
         {"--space", agree_hash(o->space ? o->space : ""), AGREE_OPAQUE},
         {"--rounds", o->rounds, AGREE_NUMBER},
         {"--verify", o->verify != 0, AGREE_GIVEN},

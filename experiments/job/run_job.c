@@ -1,11 +1,9 @@
 /* What a run does in detail, from what was asked for and what this machine has. */
 #include "experiments/job/op.h"
 #include "experiments/job/run.h"
-#include "experiments/bench/bench_gpu.h"
 #include "experiments/common/gpu.h"
 #include "experiments/common/memory_need.h"
 #include "experiments/common/output_file.h"
-#include "experiments/tune/tune.h"
 #include "core/comm.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
@@ -44,16 +42,19 @@ static int run_job_check_files(const struct run_options *o, char *error, size_t 
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
     const char *only = NULL;
-    int torch = o->vs && !strcmp(o->vs, "torch"), cuda = o->exec == MK_EXEC_CUDA;
+    int torch = o->vs == RUN_VS_TORCH, cuda = o->exec == MK_EXEC_CUDA;
     if (!cuda)
         only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
                : o->traced                      ? "--traced"
                : o->ask.pace                    ? "--pace"
                : torch                          ? "--vs torch"
                                                 : NULL;
-    else if (o->vs && !torch)
+    else if (o->vs == RUN_VS_BLAS)
         only = "--vs blas";
-    const char *compared = o->shapes ? "--shapes" : o->traced ? "--traced" : o->vs ? "--vs" : NULL;
+    const char *compared = o->shapes    ? "--shapes"
+                           : o->traced  ? "--traced"
+                           : o->vs >= 0 ? "--vs"
+                                        : NULL;
     if (cuda && o->mode == RUN_BENCH && compared && !run_op_is_compared(o->op)) {
         snprintf(error, size,
                  "%s is for operators that bench compares on GPUs, and %s is timed alone", compared,
@@ -217,30 +218,6 @@ static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
     return 0;
 }
 
-/* What tune alone is asked for: a space, and a file to keep plans in. */
-static int run_job_check_tune(const struct run_job *job, const char *path, char *error, size_t size)
-{
-    struct tune_space space;
-    int result = tune_space_parse(&space, job->options.op, job->options.space, error, size);
-    for (uint32_t i = 0;
-         i < TUNE_OPTIONS && !result && job->options.space && job->problem.exec == MK_EXEC_HOST;
-         i++)
-        if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
-            snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
-            result = -EINVAL;
-        }
-    if (result || job->options.verify || job->identity.rank)
-        return result;
-    if (!*path) {
-        snprintf(
-            error, size,
-            "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
-        return -EINVAL;
-    }
-    tuning_make_folders(path);
-    return output_check("the file of tuned plans", path, OUTPUT_REPLACED, error, size);
-}
-
 /* The plan of each shape; in the end job->plan is that of the first. */
 static int run_job_build_plans(struct run_job *job, char *error, size_t size)
 {
@@ -254,8 +231,7 @@ static int run_job_build_plans(struct run_job *job, char *error, size_t size)
         q.k = job->shapes[i][2];
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
     }
-    if (!result && job->options.mode == RUN_TUNE)
-        result = run_job_check_tune(job, tuned.path, error, size);
+    snprintf(job->tuning_path, sizeof job->tuning_path, "%s", tuned.path);
     tuning_close(&tuned);
     return result;
 }
@@ -268,22 +244,6 @@ static uint64_t run_job_operand_bytes(const struct mk_problem *q)
     for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
         sum += bytes[i];
     return sum;
-}
-
-/* Of a bench: whether the table that is there is one of the same columns. */
-static int run_job_check_append(const struct run_job *job, char *error, size_t size)
-{
-    const struct run_options *o = &job->options;
-    if (!o->append || job->identity.rank)
-        return 0;
-    if (!o->csv) {
-        snprintf(error, size, "--append adds to the file of --csv, which is not given");
-        return -EINVAL;
-    }
-    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
-                   bench_gpu_check_append
-               ? bench_gpu_check_append(job, error, size)
-               : run_check_append(job, error, size);
 }
 
 int run_job_prepare(struct run_job *job, const struct run_options *o,
@@ -333,7 +293,8 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         job->burst--;
     if (job->burst > o->iters)
         job->burst = o->iters;
-    result = run_job_check_append(job, error, error_size);
+    const struct run_subcommand *sub = o->subcommand;
+    result = sub && sub->refuse ? sub->refuse(job, error, error_size) : 0;
     if (result)
         return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;

@@ -3,7 +3,7 @@
 #include "experiments/common/json_write.h"
 #include "experiments/common/result_file.h"
 #include "core/ops/op.h"
-#include "experiments/job/run.h"
+#include "experiments/run/run_rank.h"
 
 #include <errno.h>
 #include <math.h>
@@ -62,7 +62,7 @@ static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
     csv_number(row, "k", "%.0f", problem_has(q, &q->k) ? (double)q->k : NAN);
     csv_whole(row, "nodes", q->topo.nodes);
     csv_whole(row, "gpus", q->topo.gpus);
-    csv_text(row, "exec", q->exec == MK_EXEC_CUDA ? "cuda" : "host");
+    csv_text(row, "exec", run_execs[q->exec]);
     csv_number(row, "ms", "%.6f", r->ms_median * time);
     csv_number(row, "ms_min", "%.6f", r->ms_min * time);
     csv_number(row, "ms_max", "%.6f", r->ms_max * time);

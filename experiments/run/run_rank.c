@@ -1,11 +1,10 @@
 /* One rank of a run: opens the communicator, makes the plan, launches with new inputs each time,
  * checks, reports. */
+#include "experiments/run/run_rank.h"
 #include "experiments/job/op.h"
-#include "experiments/bench/bench_gpu.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/inputs.h"
 #include "experiments/common/pulse.h"
-#include "experiments/tune/tune.h"
 #include "core/comm.h"
 #include "tracer/live.h"
 
@@ -13,56 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define TRACE_EVENTS_MOST (1u << 20) /* per track: 16 MB */
-
-/* Enough records for every launch of the run, as far as memory is no concern. A CTA makes at most a
- * few per tile that it computes, or per piece that it moves. */
-static uint32_t run_rank_trace_events(const struct run_job *job)
-{
-    const struct mk_plan *p = &job->plan;
-    const struct mk_topo *t = &p->problem.topo;
-    const uint32_t *ctas = p->problem.tuning.split.ctas;
-    uint32_t slices = p->problem.tuning.slices ? p->problem.tuning.slices : 1;
-    uint64_t moved = (uint64_t)p->chunks * slices * p->problem.tuning.pieces * t->gpus;
-    uint64_t per_launch =
-        (3 + slices) * mk_ceil_div(p->tiles, ctas[MK_COMPUTE] ? ctas[MK_COMPUTE] : 1);
-    if (ctas[MK_INTRA_COMM] && 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]) > per_launch)
-        per_launch = 4 * mk_ceil_div(moved, ctas[MK_INTRA_COMM]);
-    if (ctas[MK_INTER_SEND] && 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]) > per_launch)
-        per_launch = 4 * mk_ceil_div(p->chunks, ctas[MK_INTER_SEND]);
-    if (ctas[MK_INTER_REDUCE] &&
-        (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]) > per_launch)
-        per_launch = (t->gpus + t->nodes + 8ull) * mk_ceil_div(p->chunks, ctas[MK_INTER_REDUCE]);
-    const struct run_op *op = run_op_of(p->problem.op);
-    if (op->records && op->records(p) > per_launch)
-        per_launch = op->records(p);
-    uint64_t all = (per_launch + 32) * (job->options.iters + job->options.warmup);
-    return all < TRACE_EVENTS_MOST ? (uint32_t)all : TRACE_EVENTS_MOST;
-}
-
-void run_configure(const struct run_job *job, struct mk_config *c)
-{
-    const struct run_options *o = &job->options;
-    const struct run_identity *me = &job->identity;
-    memset(c, 0, sizeof *c);
-    c->exec = job->problem.exec;
-    c->rank = me->rank;
-    c->nodes = (uint32_t)o->nodes;
-    c->gpus = (uint32_t)o->gpus;
-    snprintf(c->host, sizeof c->host, "%s", me->host);
-    c->port = me->port;
-    c->listen_fd = me->listen_fd;
-    snprintf(c->token, sizeof c->token, "%s", me->token);
-    snprintf(c->fabric, sizeof c->fabric, "%s", o->fabric ? "efa" : "verbs");
-    snprintf(c->nic, sizeof c->nic, "%s", o->nic ? o->nic : "");
-    c->rails = (uint32_t)o->rails;
-    c->heap_bytes = mk_round_up(job->plan.heap_bytes + 4096, 1 << 20);
-    c->flag_bytes = mk_round_up((uint64_t)job->plan.flags * 8 + 4096, 1 << 20);
-    c->timeout_ns = o->timeout_ns;
-    c->trace_events = o->trace ? run_rank_trace_events(job) : 0;
-    snprintf(c->tuning, sizeof c->tuning, "%s", o->tuning ? o->tuning : "");
-}
 
 static int run_rank_by_size(const void *a, const void *b)
 {
@@ -97,7 +46,7 @@ static int run_launches(struct run_rank *r)
     r->result.ms_min = r->bursts[0];
     r->result.ms_median = (r->bursts[(r->burst_count - 1) / 2] + r->bursts[r->burst_count / 2]) / 2;
     r->result.ms_max = r->bursts[r->burst_count - 1];
-    if (o->vs) {
+    if (o->vs == RUN_VS_BLAS) {
         for (int i = 0; i < 3; i++) {
             int result = bootstrap_barrier(r->comm->bootstrap);
             if (result)
@@ -207,11 +156,6 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
     struct run_rank r = {.job = job};
     struct mk_config config;
     int status = STATUS_FAILED;
-    if (job->options.mode == RUN_TUNE)
-        return tune_rank(job, sentence, size);
-    if (job->options.mode == RUN_BENCH && job->problem.exec == MK_EXEC_CUDA &&
-        run_op_is_compared(job->problem.op) && bench_gpu_rank)
-        return bench_gpu_rank(job, sentence, size);
     run_configure(job, &config);
     int result = run_open(&r.comm, &config, job);
     if (!result)

@@ -1,6 +1,6 @@
 /* What a run has to show, from one struct: a table for people (run_files.c: JSON and CSV for
  * programs). */
-#include "experiments/job/run.h"
+#include "experiments/run/run_rank.h"
 #include "experiments/common/inputs.h"
 #include "experiments/job/op.h"
 #include "experiments/common/output_file.h"
@@ -9,17 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char *const exec_names[] = {"host", "cuda"};
-
-const char *run_fabric(const struct run_job *job, char text[RUN_FABRIC_TEXT])
-{
-    text[0] = '\0';
-    if (job->options.nodes > 1)
-        snprintf(text, RUN_FABRIC_TEXT, "%s over %s", job->options.fabric ? "efa" : "verbs",
-                 job->nic);
-    return text;
-}
 
 void run_summarise(struct run_summary *s, const struct run_job *job, const struct run_result *ranks)
 {
@@ -124,7 +113,7 @@ int run_print(const struct run_summary *s)
             op_of(q->op)->shape->heading, problem_text(q, shape),
             (unsigned long long)s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
-            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, exec_names[q->exec], *s->fabric ? ", " : "",
+            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, run_execs[q->exec], *s->fabric ? ", " : "",
             s->fabric);
     fprintf(out, "plan      roles ");
     run_report_print_roles(out, &q->tuning.split);

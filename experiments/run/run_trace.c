@@ -1,5 +1,5 @@
 /* --trace: what a run tells the tracer about itself, before and after its launches. */
-#include "experiments/job/run.h"
+#include "experiments/run/run_rank.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/gpu.h"
 #include "core/comm.h"
@@ -69,7 +69,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
         .network_bytes_per_s =
             gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,
-        .executor = o->exec == MK_EXEC_CUDA ? "cuda" : "host",
+        .executor = run_execs[o->exec],
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,
         .command = job->command,

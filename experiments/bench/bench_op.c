@@ -1,0 +1,113 @@
+/* `mkernel bench OP`: on GPUs a GEMM operator beside what others run (bench_gpu.h); else a run
+ * whose every launch is timed by itself. */
+#include "experiments/bench/bench_gpu.h"
+#include "experiments/bench/bench.h"
+#include "experiments/job/op.h"
+#include "experiments/job/run_options.h"
+#include "experiments/run/run_rank.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
+
+/* A table reads by rows. */
+/* clang-format off */
+#define AT(field) .offset = offsetof(struct run_options, field)
+static const struct option_spec specs[] = {
+    {"vs", OPTION_WORD, AT(vs), "blas|torch",
+     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
+     "has it. cuBLAS and NCCL are always beside a cuda bench",
+     .words = peers, .word_count = 2, .group = LAUNCHES},
+    {"traced", OPTION_FLAG, AT(traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
+     .max = 1023, .group = PROBLEM},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "write a row a shape as CSV: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
+    {"append", OPTION_FLAG, AT(append), NULL, "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
+};
+/* clang-format on */
+
+static const struct option_table table = {
+    "bench OP [OPTIONS]   (or: bench fabric|ring|trace [OPTIONS])",
+    "Times an op: a barrier before every launch, new inputs each time, every result checked, "
+    "median of each "
+    "rank, then the\n"
+    "slowest rank. A wrong result prints no speed.",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel bench ag_gemm --exec host --nodes 2 --gpus 2 --vs blas\n"
+    "  mkernel bench ag_gemm --exec cuda --shape 8192,1024,8192 --csv bench.csv\n"
+    "  mkernel bench fabric --help\n"};
+
+static int bench_op_compares(const struct run_job *job)
+{
+    return job->problem.exec == MK_EXEC_CUDA && run_op_is_compared(job->problem.op) &&
+           bench_gpu_rank && bench_gpu_check_append;
+}
+
+/* Whether the table that is there is one of the same columns. */
+static int bench_op_refuse(const struct run_job *job, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    if (!o->append || job->identity.rank)
+        return 0;
+    if (!o->csv) {
+        snprintf(error, size, "--append adds to the file of --csv, which is not given");
+        return -EINVAL;
+    }
+    return bench_op_compares(job) ? bench_gpu_check_append(job, error, size)
+                                  : run_check_append(job, error, size);
+}
+
+static int bench_op_rank(const struct run_job *job, char *sentence, size_t size)
+{
+    return bench_op_compares(job) ? bench_gpu_rank(job, sentence, size)
+                                  : run_rank(job, sentence, size);
+}
+
+/* The file with PyTorch's times, from before the ranks begin until they have ended; empty: none. */
+static char torch_file[32];
+
+static void bench_op_before(const struct run_job *job)
+{
+    const struct mk_problem *q = &job->problem;
+    char shape[80];
+    int fd = -1;
+    strcpy(torch_file, "/tmp/mkernel-torch-XXXXXX");
+    if (q->exec != MK_EXEC_CUDA || job->options.vs != RUN_VS_TORCH || !bench_torch ||
+        (fd = mkstemp(torch_file)) < 0) {
+        torch_file[0] = '\0';
+        return;
+    }
+    close(fd);
+    snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)q->m,
+             (unsigned long long)q->n, (unsigned long long)q->k);
+    if (bench_torch(job, job->options.shapes ? job->options.shapes : shape, torch_file))
+        fprintf(stderr, "mkernel bench: PyTorch's fused operator did not run here; its column "
+                        "stays empty\n");
+    setenv("MKERNEL_BENCH_TORCH", torch_file, 1);
+}
+
+static void bench_op_after(void)
+{
+    if (*torch_file)
+        unlink(torch_file);
+}
+
+int bench_op(int argc, char **argv)
+{
+    static const struct run_subcommand bench = {.mode = RUN_BENCH,
+                                                .name = "bench",
+                                                .table = &table,
+                                                .takes_launches = 1,
+                                                .iters = 50,
+                                                .warmup = 5,
+                                                .check = 1,
+                                                .refuse = bench_op_refuse,
+                                                .before = bench_op_before,
+                                                .after = bench_op_after,
+                                                .rank = bench_op_rank};
+    return run_start(argc, argv, &bench);
+}

@@ -1,0 +1,77 @@
+/* `mkernel tune OP`: its options, and what it refuses before the ranks start. */
+#include "experiments/common/commands.h"
+#include "experiments/common/output_file.h"
+#include "experiments/job/run_options.h"
+#include "experiments/tune/tune.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SEARCH "the search"
+
+/* A table reads by rows. */
+/* clang-format off */
+#define AT(field) .offset = offsetof(struct run_options, field)
+static const struct option_spec specs[] = {
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job", .max = 1023, .group = PROBLEM},
+    {"space", OPTION_TEXT, AT(space), "NAME=V,V:NAME=V,V",
+     "the options of the plan that are tried, and values: tile=256x128,128x128:pace=1,300:roles=132+132+0+0; a name alone takes "
+     "values that suit the operator. Names: tile, roles, chunk_rows, slices, pieces, pace, fanout. Default: all of them",
+     .max = 1023, .group = SEARCH},
+    {"rounds", OPTION_NUMBERS, AT(rounds), "N", "rounds of changing the best plan in one option. Default 3", 1, 100, .group = SEARCH},
+    {"verify", OPTION_FLAG, AT(verify), NULL,
+     "keep nothing: only say whether the plan's default is within 1.05 of the best found; exit status 1 if it is not", .group = SEARCH},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "write all plans that were measured as CSV", .max = 4095, .group = RESULTS},
+};
+/* clang-format on */
+
+static const struct option_table table = {
+    "tune OP [OPTIONS]",
+    "Finds the fastest plan of a shape on this machine and keeps it where the plan takes its "
+    "defaults from: `mkernel run` and\n"
+    "`bench` then take it. All plans are measured in turns within the same seconds, as `bench` "
+    "measures, and checked: what\n"
+    "computes wrong results is never taken. From the formula's plan on, each round tries every "
+    "change of one option of the\n"
+    "best so far; the best of all are measured once more against the default.",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel tune gemm_rs --exec cuda --gpus 8 --shapes 8192,8192,1024:16384,16384,2048\n"
+    "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning "
+    "my.plans\n"
+    "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"};
+
+/* A space, and a file to keep plans in. */
+static int tune_refuse(const struct run_job *job, char *error, size_t size)
+{
+    const struct run_options *o = &job->options;
+    struct tune_space space;
+    int result = tune_space_parse(&space, o->op, o->space, error, size);
+    for (uint32_t i = 0; i < TUNE_OPTIONS && !result && o->space && o->exec == MK_EXEC_HOST; i++)
+        if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
+            snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
+            result = -EINVAL;
+        }
+    if (result || o->verify || job->identity.rank)
+        return result;
+    if (!*job->tuning_path) {
+        snprintf(
+            error, size,
+            "there is no file to keep plans in: name one with --tuning, or --verify keeps nothing");
+        return -EINVAL;
+    }
+    tuning_make_folders(job->tuning_path);
+    return output_check("the file of tuned plans", job->tuning_path, OUTPUT_REPLACED, error, size);
+}
+
+int command_tune(int argc, char **argv)
+{
+    static const struct run_subcommand tune = {.mode = RUN_TUNE,
+                                               .name = "tune",
+                                               .table = &table,
+                                               .iters = 20,
+                                               .check = 1,
+                                               .refuse = tune_refuse,
+                                               .rank = tune_rank};
+    return run_start(argc, argv, &tune);
+}
