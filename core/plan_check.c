@@ -77,8 +77,9 @@ int plan_check_tuning(const struct mk_problem *q, char *error, size_t size)
         return plan_refuse(
             error, size, "clusters of %u CTAs: 1 or 2, and compute CTAs and tile rows divide by it",
             t->cluster);
-    if (t->pieces > 64)
-        return plan_refuse(error, size, "%u pieces of a chunk: 1 to 64", t->pieces);
+    if (t->pieces > PLAN_MOST_PIECES)
+        return plan_refuse(error, size, "%u pieces of a chunk: 1 to %u", t->pieces,
+                           PLAN_MOST_PIECES);
     if (!(op->knobs & OP_TILE)) /* it computes nothing */
         return 0;
     if (!t->tile_m || !t->tile_n || t->tile_m % 8 || t->tile_n % 8 ||

@@ -4,13 +4,47 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, FANOUT }; /* bit numbers of enum op_knob */
-const char *const tuning_options[] = {"tile",   "roles", "chunk_rows", "slices",
-                                      "pieces", "pace",  "fanout",     NULL};
+#define AT(field) offsetof(struct mk_tuning, field)
+
+/* roles: 0 CTAs are what a role has that is not needed. */
+const struct tuning_knob tuning_knobs[TUNING_KNOBS] = {
+    {"tile", "256x128", 2, 'x', 8, PLAN_MOST_TILE, AT(tile_m)},
+    {"roles", "132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)", MK_ROLES, '+',
+     0, PLAN_MOST_CTAS, AT(split)},
+    {"chunk_rows", "256", 1, 0, 8, 1 << 24, AT(chunk_rows)},
+    {"slices", "4", 1, 0, 1, PLAN_MOST_SLICES, AT(slices)},
+    {"pieces", "8", 1, 0, 1, PLAN_MOST_PIECES, AT(pieces)},
+    {"pace", "300", 1, 0, 1, PLAN_MOST_PACE, AT(pace)},
+    {"fanout", "3", 1, 0, 1, MK_MAX_LOCAL, AT(fanout)},
+};
+_Static_assert(AT(tile_n) == AT(tile_m) + sizeof(uint32_t), "a tile is two numbers");
+
+uint32_t *tuning_value(struct mk_tuning *t, uint32_t knob)
+{
+    return (uint32_t *)(void *)((char *)t + tuning_knobs[knob].offset);
+}
+
+char *tuning_names(char text[TUNING_NAMES_TEXT])
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
+        used += (size_t)snprintf(text + used, TUNING_NAMES_TEXT - used, "%s%s", i ? ", " : "",
+                                 tuning_knobs[i].name);
+    return text;
+}
+
+int tuning_knob_of(const char *word, size_t length)
+{
+    for (int i = 0; i < TUNING_KNOBS; i++)
+        if (strlen(tuning_knobs[i].name) == length && !strncmp(word, tuning_knobs[i].name, length))
+            return i;
+    return -1;
+}
 
 /* Digits up to `end`, a number from 0 to `most`; *c stands behind `end` (on it, where it ends the
  * text). 0 or -EINVAL. */
@@ -37,49 +71,31 @@ static int tuning_read_numbers(const char *text, char between, uint32_t count, u
     return result;
 }
 
-static uint32_t *tuning_field(struct mk_tuning *t, int option)
-{
-    uint32_t *const fields[] = {&t->tile_m, t->split.ctas, &t->chunk_rows, &t->slices,
-                                &t->pieces, &t->pace,      &t->fanout};
-    return fields[option];
-}
-
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *t, char *error, size_t size)
 {
-    static const char *const forms[] = {
-        "tile=256x128",
-        "roles=132+132+0+0 (CTAs of compute, intra_comm, inter_send, inter_reduce)",
-        "chunk_rows=256",
-        "slices=4",
-        "pieces=8",
-        "pace=300",
-        "fanout=3"};
+    char names[TUNING_NAMES_TEXT];
     size_t length = strcspn(word, "=");
-    int option = 0, result;
-    while (tuning_options[option] && (strlen(tuning_options[option]) != length ||
-                                      strncmp(word, tuning_options[option], length)))
-        option++;
-    if (!tuning_options[option] || !word[length])
-        return plan_refuse(error, size,
-                           "'%s' is no option of a plan; they are tile, roles, chunk_rows, slices, "
-                           "pieces, pace, fanout",
-                           word);
+    int option = tuning_knob_of(word, length);
+    if (option < 0 || !word[length])
+        return plan_refuse(error, size, "'%s' is no option of a plan; they are %s", word,
+                           tuning_names(names));
+    const struct tuning_knob *k = &tuning_knobs[option];
     if (!(op_of(op)->knobs >> option & 1))
-        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op),
-                           tuning_options[option]);
-    const char *value = word + length + 1;
+        return plan_refuse(error, size, "'%s': %s has no %s", word, plan_op_name(op), k->name);
     uint64_t numbers[MK_ROLES];
-    uint32_t count = option == TILE ? 2 : option == ROLES ? MK_ROLES : 1;
-    result = tuning_read_numbers(value, option == TILE ? 'x' : '+', count, 1 << 24, numbers);
-    for (uint32_t i = 0; i < count && !result; i++)
-        result = numbers[i] || (option == ROLES && (i || op_of(op)->needs[MK_COMPUTE] == OP_NEVER))
-                     ? 0
-                     : -EINVAL;
+    int result = tuning_read_numbers(word + length + 1, k->between, k->parts, UINT32_MAX, numbers);
+    if (!result && option == TUNING_ROLES && !numbers[MK_COMPUTE] &&
+        op_of(op)->needs[MK_COMPUTE] != OP_NEVER)
+        result = -EINVAL;
     if (result)
-        return plan_refuse(error, size, "'%s' is not valid; it should look like %s", word,
-                           forms[option]);
-    for (uint32_t i = 0; i < count; i++)
-        (option == TILE && i ? &t->tile_n : tuning_field(t, option) + i)[0] = (uint32_t)numbers[i];
+        return plan_refuse(error, size, "'%s' is not valid; it should look like %s=%s", word,
+                           k->name, k->form);
+    for (uint32_t i = 0; i < k->parts; i++)
+        if (numbers[i] < k->min || numbers[i] > k->max)
+            return plan_refuse(error, size, "'%s' is not valid: %llu is not from %u to %u", word,
+                               (unsigned long long)numbers[i], k->min, k->max);
+    for (uint32_t i = 0; i < k->parts; i++)
+        tuning_value(t, (uint32_t)option)[i] = (uint32_t)numbers[i];
     return 0;
 }
 
@@ -88,17 +104,16 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size)
     struct mk_tuning t = *tuning;
     size_t used = 0;
     snprintf(text, size, "formula");
-    for (int i = 0; tuning_options[i]; i++) {
-        const uint32_t *v = tuning_field(&t, i);
-        int given = v[0] || (i == ROLES && (v[1] || v[2] || v[3]));
-        if (!given || used >= size)
-            continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "",
-                                 tuning_options[i], v[0]);
-        if (used < size && i == TILE)
-            used += (size_t)snprintf(text + used, size - used, "x%u", t.tile_n);
-        if (used < size && i == ROLES)
-            used += (size_t)snprintf(text + used, size - used, "+%u+%u+%u", v[1], v[2], v[3]);
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
+        const struct tuning_knob *k = &tuning_knobs[i];
+        const uint32_t *v = tuning_value(&t, i);
+        uint32_t given = 0;
+        for (uint32_t part = 0; part < k->parts; part++)
+            given |= i == TUNING_TILE && part ? 0 : v[part];
+        for (uint32_t part = 0; part < k->parts && given && used < size; part++)
+            used += part ? (size_t)snprintf(text + used, size - used, "%c%u", k->between, v[part])
+                         : (size_t)snprintf(text + used, size - used, "%s%s=%u", used ? " " : "",
+                                            k->name, v[0]);
     }
     return text;
 }

@@ -71,8 +71,38 @@ char *tuning_words(const struct mk_tuning *tuning, char *text, size_t size);
 int tuning_read_word(const char *word, enum mk_op op, struct mk_tuning *tuning, char *error,
                      size_t error_size);
 
-/* The names of the options, ended by NULL. */
-extern const char *const tuning_options[];
+/* The options of a plan, in the order of the bits of enum op_knob. */
+enum {
+    TUNING_TILE,
+    TUNING_ROLES,
+    TUNING_CHUNK_ROWS,
+    TUNING_SLICES,
+    TUNING_PIECES,
+    TUNING_PACE,
+    TUNING_FANOUT,
+    TUNING_KNOBS
+};
+
+/* What an option is called, what it may be, and where it stands: the command line, files of tuned
+ * plans and `mkernel tune` all read it here. */
+struct tuning_knob {
+    const char *name;  /* as in a line; on the command line with - for _ */
+    const char *form;  /* what a value looks like */
+    uint32_t parts;    /* numbers of a value */
+    char between;      /* them, in a line */
+    uint32_t min, max; /* of each number */
+    size_t offset;     /* of uint32_t[parts] in struct mk_tuning */
+};
+extern const struct tuning_knob tuning_knobs[TUNING_KNOBS];
+
+uint32_t *tuning_value(struct mk_tuning *tuning, uint32_t knob);
+
+/* Their names, "tile, roles, chunk_rows". Returns text. */
+#define TUNING_NAMES_TEXT 128
+char *tuning_names(char text[TUNING_NAMES_TEXT]);
+
+/* The knob whose name is the first `length` characters of `word`; -1: there is none. */
+int tuning_knob_of(const char *word, size_t length);
 
 /* Fills in the key of an entry for this problem on this device; no plan, nothing measured. */
 void tuning_key(struct tuning_entry *entry, const struct mk_problem *problem, const char *device);

@@ -76,6 +76,18 @@ static int world_memory_in_bounds(const struct sim_world_rank *r, const struct s
                                 : world_memory_within(t->offset, bytes, plan_flags, data);
 }
 
+/* When the plan's pace lets a CTA's push to a peer be over, one after the other: as on a GPU it
+ * holds for CTAs of intra_comm and for tiles that are stored on a peer. */
+static uint64_t world_memory_pace(const struct sim_cta *cta, struct sim_outbox *o, uint64_t now,
+                                  uint64_t bytes)
+{
+    uint64_t pace = cta->rank->plan->problem.tuning.pace;
+    if (pace <= 1 || (cta->cta.role != MK_INTRA_COMM && cta->cta.role != MK_COMPUTE))
+        return now;
+    o->paced = (o->paced > now ? o->paced : now) + mk_ceil_div(bytes * pace, 512);
+    return o->paced;
+}
+
 void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
 {
     struct sim_world_rank *r = world_memory_rank_of(cta);
@@ -126,11 +138,15 @@ void sim_world_transfer(struct sim_cta *cta, const struct sim_transfer *t)
         memcpy(f->values, t->values, t->bytes / 2 * sizeof *f->values);
         f->transfer.values = f->values;
     }
-    if (costs && SIM_IS_DATA(t->kind) && costs->copy)
+    if (costs && SIM_IS_DATA(t->kind) && costs->copy) {
         f->due = costs->copy(costs->context, w->now, from,
                              t->kind == SIM_COPY || t->kind == SIM_TILE ? to : from,
                              t->kind == SIM_TILE && t->number == MK_FP32 ? 2 * t->bytes : t->bytes);
-    else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
+        uint64_t paced = (t->kind == SIM_COPY || t->kind == SIM_TILE) && to != from
+                             ? world_memory_pace(cta, o, w->now, t->bytes)
+                             : 0;
+        f->due = f->due > paced ? f->due : paced;
+    } else if (costs && !SIM_IS_DATA(t->kind) && costs->flag)
         f->due = costs->flag(costs->context, w->now, from, to);
 }
 

@@ -25,6 +25,7 @@ struct sim_flight {
 struct sim_outbox {
     struct sim_flight *flights;
     uint32_t first, count, capacity;
+    uint64_t paced; /* on the virtual clock: when the plan's pace lets it push again */
 };
 
 struct sim_world;

@@ -95,6 +95,18 @@ static void test_sim(void **state)
     json_free(j);
 }
 
+/* 16384 bytes to the peer, 512 of them in a microsecond. */
+static void test_sim_keeps_the_pace(void **state)
+{
+    struct json *j = result_of("sim ag_gemm --nodes 1 --gpus 2 --shape 256,64,64 --launches 1 "
+                               "--pace 1000");
+    double ms = number_of(j, "ms_mean");
+    assert_true(number_of(j, "nvlink_bytes") == 16384);
+    if (!(ms >= 0.032 && ms < 0.034))
+        fail_msg("%g ms", ms);
+    json_free(j);
+}
+
 /* A full disk: status 3, one sentence, and no half of a file. */
 static void test_disk_full(void **state)
 {
@@ -206,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_sim),
+        cmocka_unit_test(test_sim_keeps_the_pace),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_standard_output),
         cmocka_unit_test(test_standard_output_is_a_file),

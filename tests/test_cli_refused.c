@@ -98,6 +98,8 @@ static void test_sim(void **state)
     refuses("sim", "which op is missing");
     refuses("sim gemm_rs --slices 2", "gemm_rs does not take --slices");
     refuses("sim ag_gemm --nodes 1 --slices 17", "out of range");
+    refuses("sim ag_gemm --explore --pace 100", "--pace is not for --explore");
+    refuses("run ag_gemm --exec host --gpus 2 --pieces 65", "out of range, it takes 1 to 64");
     refuses("sim ag_gemm --explore --vary --fanout 1",
             "--vary chooses, so --fanout cannot be given");
     refuses("sim moe_ffn --explore --random --moe 8,8,8,4,1",

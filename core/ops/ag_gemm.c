@@ -40,7 +40,7 @@ static uint32_t ag_gemm_choose_pace(const struct mk_problem *q)
         rate = enough;
     double pace = 512.0 * pushers / rate;
     return !mk_role_coresident(&q->tuning.split, MK_INTRA_COMM) ? 1
-           : pace > 100000                                      ? 100000
+           : pace > PLAN_MOST_PACE                              ? PLAN_MOST_PACE
            : pace < 1                                           ? 1
                                                                 : (uint32_t)pace;
 }
@@ -92,7 +92,9 @@ static void ag_gemm_choose(struct mk_problem *q)
             ctas[MK_INTRA_COMM] ? ag_gemm_pushed_bytes(q) / (8.0 * ctas[MK_INTRA_COMM]) : 65536;
         uint64_t piece = fair < 16384 ? 16384 : fair > 65536 ? 65536 : (uint64_t)fair;
         uint64_t pieces = t->chunk_rows * q->k * 2 / t->slices / piece;
-        t->pieces = !cuda || !pieces ? 1 : pieces > 64 ? 64 : (uint32_t)pieces;
+        t->pieces = !cuda || !pieces            ? 1
+                    : pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES
+                                                : (uint32_t)pieces;
     }
     if (!t->pace)
         t->pace = cuda ? ag_gemm_choose_pace(q) : 1;
@@ -104,7 +106,7 @@ static int ag_gemm_check_tuning(const struct mk_problem *q, char *error, size_t 
     if (t->fanout > (q->topo.gpus > 1 ? q->topo.gpus - 1 : 1))
         return plan_refuse(error, size, "pushes to %u peers at once: a rank has %u in its node",
                            t->fanout, q->topo.gpus - 1);
-    if (t->slices > 16 || (t->slices > 1 && q->topo.nodes > 1))
+    if (t->slices > PLAN_MOST_SLICES || (t->slices > 1 && q->topo.nodes > 1))
         return plan_refuse(
             error, size,
             "%u slices of a chunk on %u x %u ranks: 1 to 16 in one node, 1 between nodes",

@@ -41,7 +41,7 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
         uint64_t pieces =
             cuda && q->topo.nodes == 1 ? t->tile_m * t->tile_n * 2ull * q->topo.gpus / 131072 : 1;
         t->pieces = !pieces ? 1 : pieces > t->tile_m / 8 ? t->tile_m / 8 : (uint32_t)pieces;
-        t->pieces = t->pieces > 64 ? 64 : t->pieces;
+        t->pieces = t->pieces > PLAN_MOST_PIECES ? PLAN_MOST_PIECES : t->pieces;
     }
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))

@@ -60,7 +60,7 @@ enum op_need {
     OP_IF_NODES /* where there are several nodes */
 };
 
-/* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_options
+/* What of struct mk_tuning an operator's plan looks at: bits, in the order of tuning_knobs
  * (core/tuning.h). */
 enum op_knob {
     OP_TILE = 1,
@@ -164,6 +164,9 @@ __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, 
 /* Far above what anybody runs: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */
 #define PLAN_MOST_TILE (1u << 24)
+#define PLAN_MOST_SLICES 16u /* of a chunk */
+#define PLAN_MOST_PIECES 64u /* of a chunk or slice */
+#define PLAN_MOST_PACE 100000u
 
 /* Roles as the descriptor says; tiles, chunks, clusters and numbers of CTAs that any executor
  * can run. 0, or -EINVAL. */

@@ -26,9 +26,9 @@ static int problem_has_option(enum mk_op op, const void *option)
     return !strcmp(op_of(op)->shape->option, option);
 }
 
-static int has_knob(enum mk_op op, const void *knob)
+static int problem_has_knob(enum mk_op op, const void *knob)
 {
-    return (op_of(op)->knobs & *(const enum op_knob *)knob) != 0;
+    return op_of(op)->knobs >> *(const uint32_t *)knob & 1;
 }
 
 static int problem_has_layout(enum mk_op op, const void *nothing)
@@ -130,49 +130,73 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
         .group = PROBLEM_GROUP};
 }
 
+/* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
+static const struct {
+    const char *value, *help;
+} problem_knobs[TUNING_KNOBS] = {
+    [TUNING_TILE] = {"M,N", "rows and columns of a tile"},
+    [TUNING_ROLES] = {"compute=..,...",
+                      "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},
+    [TUNING_CHUNK_ROWS] = {"ROWS", "rows of a chunk, a multiple of the tile's"},
+    [TUNING_SLICES] = {"N",
+                       "runs of columns of a chunk that arrive one after the other (one node)"},
+    [TUNING_PIECES] = {"N", "parts of a chunk or slice that different CTAs push over NVLink"},
+    [TUNING_PACE] = {"NS", "time that an auxiliary warp takes to push 512 bytes at least; 1: none"},
+    [TUNING_FANOUT] = {"N", "peers of its node that a rank pushes to at once"},
+};
+
+/* What a command adds to that. */
+static const char *problem_knob_note(enum problem_command command, uint32_t knob)
+{
+    if (knob == TUNING_TILE && command == PROBLEM_SIM)
+        return ". Default: the plan's; with --explore 16,64";
+    if (knob == TUNING_PACE)
+        return command == PROBLEM_SIM ? " (here: a CTA)" : " (cuda)";
+    return "";
+}
+
+char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT])
+{
+    size_t used = (size_t)snprintf(text, PROBLEM_KNOB_TEXT, "--%s", tuning_knobs[knob].name);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    if (tuning_knobs[knob].parts == 2) /* "M,N" */
+        snprintf(text + used, PROBLEM_KNOB_TEXT - used, " %c", problem_knobs[knob].value[2 * part]);
+    return text;
+}
+
 static void problem_add_plan(struct problem_table *t, enum problem_command command, size_t at,
                              const char *group)
 {
-    static const enum op_knob any = OP_ROLES;
-    /* clang-format off */
-    const struct {
-        enum op_knob knob;
-        struct option_spec spec;
-    } knobs[] = {
-        {OP_ROLES, {"roles", OPTION_ROLES, AT(roles), "compute=..,...",
-                    "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"}},
-        {OP_TILE, {"tile", OPTION_NUMBERS, AT(tile), "M,N",
-                   command == PROBLEM_SIM ? "rows and columns of a tile. Default: the plan's; with --explore 16,64"
-                                          : "rows and columns of a tile", 8, 65536, 2}},
-        {OP_CHUNK_ROWS, {"chunk-rows", OPTION_NUMBERS, AT(chunk_rows), "ROWS",
-                         "rows of a chunk, a multiple of the tile's", 8, 1 << 24}},
-        {OP_SLICES, {"slices", OPTION_NUMBERS, AT(slices), "N",
-                     "runs of columns of a chunk that arrive one after the other (one node)", 1, 16}},
-        {OP_PIECES, {"pieces", OPTION_NUMBERS, AT(pieces), "N",
-                     "parts of a chunk or slice that different CTAs push over NVLink", 1, 64}},
-        {OP_PACE, {"pace", OPTION_NUMBERS, AT(pace), "NS",
-                   "time that an auxiliary warp takes to push 512 bytes at least; 1: none (cuda)", 1, 100000}},
-        {OP_FANOUT, {"fanout", OPTION_NUMBERS, AT(fanout), "N",
-                    "peers of its node that a rank pushes to at once", 1, MK_MAX_LOCAL}},
-    };
-    /* clang-format on */
-    static char help[sizeof knobs / sizeof *knobs][400];
-    uint32_t all = problem_ops_where(command, has_knob, &any);
-    for (size_t i = 0; i < sizeof knobs / sizeof *knobs; i++) {
-        if (command == PROBLEM_SIM && knobs[i].knob == OP_PACE)
-            continue; /* stores of the simulator take what its cluster says */
+    static const uint32_t any = TUNING_ROLES;
+    static char names[TUNING_KNOBS][PROBLEM_KNOB_TEXT], help[TUNING_KNOBS][400];
+    uint32_t all = problem_ops_where(command, problem_has_knob, &any);
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
+        const struct tuning_knob *k = &tuning_knobs[i];
         struct option_spec *s = problem_add(t);
-        *s = knobs[i].spec;
-        s->contexts = problem_ops_where(command, has_knob, &knobs[i].knob);
-        s->group = group;
-        size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s", s->help);
+        problem_knob_option(i, 0, names[i])[2 + strlen(k->name)] = '\0'; /* without " M" */
+        *s = (struct option_spec){.name = names[i] + 2,
+                                  .type = OPTION_NUMBERS,
+                                  AT(knobs) + i * sizeof(((struct problem_options *)0)->knobs[0]),
+                                  .value = problem_knobs[i].value,
+                                  .help = help[i],
+                                  .min = k->min,
+                                  .max = k->max,
+                                  .parts = k->parts,
+                                  .contexts = problem_ops_where(command, problem_has_knob, &i),
+                                  .group = group};
+        if (i == TUNING_ROLES) {
+            s->type = OPTION_ROLES;
+            s->offset = at + offsetof(struct problem_options, roles);
+        }
+        size_t used = (size_t)snprintf(help[i], sizeof help[0], "%s%s", problem_knobs[i].help,
+                                       problem_knob_note(command, i));
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
                 used += (size_t)snprintf(help[i] + used, sizeof help[0] - used, "%s%s",
                                          first ? "; of " : ", ", plan_op_name((enum mk_op)op));
                 first = 0;
             }
-        s->help = help[i];
     }
 #undef AT
 }
@@ -263,14 +287,10 @@ void problem_fill(struct problem_options *o, enum op_size size, struct mk_proble
     q->attention.causal = o->causal;
     q->b_transposed = o->layout;
     q->deterministic = o->deterministic;
-    q->tuning = (struct mk_tuning){.split = o->roles,
-                                   .tile_m = (uint32_t)o->tile[0],
-                                   .tile_n = (uint32_t)o->tile[1],
-                                   .chunk_rows = (uint32_t)o->chunk_rows,
-                                   .slices = (uint32_t)o->slices,
-                                   .pieces = (uint32_t)o->pieces,
-                                   .pace = (uint32_t)o->pace,
-                                   .fanout = (uint32_t)o->fanout};
+    q->tuning = (struct mk_tuning){.split = o->roles};
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
+        for (uint32_t part = 0; i != TUNING_ROLES && part < tuning_knobs[i].parts; part++)
+            tuning_value(&q->tuning, i)[part] = (uint32_t)o->knobs[i][part];
 }
 
 const char *problem_text(const struct mk_problem *q, char text[PROBLEM_TEXT])

@@ -4,13 +4,14 @@
 #define MK_PROBLEM_H
 
 #include "core/ops/op.h"
+#include "core/tuning.h"
 #include "experiments/common/options.h"
 
 struct problem_options {
     uint64_t numbers[OP_DIMENSIONS]; /* of the operator's shape; 0: choose */
     int causal, layout, deterministic;
     struct mk_role_split roles;
-    uint64_t tile[2], chunk_rows, slices, pieces, pace, fanout; /* 0: choose */
+    uint64_t knobs[TUNING_KNOBS][2]; /* all but the roles; 0: choose */
 };
 
 /* Which of its options a command has: TUNE only the problem, of operators with tuned plans; SIM
@@ -40,6 +41,11 @@ void problem_restrict(struct problem_table *t, const char *name, int (*wanted)(e
  * -EINVAL with a sentence. */
 int problem_check(const struct problem_table *t, const struct options_found *found,
                   const struct problem_options *o, enum mk_op *op, char *error, size_t size);
+
+/* A knob on the command line, "--chunk-rows"; of one with several numbers a part, "--tile N".
+ * Returns `text`. */
+#define PROBLEM_KNOB_TEXT 32
+char *problem_knob_option(uint32_t knob, uint32_t part, char text[PROBLEM_KNOB_TEXT]);
 
 /* The problem's numbers, flags and tuning, of q->op on q->topo: what was given, else the operator's
  * default of this size; o->numbers too. */

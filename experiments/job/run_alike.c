@@ -13,11 +13,10 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
 {
     const struct run_options *o = &job->options;
     const struct op_shape *shape = op_of(o->op)->shape;
-    char numbers[OP_DIMENSIONS][32];             /* "--shape M" */
-    for (uint32_t i = 0; i < OP_DIMENSIONS; i++) /* those behind its last are 0 */
-        snprintf(numbers[i], sizeof numbers[i], "--%s %s", shape->option,
-                 shape->dimensions[i].name ? shape->dimensions[i].name : "");
-    const struct agree_field fields[] = {
+    /* "--shape M", "--tile N" */
+    char names[OP_DIMENSIONS + 2 * TUNING_KNOBS][PROBLEM_KNOB_TEXT];
+    uint32_t count = 0;
+    struct agree_field fields[COMM_FIELDS] = {
         {"command (run, bench, tune)", o->mode, AGREE_OPAQUE},
         {"operator", (uint64_t)o->op, AGREE_OPAQUE},
         {"--exec", (uint64_t)o->exec, AGREE_OPAQUE},
@@ -25,12 +24,6 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--gpus", o->gpus, AGREE_NUMBER},
         {"--fabric", (uint64_t)o->fabric, AGREE_OPAQUE},
         {"--shapes", agree_hash(o->shapes ? o->shapes : ""), AGREE_OPAQUE},
-        {numbers[0], o->ask.numbers[0], AGREE_NUMBER},
-        {numbers[1], o->ask.numbers[1], AGREE_NUMBER},
-        {numbers[2], o->ask.numbers[2], AGREE_NUMBER},
-        {numbers[3], o->ask.numbers[3], AGREE_NUMBER},
-        {numbers[4], o->ask.numbers[4], AGREE_NUMBER},
-        {numbers[5], o->ask.numbers[5], AGREE_NUMBER},
         {"--causal", o->ask.causal != 0, AGREE_GIVEN},
         {"--routing", (uint64_t)o->routing, AGREE_OPAQUE},
         {"--b-layout", o->ask.layout != 0, AGREE_OPAQUE},
@@ -39,13 +32,6 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--roles intra_comm", o->ask.roles.ctas[MK_INTRA_COMM], AGREE_NUMBER},
         {"--roles inter_send", o->ask.roles.ctas[MK_INTER_SEND], AGREE_NUMBER},
         {"--roles inter_reduce", o->ask.roles.ctas[MK_INTER_REDUCE], AGREE_NUMBER},
-        {"--tile M", o->ask.tile[0], AGREE_NUMBER},
-        {"--tile N", o->ask.tile[1], AGREE_NUMBER},
-        {"--chunk-rows", o->ask.chunk_rows, AGREE_NUMBER},
-        {"--slices", o->ask.slices, AGREE_NUMBER},
-        {"--pieces", o->ask.pieces, AGREE_NUMBER},
-        {"--pace", o->ask.pace, AGREE_NUMBER},
-        {"--fanout", o->ask.fanout, AGREE_NUMBER},
         {"--iters", o->iters, AGREE_NUMBER},
         {"--warmup", o->warmup, AGREE_NUMBER},
         {"--burst", job->burst, AGREE_NUMBER},
@@ -58,8 +44,24 @@ int run_open(struct mk_comm **out, const struct mk_config *config, const struct 
         {"--rounds", o->rounds, AGREE_NUMBER},
         {"--verify", o->verify != 0, AGREE_GIVEN},
     };
-    _Static_assert(sizeof fields / sizeof *fields <= COMM_FIELDS, "comm_open_alike takes them all");
-    int result = comm_open_alike(out, config, fields, sizeof fields / sizeof *fields);
+    while (fields[count].name)
+        count++;
+    uint32_t first = count;
+    for (uint32_t i = 0; i < OP_DIMENSIONS; i++) { /* those behind its last are 0 */
+        snprintf(names[count - first], sizeof names[0], "--%s %s", shape->option,
+                 shape->dimensions[i].name ? shape->dimensions[i].name : "");
+        fields[count] = (struct agree_field){names[count - first], o->ask.numbers[i], AGREE_NUMBER};
+        count++;
+    }
+    for (uint32_t i = 0; i < 2 * TUNING_KNOBS; i++) {
+        if (i / 2 == TUNING_ROLES || i % 2 >= tuning_knobs[i / 2].parts)
+            continue;
+        problem_knob_option(i / 2, i % 2, names[count - first]);
+        fields[count] =
+            (struct agree_field){names[count - first], o->ask.knobs[i / 2][i % 2], AGREE_NUMBER};
+        count++;
+    }
+    int result = comm_open_alike(out, config, fields, count);
     if (!result)
         pulse_follow(*out);
     return result;

@@ -46,7 +46,7 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     if (!cuda)
         only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
                : o->traced                      ? "--traced"
-               : o->ask.pace                    ? "--pace"
+               : o->ask.knobs[TUNING_PACE][0]   ? "--pace"
                : torch                          ? "--vs torch"
                                                 : NULL;
     else if (o->vs == RUN_VS_BLAS)

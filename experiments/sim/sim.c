@@ -278,7 +278,7 @@ static int sim_check_seeded(const struct arguments *a, enum mk_op op,
                                          "slices", "pieces", "fanout",    NULL};
     static const char *const exploring[] = {"exec",  "vary",       "random",       "runs",
                                             "fault", "fault-rank", "fault-number", NULL};
-    static const char *const predicting[] = {"cluster", "trace", "json", "quiet", NULL};
+    static const char *const predicting[] = {"cluster", "trace", "json", "quiet", "pace", NULL};
     for (const char *const *name = a->explore ? predicting : exploring; *name; name++)
         if (options_given(&table.table, found, *name)) {
             snprintf(error, size,
@@ -349,8 +349,9 @@ int command_sim(int argc, char **argv)
             output_check("--json", a.json, OUTPUT_WRITTEN, error, sizeof error))
             return sim_usage(error);
     } else {
-        if (!a.ask.tile[0] && !a.exec && op_of(op)->knobs & OP_TILE)
-            a.ask.tile[0] = 16, a.ask.tile[1] = 64;
+        uint64_t *tile = a.ask.knobs[TUNING_TILE];
+        if (!tile[0] && !a.exec && op_of(op)->knobs & OP_TILE)
+            tile[0] = 16, tile[1] = 64;
         if (sim_check_memory(&a, op, error, sizeof error))
             return sim_usage(error);
     }

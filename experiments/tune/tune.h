@@ -15,7 +15,6 @@
 #define TUNE_PLANS 512u  /* of a shape, at most */
 #define TUNE_WITHIN 1.05 /* of the best found: what a default has to be */
 #define TUNE_KEEPS 1.02  /* a default that is within this of the best stays: less is noise */
-#define TUNE_OPTIONS 7u  /* as many as tuning_options has */
 #define TUNE_VALUES 32u  /* of an option */
 
 /* What --space says. */
@@ -24,7 +23,7 @@ struct tune_space {
         int tried;
         uint32_t count;              /* 0: values that suit the operator */
         char words[TUNE_VALUES][64]; /* as in a file of tuned plans: "tile=256x128" */
-    } options[TUNE_OPTIONS];
+    } options[TUNING_KNOBS];
 };
 
 /* A plan that is tried. */

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #define SEARCH "the search"
 
@@ -47,11 +46,10 @@ static int tune_refuse(const struct run_job *job, char *error, size_t size)
     const struct run_options *o = &job->options;
     struct tune_space space;
     int result = tune_space_parse(&space, o->op, o->space, error, size);
-    for (uint32_t i = 0; i < TUNE_OPTIONS && !result && o->space && o->exec == MK_EXEC_HOST; i++)
-        if (space.options[i].tried && !strcmp(tuning_options[i], "pace")) {
-            snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
-            result = -EINVAL;
-        }
+    if (!result && o->space && o->exec == MK_EXEC_HOST && space.options[TUNING_PACE].tried) {
+        snprintf(error, size, "--space: pace is for --exec cuda, and this is --exec host");
+        result = -EINVAL;
+    }
     if (result || o->verify || job->identity.rank)
         return result;
     if (!*job->tuning_path) {

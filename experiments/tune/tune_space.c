@@ -7,29 +7,31 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TILE, ROLES, CHUNK_ROWS, SLICES, PIECES, PACE, FANOUT }; /* of tuning_options */
+static int tune_space_refuse(const char *text, size_t length, char *error, size_t size)
+{
+    const char *names[TUNING_KNOBS];
+    char name[64], all[TUNING_NAMES_TEXT];
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
+        names[i] = tuning_knobs[i].name;
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    const char *near = nearest_word(name, names, TUNING_KNOBS);
+    snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
+             near ? " (did you mean " : "; they are ", near ? near : tuning_names(all),
+             near ? "?)" : "");
+    return -EINVAL;
+}
 
 int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char *error,
                      size_t size)
 {
     memset(s, 0, sizeof *s);
-    for (uint32_t i = 0; i < TUNE_OPTIONS; i++)
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++)
         s->options[i].tried = !text;
     while (text && *text) {
-        uint32_t i = 0, length = (uint32_t)strcspn(text, "=:");
-        while (i < TUNE_OPTIONS &&
-               (strlen(tuning_options[i]) != length || strncmp(tuning_options[i], text, length)))
-            i++;
-        if (i == TUNE_OPTIONS) {
-            char name[64];
-            snprintf(name, sizeof name, "%.*s", (int)length, text);
-            const char *near = nearest_word(name, tuning_options, TUNE_OPTIONS);
-            snprintf(error, size, "--space: '%s' is no option of a plan%s%s%s", name,
-                     near ? " (did you mean " : "", near ? near : "",
-                     near ? "?)"
-                          : "; they are tile, roles, chunk_rows, slices, pieces, pace, fanout");
-            return -EINVAL;
-        }
+        size_t length = strcspn(text, "=:");
+        int i = tuning_knob_of(text, length);
+        if (i < 0)
+            return tune_space_refuse(text, length, error, size);
         struct tune_option *o = &s->options[i];
         o->tried = 1;
         text += length;
@@ -39,11 +41,11 @@ int tune_space_parse(struct tune_space *s, enum mk_op op, const char *text, char
             uint32_t value = (uint32_t)strcspn(++text, ",:");
             if (o->count == TUNE_VALUES) {
                 snprintf(error, size, "--space: more than %u values of %s", TUNE_VALUES,
-                         tuning_options[i]);
+                         tuning_knobs[i].name);
                 return -EINVAL;
             }
             char *word = o->words[o->count++];
-            snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_options[i], (int)value, text);
+            snprintf(word, sizeof o->words[0], "%s=%.*s", tuning_knobs[i].name, (int)value, text);
             if (tuning_read_word(word, op, &ignored, why, sizeof why)) {
                 snprintf(error, size, "--space: %s", why);
                 return -EINVAL;
@@ -110,30 +112,30 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
         fanout = op_of(q->op)->knobs & OP_FANOUT;
     struct mk_gemm_tile tile;
     switch (option) {
-    case TILE:
+    case TUNING_TILE:
         for (uint32_t i = 0; cuda && mk_gemm_tile(i, &tile); i++)
             offer(o, "tile=%ux%u", tile.tile_m, tile.tile_n);
         for (uint32_t edge = 32; !cuda && edge <= 256; edge *= 2)
             offer(o, "tile=%ux%u", edge, edge);
         break;
-    case ROLES:
+    case TUNING_ROLES:
         tune_space_offer_roles(o, q, made);
         break;
-    case CHUNK_ROWS:
+    case TUNING_CHUNK_ROWS:
         for (uint32_t tiles = 1; tiles <= 4; tiles *= 2)
             offer(o, "chunk_rows=%u", made->tile_m * tiles);
         break;
-    case SLICES:
-        for (uint32_t n = 1; slices && n <= 16; n *= 2)
+    case TUNING_SLICES:
+        for (uint32_t n = 1; slices && n <= tuning_knobs[TUNING_SLICES].max; n *= 2)
             offer(o, "slices=%u", n);
         break;
-    case PIECES:
+    case TUNING_PIECES:
         offer(o, "pieces=1");
-        for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2; n <= 4 * made->pieces && n <= 64;
-             n *= 2)
+        for (uint32_t n = made->pieces > 1 ? made->pieces / 2 : 2;
+             n <= 4 * made->pieces && n <= tuning_knobs[TUNING_PIECES].max; n *= 2)
             offer(o, "pieces=%u", n);
         break;
-    case PACE:
+    case TUNING_PACE:
         if (!cuda)
             break;
         offer(o, "pace=1");
@@ -150,29 +152,7 @@ static void tune_space_offer_values(struct tune_option *o, uint32_t option,
 /* Leaves an option to the formula. */
 static void tune_space_unset(struct mk_tuning *t, uint32_t option)
 {
-    static const struct mk_role_split none;
-    switch (option) {
-    case TILE:
-        t->tile_m = t->tile_n = 0;
-        break;
-    case ROLES:
-        t->split = none;
-        break;
-    case CHUNK_ROWS:
-        t->chunk_rows = 0;
-        break;
-    case SLICES:
-        t->slices = 0;
-        break;
-    case PIECES:
-        t->pieces = 0;
-        break;
-    case PACE:
-        t->pace = 0;
-        break;
-    default:
-        t->fanout = 0;
-    }
+    memset(tuning_value(t, option), 0, tuning_knobs[option].parts * sizeof(uint32_t));
 }
 
 int tune_add(struct tune *t, const struct mk_tuning *asked)
@@ -198,7 +178,7 @@ int tune_add(struct tune *t, const struct mk_tuning *asked)
 void tune_space_extend(struct tune *t, uint32_t center)
 {
     struct mk_tuning from = t->plans[center].asked, made = t->plans[center].made;
-    for (uint32_t i = 0; i < TUNE_OPTIONS; i++) {
+    for (uint32_t i = 0; i < TUNING_KNOBS; i++) {
         struct tune_option o = t->space.options[i];
         if (!o.tried)
             continue;
