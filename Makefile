@@ -183,13 +183,15 @@ $(BUILD)/commands.a: $(filter-out %/experiments/main.o,$(CMD_O))
 	$(call say,AR  ,$@)
 	$(Q)rm -f $@ && ar qcs $@ $^
 
-# A test of kernels that lie in tests/: they are compiled for the emulated Hopper too.
-$(BUILD)/tests/emulated.o: $(BUILD)/emulated/tests/gpu_conform.o sim/hopper/symbols
+# Tests of kernels that are not the library's: those are compiled for the emulated Hopper too.
+$(BUILD)/tests/emulated_conform.o: $(BUILD)/emulated/tests/gpu_conform.o
+$(BUILD)/tests/emulated_check.o: $(patsubst %,$(BUILD)/emulated/experiments/%.o,ops/check_gemm_gpu ops/check_attention_gpu job/gpu_tensors)
+$(BUILD)/tests/emulated_%.o: sim/hopper/symbols
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)sh sim/hopper/localize.sh "$(CXX)" $@ $(filter %.o,$^)
-$(BUILD)/tests/test_hopper_conform: TEST_O := $(BUILD)/tests/emulated.o
-$(BUILD)/tests/test_hopper_conform: $(BUILD)/tests/emulated.o
+$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: $(BUILD)/tests/test_hopper_%: $(BUILD)/tests/emulated_%.o
+$(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: TEST_O = $(BUILD)/tests/emulated_$(@:$(BUILD)/tests/test_hopper_%=%).o
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)

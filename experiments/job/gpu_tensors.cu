@@ -1,11 +1,25 @@
-#include "experiments/job/gpu_tensors.h"
-
+#include <cuda_runtime.h>
 #include <errno.h>
 
 #include "core/bf16.h"
 #include "experiments/common/inputs.h"
+#include "experiments/job/gpu_tensors.h"
 
 enum { THREADS = 256, BLOCKS = 1056 };
+
+/* As many blocks as `items` have work for; each goes on with what lies a grid further. */
+template <class... parameters, class... arguments>
+static int tensors_launch(void (*kernel)(parameters...), uint64_t items, cudaStream_t stream,
+                          arguments... of)
+{
+    uint64_t blocks = (items + THREADS - 1) / THREADS;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks < BLOCKS ? (unsigned)blocks : BLOCKS);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    return !items || cudaLaunchKernelEx(&config, kernel, (parameters)of...) == cudaSuccess ? 0
+                                                                                           : -EIO;
+}
 
 static __global__ void fill_kernel(uint16_t *out, uint64_t key, uint64_t first, uint64_t groups)
 {
@@ -16,8 +30,7 @@ static __global__ void fill_kernel(uint16_t *out, uint64_t key, uint64_t first, 
 
 int gpu_fill(uint16_t *out, uint64_t key, uint64_t first, uint64_t count, cudaStream_t stream)
 {
-    fill_kernel<<<BLOCKS, THREADS, 0, stream>>>(out, key, first / 4, count / 4);
-    return cudaGetLastError() == cudaSuccess ? 0 : -EIO;
+    return tensors_launch(fill_kernel, count / 4, stream, out, key, first / 4, count / 4);
 }
 
 int gpu_poison(uint16_t *out, uint64_t count, cudaStream_t stream)
@@ -56,10 +69,10 @@ int gpu_compare(const uint16_t *c, const float *reference, uint64_t count, float
     if (cudaMalloc(&device, sizeof *device) != cudaSuccess)
         return -EIO;
     cudaMemsetAsync(device, 0, sizeof *device, stream);
-    compare_kernel<<<BLOCKS, THREADS, 0, stream>>>(c, reference, count, absolute, device);
-    cudaError_t error = cudaMemcpyAsync(out, device, sizeof *out, cudaMemcpyDeviceToHost, stream);
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(stream);
+    int err = tensors_launch(compare_kernel, count, stream, c, reference, count, absolute, device);
+    if (cudaMemcpyAsync(out, device, sizeof *out, cudaMemcpyDeviceToHost, stream) != cudaSuccess ||
+        cudaStreamSynchronize(stream) != cudaSuccess)
+        err = -EIO;
     cudaFree(device);
-    return error == cudaSuccess ? 0 : -EIO;
+    return err;
 }

@@ -1,11 +1,12 @@
-#include "experiments/ops/check_attention_gpu.h"
-
+#include <cuda_runtime.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "core/bf16.h"
 #include "experiments/job/gpu_tensors.h"
+#include "experiments/ops/check_attention_gpu.h"
+#include "kernels/ptx.cuh"
 
 enum { THREADS = 256, CHUNK = 2048, MOST_DIM = 128 };
 
@@ -25,10 +26,17 @@ struct row_result {
     uint64_t row; /* of all batches */
 };
 
+/* What a block shares. */
+struct row_memory {
+    float part[THREADS], q[MOST_DIM], scores[CHUNK], sums[THREADS], tops[THREADS];
+};
+PTX_SHARED(struct row_memory, row_shared, 1);
+
 /* The same for all threads. */
 static __device__ float reduce(float x, bool maximum)
 {
-    __shared__ float part[THREADS];
+    struct row_memory *memory = row_shared;
+    float *part = memory->part;
     __syncthreads();
     part[threadIdx.x] = x;
     for (int n = THREADS / 2; n; n /= 2) {
@@ -57,7 +65,8 @@ static __device__ uint64_t place(const struct tensors &t, uint64_t row)
 static __global__ void check_row(const struct tensors t, uint64_t start, uint64_t stride,
                                  struct row_result *results)
 {
-    __shared__ float q[MOST_DIM], scores[CHUNK], sums[THREADS], tops[THREADS];
+    struct row_memory *memory = row_shared;
+    float *q = memory->q, *scores = memory->scores, *sums = memory->sums, *tops = memory->tops;
     uint64_t rows = t.batch * t.local * t.heads;
     uint64_t number = blockIdx.x + 1 == gridDim.x ? rows - 1 : start + blockIdx.x * stride;
     uint64_t head = number % t.heads, row = number / t.heads % t.local,
@@ -207,9 +216,13 @@ int check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
     if (!err && !host)
         err = -ENOMEM;
     if (!err) {
-        check_row<<<(uint32_t)count, THREADS>>>(t, start % stride, stride, found);
-        err = cudaGetLastError() == cudaSuccess && cudaMemcpy(host, found, count * sizeof *host,
-                                                              cudaMemcpyDeviceToHost) == cudaSuccess
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((uint32_t)count);
+        config.blockDim = dim3(THREADS);
+        err = cudaLaunchKernelEx(&config, check_row, t, start % stride, stride, found) ==
+                          cudaSuccess &&
+                      cudaMemcpy(host, found, count * sizeof *host, cudaMemcpyDeviceToHost) ==
+                          cudaSuccess
                   ? 0
                   : -EIO;
     }

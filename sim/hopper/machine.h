@@ -11,7 +11,7 @@
 enum {
     SHARED_WINDOW = 1024,     /* address of a block's first byte: the system has what lies below */
     SHARED_MOST = 227 * 1024, /* of a block */
-    STATIC_MOST = 16 * 1024,  /* of that, variables */
+    STATIC_MOST = 48 * 1024,  /* of that, variables */
     NAMED_BARRIERS = 16,
     CLUSTER_MOST = 8,
     COMMITS = 64 /* groups of products that a lane may have open */

@@ -7,9 +7,18 @@
 #include <tuple>
 
 #include "cuda.h"
+extern "C" {
+#include "sim/hopper/hopper.h"
+}
 
 typedef void *cudaStream_t;
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorUnknown
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension };
@@ -49,6 +58,44 @@ template <class F>
 static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, size_t bytes)
 {
     return bytes <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/* Memory of a rank's that is freed with the machine. */
+static inline cudaError_t cudaMalloc(void *to, size_t bytes)
+{
+    void *p = hopper_memory(hopper_current(), bytes);
+    memcpy(to, &p, sizeof p);
+    return p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+template <class T> static inline cudaError_t cudaMalloc(T **to, size_t bytes)
+{
+    return cudaMalloc((void *)to, bytes);
+}
+static inline cudaError_t cudaFree(void *) { return cudaSuccess; }
+
+/* What the host waits for, it runs: all that was launched so far. */
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return hopper_run(hopper_current()) ? cudaErrorUnknown : cudaSuccess;
+}
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
+                                          cudaStream_t stream)
+{
+    cudaError_t error = cudaStreamSynchronize(stream);
+    if (error == cudaSuccess)
+        memcpy(to, from, bytes);
+    return error;
+}
+static inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    return cudaMemcpyAsync(to, from, bytes, kind, NULL);
+}
+static inline cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t error = cudaStreamSynchronize(stream);
+    if (error == cudaSuccess)
+        memset(to, value, bytes);
+    return error;
 }
 
 /* A kernel and the copy of its arguments. */

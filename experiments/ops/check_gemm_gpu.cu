@@ -1,0 +1,176 @@
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/bf16.h"
+#include "experiments/job/gpu_tensors.h"
+#include "experiments/ops/check_gemm_gpu.h"
+#include "kernels/ptx.cuh"
+
+/* A block makes TILE x TILE elements, a thread SIDE x SIDE of them. */
+enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = TILE / SIDE * (TILE / SIDE) };
+
+/* What the kernel is given, in GPU memory: the A's and B's one behind the other. */
+struct gemm_tensors {
+    const uint16_t *a, *b, *c;
+    uint64_t m, n, k;
+    uint32_t products, roundings;
+    int b_transposed;
+};
+
+/* [depth, row of A or column of B], 0 beyond the end */
+struct gemm_slice {
+    float a[DEPTH][TILE + 1], b[DEPTH][TILE + 1];
+};
+
+PTX_SHARED(struct gemm_slice, gemm_shared, 1);
+PTX_SHARED(struct check_result, gemm_found, THREADS);
+
+static __device__ void gemm_load(struct gemm_slice *s, const struct gemm_tensors &t,
+                                 uint32_t product, uint64_t row, uint64_t col, uint64_t depth)
+{
+    const uint16_t *a = t.a + product * t.m * t.k, *b = t.b + product * t.k * t.n;
+    for (uint32_t i = threadIdx.x; i < DEPTH * TILE; i += THREADS) {
+        uint64_t k = depth + i % DEPTH, r = row + i / DEPTH;
+        s->a[i % DEPTH][i / DEPTH] = r < t.m && k < t.k ? mk_bf16_to_float(a[r * t.k + k]) : 0;
+        uint64_t c = t.b_transposed ? col + i / DEPTH : col + i % TILE;
+        k = t.b_transposed ? k : depth + i / TILE;
+        s->b[k - depth][c - col] =
+            c < t.n && k < t.k ? mk_bf16_to_float(b[t.b_transposed ? c * t.k + k : k * t.n + c])
+                               : 0;
+    }
+}
+
+/* One element against its bound, added to what the thread has found. */
+static __device__ void gemm_judge(struct check_result *r, const struct gemm_tensors &t,
+                                  uint64_t row, uint64_t col, float reference, float magnitude)
+{
+    float value = mk_bf16_to_float(t.c[row * t.n + col]);
+    double off = fabs((double)value - reference), rounding = fabs((double)reference) / 256;
+    double depth = (double)t.products * t.k, bound = rounding;
+    if (!(off <= rounding))
+        bound += (depth * 0x1p-23 + t.roundings * 0x1p-8) * magnitude;
+    double share = !isfinite(value) ? INFINITY : off == 0 ? 0 : bound > 0 ? off / bound : INFINITY;
+    r->elements++;
+    r->wrong += !(share <= 1);
+    r->difference2 += isfinite(value) ? off * off : INFINITY;
+    r->reference2 += (double)reference * reference;
+    if (r->elements == 1 || share > r->worst) {
+        r->worst = share;
+        r->worst_row = row;
+        r->worst_col = col;
+        r->worst_value = value;
+        r->worst_reference = reference;
+    }
+}
+
+/* results: one of each block, of the elements that it has made. */
+static __global__ void check_tile(const struct gemm_tensors t, struct check_result *results)
+{
+    struct gemm_slice *slice = gemm_shared;
+    struct check_result *found = gemm_found;
+    uint64_t tiles = (t.n + TILE - 1) / TILE;
+    uint64_t row = blockIdx.x / tiles * TILE, col = blockIdx.x % tiles * TILE;
+    uint32_t down = threadIdx.x / (TILE / SIDE), right = threadIdx.x % (TILE / SIDE);
+    float sum[SIDE][SIDE] = {}, magnitude[SIDE][SIDE] = {};
+    for (uint32_t product = 0; product < t.products; product++)
+        for (uint64_t depth = 0; depth < t.k; depth += DEPTH) {
+            __syncthreads();
+            gemm_load(slice, t, product, row, col, depth);
+            __syncthreads();
+            for (uint32_t k = 0; k < DEPTH; k++)
+                for (uint32_t i = 0; i < SIDE; i++)
+                    for (uint32_t j = 0; j < SIDE; j++) {
+                        float a = slice->a[k][down + i * (TILE / SIDE)],
+                              b = slice->b[k][right + j * (TILE / SIDE)];
+                        sum[i][j] = fmaf(a, b, sum[i][j]);
+                        magnitude[i][j] = fmaf(fabsf(a), fabsf(b), magnitude[i][j]);
+                    }
+        }
+    struct check_result mine = {};
+    for (uint32_t i = 0; i < SIDE; i++)
+        for (uint32_t j = 0; j < SIDE; j++) {
+            uint64_t r = row + down + i * (TILE / SIDE), c = col + right + j * (TILE / SIDE);
+            if (r < t.m && c < t.n)
+                gemm_judge(&mine, t, r, c, sum[i][j], magnitude[i][j]);
+        }
+    found[threadIdx.x] = mine;
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    for (uint32_t i = 1; i < THREADS; i++) {
+        const struct check_result *f = &found[i];
+        if (f->elements && !(f->worst <= mine.worst)) {
+            mine.worst = f->worst;
+            mine.worst_row = f->worst_row;
+            mine.worst_col = f->worst_col;
+            mine.worst_value = f->worst_value;
+            mine.worst_reference = f->worst_reference;
+        }
+        mine.elements += f->elements;
+        mine.wrong += f->wrong;
+        mine.difference2 += f->difference2;
+        mine.reference2 += f->reference2;
+    }
+    results[blockIdx.x] = mine;
+}
+
+static void *gemm_alloc(uint64_t bytes, int *err)
+{
+    void *p = NULL;
+    if (!*err && cudaMalloc(&p, bytes) != cudaSuccess) {
+        cudaGetLastError(); /* no later call is to be blamed for it */
+        *err = -ENOMEM;
+    }
+    return p;
+}
+
+static int gemm_make(const struct check_gemm_gpu *g, uint16_t *a, uint16_t *b)
+{
+    int err = 0;
+    for (uint32_t i = 0; i < g->products && !err; i++) {
+        err = gpu_fill(a + i * g->m * g->k, g->a_key, g->a_first + i * g->a_step, g->m * g->k, 0);
+        if (!err)
+            err = gpu_fill(b + i * g->k * g->n, g->b_keys[i], 0, g->k * g->n, 0);
+    }
+    return err;
+}
+
+int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
+{
+    uint64_t tiles = (g->m + TILE - 1) / TILE * ((g->n + TILE - 1) / TILE);
+    uint64_t c_bytes = g->m * g->n * sizeof *g->c;
+    int err = 0;
+    uint16_t *a = (uint16_t *)gemm_alloc(g->products * g->m * g->k * sizeof *a, &err);
+    uint16_t *b = (uint16_t *)gemm_alloc(g->products * g->k * g->n * sizeof *b, &err);
+    uint16_t *c = (uint16_t *)gemm_alloc(c_bytes, &err);
+    struct check_result *found = (struct check_result *)gemm_alloc(tiles * sizeof *found, &err);
+    struct check_result *host = (struct check_result *)malloc(tiles * sizeof *host);
+    if (!host)
+        err = -ENOMEM;
+    if (!err && cudaMemcpy(c, g->c, c_bytes, cudaMemcpyHostToDevice) != cudaSuccess)
+        err = -EIO;
+    if (!err)
+        err = gemm_make(g, a, b);
+    if (!err) {
+        const struct gemm_tensors t = {
+            a, b, c, g->m, g->n, g->k, g->products, g->roundings, g->b_transposed};
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3((unsigned)tiles);
+        config.blockDim = dim3(THREADS);
+        if (cudaLaunchKernelEx(&config, check_tile, t, found) != cudaSuccess ||
+            cudaMemcpy(host, found, tiles * sizeof *host, cudaMemcpyDeviceToHost) != cudaSuccess)
+            err = -EIO;
+    }
+    for (uint64_t i = 0; i < tiles && !err; i++) {
+        host[i].frobenius = g->frobenius > 0 ? g->frobenius : CHECK_FROBENIUS;
+        check_join(result, &host[i]);
+    }
+    cudaFree(a);
+    cudaFree(b);
+    cudaFree(c);
+    cudaFree(found);
+    free(host);
+    return err;
+}

@@ -1,0 +1,36 @@
+/* check_gemm on a GPU (experiments/common/check.h), for products that would take a CPU half a
+ * minute: every element, by a kernel that has nothing of the engine's. */
+#ifndef MK_CHECK_GEMM_GPU_H
+#define MK_CHECK_GEMM_GPU_H
+
+#include "experiments/common/check.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* C as the sum of `products` products of tensors that are made on the GPU, as inputs_fill makes
+ * them: the r-th A is m * k elements of the tensor of a_key from a_first + r * a_step on, the r-th
+ * B all of the tensor of b_keys[r]. Elements, all multiples of 4. */
+struct check_gemm_gpu {
+    uint64_t m, n, k; /* of one product */
+    uint32_t products;
+    uint64_t a_key, a_first, a_step;
+    const uint64_t *b_keys; /* [products] */
+    const uint16_t *c;      /* [m, n], host memory */
+    int b_transposed;
+    uint32_t roundings; /* as those of struct check_gemm */
+    double frobenius;
+};
+
+/* Checks every element by the bounds of check.h, with fp32 sums of |a||b| and, as there, adds to
+ * *result. The current device; blocks. 0, -ENOMEM (no GPU memory) or -EIO. Weak: NULL in a build
+ * without CUDA. */
+int check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result)
+    __attribute__((weak));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,285 @@
+/* The checks that a GPU makes of GPU results (experiments/ops/check_gemm_gpu.h,
+ * check_attention_gpu.h), as their code runs on the emulated Hopper: they say what the checks on
+ * the CPU say, of right results and of spoiled ones, and race with nothing. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "experiments/common/inputs.h"
+#include "experiments/ops/check_attention_gpu.h"
+#include "experiments/ops/check_gemm_gpu.h"
+#include "sim/hopper/hopper.h"
+
+int emulated_check_gemm_gpu(const struct check_gemm_gpu *g, struct check_result *result);
+int emulated_check_attention_gpu(const struct check_attention *c, const uint64_t keys[2],
+                                 uint64_t rows, uint64_t start, struct check_result *result);
+
+static struct hopper *machine_of(uint64_t seed)
+{
+    struct hopper *h;
+    const struct hopper_config config = {
+        .ranks = 1, .sms = 3, .seed = seed, .races = 1, .memory = (size_t)1 << 28};
+    assert_int_equal(hopper_create(&h, &config), 0);
+    return h;
+}
+
+static void close_machine(struct hopper *h)
+{
+    if (hopper_error(h))
+        fail_msg("%s", hopper_error(h));
+    hopper_destroy(h);
+}
+
+/* ---- products ---- */
+
+enum { M = 66, N = 72, K = 24, PRODUCTS = 2 };
+static const uint64_t b_keys[PRODUCTS] = {11, 12};
+
+struct products {
+    struct check_gemm host;
+    struct check_gemm_gpu gpu;
+    uint16_t a[M * PRODUCTS * K], b[PRODUCTS * K * N], c[M * N];
+};
+
+/* The same sum of products for both checks, and C as it should be. */
+static struct products *products_make(uint32_t products, int transposed, uint32_t roundings)
+{
+    struct products *p = calloc(1, sizeof *p);
+    uint16_t *one = malloc(K * (M + N) * 2);
+    uint64_t depth = products * K;
+    assert_true(p && one);
+    for (uint64_t r = 0; r < products; r++) {
+        inputs_fill(one, 7, 16 + r * 4096, M * K);
+        for (uint64_t i = 0; i < M * K; i++)
+            p->a[i / K * depth + r * K + i % K] = one[i];
+        inputs_fill(one, b_keys[r], 0, K * N);
+        for (uint64_t i = 0; i < K * N; i++)
+            p->b[transposed ? i / K * depth + r * K + i % K : r * K * N + i] = one[i];
+    }
+    free(one);
+    for (uint64_t i = 0; i < M; i++)
+        for (uint64_t j = 0; j < N; j++) {
+            double sum = 0;
+            for (uint64_t k = 0; k < depth; k++)
+                sum += (double)mk_bf16_to_float(p->a[i * depth + k]) *
+                       (double)mk_bf16_to_float(p->b[transposed ? j * depth + k : k * N + j]);
+            p->c[i * N + j] = mk_bf16_from_float((float)sum);
+        }
+    p->host = (struct check_gemm){.m = M,
+                                  .n = N,
+                                  .k = depth,
+                                  .a = p->a,
+                                  .b = p->b,
+                                  .c = p->c,
+                                  .b_transposed = transposed,
+                                  .roundings = roundings};
+    p->gpu = (struct check_gemm_gpu){.m = M,
+                                     .n = N,
+                                     .k = K,
+                                     .products = products,
+                                     .a_key = 7,
+                                     .a_first = 16,
+                                     .a_step = 4096,
+                                     .b_keys = b_keys,
+                                     .c = p->c,
+                                     .b_transposed = transposed,
+                                     .roundings = roundings};
+    return p;
+}
+
+/* Both checks agree; returns what they found. */
+static struct check_result products_agree(const struct products *p)
+{
+    struct check_result host = {0}, gpu = {0};
+    struct hopper *h = machine_of(1);
+    assert_int_equal(check_gemm(&p->host, NULL, &host), 0);
+    int err = emulated_check_gemm_gpu(&p->gpu, &gpu);
+    close_machine(h);
+    assert_int_equal(err, 0);
+    assert_int_equal(gpu.elements, host.elements);
+    assert_int_equal(gpu.wrong, host.wrong);
+    assert_int_equal(check_right(&gpu), check_right(&host));
+    assert_true(isfinite(host.difference2) ? fabs(gpu.difference2 / host.difference2 - 1) < 1e-3
+                                           : !isfinite(gpu.difference2));
+    assert_true(fabs(gpu.reference2 / host.reference2 - 1) < 1e-6);
+    return gpu;
+}
+
+static void test_right_products(void **state)
+{
+    for (int transposed = 0; transposed < 2; transposed++)
+        for (uint32_t products = 1; products <= PRODUCTS; products++) {
+            struct products *p = products_make(products, transposed, products > 1 ? 3 : 0);
+            struct check_result r = products_agree(p);
+            assert_int_equal(r.elements, M * N);
+            assert_true(check_right(&r));
+            free(p);
+        }
+}
+
+/* One wrong element is found where it is, in the last tile's odd corner, too. */
+static void test_a_wrong_element(void **state)
+{
+    static const uint64_t places[] = {5 * N + 3, M * N - 1};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct products *p = products_make(1, 0, 0);
+        p->c[places[i]] ^= 0x0180;
+        struct check_result r = products_agree(p);
+        assert_int_equal(r.wrong, 1);
+        assert_int_equal(r.worst_row * N + r.worst_col, places[i]);
+        assert_true(r.worst_value == (double)mk_bf16_to_float(p->c[places[i]]));
+        free(p);
+    }
+}
+
+/* An element that was never written, and one that is off by a unit of bf16. */
+static void test_nothing_written_and_a_rounding(void **state)
+{
+    struct products *p = products_make(1, 1, 0);
+    p->c[N + 1] = 0xffff;
+    struct check_result r = products_agree(p);
+    assert_int_equal(r.wrong, 1);
+    assert_int_equal(r.worst_row * N + r.worst_col, N + 1);
+    assert_false(check_right(&r));
+    free(p);
+    p = products_make(PRODUCTS, 0, 3);
+    p->c[2 * N] += 1; /* partial sums may round that far */
+    r = products_agree(p);
+    assert_int_equal(r.wrong, 0);
+    free(p);
+}
+
+/* ---- attention ---- */
+
+enum { B = 2, S = 16, HEADS = 2, KV_HEADS = 1, DIM = 64, WORLD = 2 };
+
+struct attention {
+    struct check_attention c;
+    uint16_t q[B * S / WORLD * HEADS * DIM], o[B * S / WORLD * HEADS * DIM];
+    uint16_t k[B * S * KV_HEADS * DIM], v[B * S * KV_HEADS * DIM];
+    float lse[B * HEADS * S / WORLD];
+};
+
+/* Place in the sequence of a row of a rank. */
+static uint64_t place_of(uint64_t row, uint64_t rank, int causal)
+{
+    uint64_t local = S / WORLD, half = local / 2;
+    if (!causal)
+        return rank * local + row;
+    return row < half ? rank * half + row : (2 * WORLD - 1 - rank) * half + row - half;
+}
+
+static void attention_row(struct attention *t, uint64_t batch, uint64_t row, uint64_t head)
+{
+    const uint64_t local = S / WORLD, number = (batch * local + row) * HEADS + head;
+    uint64_t seen =
+        t->c.problem.causal ? place_of(row, t->c.rank, t->c.problem.causal) + 1 : (uint64_t)S;
+    double score[S], most = -INFINITY, weights = 0, out[DIM] = {0};
+    const uint64_t at = batch * S * KV_HEADS * DIM + head / (HEADS / KV_HEADS) * DIM;
+    for (uint64_t j = 0; j < seen; j++) {
+        score[j] = 0;
+        for (uint64_t d = 0; d < DIM; d++)
+            score[j] += (double)mk_bf16_to_float(t->q[number * DIM + d]) *
+                        (double)mk_bf16_to_float(t->k[at + j * KV_HEADS * DIM + d]);
+        score[j] /= sqrt(DIM);
+        most = fmax(most, score[j]);
+    }
+    for (uint64_t j = 0; j < seen; j++) {
+        double w = exp(score[j] - most);
+        weights += w;
+        for (uint64_t d = 0; d < DIM; d++)
+            out[d] += w * (double)mk_bf16_to_float(t->v[at + j * KV_HEADS * DIM + d]);
+    }
+    for (uint64_t d = 0; d < DIM; d++)
+        t->o[number * DIM + d] = mk_bf16_from_float((float)(out[d] / weights));
+    t->lse[(batch * HEADS + head) * local + row] = (float)(most + log(weights));
+}
+
+/* K and V as the ranks hold them: of each batch the halves, or the whole, that are theirs. */
+static void attention_spread(uint16_t *to, uint64_t key, int causal)
+{
+    uint64_t halves = causal ? 2 : 1, half = S / WORLD / halves, row = KV_HEADS * DIM;
+    for (uint64_t rank = 0; rank < WORLD; rank++)
+        for (uint64_t i = 0; i < B * halves; i++) {
+            uint64_t block = i % halves ? 2 * WORLD - 1 - rank : rank;
+            inputs_fill(to + (i / halves * S + block * half) * row, key,
+                        (rank * B * halves + i) * half * row, half * row);
+        }
+}
+
+static struct attention *attention_make(int causal, uint32_t rank)
+{
+    struct attention *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    t->c = (struct check_attention){.problem = {.batch = B,
+                                                .sequence = S,
+                                                .heads = HEADS,
+                                                .kv_heads = KV_HEADS,
+                                                .head_dim = DIM,
+                                                .causal = causal},
+                                    .world = WORLD,
+                                    .rank = rank,
+                                    .q = t->q,
+                                    .o = t->o,
+                                    .k = t->k,
+                                    .v = t->v,
+                                    .lse = t->lse};
+    inputs_fill(t->q, 3, 0, sizeof t->q / 2);
+    attention_spread(t->k, 21, causal);
+    attention_spread(t->v, 22, causal);
+    for (uint64_t i = 0; i < B * S / WORLD * HEADS; i++)
+        attention_row(t, i / HEADS / (S / WORLD), i / HEADS % (S / WORLD), i % HEADS);
+    return t;
+}
+
+static struct check_result attention_agree(const struct attention *t)
+{
+    const uint64_t keys[2] = {21, 22};
+    struct check_result host = {0}, gpu = {0};
+    struct hopper *h = machine_of(2);
+    assert_int_equal(check_attention(&t->c, NULL, &host), 0);
+    int err = emulated_check_attention_gpu(&t->c, keys, 4096, 5, &gpu);
+    close_machine(h);
+    assert_int_equal(err, 0);
+    assert_int_equal(gpu.elements, host.elements);
+    assert_int_equal(gpu.wrong > 0, host.wrong > 0);
+    assert_int_equal(check_right(&gpu), check_right(&host));
+    return gpu;
+}
+
+static void test_attention(void **state)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        struct attention *t = attention_make(causal, (uint32_t)causal);
+        struct check_result r = attention_agree(t);
+        assert_true(check_right(&r));
+        t->o[9 * DIM + 5] ^= 0x0280;
+        r = attention_agree(t);
+        assert_int_equal(r.wrong, 1);
+        assert_int_equal(r.worst_row, 9 / HEADS);
+        assert_int_equal(r.worst_col, 9 % HEADS * DIM + 5);
+        free(t);
+    }
+    struct attention *t = attention_make(0, 1);
+    t->lse[17] += 0.01f;
+    struct check_result r = attention_agree(t);
+    assert_int_equal(r.wrong, 1);
+    free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_right_products),
+        cmocka_unit_test(test_a_wrong_element),
+        cmocka_unit_test(test_nothing_written_and_a_rounding),
+        cmocka_unit_test(test_attention),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
