@@ -12,20 +12,32 @@
 #define MK_GEMM_TILES(X)                                                                           \
     X(128, 256, 2, 4, 2) X(128, 128, 2, 6, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
 
+/* Those of products of several groups of rows, where neighbours may have different B's and rows
+ * fall short: no clusters. */
+#define MK_GROUPED_TILES(X) X(128, 256, 1, 4, 2) X(128, 128, 1, 6, 2) X(128, 64, 1, 8, 2)
+
 /* A tile as plans have it: tile_m counts the rows of the whole cluster. */
 struct mk_gemm_tile {
     uint32_t tile_m, tile_n, cluster;
 };
 
-/* The i-th of the table; 0 where there are fewer, else 1. (In C, so that it is no code of a GPU.)
+/* The i-th of a table; 0 where there are fewer, else 1. (In C, so that it is no code of a GPU.)
  */
 #ifndef __CUDACC__
-static inline int mk_gemm_tile(uint32_t i, struct mk_gemm_tile *out)
-{
 #define MK_GEMM_TILE(rows, columns, cluster_, stages, boxes)                                       \
     {(rows) * (cluster_), columns, cluster_},
+static inline int mk_grouped_tile(uint32_t i, struct mk_gemm_tile *out)
+{
+    static const struct mk_gemm_tile built[] = {MK_GROUPED_TILES(MK_GEMM_TILE)};
+    if (i >= sizeof built / sizeof *built)
+        return 0;
+    *out = built[i];
+    return 1;
+}
+
+static inline int mk_gemm_tile(uint32_t i, struct mk_gemm_tile *out)
+{
     static const struct mk_gemm_tile built[] = {MK_GEMM_TILES(MK_GEMM_TILE)};
-#undef MK_GEMM_TILE
     if (i >= sizeof built / sizeof *built)
         return 0;
     *out = built[i];

@@ -34,10 +34,11 @@ enum { GEMM_THREADS = 384, GEMM_LAUNCH_REGISTERS = 65536 / GEMM_THREADS / 8 * 8 
 /*
  * What a tile source derives from: the calls that it need not have. Those that it must have are
  *
- *   bool next(uint32_t i, struct mk_tile *tile) const
- *       The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. A
- *       pure function: the producer and every consumer thread call it. Only at the end of a slab
- *       may a tile have fewer rows than the shape's.
+ *   bool next(uint32_t i, struct mk_tile *tile)
+ *       The i-th tile of this CTA or, with a cluster, of its cluster; false when there is none. The
+ *       producer and every consumer thread call it, for i = 0, 1, ... once each, and get the same:
+ *       it is a pure function, or hands on what the producer has got (gemm_tickets.cuh). Only at
+ * the end of a slab may a tile have fewer rows than the shape's.
  *
  *   const CUtensorMap *a(const struct mk_tile *tile) const
  *       Where the tile's A lies: slabs of rows x K; box tile_m x 64.
@@ -61,6 +62,20 @@ struct gemm_source {
     }
     GEMM_MEMBER void close()
     {
+    }
+
+    /* Where the tile's B lies in the map of it: 0, or the number of its slab. */
+    GEMM_MEMBER int32_t b_slab(const struct mk_tile *) const
+    {
+        return 0;
+    }
+
+    /* Whether all that a consumer warpgroup has of a tile, from row `row` of it on, is outside C:
+     * it then computes nothing, and calls begin, stored and after all the same. The same in all its
+     * threads. */
+    GEMM_MEMBER bool idle(const struct mk_tile *, uint32_t) const
+    {
+        return false;
     }
 
     /* The producer thread, before the loads of a slice of the tile's K. It may wait (within bounds)
@@ -138,7 +153,8 @@ struct gemm_shape {
  * this CTA's share of B, for all of them). */
 template <class shape>
 PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, uint32_t stage,
-                            uint32_t full, const struct mk_tile *tile, int32_t k, uint32_t rank)
+                            uint32_t full, const struct mk_tile *tile, int32_t slab, int32_t k,
+                            uint32_t rank)
 {
     constexpr uint16_t everyone = (1 << shape::cluster) - 1;
     constexpr int share = shape::tile_n / shape::cluster;
@@ -151,14 +167,14 @@ PTX_FN void gemm_load_stage(const CUtensorMap *map_a, const CUtensorMap *map_b, 
         for (int j = 0; j < share / 64; j++) {
             if (shape::cluster > 1)
                 ptx_tma_load_3d_cluster(b + j * shape::box_bytes, map_b, full, column + j * 64, k,
-                                        0, everyone);
+                                        slab, everyone);
             else
-                ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k, 0);
+                ptx_tma_load_3d(b + j * shape::box_bytes, map_b, full, column + j * 64, k, slab);
         }
     } else if (shape::cluster > 1) {
-        ptx_tma_load_3d_cluster(b, map_b, full, k, column, 0, everyone);
+        ptx_tma_load_3d_cluster(b, map_b, full, k, column, slab, everyone);
     } else {
-        ptx_tma_load_3d(b, map_b, full, k, column, 0);
+        ptx_tma_load_3d(b, map_b, full, k, column, slab);
     }
 }
 
@@ -174,6 +190,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
     source->open();
     for (i = 0; source->next(i, &tile); i++) {
         const CUtensorMap *a = source->a(&tile);
+        const int32_t slab = source->b_slab(&tile);
         for (uint32_t k = 0, slice = 0, left = 0; k < op->stages_of_k; k++, left--) {
             if (!left) {
                 source->before(i, &tile, slice++);
@@ -181,7 +198,7 @@ PTX_FN void gemm_produce(const struct gemm_operands *op, tile_source *source, ui
             }
             pipeline_wait_empty<shape::stages>(barriers, &at, &op->watch, i);
             gemm_load_stage<shape>(a, &op->b, shared + at.stage * shape::stage_bytes,
-                                   pipeline_full<shape::stages>(barriers, at.stage), &tile,
+                                   pipeline_full<shape::stages>(barriers, at.stage), &tile, slab,
                                    k * GEMM_TILE_K, rank);
             pipeline_step<shape::stages>(&at);
         }
@@ -275,6 +292,28 @@ PTX_FN void gemm_store(const struct gemm_operands *op,
     }
 }
 
+/* A consumer warpgroup goes past a tile of which it has nothing to compute: each stage is given
+ * back as it comes. */
+template <class shape, class tile_source>
+PTX_FN void gemm_pass(const struct gemm_operands *op, tile_source *source, uint32_t barriers,
+                      struct pipeline_position *at, const struct mk_tile *tile, uint32_t i,
+                      uint32_t half)
+{
+    for (uint32_t k = 0; k < op->stages_of_k; k++) {
+        pipeline_wait_full<shape::stages>(barriers, at, op->limit_ns);
+        if (k == 0 && threadIdx.x % 128 == 0) {
+            source->begin(i, tile);
+            if (i > 0)
+                source->stored(i - 1, half);
+        }
+        __syncwarp(); /* no lane still waits for a phase that another one lets go */
+        pipeline_release<shape::stages, shape::cluster>(barriers, at->stage, threadIdx.x % 32);
+        pipeline_step<shape::stages>(at);
+    }
+    if (threadIdx.x % 128 == 0)
+        source->after(i, tile, half);
+}
+
 /* A consumer warpgroup. */
 template <class shape, class tile_source>
 PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, uint32_t shared,
@@ -288,6 +327,10 @@ PTX_FN void gemm_consume(const struct gemm_operands *op, tile_source *source, ui
     uint32_t later = op->stages_of_k > 2 ? 2 : op->stages_of_k - 1;
     for (i = 0; source->next(i, &tile); i++) {
         uint32_t previous = 0;
+        if (source->idle(&tile, rank * shape::tile_m + half * shape::blocks * 64)) {
+            gemm_pass<shape>(op, source, barriers, &at, &tile, i, half);
+            continue;
+        }
         for (uint32_t k = 0; k < op->stages_of_k; k++) {
             pipeline_wait_full<shape::stages>(barriers, &at, op->limit_ns);
             if (k == 0 && threadIdx.x % 128 == 0)

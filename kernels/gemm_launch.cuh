@@ -39,15 +39,23 @@ struct gemm_form {
     uint32_t number; /* enum mk_dtype of C as the engine stores it */
 };
 
-/* The map of B, [k, n] or [n, k] as the shape has it. 0, or what tensormap.h says. */
+/* The map of the B's of several groups, [k, n] or [n, k] each as the shape has it. 0, or what
+ * tensormap.h says. */
 template <class shape>
-static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t k)
+static int gemm_describe_groups(CUtensorMap *map, const void *b, uint64_t n, uint64_t k,
+                                uint64_t groups)
 {
-    const uint64_t nk[3] = {k, n, 1}, kn[3] = {n, k, 1};
+    const uint64_t nk[3] = {k, n, groups}, kn[3] = {n, k, groups};
     const uint32_t nk_box[2] = {GEMM_TILE_K, shape::tile_n / shape::cluster},
                    kn_box[2] = {64, GEMM_TILE_K};
     return shape::b_kn ? tensormap_bf16(map, b, kn, n, n * k, kn_box)
                        : tensormap_bf16(map, b, nk, k, n * k, nk_box);
+}
+
+template <class shape>
+static int gemm_describe_b(CUtensorMap *map, const void *b, uint64_t n, uint64_t k)
+{
+    return gemm_describe_groups<shape>(map, b, n, k, 1);
 }
 
 /* Raises the limit of dynamic shared memory of a kernel, once per device. 0 or -EIO. */

@@ -121,6 +121,7 @@ check same_bits_as_the_emulation "$build/tests/gpu_conform" check tests/golden/h
 check commands_reach_the_proxy "$build/tests/gpu_ring" check
 check memory_between_processes "$build/tests/gpu_fabric" check
 check engine_any_shape "$build/tests/gpu_gemm" check
+check grouped_any_groups "$build/tests/gpu_grouped" check
 check attention_any_shape "$build/tests/gpu_attention" check
 check one_gpu $run --gpus 1 --shape 390,200,328 --iters 5
 check all_gpus_odd_shape $run --gpus "$gpus" --shape $((gpus * 390)),200,328 --iters 50 --burst 10
@@ -188,6 +189,7 @@ if [ "${2:-}" = bench ]; then
     sums=8192,8192,1024:16384,16384,2048:32768,32768,4096:8192,8192,3584:16384,8192,3584:2048,8192,4096:2048,4096,4096
     bench="--exec cuda --iters 40 --timeout 10"
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
+    table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
     attention=4,$((gpus * 6144)),16,16,128
     table bench_ring_attention 120 "$mkernel" bench ring_attention --exec cuda --gpus "$gpus" --attention $attention --iters 16 --timeout 10

@@ -1,0 +1,99 @@
+/* A tile source whose tiles stand in a table in global memory, in the order of computation, and are
+ * taken from one counter: whoever is done takes the next, so blocks may begin late, and tiles may
+ * cost what they cost. The producer thread takes; the consumers learn from it through a few places
+ * in shared memory.
+ *
+ * The products are those of groups of rows, each with a B of its own (an expert): rows of all
+ * groups lie in one A and one C, each group's at a multiple of the tile's rows. A tile may have
+ * fewer rows than the shape's; what its other rows of C hold afterwards nobody says. */
+#ifndef MK_KERNELS_GEMM_TICKETS_CUH
+#define MK_KERNELS_GEMM_TICKETS_CUH
+
+#include "core/gemm_table.h"
+#include "kernels/gemm_track.cuh"
+
+enum { GEMM_TICKETS = 4 };
+
+/* given: the place holds a tile; taken: all consumer warps have read it. */
+struct gemm_ticket_places {
+    struct mk_tile_entry of[GEMM_TICKETS];
+    uint64_t given[GEMM_TICKETS], taken[GEMM_TICKETS];
+};
+PTX_SHARED(struct gemm_ticket_places, gemm_ticket_shared, 1);
+
+/* One thread, before the block's first barrier. */
+PTX_FN void gemm_tickets_open(void)
+{
+    for (uint32_t i = 0; i < GEMM_TICKETS; i++) {
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->given[i]), 1);
+        ptx_mbar_init(ptx_shared(&gemm_ticket_shared->taken[i]), 8); /* consumer warps */
+    }
+}
+
+/* An entry of a table that another SM has written in this launch. */
+PTX_FN struct mk_tile_entry gemm_table_load(const struct mk_tile_entry *at)
+{
+    uint4 v = ptx_load_16_l2(at);
+    return {v.x, v.y, v.z, v.w};
+}
+
+/* `derived` has: bool take(struct mk_tile_entry *), the producer's alone: the next tile, or false.
+ */
+template <class derived> struct ticket_source : tracked_source {
+    const struct gemm_operands *operands;
+    const CUtensorMap *map_a;
+    uint32_t tile_m, tile_n, columns; /* columns: tiles across C */
+
+    /* Of tile i: the producer fills its place, a consumer warp reads and frees it. */
+    GEMM_MEMBER bool next(uint32_t i, struct mk_tile *tile)
+    {
+        uint32_t place = i % GEMM_TICKETS, lap = i / GEMM_TICKETS & 1;
+        uint32_t given = ptx_shared(&gemm_ticket_shared->given[place]),
+                 taken = ptx_shared(&gemm_ticket_shared->taken[place]);
+        struct mk_tile_entry e = {0, 0, 0, 0};
+        if (threadIdx.x < 128) {
+            bool any = static_cast<derived *>(this)->take(&e);
+            if (!any)
+                e.rows = 0;
+            ptx_mbar_wait(taken, lap ^ 1, operands->limit_ns);
+            gemm_ticket_shared->of[place] = e;
+            ptx_mbar_arrive(given);
+        } else {
+            ptx_mbar_wait(given, lap, operands->limit_ns);
+            e = gemm_ticket_shared->of[place];
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                ptx_mbar_arrive(taken);
+        }
+        tile->a_slab = 0;
+        tile->slab = e.group;
+        tile->row = e.row;
+        tile->rows = e.rows;
+        tile->col = e.column * tile_n;
+        tile->id = e.row / tile_m * columns + e.column;
+        return e.rows > 0;
+    }
+
+    GEMM_MEMBER const CUtensorMap *a(const struct mk_tile *) const
+    {
+        return map_a;
+    }
+
+    GEMM_MEMBER int32_t b_slab(const struct mk_tile *tile) const
+    {
+        return (int32_t)tile->slab;
+    }
+
+    /* A product of 64 rows uses the tensor cores as well as two of them do. */
+    GEMM_MEMBER bool idle(const struct mk_tile *tile, uint32_t row) const
+    {
+        return row >= tile->rows;
+    }
+
+    GEMM_MEMBER struct gemm_place place(uint32_t, const struct mk_tile *tile, uint32_t row) const
+    {
+        return {(int32_t)tile->col, (int32_t)(tile->row + row), 0};
+    }
+};
+
+#endif
