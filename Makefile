@@ -255,7 +255,7 @@ matrix: ## the tests built by gcc and clang, with and without CUDA, then under t
 # Versions of clang-format disagree about white space: one is pinned, Debian 12's.
 FORMAT_VERSION := 14
 CLANG_FORMAT ?= $(or $(shell command -v clang-format-$(FORMAT_VERSION)),clang-format)
-SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+SOURCES = $(wildcard $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh')) # what is not added yet, too
 
 format-version:
 	@$(CLANG_FORMAT) --version 2>&1 | grep -q 'version $(FORMAT_VERSION)\.' || { \

@@ -4,22 +4,20 @@
 #define SIM_CLOCK_H
 
 #include "core/plan.h"
+#include "core/random.h"
 
 struct sim_random {
     uint64_t state;
 };
 
-/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
 static inline uint64_t sim_mix(uint64_t x)
 {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
+    return mk_mix(x);
 }
 
 static inline uint64_t sim_random(struct sim_random *r)
 {
-    return sim_mix(r->state += 0x9e3779b97f4a7c15ull);
+    return mk_random(&r->state);
 }
 
 /* 0 .. below - 1. */

@@ -10,9 +10,8 @@
  * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
 #include "kernels/attention.h"
+#include "tests/helpers/gpu_inputs.cuh"
 
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,43 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t err_ = (call);                                                                 \
-        if (err_ != cudaSuccess) {                                                                 \
-            fprintf(stderr, "gpu_attention: %s: %s (line %d)\n", #call, cudaGetErrorString(err_),  \
-                    __LINE__);                                                                     \
-            exit(3);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-typedef __nv_bfloat16 bf16;
-
 struct shape {
     int64_t batch, heads, kv_heads, queries, keys, dim;
 };
 
-/* ---- Inputs, reference, comparison
+/* ---- Reference, comparison
  * ------------------------------------------------------------------------------ */
-
-static __device__ uint64_t mix(uint64_t x) /* splitmix64 */
-{
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
-/* Normal random numbers (Box-Muller). */
-static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
-{
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
-         i += (uint64_t)gridDim.x * blockDim.x) {
-        uint64_t r = mix(seed * 0x100000001b3ull + i);
-        float u = ((uint32_t)r + 1.0f) * 2.3283064e-10f, v = (uint32_t)(r >> 32) * 2.3283064e-10f;
-        p[i] = __float2bfloat16(sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v));
-    }
-}
 
 static __device__ float block_reduce(float x, bool maximum)
 {

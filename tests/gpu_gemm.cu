@@ -2,14 +2,14 @@
  * The GEMM engine computes C = A B for any shape, layout of B and tile shape, writes all of C and
  * nothing else; and it is as fast as cuBLAS.
  *
- *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference gpu_gemm
- *     bench [MS REST]  against cuBLAS in the same run: blocks of MS ms in turn, REST ms of idling
- * before each. Default 20 and 0, which heats the GPU to its power limit; 4 and 30 keep its clocks
- * up.
+ *     gpu_gemm check            every tile shape on odd shapes, against an fp32 reference
+ *     gpu_gemm bench [MS REST]  against cuBLAS in the same run
+ *
+ * bench: blocks of MS ms in turn, REST ms of idling before each. Default 20 and 0, which heats the
+ * GPU to its power limit; 4 and 30 keep its clocks up.
  *
  * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
-#define GPU_PROGRAM "gpu_gemm"
 #include "tests/helpers/gpu_products.cuh"
 
 #include <unistd.h>

@@ -11,7 +11,6 @@
  *
  * Exit status: 0 right, 1 wrong, 77 no Hopper GPU here.
  */
-#define GPU_PROGRAM "gpu_grouped"
 #include "tests/helpers/gpu_products.cuh"
 
 #include "core/gemm_tiles.h"
@@ -137,7 +136,7 @@ static void check_groups(struct groups *g, int which)
         g->rows[i] = which == 0   ? some[i]
                      : which == 1 ? (i == 7) * 4097
                      : which == 2 ? 0
-                                  : mix(fresh_seed()) % 150;
+                                  : mk_mix(fresh_seed()) % 150;
     groups_place(g);
 }
 
@@ -173,7 +172,7 @@ static void bench_groups(struct groups *g, uint32_t tokens, int one)
             uint32_t e;
             uint64_t r = t * 977ull + i;
             do
-                e = (uint32_t)((r = mix(r)) >> 40) % 32;
+                e = (uint32_t)(mk_random(&r) >> 40) % 32;
             while (taken >> e & 1);
             taken |= 1u << e;
             if (e < 16)

@@ -95,20 +95,10 @@ static int live_main_show(const struct live_options *given, struct live_job *job
     m.ascii = o.ascii || !utf8;
     if (!rc)
         rc = o.dump ? live_main_dump(&o, &m, script, &c) : live_main_run(&o, &m, job, script, &c);
-    int ended = screen_signal();
-    screen_close();
+    rc = screen_finish(rc);
     live_model_close(&m);
     cells_free(&c);
-    if (ended) { /* as the signal would have without us: the shell sees why */
-        signal(ended, SIG_DFL);
-        raise(ended);
-    }
-    if (rc) {
-        fprintf(stderr, "mkernel tui: %s\n",
-                rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
-        return FAILED;
-    }
-    return DONE;
+    return rc ? FAILED : DONE;
 }
 
 /* The job's first file may come a moment after the viewer. */

@@ -126,17 +126,8 @@ static int main_show(struct viewer *v)
     v->model.ascii = o->ascii || !utf8;
     if (!rc)
         rc = o->dump ? main_run_without_terminal(v) : main_run_in_terminal(v);
-    int ended = screen_signal();
-    screen_close();
-    if (ended) { /* as the signal would have without us: the shell sees why */
-        signal(ended, SIG_DFL);
-        raise(ended);
-    }
-    if (rc) {
-        fprintf(stderr, "mkernel tui: %s\n",
-                rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
+    if (screen_finish(rc))
         return FAILED;
-    }
     if (trace_damage()) {
         fprintf(stderr, "mkernel tui: the trace is damaged, and only a part of it was shown: %s\n",
                 trace_damage());

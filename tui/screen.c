@@ -240,6 +240,20 @@ int screen_signal(void)
     return tty.ending;
 }
 
+int screen_finish(int rc)
+{
+    int ended = screen_signal();
+    screen_close();
+    if (ended) {
+        signal(ended, SIG_DFL);
+        raise(ended);
+    }
+    if (rc)
+        fprintf(stderr, "mkernel tui: %s\n",
+                rc == -ENOMEM ? "no memory for the screen" : "the terminal is gone");
+    return rc;
+}
+
 void screen_suspend(void)
 {
     struct sigaction ours, standard = {.sa_handler = SIG_DFL};

@@ -32,6 +32,10 @@ int screen_key(struct key *key, int timeout_ms);
 /* The signal that asked to end, or 0. The caller closes the screen and raises it again. */
 int screen_signal(void);
 
+/* Closes the screen; raises the signal again that asked to end, so that the shell sees why. Says on
+ * stderr that the screen failed where `rc` is not 0, and returns rc. */
+int screen_finish(int rc);
+
 /* Stops the process as Ctrl-Z does, the terminal given back meanwhile. */
 void screen_suspend(void);
 

@@ -1,6 +1,7 @@
 /* Time on the wire: shaping (bandwidth, latency), and the faults that options ask for. */
 #include "nic.h"
 #include "core/clock.h"
+#include "core/random.h"
 
 #include <sys/timerfd.h>
 #include <time.h>
@@ -13,13 +14,9 @@ uint64_t softnic_now(void)
     return mk_now_ns();
 }
 
-/* splitmix64: small, and the same numbers for a seed on every machine */
 double softnic_random_unit(struct softnic_context *ctx)
 {
-    uint64_t z = ctx->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (double)((z ^ (z >> 31)) >> 11) / 9007199254740992.0;
+    return mk_random_unit(&ctx->random);
 }
 
 static uint64_t clock_occupy(uint64_t *free_at, uint64_t from, uint64_t bytes, double bytes_per_ns)

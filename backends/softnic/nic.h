@@ -373,8 +373,12 @@ enum {
  * behind the frame; refer: their addresses; ask: a frame alone, or with a tail. False: the link is
  * dead. in_gpu: whether any of it is a GPU's. land: a request's bytes to `to`, in regions `mr`;
  * copies to and from GPU memory have been started at most (gpu.h); 0, -EFAULT (either side has
- * unmapped them), another where the QP has gone on meanwhile. place: READ data to where `wqe` wants
- * it; how many bytes, or land's errors, or -EACCES (regions are gone). */
+ * unmapped them), another where the QP has gone on meanwhile.
+ *
+ * READs, of RC and SRD alike. answer: bytes [data->offset, end) of what lies at `from`, behind
+ * `data`, or referred to for the peer to fetch. arrive: such data to where `wqe` wants it; *arrived
+ * bytes are there already. 1: the READ is whole, 0: more is to come, -EPROTO: no softnic sends
+ * that, or land's errors, or -EACCES (regions are gone). */
 bool softnic_payload_carry(struct softnic_link *link, const struct softnic_frame *head,
                            const struct softnic_wqe *wqe, const struct iovec *from, int count);
 bool softnic_payload_refer(struct softnic_link *link, struct softnic_frame *head,
@@ -385,8 +389,11 @@ bool softnic_payload_in_gpu(struct softnic_qp *qp, const struct softnic_wqe *wqe
 bool softnic_regions_in_gpu(struct softnic_mr *const *mr, int count);
 int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const struct iovec *to,
                          struct softnic_mr **mr, int count, const struct softnic_message *message);
-int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp,
-                              const struct softnic_wqe *wqe, const struct softnic_message *message);
+void softnic_payload_answer(struct softnic_link *link, struct softnic_frame *data, const char *from,
+                            uint32_t end, bool refer);
+int softnic_payload_arrive(struct softnic_link *link, struct softnic_qp *qp,
+                           const struct softnic_wqe *wqe, const struct softnic_message *message,
+                           uint32_t *arrived);
 
 /* completion.c */
 bool softnic_wait_acknowledged(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *done,

@@ -77,13 +77,34 @@ int softnic_payload_land(struct softnic_link *link, struct softnic_qp *qp, const
     return 0;
 }
 
-int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp,
-                              const struct softnic_wqe *wqe, const struct softnic_message *message)
+void softnic_payload_answer(struct softnic_link *link, struct softnic_frame *data, const char *from,
+                            uint32_t end, bool refer)
+{
+    if (refer && end > data->offset) {
+        struct softnic_segment segment = {(uintptr_t)from + data->offset, end - data->offset};
+        data->flags = SOFTNIC_FLAG_PULL;
+        data->segments = 1;
+        softnic_payload_ask(link, data, &segment, sizeof(segment));
+        return;
+    }
+    do { /* of no bytes: one frame */
+        uint32_t left = end - data->offset;
+        data->payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
+        softnic_payload_ask(link, data, left ? from + data->offset : NULL, data->payload);
+        data->offset += data->payload;
+    } while (data->offset < end && !link->dead);
+}
+
+int softnic_payload_arrive(struct softnic_link *link, struct softnic_qp *qp,
+                           const struct softnic_wqe *wqe, const struct softnic_message *message,
+                           uint32_t *arrived)
 {
     const struct softnic_frame *head = &message->head;
     uint32_t bytes = head->segments ? head->length - head->offset : head->payload;
     struct iovec to[SOFTNIC_MAX_SGE];
     struct softnic_mr *mr[SOFTNIC_MAX_SGE];
+    if (wqe->opcode != IBV_WR_RDMA_READ || head->length != wqe->length || head->offset != *arrived)
+        return -EPROTO;
     int error = 0, count = softnic_sge_slice(link->context, qp->ibv.pd, wqe->sge, wqe->num_sge,
                                              IBV_ACCESS_LOCAL_WRITE, head->offset, bytes, to, mr);
     if (count < 0)
@@ -97,5 +118,6 @@ int64_t softnic_payload_place(struct softnic_link *link, struct softnic_qp *qp,
     if (error)
         return error;
     qp->counters.received_bytes += bytes;
-    return bytes;
+    *arrived += bytes;
+    return *arrived == head->length;
 }

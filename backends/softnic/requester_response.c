@@ -52,20 +52,22 @@ static void requester_response_refused(struct softnic_qp *qp, const struct softn
     }
 }
 
-/* READ data into the entry's buffers. False: the QP has failed or is another one by now. */
-static bool requester_response_place_read(struct softnic_link *link, struct softnic_qp *qp,
-                                          struct softnic_wqe *wqe,
-                                          const struct softnic_message *message)
+/* READ data of the entry that is next to be done. False: the QP has failed or is another one by
+ * now. */
+static bool requester_response_take_read(struct softnic_link *link, struct softnic_qp *qp,
+                                         uint64_t index, const struct softnic_message *message,
+                                         bool *fits)
 {
-    int64_t bytes = softnic_payload_place(link, qp, wqe, message);
-    if (bytes == -EACCES)
+    int result =
+        softnic_payload_arrive(link, qp, softnic_wqe_at(qp, index), message, &qp->read_offset);
+    if (result == -EACCES)
         softnic_qp_fail(qp, IBV_WC_LOC_PROT_ERR);
-    if (bytes == -EFAULT)
+    if (result == -EFAULT)
         softnic_qp_fail(qp, IBV_WC_REM_OP_ERR);
-    if (bytes < 0)
-        return false;
-    qp->read_offset += (uint32_t)bytes;
-    return true;
+    *fits = result != -EPROTO;
+    if (result > 0 && index < qp->sq_cursor)
+        requester_response_finish_response(qp);
+    return result >= 0 || !*fits;
 }
 
 void softnic_requester_response(struct softnic_link *link, const struct softnic_message *message)
@@ -94,12 +96,9 @@ void softnic_requester_response(struct softnic_link *link, const struct softnic_
         if (fits)
             requester_response_refused(qp, head);
     } else if (head->kind == SOFTNIC_READ_DATA) {
-        fits = requester_response_acknowledge(qp, index) && wqe->opcode == IBV_WR_RDMA_READ &&
-               head->length == wqe->length && head->offset == qp->read_offset;
-        if (fits && !requester_response_place_read(link, qp, wqe, message))
+        fits = requester_response_acknowledge(qp, index);
+        if (fits && !requester_response_take_read(link, qp, index, message, &fits))
             return;
-        if (fits && qp->read_offset == wqe->length && index < qp->sq_cursor)
-            requester_response_finish_response(qp);
     } else {
         struct iovec to[SOFTNIC_MAX_SGE];
         fits = requester_response_acknowledge(qp, index) && softnic_needs_response(wqe) &&

@@ -233,21 +233,8 @@ static void responder_take_read(struct softnic_link *link, struct softnic_qp *qp
     data.length = request->length;
     data.offset = request->offset;
     const char *from = mr ? softnic_mr_address(mr, request->address) : NULL;
-    if (request->flags & SOFTNIC_FLAG_PULL && bytes && end == request->length) {
-        struct softnic_segment segment = {(uintptr_t)from + request->offset, bytes};
-        data.flags = SOFTNIC_FLAG_PULL;
-        data.segments = 1;
-        if (softnic_link_append(link, &data, &segment, sizeof(segment)))
-            softnic_link_kill(link);
-    } else {
-        do {
-            data.payload =
-                end - data.offset < SOFTNIC_MAX_PAYLOAD ? end - data.offset : SOFTNIC_MAX_PAYLOAD;
-            if (softnic_link_append(link, &data, bytes ? from + data.offset : NULL, data.payload))
-                softnic_link_kill(link);
-            data.offset += data.payload;
-        } while (data.offset < end && !link->dead);
-    }
+    softnic_payload_answer(link, &data, from, end,
+                           request->flags & SOFTNIC_FLAG_PULL && end == request->length);
     qp->counters.sent_bytes += bytes;
     if (again)
         return;

@@ -221,21 +221,7 @@ static void srd_receive_take_read(struct softnic_link *link, struct softnic_qp *
                                  .psn = request->psn,
                                  .length = request->length};
     const char *from = mr ? softnic_mr_address(mr, request->address) : NULL;
-    if (request->flags & SOFTNIC_FLAG_PULL && request->length) {
-        struct softnic_segment segment = {(uintptr_t)from, request->length};
-        data.flags = SOFTNIC_FLAG_PULL;
-        data.segments = 1;
-        if (softnic_link_append(link, &data, &segment, sizeof(segment)))
-            softnic_link_kill(link);
-    } else {
-        do {
-            uint32_t left = request->length - data.offset;
-            data.payload = left < SOFTNIC_MAX_PAYLOAD ? left : SOFTNIC_MAX_PAYLOAD;
-            if (softnic_link_append(link, &data, from ? from + data.offset : NULL, data.payload))
-                softnic_link_kill(link);
-            data.offset += data.payload;
-        } while (data.offset < request->length && !link->dead);
-    }
+    softnic_payload_answer(link, &data, from, request->length, request->flags & SOFTNIC_FLAG_PULL);
     qp->counters.sent_bytes += request->length;
 }
 

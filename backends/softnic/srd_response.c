@@ -28,19 +28,22 @@ static void srd_response_refused(struct softnic_qp *qp, struct srd_request *r, u
         softnic_srd_finish(qp, r, now);
 }
 
-/* READ data into the request's buffer. False: the QP has gone on. */
-static bool srd_response_place(struct softnic_link *link, struct softnic_qp *qp,
-                               struct srd_request *r, const struct softnic_message *message)
+/* False: not a softnic at the other end. */
+static bool srd_response_take_read(struct softnic_link *link, struct softnic_qp *qp,
+                                   struct srd_request *r, const struct softnic_message *message,
+                                   uint64_t now)
 {
-    int64_t bytes = softnic_payload_place(link, qp, &r->wqe, message);
-    if (bytes == -EACCES)
+    int result = softnic_payload_arrive(link, qp, &r->wqe, message, &r->arrived);
+    if (result == -EACCES)
         softnic_srd_complete(qp, r, IBV_WC_LOC_PROT_ERR);
-    if (bytes == -EFAULT)
+    if (result == -EFAULT)
         softnic_srd_complete(qp, r, IBV_WC_REM_ABORT_ERR);
-    if (bytes < 0)
-        return false;
-    r->arrived += (uint32_t)bytes;
-    return true;
+    if (result > 0) {
+        r->answered = true;
+        r->status = IBV_WC_SUCCESS;
+        softnic_srd_finish(qp, r, now);
+    }
+    return result != -EPROTO;
 }
 
 void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
@@ -63,15 +66,7 @@ void softnic_srd_response(struct softnic_link *link, struct softnic_qp *qp,
         if (fits)
             softnic_srd_finish(qp, r, now);
     } else if (head->kind == SOFTNIC_READ_DATA) {
-        fits = r->wqe.opcode == IBV_WR_RDMA_READ && head->length == r->wqe.length &&
-               head->offset == r->arrived;
-        if (fits && !srd_response_place(link, qp, r, message))
-            return;
-        if (fits && r->arrived == r->wqe.length) {
-            r->answered = true;
-            r->status = IBV_WC_SUCCESS;
-            softnic_srd_finish(qp, r, now);
-        }
+        fits = srd_response_take_read(link, qp, r, message, now);
     } else {
         fits = false;
     }

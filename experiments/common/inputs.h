@@ -9,13 +9,11 @@
 #define MK_INPUTS_H
 
 #include "core/bf16.h"
+#include "core/random.h"
 
 MK_PURE uint64_t inputs_mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
+    return mk_mix(x + MK_RANDOM_STEP);
 }
 
 /* A tensor of one launch. `tensor` is the caller's number of it; give each rank's own tensor a

@@ -1,12 +1,11 @@
-/* What the programs that run the GEMM engine on a GPU share: random inputs, an fp32 reference and
- * the comparison with it, cuBLAS. GPU_PROGRAM is the program's name. */
+/* What the programs that run the GEMM engine on a GPU share: an fp32 reference and the
+ * comparison with it, cuBLAS. */
 #ifndef TESTS_GPU_PRODUCTS_CUH
 #define TESTS_GPU_PRODUCTS_CUH
 
 #include "kernels/gemm.h"
+#include "tests/helpers/gpu_inputs.cuh"
 
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,39 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t err_ = (call);                                                                 \
-        if (err_ != cudaSuccess) {                                                                 \
-            fprintf(stderr, GPU_PROGRAM ": %s: %s (line %d)\n", #call, cudaGetErrorString(err_),   \
-                    __LINE__);                                                                     \
-            exit(3);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-typedef __nv_bfloat16 bf16;
-
-/* ---- Inputs, reference, comparison
+/* ---- Reference, comparison
  * ------------------------------------------------------------------------------ */
-
-static __host__ __device__ uint64_t mix(uint64_t x) /* splitmix64 */
-{
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    return x ^ x >> 31;
-}
-
-/* Normal random numbers (Box-Muller). */
-static __global__ void fill(bf16 *p, uint64_t count, uint64_t seed)
-{
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < count;
-         i += (uint64_t)gridDim.x * blockDim.x) {
-        uint64_t r = mix(seed * 0x100000001b3ull + i);
-        float u = ((uint32_t)r + 1.0f) * 2.3283064e-10f, v = (uint32_t)(r >> 32) * 2.3283064e-10f;
-        p[i] = __float2bfloat16(sqrtf(-2 * logf(fminf(u, 1.0f))) * cospif(2 * v));
-    }
-}
 
 /* One thread an element, in order, fp32. */
 static __global__ void reference(const bf16 *a, const bf16 *b, float *c, int64_t m, int64_t n,
@@ -161,7 +129,8 @@ static int cublas_open(void)
     for (int i = 0; !lib && i < 3; i++)
         lib = dlopen(names[i], RTLD_NOW);
     if (!lib) {
-        fprintf(stderr, GPU_PROGRAM ": no cuBLAS (%s); name it in CUBLAS_PATH\n", dlerror());
+        fprintf(stderr, "%s: no cuBLAS (%s); name it in CUBLAS_PATH\n",
+                program_invocation_short_name, dlerror());
         return -1;
     }
     *(void **)&cublas.create = dlsym(lib, "cublasCreate_v2");

@@ -1,6 +1,7 @@
 /* Makes up a trace of AllGather+GEMM: a list schedule of the real plan with random durations. Not a
  * simulator: nothing contends, credits are always there. It exists to have millions of records of
  * the right kind quickly. */
+#include "core/random.h"
 #include "core/roles/ag_gemm_plan.h"
 #include "tracer/generate.h"
 
@@ -39,17 +40,9 @@ struct generator {
     int failed;
 };
 
-static double ag_gemm_uniform(struct generator *g) /* splitmix64 */
-{
-    uint64_t z = g->random += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
-}
-
 static double ag_gemm_jitter(struct generator *g, double ns)
 {
-    double u = ag_gemm_uniform(g);
+    double u = mk_random_unit(&g->random);
     /* one in a thousand is slow: something to find */
     return ns * (0.9 + 0.2 * u + (u > 0.999 ? 5 : 0));
 }
@@ -210,7 +203,7 @@ static void ag_gemm_launch(struct generator *g)
     g->epoch++;
     for (uint32_t i = 0; i < g->world; i++) {
         struct rank *r = &g->ranks[i];
-        double mine = start + 5000 + 3000 * ag_gemm_uniform(g);
+        double mine = start + 5000 + 3000 * mk_random_unit(&g->random);
         for (uint32_t c = 0; c < mk_total_ctas(&ag_gemm_plan_of(&r->plan)->split); c++) {
             r->clock[c] = mine;
             ag_gemm_record(g, r, c, mk_event_what(MK_EV_LAUNCH, 1, g->epoch), mine, mine);
@@ -232,8 +225,8 @@ static struct trace_clock_sample *ag_gemm_sample_clocks(struct generator *g, uin
     struct trace_clock_sample *s = calloc(SAMPLES, sizeof *s);
     for (uint32_t i = 0; s && i < SAMPLES; i++) {
         double t = i < SAMPLES / 2 ? i * 100e3 - 10e6 : duration + 1e6 + i * 100e3;
-        double bracket = 8000 + 20000 * ag_gemm_uniform(g) * ag_gemm_uniform(g),
-               lean = (ag_gemm_uniform(g) - 0.5) * bracket * 0.5;
+        double bracket = 8000 + 20000 * mk_random_unit(&g->random) * mk_random_unit(&g->random),
+               lean = (mk_random_unit(&g->random) - 0.5) * bracket * 0.5;
         s[i].bracket = (uint64_t)bracket;
         s[i].local = ag_gemm_shown(&g->ranks[rank], t + lean);
         s[i].remote = ag_gemm_shown(&g->ranks[0], t);
