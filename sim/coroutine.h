@@ -5,6 +5,7 @@
 #define SIM_COROUTINE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct coroutine;
 
@@ -14,6 +15,14 @@ struct coroutine_pool;
 
 /* `stack_bytes` of each stack, rounded up to pages; 0: 256 KiB. 0 or -ENOMEM. */
 int coroutine_pool_create(struct coroutine_pool **out, size_t stack_bytes);
+
+/* The same for at most `count` coroutines that need little stack: all stacks are one mapping
+ * without guard pages, and of each only the pages that are used take memory. An ended coroutine's
+ * stack is not used again. */
+int coroutine_pool_create_small(struct coroutine_pool **out, uint32_t count);
+
+/* Whether a coroutine of such a pool has used its stack up, so that others are damaged. */
+int coroutine_overflowed(const struct coroutine *c);
 
 /* Frees the pool; every coroutine of it must have been destroyed. NULL is allowed. */
 void coroutine_pool_destroy(struct coroutine_pool *pool);

@@ -14,6 +14,12 @@ static struct sim_cta *cta_of(struct mk_cta *cta)
     return (struct sim_cta *)(void *)cta;
 }
 
+/* The executor's own calls; NULL: those below. */
+static const struct sim_calls *cta_calls(const struct mk_cta *cta)
+{
+    return ((const struct sim_head *)(const void *)cta)->rank->calls;
+}
+
 static void cta_set_progress(struct sim_cta *c, uint32_t what)
 {
     if (c->rank->progress)
@@ -134,6 +140,9 @@ int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t 
 
 int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return calls->wait(cta, flag, target, cause);
     struct sim_cta *c = cta_of(cta);
     const uint64_t *word = (const uint64_t *)(const void *)c->rank->spaces[MK_SPACE_HEAP] + flag;
     int result = cta_block(c, word, target, flag, mk_event_what(MK_EV_WAIT, cause, flag));
@@ -160,6 +169,11 @@ static void cta_issue(struct sim_cta *c, struct sim_transfer *t, uint32_t event)
 
 void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->copy(cta, local, chunk->id, chunk->bytes);
+        return;
+    }
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
@@ -173,6 +187,11 @@ void mk_cta_copy(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chun
 void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                       uint32_t rows, uint64_t pitch)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->copy(cta, local, chunk->id, rows * chunk->bytes);
+        return;
+    }
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
@@ -189,6 +208,11 @@ void mk_cta_copy_rows(struct mk_cta *cta, uint32_t local, const struct mk_chunk 
 void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chunk *chunk,
                         uint32_t rows, uint64_t pitch)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->copy(cta, local, chunk->id, chunk->bytes);
+        return;
+    }
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_COPY,
                              .local = local,
@@ -204,6 +228,11 @@ void mk_cta_copy_packed(struct mk_cta *cta, uint32_t local, const struct mk_chun
 
 void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->reduce(cta, sum);
+        return;
+    }
     struct sim_transfer t = {
         .kind = SIM_SUM, .id = sum->id, .bytes = sum->elements * 2, .sum = *sum};
     cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
@@ -211,6 +240,11 @@ void mk_cta_reduce(struct mk_cta *cta, const struct mk_sum *sum)
 
 void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->combine(cta, combine);
+        return;
+    }
     struct sim_transfer t = {
         .kind = SIM_COMBINE, .id = combine->id, .bytes = combine->elements * 2, .combine = combine};
     cta_issue(cta_of(cta), &t, MK_EV_REDUCE);
@@ -218,6 +252,11 @@ void mk_cta_combine(struct mk_cta *cta, const struct mk_combine *combine)
 
 void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->route(cta, route);
+        return;
+    }
     struct sim_cta *c = cta_of(cta);
     struct sim_transfer t = {.kind = SIM_ROUTE, .id = NO_ARGUMENT, .bytes = 16, .route = &c->route};
     c->route = *route;
@@ -226,11 +265,17 @@ void mk_cta_route(struct mk_cta *cta, const struct mk_route *route)
 
 uint32_t mk_cta_load(struct mk_cta *cta, uint64_t offset)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return *(const uint32_t *)calls->load(cta, offset);
     return *(const uint32_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
 uint64_t mk_cta_load64(struct mk_cta *cta, uint64_t offset)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return *(const uint64_t *)calls->load(cta, offset);
     return *(const uint64_t *)(const void *)(cta_of(cta)->rank->spaces[MK_SPACE_HEAP] + offset);
 }
 
@@ -274,11 +319,21 @@ static void cta_raise_flag(struct mk_cta *cta, enum sim_transfer_kind kind, uint
 
 void mk_cta_signal(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t value)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->raise(cta, 0, local, flag, value);
+        return;
+    }
     cta_raise_flag(cta, SIM_SET, local, flag, value);
 }
 
 void mk_cta_add(struct mk_cta *cta, uint32_t local, uint32_t flag, uint64_t count)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls) {
+        calls->raise(cta, 1, local, flag, count);
+        return;
+    }
     cta_raise_flag(cta, SIM_ADD, local, flag, count);
 }
 
@@ -315,6 +370,9 @@ static uint32_t cta_parity(const struct mk_ring *ring)
 
 int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return calls->put(cta, rank, chunk, flag);
     struct sim_cta *c = cta_of(cta);
     struct sim_rank *r = c->rank;
     if (!c->ring) {
@@ -339,6 +397,9 @@ int mk_cta_put(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, 
 
 int mk_cta_drain(struct mk_cta *cta)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return calls->drain(cta);
     struct sim_cta *c = cta_of(cta);
     if (!c->ring || !c->begun)
         return 0;

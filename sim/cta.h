@@ -45,8 +45,22 @@ struct sim_transfer {
     int add;
 };
 
+/* The calls of core/cta.h, where an executor has its own. `bytes`: those that a copy moves. */
+struct sim_calls {
+    int (*wait)(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
+    void (*copy)(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
+    void (*reduce)(struct mk_cta *cta, const struct mk_sum *sum);
+    void (*combine)(struct mk_cta *cta, const struct mk_combine *combine);
+    void (*route)(struct mk_cta *cta, const struct mk_route *route);
+    const void *(*load)(struct mk_cta *cta, uint64_t offset);
+    void (*raise)(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value);
+    int (*put)(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk, uint32_t flag);
+    int (*drain)(struct mk_cta *cta);
+};
+
 /* What the CTAs of one rank share. Belongs to the executor. */
 struct sim_rank {
+    const struct sim_calls *calls; /* NULL: those of sim/cta.c */
     const struct mk_plan *plan;
     const struct sim_op *op;
     uint64_t epoch;
@@ -68,8 +82,14 @@ struct sim_rank {
     void *context;
 };
 
+/* What every CTA begins with, whose executor it may be. */
+struct sim_head {
+    struct mk_cta cta; /* what roles see */
+    struct sim_rank *rank;
+};
+
 struct sim_cta {
-    struct mk_cta cta; /* first: what roles see */
+    struct mk_cta cta; /* as struct sim_head */
     struct sim_rank *rank;
     struct coroutine *coroutine;
     uint32_t grid;        /* index in the launch's grid */

@@ -44,6 +44,29 @@ struct sim_op {
     /* where a second B lies, besides that in argument 1; MK_SPACE_HEAP: there is none */
     enum mk_space second;
 
+    /* ---- what the timed executor (sim/timed/timed.h) asks, of the kernel on a GPU ---- */
+
+    uint8_t by_thread; /* 1: a role in a thread block of its own runs on one thread, and copies by
+                        * TMA; 0: on all threads */
+    uint8_t outbox;    /* tiles that its kernel keeps for warps which take them to peers; 0: none */
+    /* <op>_after of `parts` of MK_TILE_PARTS; NULL: `after` */
+    void (*after_parts)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
+                        uint32_t parts);
+    /* A tile is multiplied slice by slice: how many stages (64 elements of K) a slice has, and
+     * before the loads of each. NULL: `before`, once */
+    uint32_t (*slice_stages)(const struct mk_plan *plan);
+    int (*before_slice)(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *tile,
+                        uint32_t slice);
+    /* Tiles are handed out as thread blocks get to them, and blocks of other roles come when they
+     * are through: step `step` of number `i`. 0: number i has no more steps, or there is none.
+     * NULL: compute CTAs take theirs in turn */
+    int (*handed)(const struct mk_plan *plan, uint32_t i, uint32_t step, struct mk_tile *tile);
+    /* Where `operands` is NULL: what a GPU multiplies for a tile, masked parts of blocks included,
+     * and the size of its heads */
+    double (*flop)(const struct mk_plan *plan, const struct mk_tile *tile, uint32_t *head_dim);
+    /* Heap offset of rank 0's ids of an epoch, and bytes from rank to rank; NULL: has no tables */
+    uint64_t (*ids)(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch);
+
     /* The explorer's inputs and verification with the op's own math; NULL: those of fingerprints
      * (sim/fingerprint.h) */
     void (*fill)(const struct mk_plan *plan, uint64_t seed, uint64_t launch,

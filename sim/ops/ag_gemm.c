@@ -34,6 +34,17 @@ static int before(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     return 0;
 }
 
+static int before_slice(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                        uint32_t slice)
+{
+    return ag_gemm_before(ag_gemm_plan_of(plan), cta, t, slice);
+}
+
+static uint32_t slice_stages(const struct mk_plan *plan)
+{
+    return (uint32_t)mk_ceil_div(ag_gemm_plan_of(plan)->slice_bytes, 128);
+}
+
 static void ag_gemm_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
@@ -62,4 +73,7 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .operands = ag_gemm_operands,
+    .by_thread = 1,
+    .slice_stages = slice_stages,
+    .before_slice = before_slice,
 };

@@ -33,6 +33,12 @@ static void gemm_ar_after(const struct mk_plan *plan, struct mk_cta *cta, const 
     gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, MK_TILE_PARTS);
 }
 
+static void gemm_ar_after_parts(const struct mk_plan *plan, struct mk_cta *cta,
+                                const struct mk_tile *t, uint32_t parts)
+{
+    gemm_rs_after(&gemm_ar_plan_of(plan)->rs, cta, t, parts);
+}
+
 static void gemm_ar_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
@@ -53,6 +59,8 @@ const struct sim_op SIM_OP_NAME = {
     .tile = gemm_ar_tile,
     .after = gemm_ar_after,
     .operands = gemm_ar_operands,
+    .outbox = GEMM_RS_OUTBOX,
+    .after_parts = gemm_ar_after_parts,
     .fill = exact_fill,
     .verify = gemm_ar_verify,
 };

@@ -27,6 +27,12 @@ static void after(const struct mk_plan *plan, struct mk_cta *cta, const struct m
     gemm_rs_after(gemm_rs_plan_of(plan), cta, t, MK_TILE_PARTS);
 }
 
+static void after_parts(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                        uint32_t parts)
+{
+    gemm_rs_after(gemm_rs_plan_of(plan), cta, t, parts);
+}
+
 static void gemm_rs_operands(const struct mk_plan *plan, const struct mk_tile *t, uint64_t epoch,
                              struct sim_operands *out)
 {
@@ -48,6 +54,8 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .after = after,
     .operands = gemm_rs_operands,
+    .outbox = GEMM_RS_OUTBOX,
+    .after_parts = after_parts,
     .fill = exact_fill,
     .verify = gemm_rs_verify,
 };

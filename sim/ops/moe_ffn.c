@@ -74,6 +74,13 @@ static void moe_ffn_operands(const struct mk_plan *plan, const struct mk_tile *t
     out->k = (uint32_t)k;
 }
 
+static uint64_t moe_ffn_ids(const struct mk_plan *plan, uint64_t epoch, uint64_t *pitch)
+{
+    const struct moe_dispatch_plan *d = &moe_ffn_plan_of(plan)->dispatch;
+    *pitch = d->ids_pitch;
+    return d->ids[epoch & 1];
+}
+
 extern const struct sim_op SIM_OP_NAME;
 const struct sim_op SIM_OP_NAME = {
     .roles = {[MK_INTRA_COMM] = intra_comm,
@@ -85,6 +92,7 @@ const struct sim_op SIM_OP_NAME = {
     .after = after,
     .operands = moe_ffn_operands,
     .second = MK_SPACE_ARG4,
+    .ids = moe_ffn_ids,
     .fill = exact_moe_ffn_fill,
     .verify = exact_moe_ffn_verify,
 };

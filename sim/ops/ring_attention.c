@@ -57,6 +57,34 @@ static void ring_attention_math(struct sim_cta *cta, const struct mk_tile *t, vo
                    (float *)(void *)r->spaces[MK_SPACE_ARG4], between);
 }
 
+/* On a GPU: query tiles in the order in which they are handed out, each with all its steps. */
+static int ring_attention_handed(const struct mk_plan *plan, uint32_t i, uint32_t step,
+                                 struct mk_tile *t)
+{
+    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    if (i >= p->query_tiles || step >= mk_world(&p->topo))
+        return 0;
+    ring_attention_tile(p, ring_attention_tile_number(p, ring_attention_order(p, i), step), t);
+    return 1;
+}
+
+/* Blocks of keys that are seen in part are multiplied whole. */
+static double ring_attention_flop(const struct mk_plan *plan, const struct mk_tile *t,
+                                  uint32_t *head_dim)
+{
+    const struct ring_attention_plan *p = ring_attention_plan_of(plan);
+    uint32_t q_half = t->row / p->half, blocks = 0;
+    for (uint32_t half = 0; half < p->halves; half++) {
+        enum ring_attention_mask mask = ring_attention_mask(p, q_half, t->slab, half);
+        uint32_t keys = mask == RING_ATTENTION_NONE  ? 0
+                        : mask == RING_ATTENTION_ALL ? p->half
+                                                     : t->row % p->half + t->rows;
+        blocks += (uint32_t)mk_ceil_div(keys, p->block_rows);
+    }
+    *head_dim = p->head_dim;
+    return 4.0 * p->tile_rows * blocks * p->block_rows * p->head_dim;
+}
+
 static void ring_attention_fill_rank(const struct mk_plan *plan, uint64_t seed, uint32_t rank,
                                      uint64_t launch, uint32_t argument, uint16_t *to)
 {
@@ -152,6 +180,8 @@ const struct sim_op SIM_OP_NAME = {
     .tile = tile,
     .before = before,
     .math = ring_attention_math,
+    .handed = ring_attention_handed,
+    .flop = ring_attention_flop,
     .fill = ring_attention_fill,
     .verify = ring_attention_verify,
 };

@@ -1,0 +1,272 @@
+/* The compute role: an engine on a CTA's or a cluster's tensor cores, as kernels/gemm.cuh works,
+ * and the warps that take its tiles to peers (kernels/gemm_reduce.cuh). */
+#include "sim/timed/state.h"
+
+#include <string.h>
+
+/* ---- what stands beside an engine ---- */
+
+static void compute_look_beside(const struct timed_world *w, const struct timed_cta *other,
+                                struct machine_load *load)
+{
+    if (other->state != TIMED_MOVES)
+        return;
+    load->beside += 1.0 / w->cluster;
+    load->beside_peer += other->peer_pushes ? 1.0 / w->cluster : 0;
+}
+
+/* Warps of the engine's blocks that work now. */
+static void compute_beside(const struct timed_cta *c, struct machine_load *load)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    const struct mk_role_split *split = &r->plan.problem.tuning.split;
+    uint32_t compute = split->ctas[MK_COMPUTE], at = compute, total = mk_total_ctas(split);
+    for (uint32_t role = MK_COMPUTE + 1; role < MK_ROLES; at += split->ctas[role++])
+        for (uint32_t i = 0; i < mk_role_coresident(split, (enum mk_role)role); i++)
+            for (uint32_t j = 0; j < w->cluster; j++)
+                compute_look_beside(w, &r->ctas[at + i * compute + c->cta.index + j], load);
+    for (uint32_t j = 0; j < w->cluster * w->senders; j++)
+        compute_look_beside(w, &r->ctas[total + c->cta.index * w->senders + j], load);
+}
+
+/* ---- tiles ---- */
+
+static double compute_stage(const struct timed_cta *c, const struct sim_operands *o)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    struct machine_load load = {.sms = r->plan.problem.tuning.split.ctas[MK_COMPUTE],
+                                .slower = w->clock / r->slow.gpu,
+                                .b_kn = !r->plan.problem.b_transposed,
+                                .fp32 = o->c_number == MK_FP32};
+    compute_beside(c, &load);
+    return machine_stage_ns(w->machine, w->tile, &load, w->fetched);
+}
+
+/* On the host's plan a rank's few compute CTAs stand for all of its tensor cores. */
+static double compute_flop_ns(const struct timed_cta *c, double flop)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    return flop * r->plan.problem.tuning.split.ctas[MK_COMPUTE] / (r->world->peak * r->slow.gpu) *
+           r->world->clock;
+}
+
+static int compute_before(struct timed_cta *c, const struct mk_tile *tile, uint32_t slice)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct sim_op *op = r->world->op;
+    if (op->before_slice)
+        return op->before_slice(&r->plan, &c->cta, tile, slice);
+    return op->before && !slice ? op->before(&r->plan, &c->cta, tile) : 0;
+}
+
+static void compute_busy(struct timed_cta *c, double ns)
+{
+    timed_spend(c, TIMED_TILES, ns);
+    timed_rank_of(c)->busy += ns;
+}
+
+/* All products of a tile, slice by slice as they come; *start: when the first began. */
+static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
+                            const struct sim_operands *o, uint64_t *start)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint32_t stages = (uint32_t)mk_ceil_div(o->k, 64) * (o->gate ? 2 : 1), slice = 0;
+    uint32_t of_slice = w->op->slice_stages ? w->op->slice_stages(&r->plan) : stages;
+    double scatter = timed_scatter(w), stage = 0;
+    for (uint32_t done = 0; done < stages; slice++) {
+        uint32_t count = stages - done < of_slice ? stages - done : of_slice;
+        if (compute_before(c, tile, slice))
+            return 1;
+        if (!slice) {
+            *start = c->at;
+            if (r->plan.problem.exec == MK_EXEC_HOST)
+                compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * 64 * stages));
+            else
+                compute_busy(c, w->tile->begin * w->clock / r->slow.gpu);
+            stage = r->plan.problem.exec == MK_EXEC_HOST ? 0 : compute_stage(c, o) * scatter;
+        }
+        compute_busy(c, count * stage);
+        done += count;
+    }
+    return 0;
+}
+
+static double compute_end(const struct timed_cta *c, const struct sim_operands *o)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    return r->plan.problem.exec == MK_EXEC_HOST
+               ? 0
+               : w->tile->end / r->slow.gpu * (o->c_number == MK_FP32 ? w->machine->end_fp32 : 1);
+}
+
+/* ---- outboxes ---- */
+
+static struct timed_cta *compute_sender(const struct timed_rank *r, uint32_t cta, uint32_t i)
+{
+    return &r->ctas[mk_total_ctas(&r->plan.problem.tuning.split) + cta * r->world->senders + i];
+}
+
+/* The engine's tile goes where the slowest sender has made room. */
+static int compute_to_outbox(struct timed_cta *c, const struct sim_operands *o)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    struct timed_engine *e = &r->engines[c->cta.index];
+    uint32_t senders = w->cluster * w->senders;
+    timed_sync(c);
+    for (;;) {
+        uint64_t taken = UINT64_MAX;
+        for (uint32_t i = 0; i < senders; i++)
+            taken = e->taken[i] < taken ? e->taken[i] : taken;
+        if (e->made - taken < w->op->outbox)
+            break;
+        timed_stand(c);
+        if (w->error)
+            return 1;
+    }
+    timed_spend(c, TIMED_TILES, compute_end(c, o));
+    timed_sync(c);
+    e->made++;
+    for (uint32_t i = 0; i < senders; i++) {
+        struct timed_cta *s = compute_sender(r, c->cta.index, i);
+        if (s->state != TIMED_STANDS)
+            continue;
+        s->path = c->path;
+        s->at = c->at;
+        timed_wake(s);
+    }
+    return 0;
+}
+
+int timed_send(struct timed_cta *c)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint32_t compute = r->plan.problem.tuning.split.ctas[MK_COMPUTE];
+    uint32_t leader = c->cta.index / w->cluster * w->cluster,
+             own = (uint32_t)(c - compute_sender(r, leader, 0)), parts = w->cluster * w->senders;
+    struct timed_engine *e = &r->engines[leader];
+    struct timed_cta *engine = &r->ctas[leader];
+    uint32_t part_rows = r->plan.problem.tuning.tile_m / parts;
+    for (uint32_t t = leader / w->cluster; t < r->plan.tiles; t += compute / w->cluster) {
+        struct mk_tile tile;
+        struct sim_operands o = {0};
+        w->op->tile(&r->plan, &c->cta, t, &tile);
+        if (!tile.rows)
+            continue;
+        w->op->operands(&r->plan, &tile, c->cta.epoch, &o);
+        while (e->made <= e->taken[own]) {
+            timed_stand(c);
+            if (w->error)
+                return 1;
+        }
+        uint32_t first = own * part_rows, rows = first >= tile.rows ? 0 : tile.rows - first;
+        uint64_t start = c->at;
+        rows = rows < part_rows ? rows : part_rows;
+        if (rows &&
+            timed_move(c, o.c_local, (uint64_t)rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
+                       TIMED_SENDS))
+            return 1;
+        timed_record(c, mk_event_what(MK_EV_COPY, o.c_local, tile.id), start);
+        timed_sync(c);
+        e->taken[own]++;
+        if (engine->state == TIMED_STANDS) {
+            engine->path = c->path;
+            engine->at = c->at;
+            timed_wake(engine);
+        }
+        w->op->after_parts(&r->plan, &c->cta, &tile, MK_TILE_PARTS / parts);
+    }
+    return 0;
+}
+
+/* ---- the role ---- */
+
+static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    struct sim_operands o = {0};
+    uint64_t start = c->at;
+    w->op->operands(&r->plan, tile, c->cta.epoch, &o);
+    if (compute_products(c, tile, &o, &start))
+        return 1;
+    if (w->senders) {
+        if (compute_to_outbox(c, &o))
+            return 1;
+    } else {
+        compute_busy(c, compute_end(c, &o));
+        uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
+        if (o.c_space == MK_SPACE_HEAP && o.c_local != own &&
+            timed_move(c, o.c_local, (uint64_t)o.rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
+                       MACHINE_TMA))
+            return 1;
+        if (w->op->after)
+            w->op->after(&r->plan, &c->cta, tile);
+    }
+    timed_record(c, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start);
+    w->tiles++;
+    return w->error != 0;
+}
+
+/* A step of a tile that is no GEMM. */
+static int compute_step(struct timed_cta *c, const struct mk_tile *tile)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint32_t dim;
+    if (w->op->before && w->op->before(&r->plan, &c->cta, tile))
+        return 1;
+    uint64_t start = c->at;
+    double flop = w->op->flop(&r->plan, tile, &dim);
+    double rate = dim <= 64 ? w->machine->attention64 : w->machine->attention128;
+    compute_busy(c, r->plan.problem.exec == MK_EXEC_HOST || rate <= 0
+                        ? compute_flop_ns(c, flop)
+                        : flop / rate * w->clock / r->slow.gpu * timed_scatter(w));
+    timed_record(c, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start);
+    w->tiles++;
+    return w->error != 0;
+}
+
+static int compute_handed(struct timed_cta *c)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct mk_tile tile;
+    for (;;) {
+        timed_sync(c); /* whoever comes first takes the next */
+        uint32_t i = r->taken++, step = 0;
+        while (r->world->op->handed(&r->plan, i, step, &tile)) {
+            if (compute_step(c, &tile))
+                return 1;
+            step++;
+        }
+        if (!step)
+            return 0;
+    }
+}
+
+int timed_compute(struct timed_cta *c)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    struct mk_tile tile;
+    if (w->by_hand)
+        return compute_handed(c);
+    if (c->cta.index % w->cluster)
+        return 0; /* the cluster's first stands for all of it */
+    if (w->op->open && w->op->open(&r->plan, &c->cta))
+        return 1;
+    for (uint32_t t = c->cta.index / w->cluster; t < r->plan.tiles;
+         t += c->cta.count / w->cluster) {
+        w->op->tile(&r->plan, &c->cta, t, &tile);
+        if (!tile.rows)
+            continue;
+        if (w->op->operands ? compute_tile(c, &tile) : compute_step(c, &tile))
+            return 1;
+    }
+    return 0;
+}

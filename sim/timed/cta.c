@@ -1,0 +1,296 @@
+/* The CTA interface of the timed executor. What a call takes is added to the CTA's own time, which
+ * may be ahead of the queue's: a flag that is raised stays raised, so a CTA that finds it so goes
+ * on without an event. Where it needs what others change (a link, the proxy's queue), it waits
+ * until the queue has come to its time. */
+#include "sim/route.h"
+#include "sim/timed/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct timed_cta *timed_cta_of(struct mk_cta *cta)
+{
+    return (struct timed_cta *)(void *)cta;
+}
+
+struct timed_rank *timed_rank_of(const struct timed_cta *c)
+{
+    return c->rank->context;
+}
+
+void timed_record(struct timed_cta *c, uint32_t what, uint64_t start)
+{
+    if (c->track)
+        mk_track_add(c->track, what, start, c->at);
+}
+
+void timed_spend(struct timed_cta *c, enum timed_part part, double ns)
+{
+    uint64_t whole = ns > 0 ? (uint64_t)llround(ns) : 0;
+    c->at += whole;
+    c->path.parts[part] += (float)whole;
+    c->path.roles[c->cta.role] += (float)whole;
+}
+
+void timed_sync(struct timed_cta *c)
+{
+    struct timed_world *w = timed_rank_of(c)->world;
+    if (c->at <= w->queue.now)
+        return;
+    timed_queue_put(&w->queue, c->number, c->at);
+    c->state = TIMED_SLEEPS;
+    coroutine_yield();
+}
+
+void timed_stand(struct timed_cta *c)
+{
+    c->state = TIMED_STANDS;
+    coroutine_yield();
+}
+
+void timed_resume(struct timed_world *w, struct timed_cta *c)
+{
+    if (c->at < w->queue.now)
+        c->at = w->queue.now;
+    c->state = TIMED_SLEEPS;
+    if (coroutine_resume(c->coroutine))
+        return;
+    struct timed_rank *r = timed_rank_of(c);
+    c->state = TIMED_ENDED;
+    if (c->at >= r->ended) {
+        r->ended = c->at;
+        r->path = c->path;
+    }
+    if (--r->running)
+        return;
+    timed_queue_put(&w->queue, r->event, r->ended);
+}
+
+void timed_wake(struct timed_cta *c)
+{
+    struct timed_world *w = timed_rank_of(c)->world;
+    c->state = TIMED_SLEEPS;
+    timed_queue_put(&w->queue, c->number, c->at);
+}
+
+/* ---- flags ---- */
+
+static int timed_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint64_t start = c->at;
+    timed_spend(c, TIMED_FLAG, w->machine->wait);
+    if (r->flags[flag] < target) {
+        uint32_t *bucket = &r->waiting[flag % TIMED_BUCKETS];
+        c->since = start;
+        c->flag = flag;
+        c->target = target;
+        c->next = *bucket;
+        *bucket = c->number;
+        c->state = TIMED_WAITS;
+        coroutine_yield();
+        if (c->at - start > r->plan.problem.timeout_ns) {
+            struct mk_flag_meaning meaning;
+            plan_describe_flag(&r->plan, flag, &meaning);
+            timed_error(w, -ETIMEDOUT, "rank %u CTA %u (%s) waited %.1f s for %s",
+                        r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)cta->role),
+                        (double)(c->at - start) / 1e9, meaning.text);
+        }
+    }
+    timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
+    return w->error != 0;
+}
+
+void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
+{
+    struct timed_rank *r = &w->ranks[f->rank];
+    uint64_t *word = &r->flags[f->flag];
+    if (f->add)
+        *word += f->value;
+    else if (*word < f->value)
+        *word = f->value;
+    uint32_t *link = &r->waiting[f->flag % TIMED_BUCKETS], woken = TIMED_NONE;
+    while (*link != TIMED_NONE) {
+        struct timed_cta *c = &w->ctas[*link];
+        if (c->flag != f->flag || c->target > *word) {
+            link = &c->next;
+            continue;
+        }
+        uint32_t number = *link;
+        *link = c->next;
+        c->next = woken;
+        woken = number;
+        if (c->at <= w->queue.now) /* else it was late itself */
+            c->path = f->path;
+    }
+    while (woken != TIMED_NONE) {
+        struct timed_cta *c = &w->ctas[woken];
+        woken = c->next;
+        if (c->at > w->queue.now)
+            timed_wake(c);
+        else
+            timed_resume(w, c);
+    }
+}
+
+static void timed_signal(struct mk_cta *cta, int add, uint32_t local, uint32_t flag, uint64_t value)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
+    if (c->sends) { /* what it has moved since its last flag is in memory first */
+        timed_spend(c, TIMED_FLAG, w->machine->settle);
+        c->sends = 0;
+    }
+    double flight = local == own ? w->machine->flag_own : w->machine->flag;
+    struct timed_flight f = {.rank = r->plan.problem.topo.rank - own + local,
+                             .flag = flag,
+                             .value = value,
+                             .add = add,
+                             .role = cta->role,
+                             .poster = TIMED_NONE,
+                             .path = c->path};
+    f.path.parts[TIMED_FLAG] += (float)flight;
+    f.path.roles[cta->role] += (float)flight;
+    timed_raise(w, &f, c->at + (uint64_t)llround(flight));
+    timed_record(c, mk_event_what(MK_EV_SIGNAL, local, flag), c->at);
+}
+
+/* ---- bytes ---- */
+
+/* Sum or, without, copy. */
+static int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind, int sum)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    const struct machine_rate *rate =
+        &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
+    uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
+    uint32_t to = r->plan.problem.topo.rank - own + local;
+    timed_sync(c);
+    uint64_t start = c->at;
+    c->peer_pushes =
+        local != own && !(w->pace_rate > 0 && rate == &w->machine->movers[MACHINE_WARP]);
+    timed_flow_begin(w, c, to, kind, sum, (double)bytes);
+    coroutine_yield();
+    c->path.parts[local == own ? TIMED_MEMORY : TIMED_NVLINK] += (float)(c->at - start);
+    c->path.roles[c->cta.role] += (float)(c->at - start);
+    timed_spend(c, local == own ? TIMED_MEMORY : TIMED_NVLINK, rate->start / r->slow.gpu);
+    c->sends = 1;
+    if (local != own)
+        w->ranks[to].nvlink_in += (double)bytes;
+    return w->error != 0;
+}
+
+int timed_move(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind)
+{
+    return timed_transfer(c, local, bytes, kind, 0);
+}
+
+static void timed_copy(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    uint64_t start = c->at;
+    timed_transfer(c, local, bytes, c->mover, 0);
+    timed_record(c, mk_event_what(MK_EV_COPY, local, id), start);
+}
+
+static void timed_add(struct timed_cta *c, uint32_t id, uint64_t bytes, int sum)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    uint64_t start = c->at;
+    timed_transfer(c, mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank), bytes,
+                   c->mover, sum);
+    timed_record(c, mk_event_what(MK_EV_REDUCE, MK_CAUSE_NONE, id), start);
+}
+
+static void timed_reduce(struct mk_cta *cta, const struct mk_sum *s)
+{
+    uint64_t bytes = s->elements * (s->from == MK_FP32 ? 4 : 2);
+    timed_add(timed_cta_of(cta), s->id, s->sources * bytes, s->sources > 1 || s->from != s->to);
+}
+
+static void timed_combine(struct mk_cta *cta, const struct mk_combine *s)
+{
+    timed_add(timed_cta_of(cta), s->id, s->count * s->elements * (s->from == MK_FP32 ? 4 : 2), 1);
+}
+
+static void timed_route(struct mk_cta *cta, const struct mk_route *route)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    struct timed_rank *r = timed_rank_of(c);
+    timed_add(c, 0xffffffu, (uint64_t)mk_world(&route->topo) * route->tokens * route->k * 4, 1);
+    route_make(route, r->heap, r->summary);
+}
+
+static const void *timed_load(struct mk_cta *cta, uint64_t offset)
+{
+    return timed_rank_of(timed_cta_of(cta))->heap + offset;
+}
+
+static int timed_put_chunk(struct mk_cta *cta, uint32_t rank, const struct mk_chunk *chunk,
+                           uint32_t flag)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    struct timed_world *w = timed_rank_of(c)->world;
+    if (!c->post) {
+        timed_error(w, -EINVAL, "%s posts a put without a command ring",
+                    plan_role_name((enum mk_role)cta->role));
+        return 1;
+    }
+    if (c->sends) {
+        timed_spend(c, TIMED_FLAG, w->machine->settle);
+        c->sends = 0;
+    }
+    timed_put(c, rank, chunk->bytes, flag);
+    return w->error != 0;
+}
+
+static int timed_drain_puts(struct mk_cta *cta)
+{
+    struct timed_cta *c = timed_cta_of(cta);
+    timed_drain(c);
+    return timed_rank_of(c)->world->error != 0;
+}
+
+const struct sim_calls timed_calls = {
+    .wait = timed_wait,
+    .copy = timed_copy,
+    .reduce = timed_reduce,
+    .combine = timed_combine,
+    .route = timed_route,
+    .load = timed_load,
+    .raise = timed_signal,
+    .put = timed_put_chunk,
+    .drain = timed_drain_puts,
+};
+
+/* ---- a coroutine's life ---- */
+
+static void timed_main(void *argument)
+{
+    struct timed_cta *c = argument;
+    struct timed_rank *r = timed_rank_of(c);
+    struct timed_world *w = r->world;
+    uint32_t first = (uint32_t)(c - r->ctas), ctas = mk_total_ctas(&r->plan.problem.tuning.split);
+    if (first >= ctas) {
+        timed_send(c);
+        return;
+    }
+    timed_record(c, mk_event_what(MK_EV_LAUNCH, r->plan.id & 15, c->cta.epoch), c->at);
+    int (*role)(const struct mk_plan *, struct mk_cta *) = w->op->roles[c->cta.role];
+    int over = role ? role(&r->plan, &c->cta) : 0;
+    if (!over && (!role || w->by_hand))
+        timed_compute(c);
+}
+
+void timed_cta_start(struct timed_cta *c)
+{
+    c->sends = 0;
+    coroutine_start(c->coroutine, timed_main, c);
+}

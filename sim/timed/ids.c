@@ -1,0 +1,65 @@
+/* Whom tokens choose, where nobody gives their ids. */
+#include "sim/exact_moe.h"
+#include "sim/timed/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+int timed_ids_open(struct timed_world *w)
+{
+    const struct mk_moe *m = &w->config.plan->problem.moe;
+    if (!w->op->ids || w->config.skew <= 0 || w->config.ids)
+        return 0;
+    w->chosen = malloc(m->experts * sizeof *w->chosen);
+    if (!w->chosen)
+        return -ENOMEM;
+    double sum = 0;
+    for (uint64_t e = 0; e < m->experts; e++)
+        w->chosen[e] = sum += pow((double)e + 1, -w->config.skew);
+    return 0;
+}
+
+/* The first expert whose sum of shares is above `x`. */
+static uint32_t ids_draw(const struct timed_world *w, double x)
+{
+    uint32_t low = 0, high = (uint32_t)w->config.plan->problem.moe.experts - 1;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (w->chosen[middle] > x)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+void timed_ids(const struct timed_world *w, const struct mk_plan *plan, uint64_t launch,
+               uint32_t rank, uint32_t *ids)
+{
+    const struct mk_moe *m = &plan->problem.moe;
+    uint64_t count = m->tokens * m->k;
+    if (w->config.ids) {
+        for (uint64_t i = 0; i < count; i++)
+            ids[i] = w->config.ids[rank * count + i];
+        return;
+    }
+    if (!w->chosen) {
+        exact_moe_ids(plan, w->config.seed | EXACT_MOE_EVENLY, launch, rank, ids);
+        return;
+    }
+    struct sim_random random = {sim_mix(w->config.seed) ^ sim_mix(launch << 20 ^ rank)};
+    double all = w->chosen[m->experts - 1];
+    for (uint64_t token = 0; token < m->tokens; token++)
+        for (uint32_t place = 0; place < m->k; place++) {
+            uint32_t *own = ids + token * m->k;
+            double x = (double)(sim_random(&random) >> 11) / (double)(1ull << 53) * all;
+            uint32_t expert = ids_draw(w, x);
+            for (uint32_t i = 0; i < place; i++)
+                if (own[i] == expert) { /* a token names an expert once: then the next */
+                    expert = (expert + 1) % (uint32_t)m->experts;
+                    i = UINT32_MAX;
+                }
+            own[place] = expert;
+        }
+}

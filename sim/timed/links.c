@@ -1,0 +1,320 @@
+/* NVLink and a GPU's own memory: what copies and sums share.
+ *
+ * Copies from one GPU to another by one kind of mover are one class, and share alike: each of its
+ * flows has the same rate, the class counts the bytes that each has been served, and a flow ends
+ * when that count reaches what it was when it began plus its own bytes. Rates of the classes of a
+ * node are max-min fair over every GPU's way out and way in and each mover's own limit
+ * (progressive filling; Bertsekas and Gallager, Data Networks, 6.5.2), weighted by flows. They are
+ * made anew at most once in QUANTUM ns, so that the cost does not grow with the number of flows.
+ *
+ * Within a GPU a class shares its room alone. */
+#include "sim/timed/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define QUANTUM 200 /* ns */
+
+static uint32_t links_gpus(const struct timed_world *w)
+{
+    return w->config.plan->problem.topo.gpus;
+}
+
+/* Copies [from][to][kind], then sums [gpu][mover]. */
+static struct timed_class *links_class_of(struct timed_world *w, uint32_t node, uint32_t from,
+                                          uint32_t to, int kind, int sum)
+{
+    uint32_t gpus = links_gpus(w);
+    return &w->nodes[node]
+                .classes[sum ? gpus * gpus * TIMED_KINDS + from * MACHINE_MOVERS + (uint32_t)kind
+                             : (from * gpus + to) * TIMED_KINDS + (uint32_t)kind];
+}
+
+static double links_least(double a, double b)
+{
+    return a > 0 && (a < b || b <= 0) ? a : b;
+}
+
+/* A flow's rate alone; 0 is no limit, which nothing has: then NVLink's. */
+static double links_most(const struct timed_world *w, int kind, int sum, int remote)
+{
+    const struct mk_machine *m = w->machine;
+    const struct machine_rate *r = &m->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
+    double most = sum ? r->add : remote ? r->peer : r->own;
+    if (remote && (kind == TIMED_SENDS || kind == MACHINE_WARP))
+        most = links_least(kind == TIMED_SENDS ? w->pace_rate / w->senders : w->pace_rate, most);
+    return most > 0 ? most : remote ? m->nvlink_out : m->hbm_rate > 0 ? m->hbm_rate : 4000;
+}
+
+int timed_links_open(struct timed_world *w)
+{
+    uint32_t gpus = links_gpus(w), kinds = TIMED_KINDS, nodes = w->world / gpus;
+    uint32_t event = w->world * (w->per_rank + 1);
+    w->classes = gpus * gpus * kinds + gpus * MACHINE_MOVERS;
+    w->nodes = calloc(nodes, sizeof *w->nodes);
+    if (!w->nodes)
+        return -ENOMEM;
+    for (uint32_t n = 0; n < nodes; n++) {
+        struct timed_node *node = &w->nodes[n];
+        node->classes = calloc(w->classes, sizeof *node->classes);
+        node->active = calloc(w->classes, sizeof *node->active);
+        if (!node->classes || !node->active)
+            return -ENOMEM;
+        for (uint32_t i = 0; i < w->classes; i++) {
+            struct timed_class *c = &node->classes[i];
+            int sum = i >= gpus * gpus * kinds;
+            uint32_t rest = sum ? i - gpus * gpus * kinds : i;
+            int kind = (int)(sum ? rest % MACHINE_MOVERS : rest % kinds);
+            uint32_t from = sum ? rest / MACHINE_MOVERS : rest / kinds / gpus;
+            c->event = event++;
+            c->first = c->last = TIMED_NONE;
+            c->most = links_most(w, kind, sum, !sum && rest / kinds % gpus != from) *
+                      w->ranks[n * gpus + from].slow.gpu;
+        }
+        node->event = event++;
+    }
+    return 0;
+}
+
+void timed_links_close(struct timed_world *w)
+{
+    for (uint32_t n = 0; w->nodes && n < w->world / links_gpus(w); n++) {
+        free(w->nodes[n].classes);
+        free(w->nodes[n].active);
+    }
+    free(w->nodes);
+}
+
+static void links_advance(struct timed_class *c, uint64_t now)
+{
+    c->served += c->rate * (double)(now - c->at);
+    c->at = now;
+}
+
+/* The class's event comes when its first flow ends, or before. */
+static void links_schedule(struct timed_world *w, struct timed_class *c)
+{
+    struct timed_queue *q = &w->queue;
+    if (c->first == TIMED_NONE) {
+        timed_queue_remove(q, c->event);
+        return;
+    }
+    double left = (w->ctas[c->first].flow_end - c->served) / c->rate;
+    uint64_t due = c->at + (left > 0 ? (uint64_t)ceil(left) : 0);
+    if (timed_queue_pending(q, c->event)) {
+        if (q->events[c->event].time <= due)
+            return; /* it looks again then */
+        timed_queue_remove(q, c->event);
+    }
+    timed_queue_put(q, c->event, due);
+}
+
+/* ---- within a GPU ---- */
+
+static int links_remote(const struct timed_world *w, const struct timed_node *n,
+                        const struct timed_class *c)
+{
+    uint32_t gpus = links_gpus(w), i = (uint32_t)(c - n->classes), pair = i / TIMED_KINDS;
+    return pair < gpus * gpus && pair / gpus != pair % gpus;
+}
+
+static void links_share_room(struct timed_world *w, const struct timed_node *n,
+                             struct timed_class *c)
+{
+    uint32_t gpus = links_gpus(w), i = (uint32_t)(c - n->classes),
+             copies = gpus * gpus * TIMED_KINDS;
+    uint32_t kind = i < copies ? i % TIMED_KINDS : (i - copies) % MACHINE_MOVERS;
+    double room = w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind].room;
+    c->rate = c->count ? links_least(room / c->count, c->most) : 0;
+}
+
+/* ---- between GPUs ---- */
+
+struct links_way {
+    double left;
+    uint32_t flows; /* whose rate is not known yet */
+};
+
+static void links_set_rate(struct timed_world *w, struct timed_class *c, double rate)
+{
+    links_advance(c, w->queue.now);
+    c->rate = rate;
+    links_schedule(w, c);
+}
+
+/* Rates of all classes between GPUs of a node. */
+static void links_share(struct timed_world *w, struct timed_node *n)
+{
+    uint32_t gpus = links_gpus(w), kinds = TIMED_KINDS, left = n->count;
+    uint32_t first = (uint32_t)(n - w->nodes) * gpus;
+    struct links_way ways[2 * MK_MAX_LOCAL] = {{0}};
+    uint32_t open[MK_MAX_LOCAL * MK_MAX_LOCAL * TIMED_KINDS];
+    for (uint32_t g = 0; g < gpus; g++) {
+        ways[g].left = w->machine->nvlink_out * w->ranks[first + g].slow.nvlink;
+        ways[MK_MAX_LOCAL + g].left = w->machine->nvlink_in * w->ranks[first + g].slow.nvlink;
+    }
+    for (uint32_t i = 0; i < left; i++) {
+        open[i] = n->active[i];
+        uint32_t pair = open[i] / kinds, count = n->classes[open[i]].count;
+        ways[pair / gpus].flows += count;
+        ways[MK_MAX_LOCAL + pair % gpus].flows += count;
+    }
+    while (left) {
+        double level = INFINITY;
+        for (uint32_t i = 0; i < 2 * MK_MAX_LOCAL; i++)
+            if (ways[i].flows && ways[i].left / ways[i].flows < level)
+                level = ways[i].left / ways[i].flows;
+        /* Those that cannot take so much take what they can; else those on the fullest way. */
+        int limited = 0;
+        for (uint32_t i = 0; i < left && !limited; i++)
+            limited = n->classes[open[i]].most <= level;
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < left; i++) {
+            struct timed_class *c = &n->classes[open[i]];
+            struct links_way *out = &ways[open[i] / kinds / gpus],
+                             *in = &ways[MK_MAX_LOCAL + open[i] / kinds % gpus];
+            int full = out->left <= level * out->flows * (1 + 1e-9) ||
+                       in->left <= level * in->flows * (1 + 1e-9);
+            if (limited ? c->most > level : !full) {
+                open[kept++] = open[i];
+                continue;
+            }
+            double rate = limited ? c->most : level;
+            out->left -= rate * c->count;
+            in->left -= rate * c->count;
+            out->flows -= c->count;
+            in->flows -= c->count;
+            links_set_rate(w, c, rate);
+        }
+        left = kept;
+    }
+    n->shared = w->queue.now;
+}
+
+static void links_changed(struct timed_world *w, struct timed_node *n)
+{
+    if (!timed_queue_pending(&w->queue, n->event))
+        timed_queue_put(&w->queue, n->event, n->shared + QUANTUM);
+}
+
+struct links_ends {
+    uint32_t from, to; /* local ranks */
+    double out, in;    /* bytes/ns of their ways */
+};
+
+static struct links_ends links_ends_of(const struct timed_world *w, const struct timed_node *n,
+                                       const struct timed_class *c)
+{
+    uint32_t gpus = links_gpus(w), pair = (uint32_t)(c - n->classes) / TIMED_KINDS;
+    const struct timed_rank *first = &w->ranks[(uint32_t)(n - w->nodes) * gpus];
+    struct links_ends e = {.from = pair / gpus, .to = pair % gpus};
+    e.out = w->machine->nvlink_out * first[e.from].slow.nvlink;
+    e.in = w->machine->nvlink_in * first[e.to].slow.nvlink;
+    return e;
+}
+
+static void links_join(struct timed_world *w, struct timed_node *n, struct timed_class *c)
+{
+    if (!links_remote(w, n, c)) {
+        links_share_room(w, n, c);
+        return;
+    }
+    if (c->count == 1) {
+        c->rate = c->most;
+        c->active = n->count;
+        n->active[n->count++] = (uint32_t)(c - n->classes);
+    }
+    /* Until the node's rates are made: no more than an even share of both its ways. */
+    struct links_ends e = links_ends_of(w, n, c);
+    double share = links_least(e.out / ++n->out[e.from], e.in / ++n->in[e.to]);
+    c->rate = links_least(share, c->rate);
+    links_changed(w, n);
+}
+
+static void links_leave(struct timed_world *w, struct timed_node *n, struct timed_class *c,
+                        uint32_t count)
+{
+    if (!links_remote(w, n, c)) {
+        links_share_room(w, n, c);
+        return;
+    }
+    struct links_ends e = links_ends_of(w, n, c);
+    n->out[e.from] -= count;
+    n->in[e.to] -= count;
+    if (!c->count) {
+        uint32_t moved = n->active[--n->count];
+        n->active[c->active] = moved;
+        n->classes[moved].active = c->active;
+    }
+    links_changed(w, n);
+}
+
+void timed_flow_begin(struct timed_world *w, struct timed_cta *cta, uint32_t to, int kind, int sum,
+                      double bytes)
+{
+    struct timed_rank *r = timed_rank_of(cta);
+    uint32_t gpus = links_gpus(w), from = r->plan.problem.topo.rank;
+    struct timed_node *n = &w->nodes[from / gpus];
+    struct timed_class *c = links_class_of(w, from / gpus, from % gpus, to % gpus, kind, sum);
+    links_advance(c, w->queue.now);
+    if (!c->count)
+        c->served = 0;
+    c->count++;
+    cta->flow_end = c->served + bytes;
+    uint32_t before = c->last;
+    while (before != TIMED_NONE && w->ctas[before].flow_end > cta->flow_end)
+        before = w->ctas[before].previous_flow;
+    cta->previous_flow = before;
+    cta->next_flow = before == TIMED_NONE ? c->first : w->ctas[before].next_flow;
+    if (before == TIMED_NONE)
+        c->first = cta->number;
+    else
+        w->ctas[before].next_flow = cta->number;
+    if (cta->next_flow == TIMED_NONE)
+        c->last = cta->number;
+    else
+        w->ctas[cta->next_flow].previous_flow = cta->number;
+    cta->state = TIMED_MOVES;
+    links_join(w, n, c);
+    links_schedule(w, c);
+}
+
+/* Flows of a class that are through. */
+static void links_end(struct timed_world *w, struct timed_node *n, struct timed_class *c)
+{
+    links_advance(c, w->queue.now);
+    uint32_t done = c->first, count = 0, last = TIMED_NONE;
+    while (c->first != TIMED_NONE && w->ctas[c->first].flow_end <= c->served + 1e-3) {
+        last = c->first;
+        c->first = w->ctas[last].next_flow;
+        count++;
+    }
+    if (!count) {
+        links_schedule(w, c);
+        return;
+    }
+    w->ctas[last].next_flow = TIMED_NONE;
+    if (c->first == TIMED_NONE)
+        c->last = TIMED_NONE;
+    else
+        w->ctas[c->first].previous_flow = TIMED_NONE;
+    c->count -= count;
+    links_leave(w, n, c, count);
+    links_schedule(w, c);
+    while (done != TIMED_NONE) {
+        struct timed_cta *cta = &w->ctas[done];
+        done = cta->next_flow;
+        timed_resume(w, cta);
+    }
+}
+
+void timed_links_event(struct timed_world *w, uint32_t event)
+{
+    uint32_t i = event - w->world * (w->per_rank + 1);
+    struct timed_node *n = &w->nodes[i / (w->classes + 1)];
+    if (event == n->event)
+        links_share(w, n);
+    else
+        links_end(w, n, &n->classes[i % (w->classes + 1)]);
+}

@@ -1,0 +1,513 @@
+/* The life of a timed run: its ranks, their launches, and the loop over events. Events are
+ * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
+#include "core/comm.h"
+#include "core/gemm_tiles.h"
+#include "sim/timed/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+const char *const timed_part_names[TIMED_PARTS] = {
+    [TIMED_LAUNCH] = "launch",  [TIMED_TILES] = "tiles", [TIMED_NVLINK] = "NVLink",
+    [TIMED_MEMORY] = "memory",  [TIMED_FLAG] = "flags",  [TIMED_PROXY] = "proxy",
+    [TIMED_NETWORK] = "network"};
+
+void timed_error(struct timed_world *w, int error, const char *format, ...)
+{
+    if (w->error)
+        return;
+    w->error = error;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->result->sentence, sizeof w->result->sentence, format, args);
+    va_end(args);
+}
+
+double timed_scatter(struct timed_world *w)
+{
+    if (w->config.jitter <= 0)
+        return 1;
+    /* Irwin and Hall's sum of four: about a normal distribution, and bounded */
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (double)(sim_random(&w->random) >> 40) / (1 << 24);
+    double factor = 1 + w->config.jitter * (sum - 2) * 1.7320508;
+    return factor > 0.1 ? factor : 0.1;
+}
+
+/* ---- what a machine amounts to ---- */
+
+double timed_peak(const struct mk_machine *m)
+{
+    double best = 0;
+    struct mk_gemm_tile tile;
+    for (uint32_t i = 0; mk_gemm_tile(i, &tile); i++) {
+        const struct machine_tile *t = machine_tile_of(m, tile.tile_m, tile.tile_n);
+        double rate = 2.0 * tile.tile_m / tile.cluster * tile.tile_n * 64 / t->stage * m->sms;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static double world_larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
+{
+    double flop;
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    return world_larger(flop / timed_peak(m),
+                        world_larger((double)nvlink / m->nvlink_in,
+                                     m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
+}
+
+/* Bytes between L2 and SMs: each tile loads its rows of A and its columns of B. */
+static double world_loaded(const struct mk_plan *plan, double flop)
+{
+    const struct mk_tuning *t = &plan->problem.tuning;
+    if (!t->tile_m || !t->tile_n)
+        return 0;
+    return flop * (1.0 / t->tile_n + (double)t->cluster / t->tile_m);
+}
+
+/* ---- flags on their way ---- */
+
+static uint32_t world_first_flight(const struct timed_world *w)
+{
+    return w->world * (w->per_rank + 1) +
+           w->world / w->config.plan->problem.topo.gpus * (w->classes + 1);
+}
+
+void timed_raise(struct timed_world *w, const struct timed_flight *f, uint64_t time)
+{
+    uint32_t event = timed_queue_take(&w->queue), first = world_first_flight(w);
+    if (event != TIMED_NONE && event - first >= w->flight_capacity) {
+        uint32_t capacity = w->flight_capacity ? 2 * w->flight_capacity : 1024;
+        struct timed_flight *grown = realloc(w->flights, capacity * sizeof *grown);
+        if (grown) {
+            w->flights = grown;
+            w->flight_capacity = capacity;
+        }
+    }
+    if (event == TIMED_NONE || event - first >= w->flight_capacity) {
+        timed_error(w, -ENOMEM, "no memory for flags on their way");
+        return;
+    }
+    w->flights[event - first] = *f;
+    timed_queue_put(&w->queue, event, time);
+}
+
+/* ---- launches ---- */
+
+/* Expert ids of all ranks, where a rank's tables are made from them. */
+static void world_place_ids(struct timed_rank *r)
+{
+    const struct timed_world *w = r->world;
+    uint64_t pitch, at = w->op->ids(&r->plan, r->launch, &pitch);
+    for (uint32_t rank = 0; rank < w->world; rank++)
+        timed_ids(w, &r->plan, r->launch, rank, (uint32_t *)(void *)(r->heap + at + rank * pitch));
+}
+
+static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
+{
+    uint64_t now = w->queue.now;
+    r->launch++;
+    r->rank.epoch = r->launch;
+    r->taken = 0;
+    r->running = w->per_rank;
+    r->begun = now;
+    r->busy = r->launch == w->config.launches ? 0 : r->busy;
+    if (w->op->ids)
+        world_place_ids(r);
+    if (r->engines)
+        memset(r->engines, 0, r->plan.problem.tuning.split.ctas[MK_COMPUTE] * sizeof *r->engines);
+    double wait = w->machine->launch + (r->launch > 1 ? w->machine->between : 0);
+    for (uint32_t i = 0; i < w->per_rank; i++) {
+        struct timed_cta *c = &r->ctas[i];
+        c->cta.epoch = r->launch;
+        c->path = r->path;
+        c->at = now;
+        c->state = TIMED_SLEEPS;
+        timed_spend(c, TIMED_LAUNCH, wait * timed_scatter(w));
+        timed_cta_start(c);
+        timed_queue_put(&w->queue, c->number, c->at);
+    }
+}
+
+/* A rank's event: its launch has ended, or the first may begin. */
+static void world_rank_event(struct timed_world *w, struct timed_rank *r)
+{
+    if (r->launch < w->config.launches)
+        world_begin_launch(w, r);
+    else
+        w->ended++;
+}
+
+/* ---- life ---- */
+
+static int world_make_heap(struct timed_world *w, struct timed_rank *r)
+{
+    uint64_t bytes[MK_SPACES - 1] = {0};
+    r->flags = calloc(r->plan.flag_base + r->plan.flags + 1, sizeof *r->flags);
+    if (!r->flags)
+        return -ENOMEM;
+    if (!w->op->ids)
+        return 0;
+    op_extents(&r->plan.problem, bytes);
+    uint64_t whole = r->plan.heap_base + r->plan.heap_bytes;
+    r->heap = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (r->heap == MAP_FAILED) {
+        r->heap = NULL;
+        return -ENOMEM;
+    }
+    r->summary = calloc(r->plan.problem.moe.experts + 1, 8);
+    return r->summary ? 0 : -ENOMEM;
+}
+
+static enum machine_mover world_mover(const struct timed_world *w, const struct mk_plan *plan,
+                                      uint32_t role)
+{
+    if (plan->problem.exec == MK_EXEC_HOST || (role == MK_COMPUTE && !w->op->handed))
+        return MACHINE_TMA;
+    if (mk_role_coresident(&plan->problem.tuning.split, (enum mk_role)role))
+        return MACHINE_WARP;
+    return w->op->by_thread ? MACHINE_TMA : MACHINE_BLOCK;
+}
+
+static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t i)
+{
+    const uint32_t *ctas = r->plan.problem.tuning.split.ctas;
+    struct timed_cta *c = &r->ctas[i];
+    uint32_t total = mk_total_ctas(&r->plan.problem.tuning.split), role = 0,
+             index = i < total ? i : (i - total) / w->senders;
+    c->grid = i < total ? i : index;
+    while (index >= ctas[role])
+        index -= ctas[role++];
+    c->cta.role = role;
+    c->cta.index = index;
+    c->cta.count = ctas[role];
+    c->rank = &r->rank;
+    c->number = r->plan.problem.topo.rank * w->per_rank + i;
+    c->mover = (uint8_t)world_mover(w, &r->plan, role);
+    if (i < total && role >= MK_INTER_SEND && r->plan.problem.topo.nodes > 1) {
+        c->post = calloc(1, sizeof *c->post);
+        if (!c->post)
+            return -ENOMEM;
+        c->post->seen = calloc(w->config.ring, sizeof *c->post->seen);
+        if (!c->post->seen)
+            return -ENOMEM;
+    }
+    if (w->config.trace_events) {
+        c->track = calloc(1, sizeof *c->track);
+        if (!c->track)
+            return -ENOMEM;
+        c->track->events = malloc(w->config.trace_events * sizeof *c->track->events);
+        c->track->capacity = w->config.trace_events;
+        if (!c->track->events)
+            return -ENOMEM;
+    }
+    return coroutine_create(&c->coroutine, w->pool);
+}
+
+static int world_make_rank(struct timed_world *w, uint32_t rank)
+{
+    struct timed_rank *r = &w->ranks[rank];
+    struct mk_problem problem = w->config.plan->problem;
+    char error[512];
+    r->world = w;
+    r->ctas = w->ctas + (size_t)rank * w->per_rank;
+    r->event = w->world * w->per_rank + rank;
+    r->slow = (struct timed_slow){1, 1, 1};
+    if (w->config.slow)
+        r->slow = w->config.slow[rank];
+    problem.topo.rank = rank;
+    if (plan_build(&r->plan, &problem, w->config.plan->flag_base, w->config.plan->heap_base, error,
+                   sizeof error)) {
+        timed_error(w, -EINVAL, "%s", error);
+        return -EINVAL;
+    }
+    r->plan.id = 1;
+    r->rank.calls = &timed_calls;
+    r->rank.plan = &r->plan;
+    r->rank.op = w->op;
+    r->rank.context = r;
+    r->waiting = malloc(TIMED_BUCKETS * sizeof *r->waiting);
+    r->flying = calloc(w->config.in_flight, sizeof *r->flying);
+    r->engines =
+        w->senders ? calloc(problem.tuning.split.ctas[MK_COMPUTE], sizeof *r->engines) : NULL;
+    if (!r->waiting || !r->flying || (w->senders && !r->engines))
+        return -ENOMEM;
+    memset(r->waiting, 0xff, TIMED_BUCKETS * sizeof *r->waiting);
+    int result = world_make_heap(w, r);
+    for (uint32_t i = 0; !result && i < w->per_rank; i++)
+        result = world_make_cta(w, r, i);
+    return result;
+}
+
+static void world_free_rank(struct timed_world *w, struct timed_rank *r)
+{
+    for (uint32_t i = 0; r->ctas && i < w->per_rank; i++) {
+        struct timed_cta *c = &r->ctas[i];
+        coroutine_destroy(c->coroutine);
+        if (c->post)
+            free(c->post->seen);
+        free(c->post);
+        if (c->track)
+            free(c->track->events);
+        free(c->track);
+    }
+    if (r->heap)
+        munmap(r->heap, r->plan.heap_base + r->plan.heap_bytes);
+    free(r->summary);
+    free(r->flags);
+    free(r->waiting);
+    free(r->flying);
+    free(r->engines);
+}
+
+/* What all engines together load from HBM in a stage: what the first tiles of all of them have in
+ * common is loaded once, and B not at all where it stays in L2. */
+static double world_fetched(const struct timed_world *w)
+{
+    const struct mk_plan *plan = &w->ranks[0].plan;
+    const struct mk_problem *q = &plan->problem;
+    uint32_t engines = q->tuning.split.ctas[MK_COMPUTE] / w->cluster, rows = 0, cols = 0;
+    if (!w->op->operands || w->op->ids || q->exec == MK_EXEC_HOST)
+        return 0;
+    struct mk_tile *tiles = calloc(engines, sizeof *tiles);
+    if (!tiles)
+        return 0;
+    for (uint32_t i = 0; i < engines && i < plan->tiles; i++) {
+        int row = 1, col = 1;
+        w->op->tile(plan, &w->ctas[0].cta, i, &tiles[i]);
+        for (uint32_t j = 0; j < i; j++) {
+            row &= tiles[j].slab != tiles[i].slab || tiles[j].row != tiles[i].row;
+            col &= tiles[j].col != tiles[i].col;
+        }
+        rows += row ? tiles[i].rows : 0;
+        cols += col ? tiles[i].cols : 0;
+    }
+    free(tiles);
+    int stays = (double)q->n * (double)q->k * 2 < 0.6 * w->machine->l2_bytes;
+    return 128.0 * (rows + (stays ? 0 : cols));
+}
+
+static int world_make(struct timed_world *w)
+{
+    const struct mk_plan *plan = w->config.plan;
+    const struct mk_problem *q = &plan->problem;
+    const struct mk_role_split *split = &q->tuning.split;
+    int cuda = q->exec == MK_EXEC_CUDA;
+    w->op = w->config.op ? w->config.op : sim_op_of(q->op);
+    w->world = mk_world(&q->topo);
+    w->cluster = cuda && q->tuning.cluster ? q->tuning.cluster : 1;
+    if (cuda && w->op->outbox) /* two of three free warps of a block, where roles leave them */
+        w->senders =
+            mk_role_coresident(split, MK_INTER_REDUCE) + mk_role_coresident(split, MK_INTRA_COMM) <
+                    2
+                ? 2
+                : 1;
+    w->by_hand = cuda && w->op->handed;
+    w->per_rank = mk_total_ctas(split) + w->senders * split->ctas[MK_COMPUTE];
+    w->pace_rate = q->tuning.pace > 1 ? 512.0 / q->tuning.pace : 0;
+    w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n);
+    w->peak = timed_peak(w->machine);
+    double flop, ideal = timed_ideal(w->machine, plan);
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    w->clock = machine_slower(w->machine, 1.1 * ideal, flop, world_loaded(plan, flop));
+    w->ranks = calloc(w->world, sizeof *w->ranks);
+    w->ctas = calloc((size_t)w->world * w->per_rank, sizeof *w->ctas);
+    if (!w->ranks || !w->ctas || coroutine_pool_create_small(&w->pool, w->world * w->per_rank))
+        return -ENOMEM;
+    int result = timed_ids_open(w);
+    for (uint32_t rank = 0; !result && rank < w->world; rank++)
+        result = world_make_rank(w, rank);
+    if (!result)
+        result = timed_links_open(w);
+    if (!result)
+        result = timed_queue_open(&w->queue, world_first_flight(w));
+    if (!result)
+        w->fetched = world_fetched(w);
+    return result;
+}
+
+static void world_close(struct timed_world *w)
+{
+    for (uint32_t rank = 0; w->ranks && rank < w->world; rank++)
+        world_free_rank(w, &w->ranks[rank]);
+    timed_links_close(w);
+    timed_queue_close(&w->queue);
+    free(w->flights);
+    free(w->chosen);
+    free(w->ctas);
+    free(w->ranks);
+    coroutine_pool_destroy(w->pool);
+}
+
+/* ---- the run ---- */
+
+/* The queue is empty and not all have ended: someone waits for what nobody raises. */
+static void world_deadlock(struct timed_world *w)
+{
+    for (uint32_t i = 0; i < w->world * w->per_rank; i++) {
+        const struct timed_cta *c = &w->ctas[i];
+        if (c->state != TIMED_WAITS)
+            continue;
+        const struct timed_rank *r = timed_rank_of(c);
+        struct mk_flag_meaning meaning;
+        plan_describe_flag(&r->plan, c->flag, &meaning);
+        timed_error(w, -EDEADLK,
+                    "nothing can go on: rank %u CTA %u (%s) waits for %s in launch %llu (flag is "
+                    "%llu, wants %llu)",
+                    r->plan.problem.topo.rank, c->grid, plan_role_name((enum mk_role)c->cta.role),
+                    meaning.text, (unsigned long long)r->launch,
+                    (unsigned long long)r->flags[c->flag], (unsigned long long)c->target);
+        return;
+    }
+    timed_error(w, -EDEADLK, "nothing can go on");
+}
+
+static void world_loop(struct timed_world *w)
+{
+    uint32_t ctas = w->world * w->per_rank, ranks = ctas + w->world, links = world_first_flight(w);
+    for (uint32_t rank = 0; rank < w->world; rank++)
+        timed_queue_put(&w->queue, w->ranks[rank].event, 0);
+    while (!w->error && w->ended < w->world) {
+        uint32_t event = timed_queue_next(&w->queue);
+        if (event < ctas) {
+            timed_resume(w, &w->ctas[event]);
+        } else if (event < ranks) {
+            world_rank_event(w, &w->ranks[event - ctas]);
+        } else if (event < links) {
+            timed_links_event(w, event);
+        } else if (event != TIMED_NONE) {
+            struct timed_flight f = w->flights[event - links];
+            timed_queue_give(&w->queue, event);
+            if (f.poster == TIMED_NONE)
+                timed_raise_now(w, &f);
+            else
+                timed_put_leaves(w, &f);
+        } else {
+            world_deadlock(w);
+        }
+        if (w->config.max_events && w->queue.taken > w->config.max_events)
+            timed_error(w, -EDEADLK, "not over after %llu events",
+                        (unsigned long long)w->config.max_events);
+        if (w->config.beat && !(w->queue.taken & 0xfff))
+            __atomic_store_n(w->config.beat, w->tiles, __ATOMIC_RELAXED);
+    }
+}
+
+static void world_report(struct timed_world *w)
+{
+    struct timed_result *result = w->result;
+    double launches = w->config.launches, compute = 0;
+    const struct timed_rank *last = &w->ranks[0];
+    for (uint32_t rank = 0; rank < w->world; rank++) {
+        const struct timed_rank *r = &w->ranks[rank];
+        last = r->ended > last->ended ? r : last;
+        result->nvlink_bytes += r->nvlink_in / w->world / launches;
+        result->network_bytes += r->network_in / w->world / launches;
+        uint32_t engines = r->plan.problem.tuning.split.ctas[MK_COMPUTE] / w->cluster;
+        if (r->ended > r->begun)
+            compute += r->busy / engines / (double)(r->ended - r->begun) / w->world;
+    }
+    result->ns = last->ended;
+    result->last_rank = last->plan.problem.topo.rank;
+    result->busy = compute;
+    for (int i = 0; i < TIMED_PARTS; i++)
+        result->parts[i] = last->path.parts[i] / launches;
+    for (int i = 0; i < MK_ROLES; i++)
+        result->roles[i] = last->path.roles[i] / launches;
+    result->slower = w->clock;
+}
+
+/* As sim_world_finish: a rank's tracks as a communicator has them. A sender's records are the
+ * second warp's of its compute CTA. */
+static int world_finish(struct timed_world *w)
+{
+    uint32_t total = mk_total_ctas(&w->config.plan->problem.tuning.split);
+    uint32_t warps = w->config.trace_events && w->senders ? 1 + w->senders : 1;
+    struct mk_comm *comms = calloc(w->world, sizeof *comms),
+                   **list = calloc(w->world, sizeof *list);
+    struct mk_track *tracks = calloc((size_t)w->world * total * warps, sizeof *tracks);
+    int rc = comms && list && tracks ? 0 : -ENOMEM;
+    for (uint32_t rank = 0; !rc && rank < w->world; rank++) {
+        struct timed_rank *r = &w->ranks[rank];
+        struct mk_comm *c = list[rank] = &comms[rank];
+        c->topo = r->plan.problem.topo;
+        c->plans[0] = &r->plan;
+        c->plan_count = 1;
+        c->tracks = &tracks[(size_t)rank * total * warps];
+        c->track_count = w->config.trace_events ? total * warps : 0;
+        c->track_warps = warps;
+        for (uint32_t i = 0; i < w->per_rank && w->config.trace_events; i++) {
+            uint32_t warp = i < total ? 0 : 1 + (i - total) % w->senders;
+            c->tracks[r->ctas[i].grid * warps + warp] = *r->ctas[i].track;
+        }
+    }
+    if (!rc)
+        rc = w->config.finished(w->config.context, list, w->world);
+    free(tracks);
+    free(list);
+    free(comms);
+    return rc;
+}
+
+static double world_seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+int timed_run(const struct timed_config *config, struct timed_result *result)
+{
+    struct timed_world *w = calloc(1, sizeof *w);
+    double begin = world_seconds(CLOCK_MONOTONIC), used = world_seconds(CLOCK_THREAD_CPUTIME_ID);
+    memset(result, 0, sizeof *result);
+    if (!w) {
+        snprintf(result->sentence, sizeof result->sentence, "no memory for a cluster");
+        return -ENOMEM;
+    }
+    w->config = *config;
+    w->machine = config->machine;
+    w->result = result;
+    w->random.state = sim_mix(config->seed + 1);
+    if (!w->config.ring)
+        w->config.ring = 1024;
+    if (!w->config.in_flight)
+        w->config.in_flight =
+            config->machine->in_flight >= 1 ? (uint32_t)config->machine->in_flight : 256;
+    int made = world_make(w);
+    if (made)
+        timed_error(w, made, "no memory for %u ranks of %u CTAs", w->world, w->per_rank);
+    else
+        world_loop(w);
+    for (uint32_t i = 0; !made && i < w->world * w->per_rank; i++)
+        if (coroutine_overflowed(w->ctas[i].coroutine))
+            timed_error(w, -ENOMEM, "a CTA's stack is too small");
+    if (!w->error)
+        world_report(w);
+    result->events = w->queue.taken;
+    result->tiles = w->tiles;
+    result->seconds = world_seconds(CLOCK_MONOTONIC) - begin;
+    result->cpu_seconds = world_seconds(CLOCK_THREAD_CPUTIME_ID) - used;
+    if (!w->error && config->finished)
+        w->error = world_finish(w);
+    int error = w->error;
+    world_close(w);
+    free(w);
+    return error;
+}

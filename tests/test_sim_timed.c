@@ -1,0 +1,293 @@
+/* The timed executor runs every operator's schedule on every cluster without data: it moves the
+ * bytes and computes the tiles that the plan says, is never faster than the machine, as fast where
+ * one rate is all that counts, the same in every run, and says who waits where nothing goes on. */
+#include "core/ops/op.h"
+#include "sim/op.h"
+#include "sim/timed/queue.h"
+#include "sim/timed/timed.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct mk_problem problem(enum mk_op op, enum mk_exec exec, uint32_t nodes, uint32_t gpus)
+{
+    uint32_t world = nodes * gpus;
+    return (struct mk_problem){
+        .op = op,
+        .exec = exec,
+        .sms = exec == MK_EXEC_CUDA ? 132 : 0,
+        .topo = {.nodes = nodes, .gpus = gpus},
+        .m = 264 * world,
+        .n = 520,
+        .k = 200,
+        .attention =
+            {.batch = 1, .sequence = 144 * world, .heads = 2, .kv_heads = 1, .head_dim = 64},
+        .moe = {.tokens = 24, .hidden = 64, .inner = 40, .experts = 2 * world, .k = 2},
+        .timeout_ns = MK_TIMEOUT_NS};
+}
+
+static void build(struct mk_plan *plan, const struct mk_problem *q)
+{
+    char error[512] = "";
+    if (plan_build(plan, q, 3, 4096, error, sizeof error))
+        fail_msg("%s: %s", plan_op_name(q->op), error);
+}
+
+/* ns of a launch. */
+static double run(const struct mk_plan *plan, const struct mk_machine *m, uint32_t launches,
+                  struct timed_result *r)
+{
+    const struct timed_config c = {.plan = (struct mk_plan *)(uintptr_t)plan,
+                                   .machine = m,
+                                   .launches = launches,
+                                   .seed = 7,
+                                   .max_events = 10000000};
+    int rc = timed_run(&c, r);
+    if (rc)
+        fail_msg("%s: %d %s", plan_op_name(plan->problem.op), rc, r->sentence);
+    return (double)r->ns / launches;
+}
+
+/* Events come by time and, of one time, in the order in which they were put in. */
+static void test_queue(void **state)
+{
+    enum { EVENTS = 3000 };
+    static uint32_t order[EVENTS];
+    static uint64_t times[EVENTS];
+    struct timed_queue *q = malloc(sizeof *q);
+    assert_non_null(q);
+    assert_int_equal(timed_queue_open(q, EVENTS), 0);
+    srand(3);
+    for (int round = 0; round < 20; round++) {
+        uint32_t put = 0;
+        for (uint32_t i = 0; i < EVENTS; i++) { /* ever farther away, and many at one time */
+            times[i] = q->now + (uint64_t)rand() % (1ull << (round * 2 + 1));
+            timed_queue_put(q, i, times[i]);
+            order[i] = put++;
+        }
+        for (uint32_t i = 0; i < EVENTS; i += 3) { /* every third another time */
+            timed_queue_remove(q, i);
+            times[i] = q->now + (uint64_t)rand() % 2000;
+            timed_queue_put(q, i, times[i]);
+            order[i] = put++;
+        }
+        uint32_t last = TIMED_NONE;
+        for (uint32_t i = 0; i < EVENTS; i++) {
+            uint32_t e = timed_queue_next(q);
+            assert_true(e < EVENTS);
+            assert_true(q->now == times[e]);
+            assert_true(last == TIMED_NONE || times[last] < times[e] ||
+                        (times[last] == times[e] && order[last] < order[e]));
+            last = e;
+        }
+        assert_int_equal(timed_queue_next(q), TIMED_NONE);
+    }
+    timed_queue_close(q);
+    free(q);
+}
+
+static uint64_t tiles_of(const struct mk_plan *plan)
+{
+    return (uint64_t)plan->tiles * mk_world(&plan->problem.topo);
+}
+
+static void test_bytes_tiles_and_bounds(void **state)
+{
+    static const uint32_t forms[][2] = {{1, 1}, {1, 4}, {2, 1}, {2, 2}, {3, 2}, {4, 1}, {2, 8}};
+    const struct mk_machine *m = machine_default();
+    for (int op = 0; op < MK_OPS; op++)
+        for (size_t f = 0; f < 2 * sizeof forms / sizeof *forms; f++) {
+            uint32_t nodes = forms[f / 2][0], gpus = forms[f / 2][1];
+            struct mk_problem q =
+                problem((enum mk_op)op, f % 2 ? MK_EXEC_CUDA : MK_EXEC_HOST, nodes, gpus);
+            struct timed_result r;
+            struct mk_plan plan;
+            double flop;
+            uint64_t nvlink, network;
+            int moe = op == MK_OP_MOE_DISPATCH_GEMM || op == MK_OP_MOE_FFN;
+            build(&plan, &q);
+            plan_work(&plan, &flop, &nvlink, &network);
+            double took = run(&plan, m, 3, &r), sum = 0;
+            /* Tokens go where they name: the plan says what that is at most. */
+            if (moe ? r.nvlink_bytes > (double)nvlink + 0.5 ||
+                          r.network_bytes > (double)network + 0.5
+                    : fabs(r.nvlink_bytes - (double)nvlink) > 0.5 ||
+                          fabs(r.network_bytes - (double)network) > 0.5)
+                fail_msg("%s on %u x %u: moved %.1f and %.1f bytes, the plan says %llu and %llu",
+                         plan_op_name(q.op), nodes, gpus, r.nvlink_bytes, r.network_bytes,
+                         (unsigned long long)nvlink, (unsigned long long)network);
+            if ((gpus > 1 && r.nvlink_bytes <= 0) || (nodes > 1 && r.network_bytes <= 0))
+                fail_msg("%s on %u x %u: nothing moved", plan_op_name(q.op), nodes, gpus);
+            if (op == MK_OP_AG_GEMM || op == MK_OP_GEMM_RS || op == MK_OP_GEMM_AR)
+                assert_int_equal(r.tiles, 3 * tiles_of(&plan));
+            if (!moe && took < timed_ideal(m, &plan))
+                fail_msg("%s on %u x %u: %.0f ns, under the ideal of %.0f", plan_op_name(q.op),
+                         nodes, gpus, took, timed_ideal(m, &plan));
+            for (int i = 0; i < TIMED_PARTS; i++)
+                sum += r.parts[i];
+            if (fabs(sum - took) > 1 + 0.001 * took)
+                fail_msg("%s on %u x %u: the longest chain has %.1f of %.1f ns", plan_op_name(q.op),
+                         nodes, gpus, sum, took);
+        }
+}
+
+/* A machine on which everything but a few things costs nothing to speak of. */
+static struct mk_machine free_machine(void)
+{
+    struct mk_machine m = *machine_default();
+    m.launch = m.flag = m.flag_own = m.settle = m.wait = m.between = m.command = 0;
+    m.proxy_command = m.proxy_completion = m.nic_latency = m.nic_flag = m.nic_message = 0;
+    m.nvlink_out = m.nvlink_in = m.nic_rate = m.hbm_rate = 1e6;
+    m.watts = m.beside = m.beside_peer = 0;
+    for (int i = 0; i < MACHINE_MOVERS; i++)
+        m.movers[i] = (struct machine_rate){0, 1e5, 1e5, 1e5, 1e7};
+    for (int i = 0; i < MACHINE_TILES && m.tiles[i].tile_m > 0; i++) {
+        m.tiles[i].begin = m.tiles[i].end = 0;
+        m.tiles[i].stage = 1;
+    }
+    return m;
+}
+
+/* Where one rate is a thousand times below the others, a launch takes what that one takes. */
+static void test_one_rate_counts(void **state)
+{
+    static const struct {
+        const char *what;
+        uint32_t nodes, gpus;
+    } cases[] = {{"tiles", 1, 2}, {"NVLink", 1, 4}, {"network", 3, 1}};
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int op = MK_OP_AG_GEMM; op <= MK_OP_GEMM_RS; op += MK_OP_GEMM_RS - MK_OP_AG_GEMM) {
+            struct mk_machine m = free_machine();
+            struct mk_problem q =
+                problem((enum mk_op)op, MK_EXEC_CUDA, cases[i].nodes, cases[i].gpus);
+            struct timed_result r;
+            struct mk_plan plan;
+            q.m = 4096 * mk_world(&q.topo);
+            q.n = 4096;
+            q.k = 512;
+            q.sms = 66; /* whole tiles for all */
+            if (i == 0)
+                for (int t = 0; t < MACHINE_TILES; t++)
+                    m.tiles[t].stage = 10000;
+            if (i == 1)
+                m.nvlink_out = m.nvlink_in = 0.5;
+            if (i == 2)
+                m.nic_rate = 0.5;
+            m.sms = 66;
+            build(&plan, &q);
+            double took = run(&plan, &m, 2, &r), ideal = timed_ideal(&m, &plan);
+            if (took < ideal || took > 1.12 * ideal)
+                fail_msg("%s, %s: %.0f ns a launch where %.0f are the ideal", plan_op_name(q.op),
+                         cases[i].what, took, ideal);
+        }
+}
+
+/* All ranks push to all: each GPU's way out is shared by its peers, and a GPU whose NVLink is
+ * slow slows those alone that need it. */
+static void test_slow_parts(void **state)
+{
+    struct mk_machine m = free_machine();
+    struct mk_problem q = problem(MK_OP_ALL_GATHER, MK_EXEC_CUDA, 1, 4);
+    struct timed_slow slow[4] = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}};
+    struct timed_result r;
+    struct mk_plan plan;
+    q.m = 16384 * 4;
+    m.nvlink_out = m.nvlink_in = 10;
+    build(&plan, &q);
+    struct timed_config c = {.plan = &plan, .machine = &m, .launches = 1, .slow = slow};
+    assert_int_equal(timed_run(&c, &r), 0);
+    double even = (double)r.ns;
+    slow[2].nvlink = 0.25;
+    assert_int_equal(timed_run(&c, &r), 0);
+    if ((double)r.ns < 3.7 * even || (double)r.ns > 4.4 * even)
+        fail_msg("%.0f ns, and %.0f where one rank's links have a quarter", even, (double)r.ns);
+    assert_true(r.parts[TIMED_NVLINK] > 0.8 * (double)r.ns);
+}
+
+static void test_equal_runs_and_jitter(void **state)
+{
+    struct mk_problem q = problem(MK_OP_GEMM_AR, MK_EXEC_CUDA, 2, 2);
+    struct timed_result one, two, other;
+    struct mk_plan plan;
+    build(&plan, &q);
+    struct timed_config c = {
+        .plan = &plan, .machine = machine_default(), .launches = 4, .seed = 5, .jitter = 0.05};
+    assert_int_equal(timed_run(&c, &one), 0);
+    assert_int_equal(timed_run(&c, &two), 0);
+    c.seed = 6;
+    assert_int_equal(timed_run(&c, &other), 0);
+    assert_true(one.ns == two.ns && one.events == two.events);
+    assert_true(one.ns != other.ns);
+    c.jitter = 0;
+    assert_int_equal(timed_run(&c, &one), 0);
+    c.seed = 7;
+    assert_int_equal(timed_run(&c, &two), 0);
+    assert_true(one.ns == two.ns);
+}
+
+/* Tokens that all want the same experts take longer than those that spread evenly. */
+static void test_uneven_experts(void **state)
+{
+    struct mk_problem q = problem(MK_OP_MOE_DISPATCH_GEMM, MK_EXEC_CUDA, 1, 4);
+    struct timed_result even, uneven;
+    struct mk_plan plan;
+    q.sms = 132;
+    q.moe = (struct mk_moe){.tokens = 512, .hidden = 4096, .inner = 4096, .experts = 32, .k = 2};
+    build(&plan, &q);
+    struct timed_config c = {.plan = &plan, .machine = machine_default(), .launches = 1, .seed = 5};
+    assert_int_equal(timed_run(&c, &even), 0);
+    c.skew = 2;
+    assert_int_equal(timed_run(&c, &uneven), 0);
+    assert_true((double)uneven.ns > 1.2 * (double)even.ns);
+    uint32_t *ids = malloc(4 * 512 * 2 * sizeof *ids);
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < 4 * 512 * 2; i++)
+        ids[i] = i % 2; /* all of them on rank 0 */
+    c.ids = ids;
+    assert_int_equal(timed_run(&c, &uneven), 0);
+    assert_true((double)uneven.ns > 1.2 * (double)even.ns);
+    free(ids);
+}
+
+static void no_after(const struct mk_plan *plan, struct mk_cta *cta, const struct mk_tile *t,
+                     uint32_t parts)
+{
+}
+
+/* A tile that nobody announces: who waits for what is said. */
+static void test_nothing_goes_on(void **state)
+{
+    struct mk_problem q = problem(MK_OP_GEMM_RS, MK_EXEC_CUDA, 1, 2);
+    struct sim_op op = *sim_op_of(MK_OP_GEMM_RS);
+    struct timed_result r;
+    struct mk_plan plan;
+    op.after_parts = no_after;
+    build(&plan, &q);
+    struct timed_config c = {
+        .plan = &plan, .machine = machine_default(), .op = &op, .launches = 1, .seed = 5};
+    assert_int_equal(timed_run(&c, &r), -EDEADLK);
+    assert_non_null(strstr(r.sentence, "(inter_reduce) waits for rank"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_bytes_tiles_and_bounds),
+        cmocka_unit_test(test_one_rate_counts),
+        cmocka_unit_test(test_slow_parts),
+        cmocka_unit_test(test_equal_runs_and_jitter),
+        cmocka_unit_test(test_uneven_experts),
+        cmocka_unit_test(test_nothing_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
