@@ -70,9 +70,9 @@ children() { # PID: of those it has started, one a line, the first foremost
 
 # Starts an endless run with a timeout of 3 s, sends SIGNAL to one of its ranks, and wants status 3 within SECONDS and a sentence about
 # it: a killed rank's peers end within the timeout and 2 s; a stopped one is killed so long after the first of them.
-disturbed() { # SIGNAL SECONDS
+disturbed() { # SIGNAL SECONDS OP PROBLEM...
     local bound launcher='' begin end status began=$SECONDS ranks=0 victim
-    timeout -k 5 60 "$mkernel" run ag_gemm --exec cuda --gpus "$gpus" --shape $((gpus * 1024)),1024,4096 --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
+    timeout -k 5 60 "$mkernel" run "${@:3}" --exec cuda --gpus "$gpus" --iters 1000000 --timeout 3 >"$build/gpu.out" 2>&1 &
     bound=$!
     while [ $((SECONDS - began)) -lt 20 ]; do # until the ranks compute, as far as that can be seen here; 8 s where it cannot
         sleep 0.2
@@ -139,9 +139,11 @@ if [ "$gpus" -ge 8 ]; then
     check four_nodes $run --nodes 4 --gpus $((gpus / 4)) --nic soft --shape $((gpus / 4 * 4 * 390)),200,328 --iters 20 --burst 5
 fi
 if [ "$gpus" -ge 2 ]; then
-    check a_rank_killed disturbed KILL 6
+    endless="ag_gemm --shape $((gpus * 1024)),1024,4096"
+    check a_rank_killed disturbed KILL 6 $endless
+    check ring_attention_a_rank_killed disturbed KILL 6 ring_attention --attention 1,$((gpus * 1024)),8,8,128
     check usable_after_a_kill $run --gpus "$gpus" --shape $((gpus * 65)),200,328 --iters 2
-    check a_rank_stopped disturbed STOP 11
+    check a_rank_stopped disturbed STOP 11 $endless
 fi
 check ag_gemm_traced traced ag_gemm 1024,4096
 # Sums over ranks: the same.
@@ -191,10 +193,13 @@ if [ "${2:-}" = bench ]; then
     table bench_engine 120 "$build/tests/gpu_gemm" bench 4 30
     table bench_grouped 120 "$build/tests/gpu_grouped" bench 20 10
     table bench_attention 120 "$build/tests/gpu_attention" bench 20 10
-    attention=4,$((gpus * 6144)),16,16,128
-    table bench_ring_attention 120 "$mkernel" bench ring_attention --exec cuda --gpus "$gpus" --attention $attention --iters 16 --timeout 10
-    table bench_ring_attention_causal 120 "$mkernel" bench ring_attention --exec cuda --gpus "$gpus" --attention $attention --causal --iters 16 --timeout 10
-    table bench_torch_attention 120 python3 -m torch.distributed.run --nproc-per-node "$gpus" experiments/baselines/torch_ring_attention.py $attention $attention,causal
+    heads=16,16,128 attention=
+    for rows in 768 3072 6144 12288; do # a rank
+        attention=$attention${attention:+:}4,$((gpus * rows)),$heads
+    done
+    for mask in '' --causal; do
+        table bench_ring_attention${mask:+_causal} 300 "$mkernel" bench ring_attention $bench --gpus "$gpus" --shapes $attention $mask --vs torch --csv "$build/ring_attention${mask:+_causal}.csv"
+    done
     table bench_ring 60 "$build/tests/gpu_ring" bench
     table bench_memory_between_processes 110 "$build/tests/gpu_fabric" bench
     table bench_ag_gemm 400 "$mkernel" bench ag_gemm $bench --gpus "$gpus" --shapes $square:$wide --vs torch --csv "$build/ag_gemm.csv"
@@ -213,6 +218,9 @@ if [ "${2:-}" = bench ]; then
             skip bench_tuned_$op "nothing has been tuned"
         fi
     done
+    if [ "$gpus" -ge 2 ]; then
+        table bench_2_nodes_ring_attention 120 "$mkernel" bench ring_attention $bench --nodes 2 --gpus $((gpus / 2)) --nic soft --shapes 4,$((world * 12288)),$heads
+    fi
     for of in 2 4; do # nodes of as many GPUs as there are, two at least
         [ "$gpus" -ge $((2 * of)) ] || continue
         for op in ag_gemm gemm_rs gemm_ar; do

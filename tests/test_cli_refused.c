@@ -46,6 +46,13 @@ static void test_ignored(void **state)
     refuses("bench ag_gemm --exec host --vs torch", "--vs torch is for --exec cuda");
     refuses("bench ag_gemm --exec host --traced", "--traced is for --exec cuda");
     refuses("bench ag_gemm --exec host --shapes 8,8,8:16,8,8", "--shapes is for --exec cuda");
+    refuses("bench ring_attention --exec host --shapes 1,64,2,2,64", "--shapes is for --exec cuda");
+    refuses("bench ring_attention --exec host --vs blas",
+            "--vs blas is for GEMM operators, and ring_attention is none");
+    refuses("tune ag_gemm --exec host --shapes 8,8,8:", "--shapes 8,8,8:: not M,N,K:M,N,K");
+    refuses("tune ag_gemm --exec host --shapes 8,8,8:16,8,8,8",
+            "--shapes 8,8,8:16,8,8,8: not M,N,K:M,N,K");
+    refuses("tune ag_gemm --exec host --shapes 8,-8,8", "--shapes 8,-8,8: not M,N,K:M,N,K");
     refuses("run gemm_rs --exec host --slices 2", "gemm_rs does not take --slices");
     refuses("run gemm_ar --exec host --fanout 1", "gemm_ar does not take --fanout");
     refuses("run ag_gemm --exec host --roles compute=0", "leaves no CTA");

@@ -1,76 +1,129 @@
-"""What `mkernel bench ring_attention` is set beside: cuDNN's attention through PyTorch, and NCCL. One process per GPU:
+"""What `mkernel bench ring_attention` is set beside: cuDNN's attention through PyTorch, NCCL, and PyTorch's context parallelism.
+One process per GPU:
 
-    python3 -m torch.distributed.run --nproc-per-node 2 torch_ring_attention.py B,S,H,G,D[,causal] [...]
+    python3 -m torch.distributed.run --nproc-per-node 2 torch_ring_attention.py [--causal] [--context-parallel] B,S,H,G,D [...]
 
-as `--attention B,S,H,G,D` (S over all ranks). Rank 0 prints one line per shape, in ms, medians of the slowest rank:
+as `--attention B,S,H,G,D` (S over all ranks). Rank 0 prints lines of CSV, in ms, the slowest rank's median, least and most:
 
-    shape attention ATTENTION gather GATHER in_turn IN_TURN ideal IDEAL
+    B,S,H,G,D,attention,ms,min,max         a rank's queries against all keys, which are there
+    B,S,H,G,D,gather,ms,min,max            K and V of all ranks by NCCL
+    B,S,H,G,D,in_turn,ms,min,max           one after the other
+    B,S,H,G,D,context_parallel,ms,min,max  where asked for, and where this PyTorch has it for the shape
 
-attention: a rank's queries against all keys, which are there; gather: K and V of all ranks by NCCL; in_turn: one after the
-other; ideal: the larger of the first two. Causal: cuDNN takes square masks only, so attention is a square problem of as many
-products as a rank has of the whole, S / sqrt(ranks) rows.
+Operands rotate through more than L2 holds. Causal: cuDNN takes square masks only, so attention is a square problem of as many
+products as a rank has of the whole, S / sqrt(ranks) rows. Exit status 0, or 77 where there is no cuDNN attention.
 """
+import argparse
 import math
 import os
 import sys
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 import torch
 import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+COLD = 200e6  # bytes of operands in rotation
 
 
 def random(*shape):
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
+def sdpa(backend, q, k, v, causal):
+    with sdpa_kernel(backend):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def measure(run):
+    """(median, least, most) of the rank whose median is the largest, ms of run(i)."""
+    for i in range(3):
+        run(i)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+    dist.barrier()
+    torch.cuda.synchronize()
+    for i, event in enumerate(events):
+        event.record()
+        if i < 20:
+            run(i)
+    torch.cuda.synchronize()
+    times = sorted(events[i].elapsed_time(events[i + 1]) for i in range(20))
+    mine = torch.tensor([(times[9] + times[10]) / 2, times[0], times[-1]], device="cuda")
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    return max((t.tolist() for t in every), key=lambda t: t[0])
+
+
+def separate(batch, sequence, heads, kv_heads, dim, causal):
+    """Attention alone, the gather alone, one after the other."""
+    world = dist.get_world_size()
+    rows = sequence // world
+    square = round(sequence / math.sqrt(world) / 128) * 128 if causal else 0
+    queries, keys = square or rows, square or sequence
+    sets = range(max(2, math.ceil(COLD / (2 * batch * dim * (rows * heads + 2 * sequence * kv_heads)))))
+    # The sequence comes first, so that what is gathered lies as one tensor.
+    own = [[random(rows, batch, kv_heads, dim) for _ in range(2)] for _ in sets]
+    whole = [[random(sequence, batch, kv_heads, dim) for _ in range(2)] for _ in sets]
+    q = [random(batch, heads, queries, dim) for _ in sets]
+
+    def attention(i):
+        i %= len(sets)
+        k, v = (t[:keys].permute(1, 2, 0, 3) for t in whole[i])
+        sdpa(SDPBackend.CUDNN_ATTENTION, q[i], k, v, causal)
+
+    def gather(i):
+        i %= len(sets)
+        for to, part in zip(whole[i], own[i]):
+            dist.all_gather_into_tensor(to, part)
+
+    def in_turn(i):
+        gather(i)
+        attention(i)
+
+    return {"attention": measure(attention), "gather": measure(gather), "in_turn": measure(in_turn)}
+
+
+def context_parallel_time(batch, sequence, heads, kv_heads, dim, causal):
+    """PyTorch's ring, on what it makes of whole tensors: a rank's shards. The first backend that it takes."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    why = None
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        q = random(batch, heads, sequence, dim)
+        k, v = (random(batch, kv_heads, sequence, dim) for _ in range(2))
+        try:
+            with torch.no_grad(), context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2], no_restore_buffers={q, k, v}):
+                return measure(lambda i: sdpa(backend, q, k, v, causal))
+        except (RuntimeError, NotImplementedError, AssertionError, ValueError) as error:
+            why = error
+    raise RuntimeError(why)
+
+
 def main():
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--context-parallel", action="store_true")
+    parser.add_argument("shapes", nargs="+")
+    options = parser.parse_args()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    for text in sys.argv[1:]:
-        causal = text.endswith(",causal")
-        batch, sequence, heads, kv_heads, dim = map(int, text.removesuffix(",causal").split(","))
-        rows = sequence // world
-        # The sequence comes first, so that what is gathered lies as one tensor.
-        own = [random(rows, batch, kv_heads, dim) for _ in range(2)]
-        whole = [random(sequence, batch, kv_heads, dim) for _ in range(2)]
-        square = round(sequence / math.sqrt(world) / 128) * 128
-        q = random(batch, heads, square if causal else rows, dim)
-        k, v = (t[:square if causal else sequence].permute(1, 2, 0, 3) for t in whole)
-
-        def attention():
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
-
-        def gather():
-            for to, part in zip(whole, own):
-                dist.all_gather_into_tensor(to, part)
-
-        def in_turn():
-            gather()
-            attention()
-
-        medians = []
-        for run in (attention, gather, in_turn):
-            for _ in range(3):
-                run()
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
-            dist.barrier()
-            torch.cuda.synchronize()
-            for i, event in enumerate(events):
-                event.record()
-                if i < 20:
-                    run()
-            torch.cuda.synchronize()
-            times = sorted(events[i].elapsed_time(events[i + 1]) for i in range(20))
-            slowest = torch.tensor((times[9] + times[10]) / 2, device="cuda")
-            dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-            medians.append(slowest.item())
-        if rank == 0:
-            print(f"{text} attention {medians[0]:.4f} gather {medians[1]:.4f} in_turn {medians[2]:.4f} "
-                  f"ideal {max(medians[:2]):.4f}", flush=True)
+    for text in options.shapes:
+        shape = [*map(int, text.split(",")), options.causal]
+        times = separate(*shape)
+        if options.context_parallel:
+            try:
+                times["context_parallel"] = context_parallel_time(*shape)
+            except (ImportError, RuntimeError) as error:
+                print(f"{text}: no context parallelism: {error}", file=sys.stderr)
+        if dist.get_rank() == 0:
+            for name, three in times.items():
+                print(f"{text},{name}," + ",".join(f"{ms:.4f}" for ms in three), flush=True)
     dist.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":
+    if not hasattr(SDPBackend, "CUDNN_ATTENTION"):
+        sys.exit(77)
+    main()

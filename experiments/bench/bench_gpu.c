@@ -11,12 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct bench {
-    struct gpu_bench gpu;
-    struct baseline_nccl *nccl;
-    uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
-};
-
 /* What is launched in a turn. */
 struct subject {
     struct bench *bench;
@@ -45,7 +39,7 @@ static int bench_gpu_collect(struct bench *b, struct gpu_shape *s, uint32_t set)
     return baseline_nccl_allgather(b->nccl, s->a[set], s->whole, s->rows * s->k * 2, g->stream);
 }
 
-static int bench_gpu_copy_to_next(struct bench *b)
+int bench_gpu_copy_to_next(struct bench *b)
 {
     const struct mk_comm *comm = b->gpu.comm;
     const struct mk_heap *heap = &comm->heap;
@@ -80,7 +74,7 @@ static int bench_gpu_launch(void *context, uint32_t number)
             return result;
         return gpu_gathers(g) ? bench_gpu_multiply(g, s, set, s->c[set])
                               : bench_gpu_collect(u->bench, s, set);
-    case BENCH_GEMM:
+    case BENCH_PRODUCT:
         return bench_gpu_multiply(g, s, set, gpu_gathers(g) ? s->c[set] : s->whole);
     default:
         return -EINVAL;
@@ -109,31 +103,29 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
     return result;
 }
 
-static int bench_shape(struct bench *b, const uint64_t shape[3], struct bench_gpu_row *row)
+void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
+                        const struct mk_plan *plan)
+{
+    uint64_t nvlink, network;
+    plan_work(plan, &row->flop, &nvlink, &network);
+    row->network_ms = b->gpu.job->nic_gbit > 0 ? (double)network / b->gpu.job->nic_gbit * 8e-6 : 0;
+    row->problem = plan->problem;
+    snprintf(row->tuned, sizeof row->tuned, "%s", plan->tuned);
+}
+
+static int bench_shape(struct bench *b, const struct mk_problem *q, struct bench_gpu_row *row)
 {
     struct gpu_shape s = {0};
     struct subject u = {.bench = b, .shape = &s};
     struct gpu_bench *g = &b->gpu;
-    const struct mk_problem *q = &g->job->problem;
-    uint64_t m = shape[0], n = shape[1], k = shape[2];
-    *row = (struct bench_gpu_row){.m = m,
-                                  .n = n,
-                                  .k = k,
-                                  .op = q->op,
-                                  .world = g->job->identity.world,
-                                  .flop = 2.0 * m * n * k,
-                                  .bound = gpu_check_bound(g)};
+    uint64_t m = q->m, n = q->n, k = q->k;
+    *row = (struct bench_gpu_row){.problem = *q, .bound = gpu_check_bound(g)};
     int result = gpu_plan(g, m, n, k, &q->tuning, &u.graphs.plan);
     if (!result && g->job->identity.world > 1)
         result =
             gpu_plan(g, m, gpu_gathers(g) ? 8 : n, gpu_gathers(g) ? k : 8, &q->tuning, &u.move);
     if (!result) {
-        double flop;
-        uint64_t nvlink, network;
-        plan_work(u.graphs.plan, &flop, &nvlink, &network);
-        row->network_ms = g->job->nic_gbit > 0 ? (double)network / g->job->nic_gbit * 8e-6 : 0;
-        row->tuning = u.graphs.plan->problem.tuning;
-        snprintf(row->tuned, sizeof row->tuned, "%s", u.graphs.plan->tuned);
+        bench_gpu_describe(row, b, u.graphs.plan);
         result = gpu_shape_open(g, &s, m, n, k);
     }
     if (!result)
@@ -193,25 +185,6 @@ static int bench_gpu_open_nccl(struct bench *b)
     return result ? gpu_say(&b->gpu, result, "the baselines cannot start") : 0;
 }
 
-/* Adds PyTorch's times, which the parent measured before the ranks began (bench_torch.c). */
-static void bench_gpu_read_torch(struct bench_gpu_row *rows, uint32_t count)
-{
-    const char *path = getenv("MKERNEL_BENCH_TORCH");
-    FILE *f = path ? fopen(path, "re") : NULL;
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        unsigned long long m, n, k;
-        struct gpu_time t;
-        if (sscanf(line, "%llu,%llu,%llu,%lf,%lf,%lf", &m, &n, &k, &t.ms, &t.min, &t.max) != 6)
-            continue;
-        for (uint32_t i = 0; i < count; i++)
-            if (rows[i].m == m && rows[i].n == n && rows[i].k == k)
-                rows[i].times[BENCH_TORCH] = t;
-    }
-    if (f)
-        fclose(f);
-}
-
 static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done)
 {
     const struct run_job *job = b->gpu.job;
@@ -220,8 +193,11 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
         result = bench_gpu_open_nccl(b);
     if (!result && !mk_heap_alloc(b->gpu.comm, 2 * BENCH_LINK_BYTES, &b->link_offset))
         result = gpu_say(&b->gpu, -ENOMEM, "no room in the heap for the links' measurement");
+    int attention = run_op_of(job->problem.op)->product == RUN_ATTENTION;
     for (uint32_t i = 0; i < job->shape_count && !result; i++) {
-        result = bench_shape(b, job->shapes[i], &rows[i]);
+        struct mk_problem q = job->problem;
+        op_set_numbers(&q, job->shapes[i]);
+        result = (attention ? bench_attention : bench_shape)(b, &q, &rows[i]);
         if (!result)
             result = bench_gpu_join(b, &rows[i]);
         if (!result)
@@ -254,7 +230,7 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         snprintf(sentence, size, "%s", mk_error(b.gpu.comm));
     else
         result = bench_all(&b, rows, &done);
-    bench_gpu_read_torch(rows, done);
+    bench_torch_read(rows, done);
     for (uint32_t i = 0; i < done; i++)
         wrong += !bench_gpu_right(&rows[i]);
     if (done && job->identity.rank == 0 && bench_gpu_report(job, rows, done, &path) && !result) {

@@ -1,8 +1,10 @@
 /* `mkernel bench OP --exec cuda`: the fused kernel beside what others run, in one run and under the
  * same conditions.
  *
- *   gpu_shape.c         operands, launches, checks of a shape on one rank
+ *   ../job/gpu_shape.c  operands, launches, checks of a GEMM operator's shape on one rank
  *   bench_gpu.c         what is measured there
+ *   bench_attention.c   the same of ring attention
+ *   bench_torch.c       what PyTorch measures before the ranks start
  *   bench_gpu_report.c  the table, the CSV and the JSON of all of them */
 #ifndef MK_BENCH_GPU_H
 #define MK_BENCH_GPU_H
@@ -18,10 +20,9 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t sentence_si
 int bench_gpu_check_append(const struct run_job *job, char *error, size_t error_size)
     __attribute__((weak));
 
-/* Runs PyTorch's fused operator on `shapes` (M,N,K:M,N,K) with the job's ranks, one line of CSV per
- * shape into `out`. Blocks, at most 4 minutes. 0, or -errno where python3, PyTorch or the operator
+/* Runs what PyTorch has for the job's shapes with the job's ranks, lines of CSV into `out`
+ * (bench_torch.c). Blocks, at most 4 minutes. 0, or -errno where python3, PyTorch or the operator
  * is not there. */
-int bench_torch(const struct run_job *job, const char *shapes, const char *out)
-    __attribute__((weak));
+int bench_torch(const struct run_job *job, const char *out) __attribute__((weak));
 
 #endif

@@ -28,18 +28,21 @@ static double bench_gpu_report_time_of(const struct bench_gpu_row *row, enum ben
     return ms > 0 && (what != BENCH_FUSED || bench_gpu_right(row)) ? ms : NAN;
 }
 
-static double bench_gpu_report_column_m(const struct bench_gpu_row *r)
-{
-    return (double)r->m;
-}
-static double bench_gpu_report_column_n(const struct bench_gpu_row *r)
-{
-    return (double)r->n;
-}
-static double bench_gpu_report_column_k(const struct bench_gpu_row *r)
-{
-    return (double)r->k;
-}
+/* The i-th number of the problem, as on the command line. */
+#define NUMBER(i)                                                                                  \
+    static double bench_gpu_report_number_##i(const struct bench_gpu_row *r)                       \
+    {                                                                                              \
+        uint64_t numbers[OP_DIMENSIONS];                                                           \
+        op_numbers(&r->problem, numbers);                                                          \
+        return (double)numbers[i];                                                                 \
+    }
+NUMBER(0)
+NUMBER(1)
+NUMBER(2)
+NUMBER(3)
+NUMBER(4)
+#undef NUMBER
+
 static double bench_gpu_report_column_ms(const struct bench_gpu_row *r)
 {
     return bench_gpu_report_time_of(r, BENCH_FUSED);
@@ -56,9 +59,9 @@ static double bench_gpu_report_column_tflops(const struct bench_gpu_row *r)
 {
     return r->flop / bench_gpu_report_time_of(r, BENCH_FUSED) / 1e9;
 }
-static double bench_gpu_report_column_gemm(const struct bench_gpu_row *r)
+static double bench_gpu_report_column_product(const struct bench_gpu_row *r)
 {
-    return bench_gpu_report_time_of(r, BENCH_GEMM);
+    return bench_gpu_report_time_of(r, BENCH_PRODUCT);
 }
 static double bench_gpu_report_column_comm(const struct bench_gpu_row *r)
 {
@@ -80,19 +83,24 @@ static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
     return r->network_ms > 0 ? r->network_ms : NAN;
 }
 
-/* The larger of GEMM and communication. The communication by whoever does it faster, an all-reduce
- * at the rate of the links; between nodes at the rate of the NICs, which NCCL does not use on one
- * host's emulated ones. */
+/* The larger of product and communication. The communication by whoever does it faster, an
+ * all-reduce at the rate of the links; between nodes at the rate of the NICs, which NCCL does not
+ * use on one host's emulated ones. */
 static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)
 {
     double comm =
         fmin(bench_gpu_report_time_of(r, BENCH_COMM), bench_gpu_report_time_of(r, BENCH_MOVE));
-    if (run_op_of(r->op)->collective == RUN_ALL_REDUCE)
-        comm = 2.0 * (r->world - 1) / r->world * (double)r->m * (double)r->n * 2 /
+    const struct mk_problem *q = &r->problem;
+    uint32_t world = mk_world(&q->topo);
+    if (run_op_of(q->op)->collective == RUN_ALL_REDUCE)
+        comm = 2.0 * (world - 1) / world * (double)q->m * (double)q->n * 2 /
                bench_gpu_report_column_link(r) / 1e6;
+    if (world == 1)
+        comm = 0;
     if (r->network_ms > 0)
         comm = r->network_ms;
-    return fmax(bench_gpu_report_time_of(r, BENCH_GEMM), comm);
+    double product = bench_gpu_report_time_of(r, BENCH_PRODUCT);
+    return isnan(product) || isnan(comm) ? NAN : fmax(product, comm);
 }
 static double bench_gpu_report_column_efficiency(const struct bench_gpu_row *r)
 {
@@ -118,20 +126,24 @@ static double bench_gpu_report_column_error(const struct bench_gpu_row *r)
 {
     return gpu_check_error(&r->check);
 }
+static double bench_gpu_report_column_causal(const struct bench_gpu_row *r)
+{
+    return r->problem.attention.causal;
+}
 static double bench_gpu_report_column_wrong(const struct bench_gpu_row *r)
 {
     return (double)r->check.wrong;
 }
 
-static const struct column columns[] = {
-    {"m", "M", 6, 0, bench_gpu_report_column_m},
-    {"n", "N", 6, 0, bench_gpu_report_column_n},
-    {"k", "K", 6, 0, bench_gpu_report_column_k},
+static const struct column gemm_columns[] = {
+    {"m", "M", 6, 0, bench_gpu_report_number_0},
+    {"n", "N", 6, 0, bench_gpu_report_number_1},
+    {"k", "K", 6, 0, bench_gpu_report_number_2},
     {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
     {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
     {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
     {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
-    {"gemm_ms", "GEMM", 8, 4, bench_gpu_report_column_gemm},
+    {"gemm_ms", "GEMM", 8, 4, bench_gpu_report_column_product},
     {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
     {"comm_own_ms", "own", 8, 4, bench_gpu_report_column_move},
     {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
@@ -145,7 +157,44 @@ static const struct column columns[] = {
     {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
     {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static const struct column attention_columns[] = {
+    {"batch", "B", 4, 0, bench_gpu_report_number_0},
+    {"sequence", "S", 7, 0, bench_gpu_report_number_1},
+    {"heads", "H", 4, 0, bench_gpu_report_number_2},
+    {"kv_heads", "G", 4, 0, bench_gpu_report_number_3},
+    {"head_dim", "D", 4, 0, bench_gpu_report_number_4},
+    {"causal", "causal", 6, 0, bench_gpu_report_column_causal},
+    {"fused_ms", "fused", 8, 4, bench_gpu_report_column_ms},
+    {"fused_min_ms", "min", 8, 4, bench_gpu_report_column_min},
+    {"fused_max_ms", "max", 8, 4, bench_gpu_report_column_max},
+    {"tflops", "TFLOP/s", 8, 1, bench_gpu_report_column_tflops},
+    {"attention_ms", "cuDNN", 8, 4, bench_gpu_report_column_product},
+    {"comm_nccl_ms", "NCCL", 8, 4, bench_gpu_report_column_comm},
+    {"link_gb_s", "link", 5, 0, bench_gpu_report_column_link},
+    {"network_ms", "NICs", 8, 4, bench_gpu_report_column_network},
+    {"ideal_ms", "ideal", 8, 4, bench_gpu_report_column_ideal},
+    {"efficiency", "effic.", 7, 3, bench_gpu_report_column_efficiency},
+    {"nccl_cudnn_ms", "in turn", 8, 4, bench_gpu_report_column_turns},
+    {"speedup_nccl_cudnn", "ratio", 6, 2, bench_gpu_report_column_vs_turns},
+    {"torch_context_parallel_ms", "torch", 8, 4, bench_gpu_report_column_torch},
+    {"speedup_torch", "ratio", 6, 2, bench_gpu_report_column_vs_torch},
+    {"relative_error", "error", 9, -1, bench_gpu_report_column_error},
+    {"wrong", "#wrong", 7, 0, bench_gpu_report_column_wrong},
+};
+
+struct columns {
+    const struct column *of;
+    int count;
+};
+
+static struct columns bench_gpu_report_columns(enum mk_op op)
+{
+    if (run_op_of(op)->product == RUN_ATTENTION)
+        return (struct columns){attention_columns,
+                                sizeof attention_columns / sizeof *attention_columns};
+    return (struct columns){gemm_columns, sizeof gemm_columns / sizeof *gemm_columns};
+}
 
 static void bench_gpu_report_print_cell(FILE *f, const struct column *c,
                                         const struct bench_gpu_row *row, int width,
@@ -160,80 +209,84 @@ static void bench_gpu_report_print_cell(FILE *f, const struct column *c,
         fprintf(f, "%*.*f", width, c->digits, v);
 }
 
+/* What the columns mean. */
+static void bench_gpu_report_print_legend(FILE *out, const struct bench_gpu_row *rows)
+{
+    static const struct {
+        const char *name, *torch;
+    } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
+                 [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
+                 [RUN_ALL_REDUCE] = {"all-reduce", "has none"}};
+    const struct run_op *op = run_op_of(rows->problem.op);
+    if (op->product == RUN_ATTENTION) {
+        fprintf(
+            out,
+            "ms per launch: median of the slowest rank; cuDNN: attention alone, through PyTorch "
+            "(causal: on a square of as many products); NCCL: its all-gather of K and V alone; "
+            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate "
+            "of their ports; ideal: the larger of cuDNN and %s;\neffic.: ideal / fused; in "
+            "turn: NCCL then cuDNN; torch: context_parallel\n",
+            rows->network_ms > 0 ? "that" : "NCCL");
+        return;
+    }
+    int gathers = op->collective == RUN_ALL_GATHER;
+    fprintf(out,
+            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; "
+            "own: this kernel with %c = 8; link: GB/s\nto the next rank by copy engine; NICs: what "
+            "crosses them, at the rate of their ports; ideal: the larger of GEMM and %s;\neffic.: "
+            "ideal / fused; in turn: %s; torch: %s\n",
+            words[op->collective].name, gathers ? 'N' : 'K',
+            rows->network_ms > 0               ? "that"
+            : op->collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
+                                               : "the faster of NCCL and own",
+            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL", words[op->collective].torch);
+}
+
 static int bench_gpu_report_print_table(FILE *out, const struct bench_gpu_row *rows, uint32_t count)
 {
-    for (int i = 0; i < COLUMNS; i++)
-        fprintf(out, "%s%*s", i ? " " : "", columns[i].width, columns[i].title);
+    const struct columns columns = bench_gpu_report_columns(rows->problem.op);
+    char text[PROBLEM_TEXT];
+    for (int i = 0; i < columns.count; i++)
+        fprintf(out, "%s%*s", i ? " " : "", columns.of[i].width, columns.of[i].title);
     fprintf(out, "  roles, tile, chunk\n");
     for (uint32_t r = 0; r < count; r++) {
-        for (int i = 0; i < COLUMNS; i++) {
+        for (int i = 0; i < columns.count; i++) {
             if (i)
                 fputc(' ', out);
-            bench_gpu_report_print_cell(out, &columns[i], &rows[r], columns[i].width,
+            bench_gpu_report_print_cell(out, &columns.of[i], &rows[r], columns.of[i].width,
                                         bench_gpu_right(&rows[r]) ? "-" : "WRONG");
         }
         const struct bench_gpu_row *row = &rows[r];
-        const struct mk_tuning *t = &row->tuning;
+        const struct mk_tuning *t = &row->problem.tuning;
         fprintf(out, "  %u+%u+%u+%u, %ux%u, %u%s\n", t->split.ctas[0], t->split.ctas[1],
                 t->split.ctas[2], t->split.ctas[3], t->tile_m, t->tile_n, t->chunk_rows,
                 *row->tuned ? ", tuned" : "");
     }
     for (uint32_t r = 0; r < count; r++)
         if (*rows[r].tuned)
-            fprintf(out, "%.0f,%.0f,%.0f is tuned: %s; --tuning none takes the formula's plan\n",
-                    bench_gpu_report_column_m(&rows[r]), bench_gpu_report_column_n(&rows[r]),
-                    bench_gpu_report_column_k(&rows[r]), rows[r].tuned);
-    static const struct {
-        const char *name, *torch;
-    } words[] = {[RUN_ALL_GATHER] = {"all-gather", "fused_all_gather_matmul"},
-                 [RUN_REDUCE_SCATTER] = {"reduce-scatter", "fused_matmul_reduce_scatter"},
-                 [RUN_ALL_REDUCE] = {"all-reduce", "has none"}};
-    enum run_collective collective = run_op_of(rows->op)->collective;
-    int gathers = collective == RUN_ALL_GATHER;
-    fprintf(out,
-            "ms per launch: median of the slowest rank; GEMM: cuBLAS alone; NCCL: its %s alone; "
-            "own: this "
-            "kernel with %c = 8; "
-            "link: GB/s\nto the next rank by copy engine; NICs: what crosses them, at the rate of "
-            "their "
-            "ports; ideal: the larger of GEMM "
-            "and %s;\neffic.: ideal / fused; in turn: %s; torch: %s\n",
-            words[collective].name, gathers ? 'N' : 'K',
-            rows->network_ms > 0           ? "that"
-            : collective == RUN_ALL_REDUCE ? "2 (W-1)/W of C's bytes at the link's rate"
-                                           : "the faster of NCCL and own",
-            gathers ? "NCCL then cuBLAS" : "cuBLAS then NCCL", words[collective].torch);
+            fprintf(out, "%s is tuned: %s; --tuning none takes the formula's plan\n",
+                    problem_text(&rows[r].problem, text), rows[r].tuned);
+    bench_gpu_report_print_legend(out, rows);
     return output_table_end(out);
-}
-
-/* What the plan of a row was made for, and what it chose. */
-static struct mk_problem bench_gpu_report_problem_of(const struct run_job *job,
-                                                     const struct bench_gpu_row *row)
-{
-    struct mk_problem q = job->plan.problem;
-    q.m = row->m;
-    q.n = row->n;
-    q.k = row->k;
-    q.tuning = row->tuning;
-    return q;
 }
 
 static void bench_gpu_report_fill_row(struct csv_row *csv, const struct run_job *job,
                                       const struct bench_gpu_row *row)
 {
-    struct mk_problem q = bench_gpu_report_problem_of(job, row);
+    const struct mk_problem *q = &row->problem;
+    const struct columns columns = bench_gpu_report_columns(q->op);
     char fabric[RUN_FABRIC_TEXT];
-    for (int i = 0; i < COLUMNS; i++) {
+    for (int i = 0; i < columns.count; i++) {
+        const struct column *c = &columns.of[i];
         char format[16];
-        snprintf(format, sizeof format, columns[i].digits < 0 ? "%%.1e" : "%%.%df",
-                 columns[i].digits);
-        csv_number(csv, columns[i].name, format, columns[i].value(row));
+        snprintf(format, sizeof format, c->digits < 0 ? "%%.1e" : "%%.%df", c->digits);
+        csv_number(csv, c->name, format, c->value(row));
     }
-    csv_text(csv, "op", plan_op_name(q.op));
-    csv_whole(csv, "nodes", q.topo.nodes);
-    csv_whole(csv, "gpus", q.topo.gpus);
+    csv_text(csv, "op", plan_op_name(q->op));
+    csv_whole(csv, "nodes", q->topo.nodes);
+    csv_whole(csv, "gpus", q->topo.gpus);
     csv_text(csv, "exec", "cuda");
-    bench_row_context(csv, job, &q, row->tuned, run_fabric(job, fabric));
+    bench_row_context(csv, job, q, row->tuned, run_fabric(job, fabric));
     csv_text(csv, "verdict", bench_gpu_right(row) ? "right" : "wrong");
 }
 
@@ -259,7 +312,7 @@ static int bench_gpu_report_write_csv(const struct run_job *job, const struct be
 int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
 {
     struct csv_row csv;
-    struct bench_gpu_row row = {.op = job->problem.op, .world = 1};
+    struct bench_gpu_row row = {.problem = job->problem};
     if (csv_row_open(&csv))
         return -ENOMEM;
     bench_gpu_report_fill_row(&csv, job, &row);
@@ -282,12 +335,14 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
     fprintf(f.out, "  \"op\": \"%s\",\n  \"nodes\": %u,\n  \"gpus\": %u,\n  \"rows\": [",
             plan_op_name(job->problem.op), job->problem.topo.nodes, job->problem.topo.gpus);
     for (uint32_t r = 0; r < count; r++) {
-        struct mk_problem q = bench_gpu_report_problem_of(job, &rows[r]);
+        const struct columns columns = bench_gpu_report_columns(job->problem.op);
         fprintf(f.out, "%s\n{\n", r ? "," : "");
-        bench_json_plan(f.out, &q, rows[r].tuned);
-        for (int i = 0; i < COLUMNS; i++) {
-            fprintf(f.out, "  \"%s\": ", columns[i].name);
-            bench_gpu_report_print_cell(f.out, &columns[i], &rows[r], 0, "null");
+        bench_json_plan(f.out, &rows[r].problem, rows[r].tuned);
+        for (int i = 0; i < columns.count; i++) {
+            if (columns.of[i].value == bench_gpu_report_column_causal)
+                continue; /* the plan has said it */
+            fprintf(f.out, "  \"%s\": ", columns.of[i].name);
+            bench_gpu_report_print_cell(f.out, &columns.of[i], &rows[r], 0, "null");
             fprintf(f.out, ",\n");
         }
         fprintf(f.out, "  \"verdict\": \"%s\"\n}", bench_gpu_right(&rows[r]) ? "right" : "wrong");

@@ -7,30 +7,49 @@
 #define BENCH_LINK_BYTES ((uint64_t)256 << 20)
 
 enum bench_gpu_what {
-    BENCH_FUSED, /* the operator */
-    BENCH_GEMM,  /* cuBLAS alone, on a gathered A */
-    BENCH_COMM,  /* NCCL's collective alone */
-    BENCH_MOVE,  /* the operator's own communication: the same plan with N (of ag_gemm) or K = 8 */
-    BENCH_TURNS, /* NCCL and cuBLAS one after the other, on one stream */
+    BENCH_FUSED,   /* the operator */
+    BENCH_PRODUCT, /* what computes alone: cuBLAS, on a gathered A; cuDNN's attention */
+    BENCH_COMM,    /* NCCL's collective alone */
+    BENCH_MOVE,  /* a GEMM operator's own communication: the same plan with N (of ag_gemm) or K = 8
+                  */
+    BENCH_TURNS, /* NCCL's collective and the product one after the other, on one stream */
     /* BENCH_LINK_BYTES to the next rank of the node by copy engine, all ranks at once */
     BENCH_LINK,
-    BENCH_TORCH, /* PyTorch's fused operator on symmetric memory */
+    BENCH_TORCH, /* PyTorch's fused operator on symmetric memory, or its context parallelism */
     BENCH_WHATS
 };
 
 struct bench_gpu_row {
-    uint64_t m, n, k;
+    struct mk_problem problem;          /* as the plan chose it */
     struct gpu_time times[BENCH_WHATS]; /* joined: of the slowest rank */
     struct gpu_check check;             /* joined: of all ranks */
     double flop;                        /* per rank */
-    enum mk_op op;
-    uint32_t world;
     /* what crosses a rank's NICs at the rate that their ports say; 0 on one node */
     double network_ms;
-    struct mk_tuning tuning;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
     double bound;                                   /* of the relative error */
 };
+
+/* What of a bench is each rank's. */
+struct bench {
+    struct gpu_bench gpu;
+    struct baseline_nccl *nccl; /* NULL: not here */
+    uint64_t link_offset; /* heap: BENCH_LINK_BYTES to copy from, behind them as many to copy to */
+};
+
+/* Makes a row of one shape on this rank: bench_shape of a GEMM operator, bench_attention.
+ * Collective. 0 or -errno, with a sentence in b->gpu.error. */
+int bench_attention(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row);
+
+/* A copy of BENCH_LINK_BYTES to the next rank of the node, on the bench's stream. 0 or -EIO. */
+int bench_gpu_copy_to_next(struct bench *b);
+
+/* What the plan says for the row: its problem, its tuning, what crosses the NICs. */
+void bench_gpu_describe(struct bench_gpu_row *row, const struct bench *b,
+                        const struct mk_plan *plan);
+
+/* Adds the times that bench_torch wrote before the ranks began. */
+void bench_torch_read(struct bench_gpu_row *rows, uint32_t count);
 
 /* Whether all that was checked is right: a wrong result has no speed. */
 int bench_gpu_right(const struct bench_gpu_row *row);

@@ -19,11 +19,11 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator, where python3 "
-     "has it. cuBLAS and NCCL are always beside a cuda bench",
+     "blas (host, GEMM operators): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator or "
+     "context parallelism, where python3 has it. cuBLAS (cuDNN through PyTorch for attention) and NCCL are always beside a cuda bench",
      .words = peers, .word_count = 2, .group = LAUNCHES},
     {"traced", OPTION_FLAG, AT(traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "several shapes, one after the other in one job (cuda)",
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "several shapes (of ring_attention B,S,H,G,D:...), one after the other in one job (cuda)",
      .max = 1023, .group = PROBLEM},
     {"csv", OPTION_TEXT, AT(csv), "FILE", "write a row a shape as CSV: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
     {"append", OPTION_FLAG, AT(append), NULL, "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
@@ -73,20 +73,21 @@ static char torch_file[32];
 static void bench_op_before(const struct run_job *job)
 {
     const struct mk_problem *q = &job->problem;
-    char shape[80];
+    enum run_product product = run_op_of(q->op)->product;
     int fd = -1;
     strcpy(torch_file, "/tmp/mkernel-torch-XXXXXX");
-    if (q->exec != MK_EXEC_CUDA || job->options.vs != RUN_VS_TORCH || !bench_torch ||
+    if (!bench_op_compares(job) || !bench_torch ||
+        (job->options.vs != RUN_VS_TORCH && product == RUN_GEMM) ||
         (fd = mkstemp(torch_file)) < 0) {
         torch_file[0] = '\0';
         return;
     }
     close(fd);
-    snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)q->m,
-             (unsigned long long)q->n, (unsigned long long)q->k);
-    if (bench_torch(job, job->options.shapes ? job->options.shapes : shape, torch_file))
-        fprintf(stderr, "mkernel bench: PyTorch's fused operator did not run here; its column "
-                        "stays empty\n");
+    if (bench_torch(job, torch_file))
+        fprintf(stderr, "mkernel bench: PyTorch's %s did not run here; %s empty\n",
+                product == RUN_GEMM ? "fused operator" : "attention",
+                product == RUN_GEMM ? "its column stays"
+                                    : "its columns, and what is measured against them, stay");
     setenv("MKERNEL_BENCH_TORCH", torch_file, 1);
 }
 

@@ -141,22 +141,30 @@ int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *pl
     return mk_launch(plan, arguments, 3, b->stream);
 }
 
+int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *arguments,
+                       uint32_t count, cudaGraphExec_t *out)
+{
+    cudaGraph_t graph = NULL;
+    if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
+        return gpu_say(b, -EIO, "a launch cannot be captured");
+    int result = mk_launch(plan, arguments, count, b->stream);
+    if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
+        return gpu_say(b, result ? result : -EIO,
+                       result ? mk_error(b->comm) : "a launch cannot be captured");
+    cudaError_t error = cudaGraphInstantiate(out, graph, 0);
+    cudaGraphDestroy(graph);
+    return error == cudaSuccess ? 0
+                                : gpu_say(b, -EIO, "a captured launch cannot be made executable");
+}
+
 int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g)
 {
-    for (uint32_t i = 0; i < s->sets; i++) {
-        cudaGraph_t graph = NULL;
-        if (cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
-            return gpu_say(b, -EIO, "a launch cannot be captured");
-        int result = gpu_launch_plan(b, s, g->plan, i);
-        if (cudaStreamEndCapture(b->stream, &graph) != cudaSuccess || result)
-            return gpu_say(b, result ? result : -EIO,
-                           result ? mk_error(b->comm) : "a launch cannot be captured");
-        cudaError_t error = cudaGraphInstantiate(&g->sets[i], graph, 0);
-        cudaGraphDestroy(graph);
-        if (error != cudaSuccess)
-            return gpu_say(b, -EIO, "a captured launch cannot be made executable");
+    int result = 0;
+    for (uint32_t i = 0; i < s->sets && !result; i++) {
+        void *const arguments[] = {s->a[i], s->b[i], s->c[i]};
+        result = gpu_capture_launch(b, g->plan, arguments, 3, &g->sets[i]);
     }
-    return 0;
+    return result;
 }
 
 void gpu_graphs_close(struct gpu_graphs *g)

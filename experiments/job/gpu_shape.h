@@ -76,6 +76,10 @@ int gpu_plan(struct gpu_bench *b, uint64_t m, uint64_t n, uint64_t k,
 /* The launch of a plan, as it is. */
 int gpu_launch_plan(struct gpu_bench *b, struct gpu_shape *s, struct mk_plan *plan, uint32_t set);
 
+/* A launch of `plan` as a graph: `arguments` of mk_launch. The caller destroys *out. */
+int gpu_capture_launch(struct gpu_bench *b, struct mk_plan *plan, void *const *arguments,
+                       uint32_t count, cudaGraphExec_t *out);
+
 /* g->plan as graphs. gpu_graphs_close in either case. */
 int gpu_capture(struct gpu_bench *b, struct gpu_shape *s, struct gpu_graphs *g);
 void gpu_graphs_close(struct gpu_graphs *g);

@@ -7,9 +7,12 @@
 #include "core/ops/op.h"
 #include "experiments/job/run.h"
 
-/* What moves the operator's data where it is done without it: what `bench` compares a GEMM operator
- * with on GPUs. */
+/* What moves the operator's data where it is done without it: what `bench` on GPUs sets it
+ * beside. */
 enum run_collective { RUN_NO_COLLECTIVE, RUN_ALL_GATHER, RUN_REDUCE_SCATTER, RUN_ALL_REDUCE };
+
+/* And what computes there. */
+enum run_product { RUN_GEMM, RUN_ATTENTION };
 
 struct run_op {
     /* Elements [first, first + count) of bf16 input `argument` of any rank. NULL:
@@ -30,6 +33,7 @@ struct run_op {
     uint64_t (*records)(const struct mk_plan *plan);
     int routed; /* 1: what moves depends on --routing */
     enum run_collective collective;
+    enum run_product product;
 };
 
 #define MK_OPERATOR(name, NAME, where) extern const struct run_op run_op_##name;

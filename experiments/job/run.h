@@ -55,7 +55,7 @@ struct run_options {
     int live;           /* the viewer while it runs */
     int quiet;          /* no table */
     int traced;         /* bench on the GPU: record events */
-    const char *shapes; /* tune, and bench on the GPU: M,N,K:M,N,K */
+    const char *shapes; /* tune, and bench on the GPU: numbers of problems, M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
     const char *space;  /* tune: options and their values; NULL: choose */
     uint64_t rounds;    /* tune */
@@ -81,7 +81,7 @@ struct run_job {
     struct mk_problem problem; /* as every rank gives it to mk_plan_create, of the first shape */
     /* the same plan, made before anything starts: shows what was chosen */
     struct mk_plan plan;
-    uint64_t shapes[RUN_SHAPES][3]; /* of a GEMM: all that were asked for */
+    uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
     char device[64];       /* that tuned plans are for: a GPU's name, or "host" */
     int cuda_driver;       /* CUDA version of the driver, 13000 for 13.0; 0 on the host */

@@ -61,11 +61,17 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
                  plan_op_name(o->op));
         return -EINVAL;
     }
+    if (o->vs == RUN_VS_BLAS && run_op_of(o->op)->product != RUN_GEMM) {
+        snprintf(error, size, "--vs blas is for GEMM operators, and %s is none",
+                 plan_op_name(o->op));
+        return -EINVAL;
+    }
     if (only)
         snprintf(error, size, "%s is for --exec %s, and this is --exec %s", only,
                  cuda ? "host" : "cuda", cuda ? "cuda" : "host");
     else if (o->shapes && o->ask.numbers[0])
-        snprintf(error, size, "--shape is one shape, --shapes several: give one or the other");
+        snprintf(error, size, "--%s is one shape, --shapes several: give one or the other",
+                 op_of(o->op)->shape->option);
     return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
 }
 
@@ -186,35 +192,42 @@ static int run_job_choose_nic(struct run_job *job, const struct gpu_list *gpus, 
     return 0;
 }
 
-/* --shapes, else --shape. */
+/* `count` numbers with commas between them at *p, which goes behind them. 0 where they are not
+ * there. */
+static int run_job_read_numbers(const char **p, uint32_t count, uint64_t *numbers)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char *end;
+        if (**p < '0' || **p > '9' || (numbers[i] = strtoull(*p, &end, 10)) > UINT32_MAX)
+            return 0;
+        *p = end;
+        if (i + 1 < count && *(*p)++ != ',')
+            return 0;
+    }
+    return **p == ':' || !**p;
+}
+
+/* --shapes, else the one of --shape, --attention, ... */
 static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
 {
     struct run_options *o = &job->options;
-    const char *p = o->shapes;
-    int used = 0, more = p != NULL;
-    while (more && job->shape_count < RUN_SHAPES) {
-        unsigned long long s[3];
-        if (sscanf(p, "%llu,%llu,%llu%n", &s[0], &s[1], &s[2], &used) != 3 ||
-            (p[used] && p[used] != ':'))
-            break;
-        for (int i = 0; i < 3; i++)
-            job->shapes[job->shape_count][i] = s[i];
-        job->shape_count++;
-        more = p[used] == ':';
-        p += used + more;
-    }
-    if (more) {
-        snprintf(error, size, "--shapes %s: not M,N,K:M,N,K with at most %u shapes", o->shapes,
-                 RUN_SHAPES);
-        return -EINVAL;
-    }
-    if (o->shapes) { /* M,N,K are the numbers of all that take them */
-        memcpy(o->ask.numbers, job->shapes[0], sizeof job->shapes[0]);
-        op_set_numbers(&job->problem, o->ask.numbers);
+    uint64_t numbers[OP_DIMENSIONS];
+    uint32_t count = op_numbers(&job->problem, numbers);
+    const char *p = o->shapes, *letters = op_of(o->op)->shape->letters;
+    if (!p) {
+        memcpy(job->shapes[job->shape_count++], numbers, sizeof numbers);
         return 0;
     }
-    const uint64_t shape[3] = {job->problem.m, job->problem.n, job->problem.k};
-    memcpy(job->shapes[job->shape_count++], shape, sizeof shape);
+    do {
+        if (job->shape_count == RUN_SHAPES || !run_job_read_numbers(&p, count, numbers)) {
+            snprintf(error, size, "--shapes %s: not %s:%s with at most %u shapes", o->shapes,
+                     letters, letters, RUN_SHAPES);
+            return -EINVAL;
+        }
+        memcpy(job->shapes[job->shape_count++], numbers, sizeof numbers);
+    } while (*p++);
+    memcpy(o->ask.numbers, job->shapes[0], sizeof job->shapes[0]);
+    op_set_numbers(&job->problem, o->ask.numbers);
     return 0;
 }
 
@@ -226,9 +239,7 @@ static int run_job_build_plans(struct run_job *job, char *error, size_t size)
     const char *file = job->options.tuning ? job->options.tuning : "";
     int result = tuning_open(&tuned, file, job->options.mode == RUN_TUNE, error, size);
     for (uint32_t i = job->shape_count; i-- && !result;) {
-        q.m = job->shapes[i][0];
-        q.n = job->shapes[i][1];
-        q.k = job->shapes[i][2];
+        op_set_numbers(&q, job->shapes[i]);
         result = tuning_build(&job->plan, &tuned, &q, job->device, 0, 0, error, size);
     }
     snprintf(job->tuning_path, sizeof job->tuning_path, "%s", tuned.path);

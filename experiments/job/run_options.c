@@ -96,9 +96,9 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
     struct options_found found;
     problem_table(&all, &own, sub->mode == RUN_TUNE ? PROBLEM_TUNE : PROBLEM_RUN,
                   offsetof(struct run_options, ask), PLAN);
-    static const char *const of_tuned[] = {"tuning", "vs", "shapes"};
-    for (size_t i = 0; i < sizeof of_tuned / sizeof *of_tuned; i++)
-        problem_restrict(&all, of_tuned[i], op_is_tuned);
+    problem_restrict(&all, "tuning", op_is_tuned);
+    problem_restrict(&all, "vs", run_op_is_compared);
+    problem_restrict(&all, "shapes", run_op_is_compared);
     problem_restrict(&all, "routing", run_op_is_routed);
     int result = options_parse(table, argc, argv, o, &found, error, error_size);
     if (result)

@@ -58,4 +58,6 @@ static int ring_attention_check(const struct run_data *d,
 }
 
 const struct run_op run_op_ring_attention = {.input = ring_attention_input,
-                                             .check = ring_attention_check};
+                                             .check = ring_attention_check,
+                                             .collective = RUN_ALL_GATHER,
+                                             .product = RUN_ATTENTION};

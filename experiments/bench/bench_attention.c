@@ -1,0 +1,154 @@
+/* What `mkernel bench ring_attention --exec cuda` measures on a rank: the operator as CUDA graphs
+ * on operands that rotate through more than L2 holds, beside NCCL's gather of K and V and the link.
+ * cuDNN's attention alone, and behind NCCL's gather, PyTorch has measured (bench_torch.c). */
+#include "experiments/bench/bench_gpu_row.h"
+#include "experiments/job/op.h"
+#include "core/comm.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define COLD_BYTES ((uint64_t)200 << 20) /* as GEMM operators' (gpu_shape.c) */
+
+/* The arguments of a launch. */
+enum { ARGUMENT_K = 1, ARGUMENT_V = 2 };
+
+struct attention_bench {
+    struct bench *bench;
+    struct run_job job; /* of this shape */
+    struct mk_plan *plan;
+    struct run_data data; /* a slot for each set of operands */
+    cudaGraphExec_t graphs[GPU_SETS];
+    void *gathered[2]; /* K and V of all ranks, NCCL's */
+    enum bench_gpu_what what;
+};
+
+static int bench_attention_open(struct attention_bench *a, const struct mk_problem *asked)
+{
+    struct gpu_bench *g = &a->bench->gpu;
+    uint64_t bytes[RUN_ARGUMENTS], launch_bytes = 0;
+    int result = comm_make_plan(&a->plan, g->comm, asked);
+    if (result) {
+        snprintf(g->error, g->error_size, "%s", mk_error(g->comm));
+        return result;
+    }
+    a->job = *g->job;
+    a->job.problem = *asked;
+    a->job.plan = *a->plan;
+    op_extents(asked, bytes);
+    for (uint32_t i = 0; i < RUN_ARGUMENTS; i++)
+        launch_bytes += bytes[i];
+    a->job.burst = mk_ceil_div(COLD_BYTES, launch_bytes);
+    a->job.burst = a->job.burst < 2 ? 2 : a->job.burst > GPU_SETS ? GPU_SETS : a->job.burst;
+    if (run_data_open(&a->data, &a->job))
+        return gpu_say(g, -ENOMEM, "no GPU memory for the operands");
+    for (int i = 0; i < 2 && a->bench->nccl; i++)
+        if (cudaMalloc(&a->gathered[i], a->job.identity.world * a->data.bytes[ARGUMENT_K]) !=
+            cudaSuccess)
+            return gpu_say(g, -ENOMEM, "no GPU memory for what NCCL gathers");
+    for (uint32_t i = 0; i < a->job.burst && !result; i++)
+        result = gpu_capture_launch(g, a->plan, a->data.memory + i * RUN_ARGUMENTS,
+                                    a->data.arguments, &a->graphs[i]);
+    return result;
+}
+
+static void bench_attention_close(struct attention_bench *a)
+{
+    cudaStreamSynchronize(a->bench->gpu.stream);
+    for (uint32_t i = 0; i < GPU_SETS; i++)
+        if (a->graphs[i])
+            cudaGraphExecDestroy(a->graphs[i]);
+    cudaFree(a->gathered[0]);
+    cudaFree(a->gathered[1]);
+    if (a->data.job)
+        run_data_close(&a->data);
+}
+
+/* A fresh launch on every set, from new inputs into poison. */
+static int bench_attention_check(struct attention_bench *a, uint64_t first, struct gpu_check *sum)
+{
+    struct gpu_bench *g = &a->bench->gpu;
+    int result = 0;
+    for (uint32_t i = 0; i < a->job.burst && !result; i++) {
+        struct check_result found = {0};
+        if (run_data_fill(&a->data, i, first + i))
+            return gpu_say(g, -EIO, "the operands cannot be filled");
+        result = bootstrap_barrier(g->comm->bootstrap);
+        if (!result && cudaGraphLaunch(a->graphs[i], g->stream) != cudaSuccess)
+            result = -EIO;
+        if (mk_wait(g->comm))
+            return gpu_say(g, -ECONNABORTED, mk_error(g->comm));
+        if (!result && cudaStreamSynchronize(g->stream) != cudaSuccess)
+            result = -EIO;
+        if (!result)
+            result = run_data_check(&a->data, i, first + i, NULL, &found);
+        if (result)
+            return gpu_say(g, result, "a result cannot be checked");
+        sum->difference2 += isnan(found.difference2) ? INFINITY : found.difference2;
+        sum->reference2 += found.reference2;
+        sum->wrong += found.wrong;
+        sum->launches++;
+    }
+    return result;
+}
+
+static int bench_attention_gather(struct attention_bench *a, uint32_t set)
+{
+    int result = 0;
+    for (uint32_t i = 0; i < 2 && !result; i++)
+        result = baseline_nccl_allgather(
+            a->bench->nccl, run_data_at(&a->data, set, i ? ARGUMENT_V : ARGUMENT_K), a->gathered[i],
+            a->data.bytes[ARGUMENT_K], a->bench->gpu.stream);
+    return result;
+}
+
+static int bench_attention_launch(void *context, uint32_t number)
+{
+    struct attention_bench *a = context;
+    uint32_t set = number % (uint32_t)a->job.burst;
+    if (a->what == BENCH_COMM)
+        return bench_attention_gather(a, set);
+    if (a->what == BENCH_LINK)
+        return bench_gpu_copy_to_next(a->bench);
+    return cudaGraphLaunch(a->graphs[set], a->bench->gpu.stream) == cudaSuccess ? 0 : -EIO;
+}
+
+static int bench_attention_measure(struct attention_bench *a, struct bench_gpu_row *row)
+{
+    static const enum bench_gpu_what whats[] = {BENCH_FUSED, BENCH_COMM, BENCH_LINK};
+    enum { WHATS = sizeof whats / sizeof *whats };
+    struct gpu_bench *g = &a->bench->gpu;
+    uint32_t room = GPU_TURNS * g->launches, counts[WHATS] = {0};
+    float *times = calloc((size_t)WHATS * room, sizeof *times);
+    int result = times ? 0 : gpu_say(g, -ENOMEM, "no memory for times");
+    for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
+        for (int i = 0; i < WHATS && !result; i++) {
+            a->what = whats[i];
+            if ((a->what == BENCH_COMM && !a->bench->nccl) ||
+                (a->what == BENCH_LINK && g->comm->topo.gpus == 1))
+                continue;
+            result = gpu_turn(g, bench_attention_launch, a, times + (size_t)i * room, &counts[i]);
+        }
+    for (int i = 0; i < WHATS && !result; i++)
+        row->times[whats[i]] = gpu_time_of(times + (size_t)i * room, counts[i]);
+    free(times);
+    return result;
+}
+
+int bench_attention(struct bench *b, const struct mk_problem *asked, struct bench_gpu_row *row)
+{
+    struct attention_bench a = {.bench = b};
+    *row = (struct bench_gpu_row){.problem = *asked, .bound = CHECK_FAST};
+    int result = bench_attention_open(&a, asked);
+    if (!result)
+        bench_gpu_describe(row, b, a.plan);
+    if (!result)
+        result = bench_attention_check(&a, 1, &row->check);
+    if (!result)
+        result = bench_attention_measure(&a, row);
+    if (!result)
+        result = bench_attention_check(&a, 1 + a.job.burst, &row->check);
+    bench_attention_close(&a);
+    return result;
+}
