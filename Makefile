@@ -47,6 +47,7 @@ HAVE_EFA      := $(call have,infiniband/efadv.h,yes)
 HAVE_OPENBLAS := $(call have,cblas.h,yes)
 HAVE_SQLITE   := $(call have,sqlite3.h,yes)
 HAVE_NCURSES  := $(call have,ncurses.h,yes)
+HAVE_YAML     := $(call have,yaml.h,yes)
 HAVE_CMOCKA   := $(shell printf '$(HASH)include <stdarg.h>\n$(HASH)include <stddef.h>\n$(HASH)include <setjmp.h>\n$(HASH)include <stdint.h>\n$(HASH)include <cmocka.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes)
 HAVE_GNUPLOT  := $(shell command -v gnuplot >/dev/null && echo yes)
 HAVE_FUZZ     := $(shell printf 'int LLVMFuzzerTestOneInput(const char *d, long n) { return 0; }\n' | $(CLANG) -fsanitize=fuzzer -x c - -o /dev/null 2>/dev/null && echo yes)
@@ -74,6 +75,11 @@ else
 LIB_C   := $(filter-out backends/verbs/%,$(LIB_C))
 NIC_C   :=
 CMD_C   := $(filter-out experiments/bench/bench_fabric%,$(CMD_C))
+endif
+# Sweeps as files. The static library, where there is one: the binary is copied to machines that lack the other.
+ifneq ($(HAVE_YAML),)
+ALL_CFLAGS += -DMK_HAVE_YAML
+YAML_LIB := $(if $(filter /%,$(shell $(CC) -print-file-name=libyaml.a)),-l:libyaml.a,-lyaml)
 endif
 ifneq ($(HAVE_EFA),)
 ALL_CFLAGS += -DMK_HAVE_EFA
@@ -134,7 +140,7 @@ FORCE:
 
 found:
 	@echo "found: CUDA=$(or $(NVCC),$(CUDA_MISSING),no) C++=$(or $(HAVE_CXX),no) verbs=$(or $(HAVE_VERBS),no) EFA=$(or $(HAVE_EFA),no) OpenBLAS=$(or $(HAVE_OPENBLAS),no)" \
-	      "SQLite=$(or $(HAVE_SQLITE),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
+	      "SQLite=$(or $(HAVE_SQLITE),no) YAML=$(or $(HAVE_YAML),no) ncurses=$(or $(HAVE_NCURSES),no) cmocka=$(or $(HAVE_CMOCKA),no) gnuplot=$(or $(HAVE_GNUPLOT),no)"
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -156,7 +162,14 @@ $(BUILD)/emulated.o: $(EMU_CU:%.cu=$(BUILD)/emulated/%.o) sim/hopper/symbols
 	$(call say,LINK,$@)
 	$(Q)sh sim/hopper/localize.sh "$(CXX)" $@ $(filter %.o,$^)
 
+# What `mkernel --version` says of the tree: compiled anew where that has changed.
+COMMIT := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
+$(BUILD)/experiments/info/version.o: ALL_CFLAGS += -DMK_COMMIT='"$(COMMIT)"'
+$(BUILD)/experiments/info/version.o: $(BUILD)/flags.commit
+$(eval $(call flags_file,flags.commit,$(COMMIT)))
+
 # .incbin is not seen by -MMD.
+$(BUILD)/experiments/results/results_file.o: experiments/results/schema.sql
 $(BUILD)/tracer/sql.o: $(wildcard tracer/*.sql)
 $(BUILD)/core/tuning_file.o $(BUILD)/fuzz/core/tuning_file.o: core/tuning.plans
 $(BUILD)/core/machine.o $(BUILD)/fuzz/core/machine.o: $(wildcard experiments/machines/*)
@@ -175,7 +188,7 @@ $(BUILD)/libmkernel.so: $(LIB_O) core/mkernel.map
 # The command and the tests link the objects, so that build/mkernel can be copied alone to another machine.
 $(BUILD)/mkernel: $(CMD_O) $(LIB_O)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) -lncursesw
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lncursesw
 
 # What the commands are made of, for their unit tests: a test takes from the archive what it calls. (q: files of one name in
 # several folders are members of their own; r would let the last replace the others.)
@@ -196,7 +209,7 @@ $(BUILD)/tests/test_hopper_conform $(BUILD)/tests/test_hopper_check: TEST_O = $(
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB_O) $(BUILD)/commands.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) -lcmocka -lncursesw
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_O) $(BUILD)/commands.a $(LIB_O) $(LIBS) $(CUDA_LIBS) $(YAML_LIB) -lcmocka -lncursesw
 
 $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	@mkdir -p $(@D)

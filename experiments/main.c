@@ -3,6 +3,7 @@
 #include "experiments/common/commands.h"
 #include "experiments/common/nearest.h"
 #include "experiments/common/unfinished.h"
+#include "experiments/info/version.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,8 @@ static size_t main_commands(struct command *out)
         {"bench", command_bench, "measure an op, the fabric, the command ring or the trace"},
         {"sim", command_sim, "replay an op's schedule on a virtual cluster"},
         {"tune", command_tune, "find the fastest plan of a shape, and keep it as the default"},
+        {"sweep", command_sweep, "measure many points into one file of results"},
+        {"results", command_results, "show, compare, plot or export a file of results"},
         {"trace", command_trace, "summarise, compare, query or export a trace file"},
         {"tui", command_tui, "look at a trace file: timelines of CTA roles"},
         {"info", command_info, "what this machine has, and what is missing"},
@@ -97,7 +100,7 @@ static int main_dispatch(int argc, char **argv)
         if (help)
             main_print_help();
         else
-            printf("mkernel %s\n", MK_VERSION);
+            version_print(stdout);
         return STATUS_DONE;
     }
     for (size_t i = 0; i < count; i++) {

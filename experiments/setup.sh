@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs with apt what `make demo` or `make test` needs and this machine lacks, after saying so. Usage: setup.sh demo|test|rxe
 set -eu
-needed="gcc make libc6-dev libsqlite3-dev libncurses-dev libopenblas-dev libibverbs-dev"
+needed="gcc make libc6-dev libsqlite3-dev libncurses-dev libopenblas-dev libibverbs-dev libyaml-dev"
 wanted= # what single tests need; they skip without it
 vm="ibverbs-utils ibverbs-providers perftest iproute2" # on the machine's own rxe, and in the virtual machines, which run this machine's programs
 [ "$(uname -m)" != x86_64 ] || vm="$vm qemu-system-x86 busybox-static xz-utils"

@@ -48,6 +48,8 @@ static const struct {
     {"experiments/sim", {"common/"}},
     {"experiments/trace", {"common/"}},
     {"experiments/info", {"common/"}},
+    {"experiments/results", {"common/", "job/"}}, /* an operator's collective is in job/op.h */
+    {"experiments/sweep", {"common/", "info/", "results/"}},
 };
 
 enum { PARTS = sizeof parts / sizeof *parts };

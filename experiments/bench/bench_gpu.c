@@ -84,7 +84,7 @@ static int bench_gpu_launch(void *context, uint32_t number)
 static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
 {
     struct bench *b = u->bench;
-    uint32_t room = GPU_TURNS * b->gpu.launches, counts[BENCH_WHATS] = {0};
+    uint32_t room = GPU_TURNS * b->gpu.launches, *counts = row->counts;
     float *times = calloc((size_t)BENCH_WHATS * room, sizeof *times);
     int result = times ? 0 : gpu_say(&b->gpu, -ENOMEM, "no memory for times");
     for (uint32_t t = 0; t < GPU_TURNS && !result; t++)
@@ -97,6 +97,15 @@ static int bench_gpu_measure(struct subject *u, struct bench_gpu_row *row)
             result =
                 gpu_turn(&b->gpu, bench_gpu_launch, u, times + (size_t)what * room, &counts[what]);
         }
+    size_t bytes = (size_t)BENCH_WHATS * room * sizeof *times;
+    row->room = room;
+    if (!result && b->gpu.job->options.samples) { /* in the order of launches */
+        row->samples = malloc(bytes);
+        if (row->samples)
+            memcpy(row->samples, times, bytes);
+        else
+            result = gpu_say(&b->gpu, -ENOMEM, "no memory for times");
+    }
     for (int what = 0; what < BENCH_WHATS && !result; what++)
         row->times[what] = gpu_time_of(times + (size_t)what * room, counts[what]);
     free(times);
@@ -159,6 +168,14 @@ static int bench_gpu_join(struct bench *b, struct bench_gpu_row *row)
         row->check.launches += all[i].check.launches;
     }
     free(all);
+    if (!result && row->samples) { /* all ranks were asked for them */
+        size_t bytes = (size_t)BENCH_WHATS * row->room * sizeof *row->samples;
+        float *joined = calloc(world, bytes);
+        result = joined ? bootstrap_allgather(b->gpu.comm->bootstrap, row->samples, joined, bytes)
+                        : -ENOMEM;
+        free(row->samples);
+        row->samples = joined;
+    }
     return result ? gpu_say(&b->gpu, result, "the results could not be joined") : 0;
 }
 
@@ -209,7 +226,7 @@ static int bench_all(struct bench *b, struct bench_gpu_row *rows, uint32_t *done
 int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
 {
     struct bench b = {.gpu = {.job = job, .error = sentence, .error_size = size}};
-    struct bench_gpu_row rows[RUN_SHAPES];
+    struct bench_gpu_row rows[RUN_SHAPES] = {{0}};
     struct mk_config config;
     uint32_t done = 0, wrong = 0;
     const char *path;
@@ -237,6 +254,8 @@ int bench_gpu_rank(const struct run_job *job, char *sentence, size_t size)
         result = -EIO;
         snprintf(sentence, size, "%s could not be written", path);
     }
+    for (uint32_t i = 0; i < RUN_SHAPES; i++)
+        free(rows[i].samples);
     if (result)
         run_last_word(job, STATUS_FAILED, sentence);
     baseline_nccl_close(b.nccl);

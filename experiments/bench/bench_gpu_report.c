@@ -322,6 +322,32 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
     return rc;
 }
 
+/* {"fused": [[1.5, 1.4], [1.6, 1.3]], "gemm": ...}: by what, by rank, in the order of launches. */
+static void bench_gpu_report_write_samples(FILE *f, const struct bench_gpu_row *row)
+{
+    static const char *const names[BENCH_WHATS] = {
+        [BENCH_FUSED] = "fused",   [BENCH_GEMM] = "gemm",     [BENCH_COMM] = "nccl",
+        [BENCH_MOVE] = "own_comm", [BENCH_TURNS] = "in_turn", [BENCH_LINK] = "link",
+        [BENCH_TORCH] = "torch"};
+    if (!row->samples || !bench_gpu_right(row))
+        return;
+    fprintf(f, "  \"samples_ms\": {");
+    for (int what = 0, any = 0; what < BENCH_WHATS; what++) {
+        if (!row->counts[what])
+            continue;
+        fprintf(f, "%s\"%s\": ", any++ ? ", " : "", names[what]);
+        for (uint32_t rank = 0; rank < row->world; rank++) {
+            const float *times = row->samples + ((size_t)rank * BENCH_WHATS + what) * row->room;
+            fprintf(f, rank ? ", [" : "[[");
+            for (uint32_t i = 0; i < row->counts[what]; i++)
+                fprintf(f, "%s%.9g", i ? ", " : "", times[i]);
+            fprintf(f, "]");
+        }
+        fprintf(f, "]");
+    }
+    fprintf(f, "},\n");
+}
+
 static int bench_gpu_report_write_json(const struct run_job *job, const struct bench_gpu_row *rows,
                                        uint32_t count)
 {
@@ -345,6 +371,7 @@ static int bench_gpu_report_write_json(const struct run_job *job, const struct b
             bench_gpu_report_print_cell(f.out, &columns.of[i], &rows[r], 0, "null");
             fprintf(f.out, ",\n");
         }
+        bench_gpu_report_write_samples(f.out, &rows[r]);
         fprintf(f.out, "  \"verdict\": \"%s\"\n}", bench_gpu_right(&rows[r]) ? "right" : "wrong");
     }
     fprintf(f.out, "\n]}\n");

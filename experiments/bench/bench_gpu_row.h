@@ -28,6 +28,10 @@ struct bench_gpu_row {
     double network_ms;
     char tuned[sizeof((struct mk_plan *)0)->tuned]; /* as the plan says */
     double bound;                                   /* of the relative error */
+    /* --samples, on rank 0 once joined: of every rank [BENCH_WHATS][room] times in ms, of which
+     * counts[] are there; NULL: not asked */
+    float *samples;
+    uint32_t room, counts[BENCH_WHATS];
 };
 
 /* What of a bench is each rank's. */

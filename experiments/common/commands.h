@@ -24,5 +24,7 @@ int command_tune(int argc, char **argv) MK_WEAK;
 int command_trace(int argc, char **argv) MK_WEAK;
 int command_tui(int argc, char **argv) MK_WEAK;
 int command_info(int argc, char **argv) MK_WEAK;
+int command_sweep(int argc, char **argv) MK_WEAK;
+int command_results(int argc, char **argv) MK_WEAK;
 
 #endif

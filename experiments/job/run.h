@@ -54,6 +54,8 @@ struct run_options {
     int append;         /* to the CSV */
     int live;           /* the viewer while it runs */
     int quiet;          /* no table */
+    int samples;        /* the JSON has every time of every rank */
+    int dry_run;        /* all is checked, nothing is started */
     int traced;         /* bench on the GPU: record events */
     const char *shapes; /* tune, and bench on the GPU: numbers of problems, M,N,K:M,N,K */
     const char *tuning; /* file of tuned plans, or "none"; NULL: choose */
@@ -193,8 +195,8 @@ struct run_rank {
     struct mk_plan *plan;
     struct run_data data;
     struct run_result result;
-    double *bursts; /* ms per launch of every timed burst */
-    uint64_t burst_count;
+    double *bursts; /* ms per launch of every burst, the warm-ups first */
+    uint64_t burst_count, warmup_count;
     struct run_trace *trace;
     struct live *live;
     char trace_lost[300];

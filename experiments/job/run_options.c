@@ -52,7 +52,9 @@ static const struct option_spec launch_specs[] = {
      "launches back to back before a wait; each has operands of its own. Default 4 (run), 1 (bench)", 1, 4096, .group = LAUNCHES},
     {"warmup", OPTION_NUMBERS, AT(warmup), "N", "launches before those that are timed. Default 1 (run), 5 "
      "(bench)", 0, 1000000, .group = LAUNCHES},
+    {"dry-run", OPTION_FLAG, AT(dry_run), NULL, "check everything, say which plan it would be, start nothing", .group = LAUNCHES},
     {"json", OPTION_TEXT, AT(json), "FILE", "write the result as JSON", .max = 4095, .group = RESULTS},
+    {"samples", OPTION_FLAG, AT(samples), NULL, "with --json: the time of every launch (or burst) of every rank, too, in the order of launches", .group = RESULTS},
 };
 
 /* Last among the results. */
@@ -108,6 +110,10 @@ int run_options_parse(int argc, char **argv, const struct run_subcommand *sub,
         return 1;
     }
     result = problem_check(&all, &found, &o->ask, &o->op, error, error_size);
+    if (!result && o->samples && !o->json) {
+        snprintf(error, error_size, "--samples go into the file of --json, which is not given");
+        result = -EINVAL;
+    }
     if (!result && sub->mode == RUN_TUNE && !op_is_tuned(o->op)) {
         char list[OP_LIST_TEXT];
         snprintf(error, error_size, "%s has no plans to choose from; %s do", plan_op_name(o->op),

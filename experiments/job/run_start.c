@@ -4,6 +4,7 @@
 #include "experiments/job/run.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/pulse.h"
+#include "core/tuning.h"
 #include "core/launcher.h"
 
 #include <errno.h>
@@ -304,6 +305,14 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
                         "and look on with `mkernel tui "
                         "--attach`\n");
         return STATUS_USAGE;
+    }
+    if (options.dry_run) {
+        char plan[256];
+        snprintf(sentence, sizeof sentence,
+                 "%u x %u ranks (%s) would run with %s; nothing was started",
+                 job.problem.topo.nodes, job.problem.topo.gpus, run_execs[job.problem.exec],
+                 tuning_words(&job.plan.problem.tuning, plan, sizeof plan));
+        return run_say(&options, STATUS_DONE, sentence);
     }
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */

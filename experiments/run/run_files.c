@@ -13,6 +13,31 @@ static const char *run_files_verdict(const struct run_summary *s)
     return !s->checked ? "not checked" : s->right ? "right" : "wrong";
 }
 
+/* Bursts [first, last) of every rank: [[1.5, 1.4], [1.6, 1.3]]. */
+static void run_files_write_times(FILE *f, const struct run_summary *s, uint64_t first,
+                                  uint64_t last)
+{
+    for (uint32_t rank = 0; rank < s->job->identity.world; rank++) {
+        fprintf(f, rank ? ", [" : "[[");
+        for (uint64_t i = first; i < last; i++)
+            fprintf(f, "%s%.9g", i > first ? ", " : "", s->bursts[rank * s->burst_count + i]);
+        fprintf(f, "]");
+    }
+    fprintf(f, "]");
+}
+
+/* A wrong result has no times. */
+static void run_files_write_samples(FILE *f, const struct run_summary *s)
+{
+    if (!s->bursts || !s->right)
+        return;
+    fprintf(f, "  \"warmup_ms\": ");
+    run_files_write_times(f, s, 0, s->warmup_count);
+    fprintf(f, ",\n  \"samples_ms\": {\"fused\": ");
+    run_files_write_times(f, s, s->warmup_count, s->burst_count);
+    fprintf(f, "},\n");
+}
+
 static void run_files_write_json(FILE *f, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;
@@ -34,6 +59,7 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
         if (r->blas_ms > 0)
             json_number(f, "blas_ms", r->blas_ms);
     }
+    run_files_write_samples(f, s);
     fprintf(f, "  \"checked\": %s,\n", s->checked ? "true" : "false");
     if (s->checked) {
         json_number(f, "relative_error", check_error(&s->check));

@@ -37,15 +37,21 @@ static int run_launches(struct run_rank *r)
         int result = run_burst(r, done + 1, count, &ms);
         if (result)
             return result;
-        if (done >= o->warmup)
-            r->bursts[r->burst_count++] = ms;
+        r->bursts[r->burst_count++] = ms;
+        r->warmup_count += done < o->warmup;
         done += count;
     }
-    qsort(r->bursts, r->burst_count, sizeof *r->bursts, run_rank_by_size);
+    uint64_t count = r->burst_count - r->warmup_count;
+    double *sorted = malloc(count * sizeof *sorted);
+    if (!sorted)
+        return -ENOMEM;
+    memcpy(sorted, r->bursts + r->warmup_count, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, run_rank_by_size);
     r->result.launches = o->iters;
-    r->result.ms_min = r->bursts[0];
-    r->result.ms_median = (r->bursts[(r->burst_count - 1) / 2] + r->bursts[r->burst_count / 2]) / 2;
-    r->result.ms_max = r->bursts[r->burst_count - 1];
+    r->result.ms_min = sorted[0];
+    r->result.ms_median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    r->result.ms_max = sorted[count - 1];
+    free(sorted);
     if (o->vs == RUN_VS_BLAS) {
         for (int i = 0; i < 3; i++) {
             int result = bootstrap_barrier(r->comm->bootstrap);
@@ -67,17 +73,27 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
 {
     const struct run_job *job = r->job;
     struct run_result *all = calloc(job->identity.world, sizeof *all);
+    double *bursts = NULL;
     struct run_summary summary;
     const char *path;
     int status = STATUS_FAILED;
     run_die(r, job->options.warmup + job->options.iters + 1);
     int result =
         all ? bootstrap_allgather(r->comm->bootstrap, &r->result, all, sizeof *all) : -ENOMEM;
+    if (!result && job->options.samples) {
+        bursts = calloc(job->identity.world, r->burst_count * sizeof *bursts);
+        result = bursts ? bootstrap_allgather(r->comm->bootstrap, r->bursts, bursts,
+                                              r->burst_count * sizeof *bursts)
+                        : -ENOMEM;
+    }
     if (result) {
         snprintf(sentence, size, "the results could not be joined: %s", strerror(-result));
         goto out;
     }
     run_summarise(&summary, job, all);
+    summary.bursts = bursts;
+    summary.warmup_count = r->warmup_count;
+    summary.burst_count = r->burst_count;
     summary.trace_lost = r->trace_lost;
     status = !summary.checked || summary.right ? STATUS_DONE : STATUS_WRONG;
     if (status == STATUS_DONE)
@@ -120,6 +136,7 @@ static int run_rank_report(struct run_rank *r, char *sentence, size_t size)
         }
     }
 out:
+    free(bursts);
     free(all);
     return status;
 }
@@ -165,7 +182,7 @@ int run_rank(const struct run_job *job, char *sentence, size_t size)
         goto out;
     }
     r.live = run_live_begin(job, r.comm, r.plan);
-    r.bursts = calloc(job->options.iters, sizeof *r.bursts);
+    r.bursts = calloc(job->options.warmup + job->options.iters, sizeof *r.bursts);
     result = r.bursts ? run_data_open(&r.data, job) : -ENOMEM;
     if (result) {
         snprintf(sentence, size,

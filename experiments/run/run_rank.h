@@ -23,6 +23,9 @@ struct run_summary {
     uint32_t wrong_rank; /* of the first wrong launch; UINT32_MAX: none */
     int checked, right;
     char fabric[RUN_FABRIC_TEXT]; /* run_fabric */
+    /* --samples: of every rank its `bursts`, one rank after the other; NULL: not asked */
+    const double *bursts;
+    uint64_t warmup_count, burst_count; /* of a rank */
     const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
 };
 

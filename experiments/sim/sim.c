@@ -8,6 +8,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/pulse.h"
 #include "experiments/sim/sim_predict.h"
+#include "sim/cluster.h"
 #include "sim/world.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ struct arguments {
     uint64_t nodes, gpus, launches, seed, runs;
     uint64_t fault_rank, fault_number, ring, in_flight, depth, delay_ns, timeout_ns;
     const char *cluster, *trace, *json;
-    int quiet;
+    int quiet, dry_run;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
@@ -98,6 +99,8 @@ static const struct option_spec specs[] = {
     {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS",
      "bound of every wait, in virtual time. Default 10", 1000000, 3600000000000ull,
      .group = MACHINE},
+    {"dry-run", OPTION_FLAG, AT(dry_run), NULL, "check everything, start nothing",
+     .group = PROBLEM},
     {"trace", OPTION_TEXT, AT(trace), "FILE",
      "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095,
      .group = RESULTS},
@@ -354,6 +357,16 @@ int command_sim(int argc, char **argv)
             tile[0] = 16, tile[1] = 64;
         if (sim_check_memory(&a, op, error, sizeof error))
             return sim_usage(error);
+    }
+    if (a.dry_run) {
+        struct sim_cluster cluster;
+        if (a.cluster && sim_cluster_read(&cluster, a.cluster, error, sizeof error))
+            return sim_usage(error);
+        if (sim_check_memory(&a, op, error, sizeof error))
+            return sim_usage(error);
+        fprintf(stderr, "mkernel sim: %llu x %llu ranks would run; nothing was started\n",
+                (unsigned long long)a.nodes, (unsigned long long)a.gpus);
+        return STATUS_DONE;
     }
     snprintf(error, sizeof error, "mkernel sim %s", plan_op_name(op));
     pulse_begin(a.quiet ? NULL : error);

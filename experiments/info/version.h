@@ -1,0 +1,18 @@
+/* What this program is, and what it was built with. */
+#ifndef MK_VERSION_TEXT_H
+#define MK_VERSION_TEXT_H
+
+#include <stdio.h>
+
+/* The commit that it was built from, as `git describe --always --dirty` says; "unknown" where the
+ * tree was none of git's. */
+const char *version_commit(void);
+
+/* "with CUDA 13.0" or "without CUDA", and so on. */
+#define VERSION_TEXT 256
+const char *version_build(char text[VERSION_TEXT]);
+
+/* `mkernel --version`. */
+void version_print(FILE *out);
+
+#endif

@@ -1,0 +1,169 @@
+#include "experiments/results/results_file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define APPLICATION 1835757170
+#define VERSION 1
+
+/* schema.sql, so that the binary needs no other file */
+extern const char results_schema[];
+__asm__(".section .rodata\n.global results_schema\nresults_schema:\n"
+        ".incbin \"experiments/results/schema.sql\"\n.byte 0\n"
+        ".size results_schema, . - results_schema\n.type results_schema, @object\n.previous\n");
+
+static sqlite3_stmt *results_file_bind(sqlite3 *db, const char *sql, const char *types,
+                                       va_list args)
+{
+    sqlite3_stmt *q = NULL;
+    if (sqlite3_prepare_v2(db, sql, -1, &q, NULL) != SQLITE_OK)
+        return NULL;
+    for (int i = 1; *types; types++, i++) {
+        if (*types == 't') {
+            sqlite3_bind_text(q, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
+        } else if (*types == 'i') {
+            sqlite3_bind_int64(q, i, va_arg(args, int64_t));
+        } else {
+            sqlite3_bind_double(q, i, va_arg(args, double)); /* NaN becomes NULL */
+        }
+    }
+    return q;
+}
+
+sqlite3_stmt *results_ask(sqlite3 *db, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
+    va_end(args);
+    return q;
+}
+
+int results_do(sqlite3 *db, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
+    va_end(args);
+    int rc = SQLITE_ROW;
+    while (q && rc == SQLITE_ROW)
+        rc = sqlite3_step(q);
+    sqlite3_finalize(q);
+    return q && rc == SQLITE_DONE ? 0 : -EIO;
+}
+
+int64_t results_integer(sqlite3 *db, int64_t missing, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    sqlite3_stmt *q = results_file_bind(db, sql, types, args);
+    va_end(args);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        missing = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return missing;
+}
+
+/* SQLite's sentences about files say less. */
+static int results_file_check(const char *path, int may_miss, char *error, size_t size)
+{
+    struct stat st;
+    if (stat(path, &st)) {
+        int rc = -errno;
+        if (rc == -ENOENT && may_miss)
+            return 0;
+        snprintf(error, size, "%s cannot be opened: %s", path, strerror(-rc));
+        return rc;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        snprintf(error, size, "%s is not a file", path);
+        return -EINVAL;
+    }
+    if (!st.st_size && !may_miss) {
+        snprintf(error, size, "%s is empty: no results are in it", path);
+        return -ENODATA;
+    }
+    return 0;
+}
+
+static int results_file_is_ours(sqlite3 *db, const char *path, char *error, size_t size)
+{
+    sqlite3_stmt *q = results_ask(db, "SELECT count(*) FROM sqlite_master", "");
+    if (sqlite3_step(q) != SQLITE_ROW) {
+        const char *why = sqlite3_errmsg(db);
+        if (sqlite3_errcode(db) == SQLITE_NOTADB)
+            snprintf(error, size, "%s is no file of results (not an SQLite file)", path);
+        else
+            snprintf(error, size, "%s cannot be read: %s", path, why);
+        sqlite3_finalize(q);
+        return -EINVAL;
+    }
+    sqlite3_finalize(q);
+    if (results_integer(db, 0, "PRAGMA application_id", "") != APPLICATION) {
+        snprintf(error, size, "%s is no file of results: `mkernel sweep` makes them", path);
+        return -EINVAL;
+    }
+    if (results_integer(db, 0, "PRAGMA user_version", "") != VERSION) {
+        snprintf(error, size, "%s was written by another version of mkernel", path);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int results_open(sqlite3 **db, const char *path, char *error, size_t size)
+{
+    *db = NULL;
+    int rc = results_file_check(path, 0, error, size);
+    if (rc)
+        return rc;
+    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK) {
+        snprintf(error, size, "%s cannot be opened: %s", path, sqlite3_errmsg(*db));
+        rc = -EIO;
+    } else {
+        sqlite3_busy_timeout(*db, 5000); /* a sweep that is at work writes for moments */
+        rc = results_file_is_ours(*db, path, error, size);
+    }
+    if (rc) {
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    return rc;
+}
+
+int results_create(sqlite3 **db, const char *path, char *error, size_t size)
+{
+    *db = NULL;
+    int rc = results_file_check(path, 1, error, size);
+    if (rc)
+        return rc;
+    if (sqlite3_open_v2(path, db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
+        snprintf(error, size, "%s cannot be written: %s", path, sqlite3_errmsg(*db));
+        rc = -EIO;
+    } else {
+        sqlite3_busy_timeout(*db, 5000);
+        if (results_integer(*db, -1, "SELECT count(*) FROM sqlite_master", "") == 0) {
+            char *why = NULL;
+            if (sqlite3_exec(*db, "BEGIN IMMEDIATE", NULL, NULL, &why) ||
+                sqlite3_exec(*db, results_schema, NULL, NULL, &why) ||
+                sqlite3_exec(*db, "COMMIT", NULL, NULL, &why)) {
+                snprintf(error, size, "%s cannot be written: %s", path, why ? why : "no memory");
+                rc = -EIO;
+            }
+            sqlite3_free(why);
+        }
+        rc = rc ? rc : results_file_is_ours(*db, path, error, size);
+        if (!rc && sqlite3_db_readonly(*db, "main") == 1) {
+            snprintf(error, size, "%s cannot be written: it is read-only", path);
+            rc = -EACCES;
+        }
+    }
+    if (rc) {
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    return rc;
+}

@@ -1,0 +1,439 @@
+#define _GNU_SOURCE
+#include "experiments/results/results_points.h"
+#include "core/plan.h"
+#include "experiments/job/op.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEED 20260101u /* of the bootstrap: the same file says the same each time */
+
+const char *result_value(const struct result_point *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->setting_count; i++)
+        if (!strcmp(p->settings[i].name, name))
+            return p->settings[i].value;
+    return "default";
+}
+
+static double result_moved(const struct result_point *p)
+{
+    return p->figures.nvlink_bytes + p->figures.network_bytes;
+}
+
+double result_size(const struct result_point *p)
+{
+    double ranks = (double)p->figures.nodes * p->figures.gpus;
+    int op = plan_op_by_name(p->figures.op);
+    if (ranks < 2 || op < 0 || !(result_moved(p) > 0))
+        return NAN;
+    double whole = result_moved(p) * ranks / (ranks - 1);
+    return run_op_of((enum mk_op)op)->collective == RUN_ALL_REDUCE ? whole / 2 : whole;
+}
+
+double result_algbw(const struct result_point *p)
+{
+    return result_size(p) / p->ms.median / 1e6;
+}
+
+double result_busbw(const struct result_point *p)
+{
+    return isnan(result_size(p)) ? NAN : result_moved(p) / p->ms.median / 1e6;
+}
+
+double result_flops(const struct result_point *p)
+{
+    return p->figures.flop > 0 ? p->figures.flop / p->ms.median * 1e3 : NAN;
+}
+
+double result_efficiency(const struct result_point *p)
+{
+    return isnan(p->figures.ideal_ms) ? p->ideal_share : p->figures.ideal_ms / p->ms.median;
+}
+
+/* ---- loading ---- */
+
+static char *results_points_text(sqlite3_stmt *q, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(q, column);
+    return strdup(text ? text : "");
+}
+
+static double results_points_real(sqlite3_stmt *q, int column)
+{
+    return sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : sqlite3_column_double(q, column);
+}
+
+/* The next of an array that grows; zeroed. NULL: no memory. */
+static void *results_points_more(void *array, uint32_t *count, size_t bytes)
+{
+    void *at; /* a pointer to whatever type: its bytes are read, and written */
+    memcpy(&at, array, sizeof at);
+    if (!(*count & (*count - 1))) {
+        at = realloc(at, (*count ? 2 * (size_t)*count : 1) * bytes);
+        if (!at)
+            return NULL;
+        memcpy(array, &at, sizeof at);
+    }
+    return memset((char *)at + (size_t)(*count)++ * bytes, 0, bytes);
+}
+
+static int results_points_settings(sqlite3 *db, struct result_point *p)
+{
+    sqlite3_stmt *q = results_ask(
+        db, "SELECT name, value FROM setting WHERE point = ?1 ORDER BY name", "i", p->id);
+    int rc = q ? 0 : -EIO;
+    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+        struct result_setting *s =
+            results_points_more(&p->settings, &p->setting_count, sizeof *p->settings);
+        if (!s)
+            rc = -ENOMEM;
+        else if (!(s->name = results_points_text(q, 0)) || !(s->value = results_points_text(q, 1)))
+            rc = -ENOMEM;
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+
+/* The times of one job: those of its slowest rank. */
+static int results_points_times(sqlite3 *db, int64_t id, struct result_job *j)
+{
+    sqlite3_stmt *q =
+        results_ask(db,
+                    "SELECT rank, number, ms FROM sample WHERE job = ?1 AND what = 'fused' AND "
+                    "warmup = 0 ORDER BY rank, number",
+                    "i", id);
+    double *ms = NULL, largest = -1;
+    uint32_t count = 0, from = 0;
+    int64_t rank = -1;
+    int rc = q ? 0 : -EIO, more = 1;
+    while (!rc && more) {
+        more = sqlite3_step(q) == SQLITE_ROW;
+        int64_t next = more ? sqlite3_column_int64(q, 0) : -1;
+        if (next != rank && count > from) { /* a rank is whole */
+            uint32_t n = count - from;
+            double *of = results_points_more(&j->of_rank, &j->ranks, sizeof *j->of_rank);
+            double *own = malloc(n * sizeof *own);
+            if (!of || !own) {
+                free(own);
+                rc = -ENOMEM;
+                break;
+            }
+            memcpy(own, ms + from, n * sizeof *own);
+            stat_sort(own, n);
+            *of = stat_quantile(own, n, 0.5);
+            if (*of > largest) {
+                largest = *of;
+                j->slowest = (uint32_t)rank;
+                j->worst = own[n - 1];
+                for (uint32_t i = 0; i < n; i++)
+                    if (ms[from + i] == j->worst)
+                        j->worst_number = i;
+                free(j->ms);
+                j->ms = own;
+                j->times = (struct stat_job){own, n};
+            } else {
+                free(own);
+            }
+            from = count;
+        }
+        rank = next;
+        if (more) {
+            double *one = results_points_more(&ms, &count, sizeof *ms);
+            if (!one)
+                rc = -ENOMEM;
+            else
+                *one = sqlite3_column_double(q, 2);
+        }
+    }
+    sqlite3_finalize(q);
+    free(ms);
+    return rc;
+}
+
+static void results_points_take_figures(struct result_figures *f, sqlite3_stmt *q, int first)
+{
+    f->flop = results_points_real(q, first);
+    f->nvlink_bytes = results_points_real(q, first + 1);
+    f->network_bytes = results_points_real(q, first + 2);
+    f->ideal_ms = results_points_real(q, first + 3);
+    f->in_turn_ms = results_points_real(q, first + 4);
+    f->alone_ms = results_points_real(q, first + 5);
+    f->nodes = (uint32_t)sqlite3_column_int64(q, first + 6);
+    f->gpus = (uint32_t)sqlite3_column_int64(q, first + 7);
+    snprintf(f->shape, sizeof f->shape, "%s", sqlite3_column_text(q, first + 8));
+    snprintf(f->fabric, sizeof f->fabric, "%s",
+             sqlite3_column_type(q, first + 9) == SQLITE_NULL
+                 ? ""
+                 : (const char *)sqlite3_column_text(q, first + 9));
+    snprintf(f->exec, sizeof f->exec, "%s",
+             sqlite3_column_type(q, first + 10) == SQLITE_NULL
+                 ? ""
+                 : (const char *)sqlite3_column_text(q, first + 10));
+}
+
+static int results_points_jobs(sqlite3 *db, struct result_point *p)
+{
+    static const char sql[] =
+        "SELECT id, repeat, verdict, sentence, json_extract(result, '$.flop'), "
+        "json_extract(result, '$.nvlink_bytes'), json_extract(result, '$.network_bytes'), "
+        "coalesce(json_extract(result, '$.ideal_ms'), json_extract(result, '$.ms_ideal')), "
+        "json_extract(result, '$.cublas_nccl_ms'), "
+        "coalesce(json_extract(result, '$.gemm_ms'), json_extract(result, '$.blas_ms')), "
+        "json_extract(result, '$.nodes'), json_extract(result, '$.gpus'), "
+        "replace(trim(coalesce(json_extract(result, '$.shape'), json_extract(result, '$.moe'), "
+        "json_extract(result, '$.attention'), ''), '[]'), ', ', ','), "
+        "json_extract(result, '$.fabric'), json_extract(result, '$.exec') "
+        "FROM job WHERE point = ?1 ORDER BY repeat";
+    sqlite3_stmt *q = results_ask(db, sql, "i", p->id);
+    int rc = q ? 0 : -EIO;
+    p->figures = (struct result_figures){NAN, NAN, NAN, NAN, NAN, NAN, 0, 0, "", "", "", ""};
+    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+        struct result_job *j = results_points_more(&p->jobs, &p->job_count, sizeof *p->jobs);
+        if (!j) {
+            rc = -ENOMEM;
+            break;
+        }
+        j->repeat = (uint32_t)sqlite3_column_int64(q, 1);
+        snprintf(j->verdict, sizeof j->verdict, "%s", sqlite3_column_text(q, 2));
+        j->sentence = results_points_text(q, 3);
+        if (sqlite3_column_type(q, 10) != SQLITE_NULL)
+            results_points_take_figures(&p->figures, q, 4);
+        rc = j->sentence ? results_points_times(db, sqlite3_column_int64(q, 0), j) : -ENOMEM;
+        p->good += j->times.count > 0;
+    }
+    sqlite3_finalize(q);
+    snprintf(p->figures.op, sizeof p->figures.op, "%s", result_value(p, "op"));
+    if (!*p->figures.exec || !strcmp(result_value(p, "exec"), "sim"))
+        snprintf(p->figures.exec, sizeof p->figures.exec, "%s", result_value(p, "exec"));
+    return rc;
+}
+
+/* What is said of all launches of a point together. */
+static int results_points_weigh(struct result_point *p)
+{
+    uint32_t used = 0;
+    p->p50 = p->p95 = p->p99 = p->worst = NAN;
+    p->timed = calloc(p->good ? p->good : 1, sizeof *p->timed);
+    for (uint32_t i = 0, n = 0; p->timed && i < p->job_count; i++)
+        if (p->jobs[i].times.count) {
+            p->timed[n++] = p->jobs[i].times;
+            p->launches += p->jobs[i].times.count;
+        }
+    double *all = malloc((p->launches ? p->launches : 1) * sizeof *all);
+    if (!p->timed || !all) {
+        free(all);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < p->good; i++) {
+        memcpy(all + used, p->timed[i].ms, p->timed[i].count * sizeof *all);
+        used += p->timed[i].count;
+    }
+    if (used) {
+        stat_sort(all, used);
+        p->p50 = stat_quantile(all, used, 0.5);
+        p->p95 = stat_quantile(all, used, 0.95);
+        p->p99 = stat_quantile(all, used, 0.99);
+        double bound = stat_outlier_bound(all, used);
+        for (uint32_t i = 0; i < used; i++)
+            p->outliers += all[i] > bound;
+        p->worst = 0;
+        for (uint32_t i = 0; i < p->job_count; i++)
+            if (p->jobs[i].times.count && p->jobs[i].worst > p->worst) {
+                p->worst = p->jobs[i].worst;
+                p->worst_repeat = p->jobs[i].repeat;
+                p->worst_rank = p->jobs[i].slowest;
+                p->worst_number = p->jobs[i].worst_number;
+            }
+    }
+    free(all);
+    return stat_interval(&p->ms, p->timed, p->good, SEED);
+}
+
+static int results_points_trace(sqlite3 *db, struct result_point *p)
+{
+    sqlite3_stmt *q =
+        results_ask(db, "SELECT ideal, exposed FROM trace WHERE point = ?1", "i", p->id);
+    p->ideal_share = p->exposed_share = NAN;
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        p->ideal_share = results_points_real(q, 0);
+        p->exposed_share = results_points_real(q, 1);
+    }
+    sqlite3_finalize(q);
+    return q ? 0 : -EIO;
+}
+
+/* "op=ag_gemm;nodes=1:2" against a point. */
+static int results_points_match(const struct result_point *p, const char *only)
+{
+    while (only && *only) {
+        size_t length = strcspn(only, ";"), name = strcspn(only, "=");
+        char want[256], text[4096];
+        snprintf(want, sizeof want, "%.*s", (int)(name < length ? name : length), only);
+        snprintf(text, sizeof text, ":%.*s:", (int)(name < length ? length - name - 1 : 0),
+                 only + (name < length ? name + 1 : length));
+        char have[4096];
+        snprintf(have, sizeof have, ":%s:", result_value(p, want));
+        if (!strstr(text, have))
+            return 0;
+        only += length + (only[length] == ';');
+    }
+    return 1;
+}
+
+static int results_points_check(const char *only, char *error, size_t size)
+{
+    for (const char *p = only; p && *p;) {
+        size_t length = strcspn(p, ";"), name = strcspn(p, "=");
+        if (!name || name + 1 >= length) {
+            snprintf(error, size, "'%.*s' is not NAME=VALUE", (int)length, p);
+            return -EINVAL;
+        }
+        p += length + (p[length] == ';');
+    }
+    return 0;
+}
+
+static void results_points_free(struct result_point *p)
+{
+    for (uint32_t i = 0; i < p->setting_count; i++) {
+        free(p->settings[i].name);
+        free(p->settings[i].value);
+    }
+    for (uint32_t i = 0; i < p->job_count; i++) {
+        free(p->jobs[i].sentence);
+        free(p->jobs[i].ms);
+        free(p->jobs[i].of_rank);
+    }
+    free(p->settings);
+    free(p->jobs);
+    free(p->timed);
+    free(p->key);
+    free(p->label);
+}
+
+void results_free(struct results *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        results_points_free(&r->points[i]);
+    for (uint32_t i = 0; i < r->varied_count; i++)
+        free(r->varied[i]);
+    free(r->points);
+    memset(r, 0, sizeof *r);
+}
+
+/* Whether two points differ in it that could have been the same: a simulation has no --iters. */
+static int results_points_differ(const struct result_point *a, const struct result_point *b,
+                                 const char *name)
+{
+    int alike = !strcmp(name, "exec") || !strcmp(result_value(a, "exec"), result_value(b, "exec"));
+    return alike && strcmp(result_value(a, name), result_value(b, name));
+}
+
+/* Settings that are not the same everywhere, in the order of the alphabet, but op and shape first.
+ */
+static int results_points_vary(struct results *r)
+{
+    static const char *const first[] = {"op", "shape", "moe", "attention", "exec", "nodes", "gpus"};
+    enum { FIRST = sizeof first / sizeof *first };
+    for (uint32_t pass = 0; pass <= FIRST; pass++)
+        for (uint32_t i = 0; i < r->count; i++)
+            for (uint32_t k = 0; k < r->points[i].setting_count; k++) {
+                const char *name = r->points[i].settings[k].name;
+                int differs = 0, there = 0;
+                if (pass < FIRST && strcmp(name, first[pass]))
+                    continue;
+                for (uint32_t v = 0; v < r->varied_count; v++)
+                    there |= !strcmp(r->varied[v], name);
+                for (uint32_t o = 0; o < r->count && !there && !differs; o++)
+                    differs = results_points_differ(&r->points[o], &r->points[i], name);
+                if (!differs || r->varied_count == sizeof r->varied / sizeof *r->varied)
+                    continue;
+                if (!(r->varied[r->varied_count] = strdup(name)))
+                    return -ENOMEM;
+                r->varied_count++;
+            }
+    return 0;
+}
+
+static int results_points_label(const struct results *r, struct result_point *p)
+{
+    char text[2048] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < r->varied_count && used < sizeof text; i++) {
+        const char *name = r->varied[i], *value = result_value(p, name);
+        int plain = !strcmp(name, "op") || !strcmp(name, "shape") || !strcmp(name, "exec");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? " " : "",
+                                 plain ? "" : name, plain ? "" : "=", value);
+    }
+    p->label = strdup(used ? text : result_value(p, "op"));
+    return p->label ? 0 : -ENOMEM;
+}
+
+static void results_points_head(sqlite3 *db, struct results *r)
+{
+    sqlite3_stmt *q = results_ask(
+        db,
+        "SELECT name, question, json_extract(facts, '$.host') || ', mkernel ' || "
+        "json_extract(facts, '$.commit') || ', ' || json_extract(facts, '$.cpu') || ', ' || "
+        "json_array_length(facts, '$.gpus') || ' GPUs, ' || substr(begun, 1, 10) FROM sweep "
+        "JOIN machine m ON m.id = sweep.machine ORDER BY sweep.id LIMIT 1",
+        "");
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        snprintf(r->title, sizeof r->title, "%s", sqlite3_column_text(q, 0));
+        snprintf(r->question, sizeof r->question, "%s", sqlite3_column_text(q, 1));
+        snprintf(r->machine, sizeof r->machine, "%s", sqlite3_column_text(q, 2));
+    }
+    sqlite3_finalize(q);
+}
+
+int results_load(struct results *r, const char *path, const char *only, char *error, size_t size)
+{
+    sqlite3 *db;
+    memset(r, 0, sizeof *r);
+    int rc = results_points_check(only, error, size);
+    rc = rc ? rc : results_open(&db, path, error, size);
+    if (rc)
+        return rc;
+    /* a sweep may be writing: what is read is of one moment */
+    sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    results_points_head(db, r);
+    sqlite3_stmt *q = results_ask(db, "SELECT id, key FROM point ORDER BY id", "");
+    rc = q ? 0 : -EIO;
+    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+        struct result_point *p = results_points_more(&r->points, &r->count, sizeof *r->points);
+        if (!p) {
+            rc = -ENOMEM;
+            break;
+        }
+        p->id = sqlite3_column_int64(q, 0);
+        p->key = results_points_text(q, 1);
+        rc = p->key ? results_points_settings(db, p) : -ENOMEM;
+        if (!rc && !results_points_match(p, only)) {
+            results_points_free(p);
+            r->count--;
+            continue;
+        }
+        rc = rc ? rc : results_points_jobs(db, p);
+        rc = rc ? rc : results_points_trace(db, p);
+        rc = rc ? rc : results_points_weigh(p);
+    }
+    sqlite3_finalize(q);
+    rc = rc ? rc : results_points_vary(r);
+    for (uint32_t i = 0; i < r->count && !rc; i++)
+        rc = results_points_label(r, &r->points[i]);
+    if (rc)
+        snprintf(error, size, "%s cannot be read: %s", path,
+                 rc == -ENOMEM ? "no memory" : sqlite3_errmsg(db));
+    else if (!r->count) {
+        snprintf(error, size, "%s has no point%s%s", path, only ? " with " : "", only ? only : "");
+        rc = -ENODATA;
+    }
+    sqlite3_close(db);
+    if (rc)
+        results_free(r);
+    return rc;
+}

@@ -1,0 +1,74 @@
+/* A file of results in memory: its points, each with its jobs and their times. */
+#ifndef MK_RESULTS_POINTS_H
+#define MK_RESULTS_POINTS_H
+
+#include "experiments/results/results_file.h"
+#include "experiments/results/statistics.h"
+
+struct result_setting {
+    char *name, *value;
+};
+
+/* A job. Its times are those of its slowest rank: that with the largest median. */
+struct result_job {
+    uint32_t repeat, slowest, ranks;
+    char verdict[12];
+    char *sentence;
+    struct stat_job times; /* sorted */
+    double *ms;            /* what `times` looks at */
+    double *of_rank;       /* [ranks], medians */
+    uint32_t worst_number; /* the launch that took longest, and how long */
+    double worst;
+};
+
+/* Numbers of a result; NaN where it does not have them. */
+struct result_figures {
+    double flop, nvlink_bytes, network_bytes, ideal_ms, in_turn_ms, alone_ms;
+    uint32_t nodes, gpus;
+    char op[32], exec[16], shape[80], fabric[80];
+};
+
+struct result_point {
+    int64_t id;
+    char *key, *label; /* label: the settings that are not the same in all points */
+    struct result_setting *settings;
+    uint32_t setting_count;
+    struct result_job *jobs;
+    uint32_t job_count, good; /* good: jobs with times */
+    struct stat_job *timed;   /* [good] */
+    struct stat_interval ms;
+    double p50, p95, p99;                            /* over all launches */
+    uint32_t launches, outliers;                     /* beyond stat_outlier_bound */
+    uint32_t worst_repeat, worst_rank, worst_number; /* the longest of them */
+    double worst;
+    double ideal_share, exposed_share; /* of its trace; NaN: it has none */
+    struct result_figures figures;
+};
+
+struct results {
+    struct result_point *points;
+    uint32_t count;
+    char *varied[40]; /* the names of settings that are not the same in all points */
+    uint32_t varied_count;
+    char title[256], question[512], machine[512];
+};
+
+/* Loads points that match `only` ("op=ag_gemm;nodes=1:2"; NULL: all). 0, or -errno with a
+ * sentence; then there is nothing to free. */
+int results_load(struct results *r, const char *path, const char *only, char *error, size_t size);
+void results_free(struct results *r);
+
+/* "default" where a point has no such setting. */
+const char *result_value(const struct result_point *p, const char *name);
+
+/* What nccl-tests calls the size (the bytes of the whole tensor that moves), algbw and busbw (GB/s
+ * of 1e9 bytes, by the median); NaN where nothing moves. */
+double result_size(const struct result_point *p);
+double result_algbw(const struct result_point *p);
+double result_busbw(const struct result_point *p);
+
+/* Floating-point operations per second of a rank, and ideal time over time; NaN where not known. */
+double result_flops(const struct result_point *p);
+double result_efficiency(const struct result_point *p);
+
+#endif

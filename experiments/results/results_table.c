@@ -1,0 +1,263 @@
+#include "experiments/results/results_table.h"
+#include "experiments/common/csv_row.h"
+#include "experiments/common/json_write.h"
+#include "experiments/common/result_file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A number as wide as its column, with as many digits as say something; "-" where there is none. */
+static void results_table_cell(FILE *out, int width, double value)
+{
+    char text[32] = "-";
+    if (value >= 1000)
+        snprintf(text, sizeof text, "%.0f", value);
+    else if (!isnan(value))
+        snprintf(text, sizeof text, "%.4g", value);
+    fprintf(out, "  %*s", width, text);
+}
+
+static void results_table_size(FILE *out, int width, double bytes)
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+    char text[32] = "-";
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    if (!isnan(bytes))
+        snprintf(text, sizeof text, bytes == floor(bytes) ? "%.0f %s" : "%.1f %s", bytes,
+                 units[unit]);
+    fprintf(out, "  %*s", width, text);
+}
+
+static uint32_t results_table_of(const struct result_point *p, const char *verdict)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->job_count; i++)
+        count += !strcmp(p->jobs[i].verdict, verdict);
+    return count;
+}
+
+/* Columns of the settings that vary. */
+static int results_table_width(const struct results *r, uint32_t column)
+{
+    size_t width = strlen(r->varied[column]);
+    for (uint32_t i = 0; i < r->count; i++) {
+        size_t length = strlen(result_value(&r->points[i], r->varied[column]));
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void results_table_head(const struct results *r, FILE *out)
+{
+    if (*r->title)
+        fprintf(out, "%s%s%s\n", r->title, *r->question ? ": " : "", r->question);
+    fprintf(out, "%s\n\n", r->machine);
+    for (uint32_t i = 0; i < r->varied_count; i++)
+        fprintf(out, "%-*s  ", results_table_width(r, i), r->varied[i]);
+    fprintf(out, "%4s %8s  %4s  %8s  %19s  %8s  %8s  %8s  %7s  %7s  %8s  %6s\n", "jobs", "size",
+            "type", "ms", "95 % interval", "p50", "p95", "p99", "algbw", "busbw", "GFLOP/s",
+            "effic.");
+}
+
+static void results_table_row(const struct results *r, const struct result_point *p, FILE *out)
+{
+    char interval[48] = "-";
+    for (uint32_t i = 0; i < r->varied_count; i++)
+        fprintf(out, "%-*s  ", results_table_width(r, i), result_value(p, r->varied[i]));
+    fprintf(out, "%4u", p->good);
+    results_table_size(out, 7, result_size(p));
+    fprintf(out, "  bf16");
+    results_table_cell(out, 8, p->ms.median);
+    if (p->good)
+        snprintf(interval, sizeof interval, "%.4g .. %.4g", p->ms.low, p->ms.high);
+    fprintf(out, "  %19s", interval);
+    results_table_cell(out, 8, p->p50);
+    results_table_cell(out, 8, p->p95);
+    results_table_cell(out, 8, p->p99);
+    results_table_cell(out, 7, result_algbw(p));
+    results_table_cell(out, 7, result_busbw(p));
+    results_table_cell(out, 8, result_flops(p) / 1e9);
+    results_table_cell(out, 6, result_efficiency(p));
+    fprintf(out, "\n");
+}
+
+static void results_table_ranks(const struct result_point *p, FILE *out)
+{
+    for (uint32_t i = 0; i < p->job_count; i++) {
+        const struct result_job *j = &p->jobs[i];
+        if (!j->ranks)
+            continue;
+        fprintf(out, "  repeat %u, medians of ranks 0 to %u:", j->repeat, j->ranks - 1);
+        for (uint32_t k = 0; k < j->ranks; k++)
+            fprintf(out, " %.4g", j->of_rank[k]);
+        fprintf(out, " ms\n");
+    }
+}
+
+/* What the numbers do not say. */
+static void results_table_notes(const struct results *r, FILE *out)
+{
+    int alone = 0, simulated = 0;
+    fprintf(out, "\nms: median over jobs of the median of the slowest rank; p50 to p99: over all "
+                 "launches of that rank; algbw, busbw: GB/s as nccl-tests count them\n");
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct result_point *p = &r->points[i];
+        int is_sim = !strcmp(result_value(p, "exec"), "sim");
+        simulated |= is_sim;
+        alone |= p->good == 1 && !is_sim;
+        if (p->outliers && !is_sim)
+            fprintf(out,
+                    "outliers  %s: %u of %u launches took much longer, the longest %.4g ms: "
+                    "launch %u of rank %u in repeat %u\n",
+                    p->label, p->outliers, p->launches, p->worst, p->worst_number, p->worst_rank,
+                    p->worst_repeat);
+    }
+    if (alone)
+        fprintf(out,
+                "one job    a point with one job has the interval of its launches alone, which "
+                "does not know how jobs differ\n");
+    if (simulated)
+        fprintf(out, "simulated  exec=sim has one time, the same each time: its interval says "
+                     "nothing of how true it is\n");
+    for (uint32_t i = 0; i < r->count; i++)
+        for (uint32_t k = 0; k < r->points[i].job_count; k++) {
+            const struct result_job *j = &r->points[i].jobs[k];
+            if (strcmp(j->verdict, "right") && strcmp(j->verdict, "unchecked"))
+                fprintf(out, "%-9s  %s, repeat %u: %s\n", j->verdict, r->points[i].label, j->repeat,
+                        j->sentence);
+        }
+}
+
+void results_table_print(const struct results *r, int ranks, FILE *out)
+{
+    results_table_head(r, out);
+    for (uint32_t i = 0; i < r->count; i++) {
+        results_table_row(r, &r->points[i], out);
+        if (ranks)
+            results_table_ranks(&r->points[i], out);
+    }
+    results_table_notes(r, out);
+}
+
+/* ---- for programs ---- */
+
+static void results_table_fill(struct csv_row *row, const struct results *r,
+                               const struct result_point *p)
+{
+    csv_text(row, "key", p->key);
+    csv_text(row, "op", p->figures.op);
+    csv_text(row, "shape", p->figures.shape);
+    csv_text(row, "exec", p->figures.exec);
+    csv_whole(row, "nodes", p->figures.nodes);
+    csv_whole(row, "gpus", p->figures.gpus);
+    csv_text(row, "fabric", p->figures.fabric);
+    for (uint32_t i = 0; i < r->varied_count; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "set_%s", r->varied[i]);
+        csv_text(row, name, result_value(p, r->varied[i]));
+    }
+    csv_whole(row, "jobs", p->good);
+    csv_whole(row, "failed", results_table_of(p, "failed") + results_table_of(p, "impossible"));
+    csv_whole(row, "wrong", results_table_of(p, "wrong"));
+    csv_whole(row, "launches", p->launches);
+    csv_number(row, "ms", "%.9g", p->ms.median);
+    csv_number(row, "ms_low", "%.9g", p->ms.low);
+    csv_number(row, "ms_high", "%.9g", p->ms.high);
+    csv_number(row, "p50_ms", "%.9g", p->p50);
+    csv_number(row, "p95_ms", "%.9g", p->p95);
+    csv_number(row, "p99_ms", "%.9g", p->p99);
+    csv_number(row, "max_ms", "%.9g", p->worst);
+    csv_whole(row, "outliers", p->outliers);
+    csv_number(row, "size_bytes", "%.0f", result_size(p));
+    csv_number(row, "algbw_gb_s", "%.6g", result_algbw(p));
+    csv_number(row, "busbw_gb_s", "%.6g", result_busbw(p));
+    csv_number(row, "gflops_per_rank", "%.6g", result_flops(p) / 1e9);
+    csv_number(row, "ideal_ms", "%.9g", p->figures.ideal_ms);
+    csv_number(row, "efficiency", "%.6g", result_efficiency(p));
+    csv_number(row, "exposed", "%.6g", p->exposed_share);
+}
+
+int results_table_csv(const struct results *r, const char *path)
+{
+    struct csv_row *rows = calloc(r->count, sizeof *rows);
+    uint32_t open = 0;
+    int rc = rows ? 0 : -ENOMEM;
+    for (; open < r->count && !rc; open++) {
+        rc = csv_row_open(&rows[open]);
+        if (rc)
+            break;
+        results_table_fill(&rows[open], r, &r->points[open]);
+        rc = csv_row_close(&rows[open]);
+    }
+    rc = rc ? rc : csv_write(path, rows, r->count, 0);
+    while (open--)
+        csv_row_free(&rows[open]);
+    free(rows);
+    return rc;
+}
+
+static void results_table_json_job(FILE *f, const struct result_job *j)
+{
+    fprintf(f, "{\n");
+    fprintf(f, "  \"repeat\": %u,\n  \"slowest_rank\": %u,\n", j->repeat, j->slowest);
+    json_text(f, "verdict", j->verdict);
+    json_text(f, "sentence", j->sentence);
+    fprintf(f, "  \"rank_medians_ms\": [");
+    for (uint32_t i = 0; i < j->ranks; i++)
+        fprintf(f, "%s%.9g", i ? ", " : "", j->of_rank[i]);
+    fprintf(f, "],\n  \"sorted_ms\": [");
+    for (uint32_t i = 0; i < j->times.count; i++)
+        fprintf(f, "%s%.9g", i ? ", " : "", j->times.ms[i]);
+    fprintf(f, "]\n}");
+}
+
+static void results_table_json_point(FILE *f, const struct result_point *p)
+{
+    fprintf(f, "{\n");
+    json_text(f, "key", p->key);
+    fprintf(f, "  \"settings\": {\n");
+    for (uint32_t i = 0; i < p->setting_count; i++)
+        json_text(f, p->settings[i].name, p->settings[i].value);
+    fprintf(f, "  \"settings\": %u\n},\n", p->setting_count);
+    json_text(f, "shape", p->figures.shape);
+    json_number(f, "ms", p->ms.median);
+    json_number(f, "ms_low", p->ms.low);
+    json_number(f, "ms_high", p->ms.high);
+    json_number(f, "p50_ms", p->p50);
+    json_number(f, "p95_ms", p->p95);
+    json_number(f, "p99_ms", p->p99);
+    json_number(f, "size_bytes", result_size(p));
+    json_number(f, "algbw_gb_s", result_algbw(p));
+    json_number(f, "busbw_gb_s", result_busbw(p));
+    json_number(f, "gflops_per_rank", result_flops(p) / 1e9);
+    json_number(f, "efficiency", result_efficiency(p));
+    fprintf(f, "  \"jobs\": [");
+    for (uint32_t i = 0; i < p->job_count; i++) {
+        fprintf(f, i ? ",\n" : "\n");
+        results_table_json_job(f, &p->jobs[i]);
+    }
+    fprintf(f, "]\n}");
+}
+
+int results_table_json(const struct results *r, const char *path)
+{
+    struct result_file f;
+    int rc = result_open(&f);
+    if (rc)
+        return rc;
+    fprintf(f.out, "{\n");
+    json_text(f.out, "title", r->title);
+    json_text(f.out, "question", r->question);
+    json_text(f.out, "machine", r->machine);
+    fprintf(f.out, "  \"points\": [");
+    for (uint32_t i = 0; i < r->count; i++) {
+        fprintf(f.out, i ? ",\n" : "\n");
+        results_table_json_point(f.out, &r->points[i]);
+    }
+    fprintf(f.out, "]\n}\n");
+    return result_close(&f, path);
+}

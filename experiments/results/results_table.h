@@ -1,0 +1,18 @@
+/* Tables of results, for people (results_table_print) and for programs. */
+#ifndef MK_RESULTS_TABLE_H
+#define MK_RESULTS_TABLE_H
+
+#include "experiments/results/results_points.h"
+
+#include <stdio.h>
+
+/* A row a point; with `ranks` also the median of every rank. What failed, with its sentence, and
+ * what lies far out come below. */
+void results_table_print(const struct results *r, int ranks, FILE *out);
+
+/* The same as CSV, all settings in columns; and as JSON, with the samples of every job. 0 or
+ * -errno. */
+int results_table_csv(const struct results *r, const char *path);
+int results_table_json(const struct results *r, const char *path);
+
+#endif

@@ -1,0 +1,177 @@
+#include "experiments/results/statistics.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DRAWS 2000u
+/* Above so many values the median of a draw is taken by its rank, which is then nearly normal. */
+#define MANY 400u
+
+static int statistics_by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void stat_sort(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof *values, statistics_by_size);
+}
+
+double stat_quantile(const double *sorted, uint32_t count, double q)
+{
+    double at = q * (count - 1);
+    uint32_t below = (uint32_t)at;
+    if (below + 1 >= count)
+        return sorted[count - 1];
+    return sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]);
+}
+
+double stat_outlier_bound(const double *sorted, uint32_t count)
+{
+    double low = stat_quantile(sorted, count, 0.25), high = stat_quantile(sorted, count, 0.75);
+    return high + 3 * (high - low);
+}
+
+/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). */
+static uint64_t statistics_random(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static uint32_t statistics_below(uint64_t *state, uint32_t below)
+{
+    return (uint32_t)((statistics_random(state) >> 32) * below >> 32);
+}
+
+/* One of (0, 1). */
+static double statistics_unit(uint64_t *state)
+{
+    return ((double)(statistics_random(state) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* The median of as many values as there are, drawn with replacement from sorted ones. What is
+ * counted is how often each was drawn: sorting would take longer than all else together. */
+static double statistics_draw_median(const struct stat_job *j, uint32_t *times, uint64_t *state)
+{
+    if (j->count > MANY) {
+        double z = sqrt(-2 * log(statistics_unit(state))) * cos(2 * M_PI * statistics_unit(state));
+        double q = 0.5 + z * 0.5 / sqrt(j->count);
+        return stat_quantile(j->ms, j->count, q < 0 ? 0 : q > 1 ? 1 : q);
+    }
+    for (uint32_t i = 0; i < j->count; i++)
+        times[i] = 0;
+    for (uint32_t i = 0; i < j->count; i++)
+        times[statistics_below(state, j->count)]++;
+    double low = 0;
+    for (uint32_t i = 0, seen = 0; i < j->count; i++) {
+        uint32_t before = seen;
+        seen += times[i];
+        if (before <= (j->count - 1) / 2 && seen > (j->count - 1) / 2)
+            low = j->ms[i];
+        if (before <= j->count / 2 && seen > j->count / 2)
+            return (low + j->ms[i]) / 2;
+    }
+    return low;
+}
+
+/* The median over jobs of their medians, as they are. */
+static double statistics_median(const struct stat_job *jobs, uint32_t count, double *room)
+{
+    for (uint32_t i = 0; i < count; i++)
+        room[i] = stat_quantile(jobs[i].ms, jobs[i].count, 0.5);
+    stat_sort(room, count);
+    return stat_quantile(room, count, 0.5);
+}
+
+static double statistics_draw(const struct stat_job *jobs, uint32_t count, double *room,
+                              uint32_t *times, uint64_t *state)
+{
+    for (uint32_t i = 0; i < count; i++)
+        room[i] = statistics_draw_median(&jobs[count > 1 ? statistics_below(state, count) : 0],
+                                         times, state);
+    stat_sort(room, count);
+    return stat_quantile(room, count, 0.5);
+}
+
+/* The median and DRAWS drawn ones. */
+static int statistics_bootstrap(const struct stat_job *all, uint32_t count, uint64_t seed,
+                                double *median, double *drawn)
+{
+    struct stat_job *jobs = calloc(count ? count : 1, sizeof *jobs);
+    double *room = calloc(count ? count : 1, sizeof *room);
+    uint32_t times[MANY], used = 0;
+    uint64_t state = seed;
+    int rc = jobs && room ? 0 : -ENOMEM;
+    for (uint32_t i = 0; i < count && !rc; i++)
+        if (all[i].count)
+            jobs[used++] = all[i];
+    *median = NAN;
+    for (uint32_t i = 0; i < DRAWS; i++)
+        drawn[i] = NAN;
+    if (!rc && used) {
+        *median = statistics_median(jobs, used, room);
+        for (uint32_t i = 0; i < DRAWS; i++)
+            drawn[i] = statistics_draw(jobs, used, room, times, &state);
+    }
+    free(jobs);
+    free(room);
+    return rc;
+}
+
+static void statistics_take(struct stat_interval *out, double median, double *drawn)
+{
+    *out = (struct stat_interval){NAN, NAN, NAN};
+    if (isnan(median))
+        return;
+    stat_sort(drawn, DRAWS);
+    *out = (struct stat_interval){median, stat_quantile(drawn, DRAWS, 0.025),
+                                  stat_quantile(drawn, DRAWS, 0.975)};
+}
+
+int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
+                  uint64_t seed)
+{
+    double drawn[DRAWS], median;
+    int rc = statistics_bootstrap(jobs, count, seed, &median, drawn);
+    if (!rc)
+        statistics_take(out, median, drawn);
+    return rc;
+}
+
+int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
+                 const struct stat_job *b, uint32_t b_count, uint64_t seed)
+{
+    double of_a[DRAWS], of_b[DRAWS], one, other;
+    int rc = statistics_bootstrap(a, a_count, seed, &one, of_a);
+    /* another seed: the draws of the two are independent */
+    rc = rc ? rc : statistics_bootstrap(b, b_count, ~seed, &other, of_b);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < DRAWS; i++)
+        of_b[i] /= of_a[i];
+    statistics_take(&out->ratio, other / one, of_b);
+    out->verdict = out->ratio.high < 1  ? STAT_FASTER
+                   : out->ratio.low > 1 ? STAT_SLOWER
+                                        : STAT_NO_DIFFERENCE;
+    return 0;
+}
+
+const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT])
+{
+    double percent = 100 * (d->ratio.median - 1);
+    double half = 50 * (d->ratio.high - d->ratio.low);
+    if (isnan(d->ratio.median))
+        snprintf(text, STAT_TEXT, "not measured");
+    else if (d->verdict == STAT_NO_DIFFERENCE)
+        snprintf(text, STAT_TEXT, "no difference seen (%+.1f %% +- %.1f)", percent, half);
+    else
+        snprintf(text, STAT_TEXT, "%s by %.1f %% +- %.1f",
+                 d->verdict == STAT_FASTER ? "faster" : "slower", fabs(percent), half);
+    return text;
+}

@@ -1,0 +1,54 @@
+/* What can be said of times that were measured several times: medians with the interval that they
+ * are known within, and whether two of them differ. Pure: no files, no chance but the seed's.
+ *
+ * Launches of one job are alike (the same process, the same pages, the same clocks), so jobs are
+ * what is drawn first, and launches inside each: a bootstrap of two levels (Efron and Tibshirani,
+ * An Introduction to the Bootstrap, 1993, chapters 8 and 13). With one job only launches can be
+ * drawn, and the interval knows nothing of what differs from job to job. */
+#ifndef MK_STATISTICS_H
+#define MK_STATISTICS_H
+
+#include <stdint.h>
+
+/* The times of one job, sorted. */
+struct stat_job {
+    const double *ms;
+    uint32_t count;
+};
+
+/* A median of medians, one a job, and its 95 % interval. */
+struct stat_interval {
+    double median, low, high;
+};
+
+/* By linear interpolation, of sorted values; count at least 1, q from 0 to 1. */
+double stat_quantile(const double *sorted, uint32_t count, double q);
+
+/* Sorts. */
+void stat_sort(double *values, uint32_t count);
+
+/* 0 or -ENOMEM. No jobs, or none with a time: NaN. */
+int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
+                  uint64_t seed);
+
+enum stat_verdict { STAT_NO_DIFFERENCE, STAT_FASTER, STAT_SLOWER };
+
+/* What b's time is by a's: 0.96 is 4 % less. A difference is one where the whole interval lies on
+ * one side of 1. */
+struct stat_difference {
+    struct stat_interval ratio;
+    enum stat_verdict verdict;
+};
+
+int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
+                 const struct stat_job *b, uint32_t b_count, uint64_t seed);
+
+/* "faster by 4.1 % +- 0.9" or "no difference seen (-0.4 % +- 1.2)"; returns text. */
+#define STAT_TEXT 80
+const char *stat_say(const struct stat_difference *d, char text[STAT_TEXT]);
+
+/* Beyond this a time is an outlier: three times the distance of the quartiles above the upper one
+ * (Tukey, Exploratory Data Analysis, 1977). */
+double stat_outlier_bound(const double *sorted, uint32_t count);
+
+#endif

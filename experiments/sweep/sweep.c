@@ -1,0 +1,208 @@
+/* `mkernel sweep`: many points measured into one file of results. */
+#include "experiments/sweep/sweep.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/options.h"
+#include "experiments/results/results.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct arguments {
+    const char *vary, *out, *expect, *budget;
+    uint64_t repeats, seed, limit_ns;
+    int list, retry, mix, quiet;
+};
+
+#define AT(field) .offset = offsetof(struct arguments, field)
+#define POINTS "the points"
+#define JOBS "the jobs"
+#define RESULTS "results"
+
+static const struct option_spec specs[] = {
+    {"vary", OPTION_TEXT, AT(vary), "NAME=V:V;NAME=V",
+     "what is varied: options of `mkernel bench` (or `sim`, with exec=sim) and their values, with "
+     ": "
+     "between values and ; between names; op and exec are names, too, and env.NAME is a variable "
+     "of the environment. Takes the place of what FILE says of the same name",
+     .max = 4095, .group = POINTS},
+    {"list", OPTION_FLAG, AT(list), NULL, "print the commands of all points and end",
+     .group = POINTS},
+    {"repeats", OPTION_NUMBERS, AT(repeats), "N", "jobs of each point. Default: FILE's, else 3", 1,
+     1000, .group = JOBS},
+    {"seed", OPTION_NUMBERS, AT(seed), "S",
+     "of the order of the points; repeat R of a point has inputs of seed S + R. Default: FILE's, "
+     "else 1",
+     0, UINT64_MAX / 2, .group = JOBS},
+    {"budget", OPTION_TEXT, AT(budget), "MINUTES",
+     "begin no job after so many minutes. Default: FILE's, else no bound", .max = 31,
+     .group = JOBS},
+    {"limit", OPTION_SECONDS, AT(limit_ns), "SECONDS",
+     "a job that takes longer is ended, and is one that failed. Default: FILE's, else 600", 1000000,
+     86400000000000ull, .group = JOBS},
+    {"retry", OPTION_FLAG, AT(retry), NULL, "jobs that failed are done again", .group = JOBS},
+    {"out", OPTION_TEXT, AT(out), "FILE",
+     "the results (SQLite); jobs that are in it are not done again. Default: FILE's name, with .db "
+     "for its ending, in this folder",
+     .max = 4000, .group = RESULTS},
+    {"mix", OPTION_FLAG, AT(mix), NULL,
+     "add to results of another machine or another build of mkernel", .group = RESULTS},
+    {"expect", OPTION_TEXT, AT(expect), "FILE",
+     "then compare with other results: exit status 1 where a point got slower than its interval "
+     "allows",
+     .max = 4000, .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL, "no line for each job, and no table", .group = RESULTS},
+};
+
+static const struct option_table table = {
+    "sweep [FILE] [OPTIONS]",
+    "Measures every combination of operators, shapes, plans, clusters and executors that FILE (or "
+    "--vary) names, several times each\nand in an order that spreads what drifts, into one file of "
+    "results, which `mkernel results` shows, compares and plots.\nInterrupted, it goes on where it "
+    "was. docs/EXPERIMENTS.md explains the file.",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel sweep docs/experiments/role-split.yaml\n"
+    "  mkernel sweep --vary 'op=ag_gemm:gemm_rs;shape=256,128,256:512,256,512;exec=host' --out "
+    "first.db\n"
+    "  mkernel sweep one-host.yaml --expect yesterday.db      (exit status 1: something got "
+    "slower)\n"};
+
+static int sweep_usage(const char *sentence)
+{
+    fprintf(stderr, "mkernel sweep: %s; `mkernel sweep --help` tells more\n", sentence);
+    return STATUS_USAGE;
+}
+
+/* What the command line says goes before what the file says. */
+static int sweep_gather(struct sweep *s, const struct arguments *a, const char *file, char *error,
+                        size_t size)
+{
+    int rc = file ? sweep_read(s, file, error, size) : 0;
+    if (!rc && !file && !a->vary) {
+        snprintf(error, size, "what to measure is missing: a FILE or --vary");
+        return -EINVAL;
+    }
+    if (!rc && a->vary) {
+        rc = sweep_vary(s, a->vary, error, size);
+        if (!file)
+            s->text = sweep_keep(s, a->vary, strlen(a->vary));
+    }
+    if (!rc && a->budget) {
+        char *end;
+        double minutes = strtod(a->budget, &end);
+        if (end == a->budget || *end || !(minutes > 0 && minutes < 1e6)) {
+            snprintf(error, size, "--budget %s is no number of minutes", a->budget);
+            return -EINVAL;
+        }
+        s->budget_ns = (uint64_t)(minutes * 60e9);
+    }
+    s->repeats = a->repeats ? a->repeats : s->repeats;
+    s->seed = a->seed != UINT64_MAX ? a->seed : s->seed;
+    s->limit_ns = a->limit_ns ? a->limit_ns : s->limit_ns;
+    return rc ? rc : sweep_make_points(s, error, size);
+}
+
+/* "docs/experiments/role-split.yaml" becomes "role-split.db". */
+static void sweep_name_results(const char *file, char *out, size_t size)
+{
+    const char *slash = file ? strrchr(file, '/') : NULL, *name = slash ? slash + 1 : file;
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    if (!name)
+        snprintf(out, size, "sweep.db");
+    else
+        snprintf(out, size, "%.*s.db",
+                 (int)(dot && dot != name ? (size_t)(dot - name) : strlen(name)), name);
+}
+
+static int sweep_list(const struct sweep *s)
+{
+    static struct sweep_command c;
+    static char text[20000];
+    for (uint32_t i = 0; i < s->point_count; i++) {
+        if (sweep_make_command(&c, &s->points[i], SWEEP_MEASURE, s->seed, "/dev/null"))
+            return sweep_usage("a command is too long");
+        sweep_say_command(&c, text, sizeof text);
+        printf("%s\n", text);
+    }
+    fprintf(stderr, "mkernel sweep: %u points, %llu jobs\n", s->point_count,
+            (unsigned long long)(s->point_count * s->repeats));
+    return STATUS_DONE;
+}
+
+static int sweep_measure(struct sweep *s, const struct arguments *a, const char *out,
+                         const char *command, int *stopped)
+{
+    char error[2400];
+    const struct sweep_how how = {.out = out,
+                                  .command = command,
+                                  .retry = a->retry,
+                                  .mix = a->mix,
+                                  .quiet = a->quiet,
+                                  .stopped = stopped};
+    if (sweep_watch()) {
+        fprintf(stderr, "mkernel sweep: no descriptor for signals: %s\n", strerror(errno));
+        return STATUS_FAILED;
+    }
+    int rc = sweep_ask(s, error, sizeof error);
+    if (rc) {
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        return rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
+    }
+    int status = sweep_run(s, &how);
+    if (*stopped || status == STATUS_USAGE)
+        return status;
+    if (!a->quiet) {
+        int shown = results_show(out, NULL);
+        status = status ? status : shown;
+    }
+    int slower = a->expect ? results_expect(out, a->expect) : STATUS_DONE;
+    return status ? status : slower;
+}
+
+int command_sweep(int argc, char **argv)
+{
+    struct arguments a = {.seed = UINT64_MAX};
+    struct options_found found;
+    char error[2400] = "no memory", out[4096], command[4096] = "mkernel";
+    if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
+        return sweep_usage(error);
+    if (found.help) {
+        options_help(&table, stdout);
+        return STATUS_DONE;
+    }
+    if (found.word_count > 1) {
+        snprintf(error, sizeof error, "%s is one argument too many", found.words[1]);
+        return sweep_usage(error);
+    }
+    const char *file = found.word_count ? found.words[0] : NULL;
+    static struct sweep s;
+    sweep_begin(&s);
+    int stopped = 0, status;
+    if (sweep_gather(&s, &a, file, error, sizeof error)) {
+        status = sweep_usage(error);
+    } else if (a.list) {
+        status = sweep_list(&s);
+    } else if (a.expect && results_check(a.expect, error, sizeof error)) {
+        status = sweep_usage(error);
+    } else {
+        sweep_name_results(file, out, sizeof out);
+        for (int i = 0; i < argc; i++) {
+            size_t used = strlen(command);
+            snprintf(command + used, sizeof command - used, " %s", argv[i]);
+        }
+        status = sweep_measure(&s, &a, a.out ? a.out : out, command, &stopped);
+    }
+    sweep_end(&s);
+    if (stopped) { /* all is told and tidied up: a shell that runs us in a loop has to see it */
+        sigset_t one;
+        fflush(stdout);
+        signal(stopped, SIG_DFL);
+        sigemptyset(&one);
+        sigaddset(&one, stopped);
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        raise(stopped);
+    }
+    return status;
+}

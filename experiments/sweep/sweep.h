@@ -1,0 +1,172 @@
+/* Inside `mkernel sweep`: a question as a file, its points, and the jobs that answer it.
+ *
+ *   sweep.c          the command: options, then from one to the next of these
+ *   sweep_file.c     reads the file (YAML), sweep_vary.c the same on the command line
+ *   sweep_points.c   what is asked for, as points and the commands that measure them
+ *   sweep_order.c    in which order, and what is done already
+ *   sweep_job.c      one command in a process of its own
+ *   sweep_machine.c  what it was measured with
+ *   sweep_power.c    clocks and power while it was
+ *   sweep_run.c      the loop: a job, its row, the next */
+#ifndef MK_SWEEP_H
+#define MK_SWEEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SWEEP_SETTINGS 40u
+#define SWEEP_POINTS 10000u
+
+struct sweep_setting {
+    const char *name, *value;
+};
+
+/* One combination: what is given to the command. */
+struct sweep_point {
+    struct sweep_setting settings[SWEEP_SETTINGS];
+    uint32_t count;
+    const char *key;        /* "exec=host gpus=2 op=ag_gemm": names in order of the alphabet */
+    const char *label;      /* of that what is not the same in all points */
+    int traced;             /* a launch of it is recorded, too */
+    const char *impossible; /* what its plan says against it; NULL: nothing */
+};
+
+/* A name and all its values. */
+struct sweep_axis {
+    const char *name;
+    const char **values;
+    uint32_t count;
+};
+
+/* Of several axes every combination, or what all of them have to match. */
+struct sweep_block {
+    struct sweep_axis axes[SWEEP_SETTINGS];
+    uint32_t count;
+};
+
+struct sweep_blocks {
+    struct sweep_block *list;
+    uint32_t count;
+};
+
+struct sweep {
+    const char *name, *question;
+    const char *text;             /* as it was read */
+    struct sweep_block set;       /* one value each, of all points */
+    struct sweep_blocks vary;     /* their combinations are the points */
+    struct sweep_blocks exclude;  /* points that match one of them are none */
+    struct sweep_blocks trace;    /* points that match one of them are recorded */
+    uint64_t repeats, seed;       /* jobs a point */
+    uint64_t budget_ns, limit_ns; /* of all jobs, 0: no bound; of one */
+    int skip; /* what a plan refuses is recorded with its sentence, and does not end the sweep */
+    struct sweep_point *points;
+    uint32_t point_count;
+    void **owned; /* all that the pointers above lead to */
+    uint32_t owned_count;
+};
+
+void sweep_begin(struct sweep *s); /* defaults */
+void sweep_end(struct sweep *s);
+
+/* Memory that sweep_end frees, zeroed. NULL: none. */
+void *sweep_take(struct sweep *s, size_t bytes);
+const char *sweep_keep(struct sweep *s, const char *text, size_t length);
+
+/* Adds a block, or an axis to one. NULL: no memory, or too many axes. */
+struct sweep_block *sweep_add_block(struct sweep *s, struct sweep_blocks *to);
+struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name);
+int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value);
+
+/* Reads `path`. 0, or -EINVAL with a sentence that names the line. */
+int sweep_read(struct sweep *s, const char *path, char *error, size_t size);
+
+/* --vary: "op=ag_gemm;shape=256,128,256:512,128,256". Its axes take the place of the file's of the
+ * same name. */
+int sweep_vary(struct sweep *s, const char *text, char *error, size_t size);
+
+/* Makes s->points. */
+int sweep_make_points(struct sweep *s, char *error, size_t size);
+
+/* The value that a point has for `name`; "default" where it has none. */
+const char *sweep_value(const struct sweep_point *p, const char *name);
+
+/* The words of the command that measures a point once, ended by NULL, and entries of the
+ * environment ("SOFTNIC=bw=5GB/s"). `mode`: what is added. */
+enum sweep_mode { SWEEP_MEASURE, SWEEP_ASK, SWEEP_TRACE };
+#define SWEEP_WORDS (3 * SWEEP_SETTINGS)
+struct sweep_command {
+    char *words[SWEEP_WORDS];
+    char *environment[SWEEP_SETTINGS];
+    uint32_t count, entries;
+    char text[16384];
+    size_t used;
+};
+int sweep_make_command(struct sweep_command *c, const struct sweep_point *p, enum sweep_mode mode,
+                       uint64_t seed, const char *result);
+/* The same as a person would type it. */
+void sweep_say_command(const struct sweep_command *c, char *text, size_t size);
+
+/* One job: a point's repeat. */
+struct sweep_job {
+    uint32_t point, repeat;
+};
+
+/* All jobs, repeat by repeat, and the points of each in an order drawn from the seed: what drifts
+ * with time (clocks, temperature, neighbours) is spread over all points. count is repeats *
+ * points. */
+void sweep_order(const struct sweep *s, struct sweep_job *jobs);
+
+/* How a job's process ended. */
+struct sweep_ended {
+    int status;  /* exit status; -1: it was killed */
+    int signal;  /* that ended it */
+    int over;    /* 1: it was killed, as its time was over */
+    int stopped; /* the signal that this process got meanwhile; 0: none */
+    double seconds;
+    char sentence[1000]; /* its last line of stderr, or why it could not start */
+};
+
+/* From now on SIGINT, SIGTERM and SIGHUP, where they are not ignored, are told by sweep_stopped and
+ * end nothing by themselves. Once. 0 or -errno. */
+int sweep_watch(void);
+
+/* The signal that came since it was asked last; 0: none. */
+int sweep_stopped(void);
+
+/* Runs `words` in a process group of its own, for at most limit_ns, and ends it where a watched
+ * signal comes. 0 or -errno. */
+int sweep_run_job(struct sweep_ended *out, char *const *words, char *const *environment,
+                  uint64_t limit_ns);
+
+/* What this machine is, as members of a JSON object; malloc'd. NULL: no memory. */
+char *sweep_machine(void);
+
+/* Clocks, power and temperature of the GPUs by NVML from now on, twice a second, and the load of
+ * the host. */
+struct sweep_power_sample {
+    double seconds; /* since sweep_power_begin */
+    int gpu;
+    double sm_mhz, memory_mhz, watts, celsius;
+};
+struct sweep_power;
+struct sweep_power *sweep_power_begin(void); /* NULL: no NVML or no GPU here */
+/* Ends it; *samples is malloc'd. */
+uint32_t sweep_power_end(struct sweep_power *p, struct sweep_power_sample **samples);
+
+/* The sweep's jobs, into the results file `out`. Returns an exit status; what was to be said is
+ * said. */
+struct sweep_how {
+    const char *out, *command;
+    int retry; /* jobs that failed are done again */
+    int mix;   /* results of another machine or build may be in the file */
+    int quiet;
+    int *stopped; /* the signal that ended it; 0: none */
+};
+int sweep_run(struct sweep *s, const struct sweep_how *how);
+
+/* Asks the command of every point whether it could run; what cannot gets its sentence in
+ * `impossible`. 0, or -EINVAL with a sentence where the sweep may not begin so; -EINTR where a
+ * signal came. */
+int sweep_ask(struct sweep *s, char *error, size_t size);
+
+#endif

@@ -1,0 +1,531 @@
+/* The jobs of a sweep, one after the other, each with its row in the results file. */
+#define _GNU_SOURCE
+#include "experiments/sweep/sweep.h"
+#include "core/clock.h"
+#include "experiments/common/commands.h"
+#include "experiments/results/results_file.h"
+#include "tracer/reader.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct running {
+    struct sweep *sweep;
+    const struct sweep_how *how;
+    sqlite3 *db;
+    int64_t id;                                /* of this sweep */
+    int64_t *points;                           /* ids of the points */
+    double *seconds;                           /* that a job of each took, mean; 0: none is known */
+    uint32_t *counted;                         /* jobs in it */
+    char folder[64], result[96];               /* where commands leave their JSON */
+    uint32_t right, wrong, failed, impossible; /* jobs of this call */
+    uint64_t began;
+};
+
+static void sweep_run_now(char text[32])
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+}
+
+int sweep_ask(struct sweep *s, char *error, size_t size)
+{
+    static struct sweep_command c;
+    struct sweep_ended ended;
+    uint32_t refused = 0;
+    char first[1200] = "";
+    for (uint32_t i = 0; i < s->point_count; i++) {
+        struct sweep_point *p = &s->points[i];
+        int rc = sweep_make_command(&c, p, SWEEP_ASK, s->seed, "/dev/null");
+        if (rc) {
+            snprintf(error, size, "%s: its command is too long", p->label);
+            return -EINVAL;
+        }
+        rc = sweep_run_job(&ended, c.words, c.environment, s->limit_ns);
+        if (rc) {
+            snprintf(error, size, "no process could be started: %s", strerror(-rc));
+            return rc;
+        }
+        if (ended.stopped) {
+            snprintf(error, size, "interrupted by signal %d; nothing was started", ended.stopped);
+            return -EINTR;
+        }
+        if (!ended.status)
+            continue;
+        p->impossible = sweep_keep(s, ended.sentence, strlen(ended.sentence));
+        if (!p->impossible)
+            return -ENOMEM;
+        if (!refused++)
+            snprintf(first, sizeof first, "%s: %s", p->label, ended.sentence);
+    }
+    if (!refused || (s->skip && refused < s->point_count))
+        return 0;
+    snprintf(error, size, "%s", first);
+    if (refused > 1)
+        snprintf(error + strlen(error), size - strlen(error), " (and %u other point%s)",
+                 refused - 1, refused > 2 ? "s" : "");
+    if (!s->skip)
+        snprintf(error + strlen(error), size - strlen(error),
+                 "; `exclude` leaves points out, `impossible: skip` records them");
+    return -EINVAL;
+}
+
+/* ---- the results file ---- */
+
+/* The points, the machine and this sweep; 0, or -EINVAL or -EIO with a sentence. */
+static int sweep_run_enter(struct running *r, char *error, size_t size)
+{
+    struct sweep *s = r->sweep;
+    char now[32], *facts = sweep_machine();
+    if (!facts)
+        return -ENOMEM;
+    snprintf(error, size, "%s cannot be written", r->how->out);
+    sweep_run_now(now);
+    static const char identity[] =
+        "SELECT json_extract(?1, '$.host') || ', mkernel ' || json_extract(?1, '$.mkernel') || "
+        "' at ' || json_extract(?1, '$.commit') || ', ' || json_extract(?1, '$.build') || "
+        "', driver ' || json_extract(?1, '$.nvidia_driver')";
+    char text[800] = "", other[800] = "";
+    sqlite3_stmt *q = results_ask(r->db, identity, "t", facts);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        snprintf(text, sizeof text, "%s", (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    q = results_ask(r->db,
+                    "SELECT identity FROM machine WHERE identity <> ?1 AND EXISTS (SELECT * FROM "
+                    "job) LIMIT 1",
+                    "t", text);
+    if (sqlite3_step(q) == SQLITE_ROW)
+        snprintf(other, sizeof other, "%s", (const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    if (*other && !r->how->mix) {
+        snprintf(error, size,
+                 "%s was measured with %s, and this is %s: name another file with --out, or --mix "
+                 "puts both into one",
+                 r->how->out, other, text);
+        free(facts);
+        return -EINVAL;
+    }
+    int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
+    rc = rc ? rc
+            : results_do(r->db,
+                         "INSERT INTO machine (identity, facts) VALUES (?1, ?2) ON CONFLICT DO "
+                         "UPDATE SET facts = ?2",
+                         "tt", text, facts);
+    rc = rc ? rc
+            : results_do(r->db,
+                         "INSERT INTO sweep (name, question, text, command, seed, machine, begun) "
+                         "SELECT ?1, ?2, ?3, ?4, ?5, id, ?6 FROM machine WHERE identity = ?7",
+                         "tttt"
+                         "itt",
+                         s->name, s->question, s->text, r->how->command, (int64_t)s->seed, now,
+                         text);
+    r->id = sqlite3_last_insert_rowid(r->db);
+    for (uint32_t i = 0; i < s->point_count && !rc; i++) {
+        const struct sweep_point *p = &s->points[i];
+        rc = results_do(r->db, "INSERT INTO point (key) VALUES (?1) ON CONFLICT DO NOTHING", "t",
+                        p->key);
+        r->points[i] =
+            results_integer(r->db, 0, "SELECT id FROM point WHERE key = ?1", "t", p->key);
+        for (uint32_t k = 0; k < p->count && !rc; k++)
+            rc = results_do(r->db, "INSERT INTO setting VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+                            "itt", r->points[i], p->settings[k].name, p->settings[k].value);
+        if (!rc && r->how->retry)
+            rc = results_do(r->db,
+                            "DELETE FROM job WHERE point = ?1 AND verdict IN ('failed', "
+                            "'impossible') AND id NOT IN (SELECT job FROM sample)",
+                            "i", r->points[i]);
+    }
+    if (sqlite3_exec(r->db, rc ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) && !rc)
+        rc = -EIO;
+    free(facts);
+    return rc;
+}
+
+static int sweep_run_is_done(struct running *r, const struct sweep_job *j)
+{
+    return results_integer(r->db, 0, "SELECT count(*) FROM job WHERE point = ?1 AND repeat = ?2",
+                           "ii", r->points[j->point], (int64_t)j->repeat) > 0;
+}
+
+/* What the command left, malloc'd; NULL where there is nothing. */
+static char *sweep_run_read(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    struct stat st;
+    if (!f)
+        return NULL;
+    char *text = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
+    size_t length = text ? fread(text, 1, (size_t)st.st_size, f) : 0;
+    fclose(f);
+    if (text && !length) {
+        free(text);
+        text = NULL;
+    }
+    if (text)
+        text[length] = '\0';
+    return text;
+}
+
+struct outcome {
+    const char *verdict, *command, *begun, *sentence;
+    double seconds, load;
+    int status;
+    char *result; /* JSON; NULL: none */
+    struct sweep_power_sample *power;
+    uint32_t power_count;
+};
+
+/* One transaction: half a job is none. */
+static int sweep_run_store(struct running *r, const struct sweep_job *j, const struct outcome *o)
+{
+    static const char samples[] =
+        /* a bench on GPUs has rows; the shape of a job is one */
+        "INSERT INTO sample SELECT ?1, w.key, s.key, l.key, 0, l.value FROM "
+        "json_each(?2, '$.samples_ms') w, json_each(w.value) s, json_each(s.value) l";
+    static const char warmups[] =
+        "INSERT INTO sample SELECT ?1, 'fused', s.key, l.key, 1, l.value FROM "
+        "json_each(?2, '$.warmup_ms') s, json_each(s.value) l";
+    /* a simulation's launches are alike */
+    static const char simulated[] =
+        "INSERT INTO sample SELECT ?1, 'fused', 0, 0, 0, json_extract(?2, '$.ms_mean') WHERE "
+        "json_extract(?2, '$.ms_mean') IS NOT NULL AND json_extract(?2, '$.samples_ms') IS NULL";
+    int rc = sqlite3_exec(r->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) ? -EIO : 0;
+    rc = rc ? rc
+            : results_do(r->db,
+                         "INSERT INTO job (point, repeat, sweep, begun, seconds, command, status, "
+                         "verdict, sentence, load, result) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, "
+                         "?9, ?10, json_remove(?11, '$.samples_ms', '$.warmup_ms'))",
+                         "iiitdtittdt", r->points[j->point], (int64_t)j->repeat, r->id, o->begun,
+                         o->seconds, o->command, (int64_t)o->status, o->verdict, o->sentence,
+                         o->load, o->result);
+    int64_t id = sqlite3_last_insert_rowid(r->db);
+    if (!rc && o->result && !strcmp(o->verdict, "wrong")) /* a wrong result has no time */
+        rc = 0;
+    else if (!rc && o->result) {
+        rc = results_do(r->db, samples, "it", id, o->result);
+        rc = rc ? rc : results_do(r->db, warmups, "it", id, o->result);
+        rc = rc ? rc : results_do(r->db, simulated, "it", id, o->result);
+    }
+    for (uint32_t i = 0; i < o->power_count && !rc; i++) {
+        const struct sweep_power_sample *p = &o->power[i];
+        rc = results_do(r->db, "INSERT INTO power VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", "ididddd",
+                        id, p->seconds, (int64_t)p->gpu, p->sm_mhz, p->memory_mhz, p->watts,
+                        p->celsius);
+    }
+    if (sqlite3_exec(r->db, rc ? "ROLLBACK" : "COMMIT", NULL, NULL, NULL) && !rc)
+        rc = -EIO;
+    return rc;
+}
+
+/* A bench on GPUs writes a list of rows, here of one shape: it becomes one object. NULL: it is no
+ * JSON. */
+static char *sweep_run_flatten(struct running *r, char *text)
+{
+    char *flat = NULL;
+    sqlite3_stmt *q =
+        results_ask(r->db,
+                    "SELECT CASE WHEN json_valid(?1) THEN CASE WHEN json_extract(?1, '$.rows[0]') "
+                    "IS NULL THEN ?1 ELSE json_patch(json_remove(?1, '$.rows'), json_extract(?1, "
+                    "'$.rows[0]')) END END",
+                    "t", text);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) == SQLITE_TEXT)
+        flat = strdup((const char *)sqlite3_column_text(q, 0));
+    sqlite3_finalize(q);
+    free(text);
+    return flat;
+}
+
+/* ---- a job ---- */
+
+static const char *sweep_run_verdict(struct running *r, const struct sweep_point *p,
+                                     struct sweep_ended *ended, const char *result)
+{
+    if (ended->status == STATUS_WRONG && !ended->over)
+        return "wrong";
+    if (ended->status != STATUS_DONE)
+        return "failed";
+    if (!strcmp(sweep_value(p, "exec"), "emulated"))
+        return "right";
+    if (!result) {
+        snprintf(ended->sentence, sizeof ended->sentence, "it left no result");
+        return "failed";
+    }
+    return strstr(result, "\"not checked\"") ? "unchecked" : "right";
+}
+
+static void sweep_run_count(struct running *r, uint32_t point, const char *verdict, double seconds)
+{
+    uint32_t n = ++r->counted[point];
+    r->seconds[point] += (seconds - r->seconds[point]) / n;
+    r->wrong += !strcmp(verdict, "wrong");
+    r->failed += !strcmp(verdict, "failed");
+    r->impossible += !strcmp(verdict, "impossible");
+    r->right += !strcmp(verdict, "right") || !strcmp(verdict, "unchecked");
+}
+
+/* How long jobs[from ..] will take, by what those before them took. */
+static double sweep_run_left(const struct running *r, const struct sweep_job *jobs, uint32_t from,
+                             uint32_t count)
+{
+    double sum = 0, left = 0;
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < r->sweep->point_count; i++)
+        if (r->counted[i]) {
+            sum += r->seconds[i];
+            known++;
+        }
+    for (uint32_t i = from; i < count; i++)
+        left += r->counted[jobs[i].point] ? r->seconds[jobs[i].point] : known ? sum / known : 0;
+    return left;
+}
+
+static void sweep_run_say_time(char text[32], double seconds)
+{
+    if (seconds < 90)
+        snprintf(text, 32, "%.0f s", seconds);
+    else
+        snprintf(text, 32, "%.0f min", seconds / 60);
+}
+
+static void sweep_run_progress(struct running *r, const struct sweep_job *jobs, uint32_t done,
+                               uint32_t count, const char *verdict, const char *sentence)
+{
+    const struct sweep_job *j = &jobs[done - 1];
+    char left[32];
+    double ms = NAN;
+    if (r->how->quiet)
+        return;
+    sqlite3_stmt *q = results_ask(r->db, "SELECT ms FROM jobs WHERE point = ?1 AND repeat = ?2",
+                                  "ii", r->points[j->point], (int64_t)j->repeat);
+    if (sqlite3_step(q) == SQLITE_ROW && sqlite3_column_type(q, 0) != SQLITE_NULL)
+        ms = sqlite3_column_double(q, 0);
+    sqlite3_finalize(q);
+    sweep_run_say_time(left, sweep_run_left(r, jobs, done, count));
+    fprintf(stderr, "%u/%u %s: ", done, count, r->sweep->points[j->point].label);
+    if (!strcmp(verdict, "right") || !strcmp(verdict, "unchecked"))
+        isnan(ms) ? fprintf(stderr, "%s", verdict) : fprintf(stderr, "%.4g ms", ms);
+    else
+        fprintf(stderr, "%s: %s", verdict, sentence);
+    fprintf(stderr, done < count ? "; %s left\n" : "\n", left);
+}
+
+static int sweep_run_one(struct running *r, const struct sweep_job *j, struct sweep_ended *ended,
+                         const char **verdict)
+{
+    static struct sweep_command c;
+    static char command[20000];
+    const struct sweep_point *p = &r->sweep->points[j->point];
+    char begun[32];
+    double load[1] = {NAN};
+    struct outcome o = {.begun = begun, .command = command, .load = NAN};
+    sweep_run_now(begun);
+    sweep_make_command(&c, p, SWEEP_MEASURE, r->sweep->seed + j->repeat, r->result);
+    sweep_say_command(&c, command, sizeof command);
+    memset(ended, 0, sizeof *ended);
+    if (p->impossible) {
+        snprintf(ended->sentence, sizeof ended->sentence, "%s", p->impossible);
+        ended->status = STATUS_USAGE;
+        *verdict = o.verdict = "impossible";
+    } else {
+        unlink(r->result);
+        if (getloadavg(load, 1) == 1)
+            o.load = load[0];
+        struct sweep_power *power =
+            strcmp(sweep_value(p, "exec"), "sim") ? sweep_power_begin() : NULL;
+        int rc = sweep_run_job(ended, c.words, c.environment, r->sweep->limit_ns);
+        o.power_count = sweep_power_end(power, &o.power);
+        if (rc) {
+            snprintf(ended->sentence, sizeof ended->sentence, "no process could be started: %s",
+                     strerror(-rc));
+            ended->status = STATUS_FAILED;
+        }
+        if (ended->stopped) {
+            free(o.power);
+            return -EINTR;
+        }
+        o.result = sweep_run_read(r->result);
+        o.result = o.result ? sweep_run_flatten(r, o.result) : NULL;
+        *verdict = o.verdict = sweep_run_verdict(r, p, ended, o.result);
+    }
+    o.sentence = ended->sentence;
+    o.seconds = ended->seconds;
+    o.status = ended->status;
+    int rc = sweep_run_store(r, j, &o);
+    free(o.power);
+    free(o.result);
+    if (!rc)
+        sweep_run_count(r, j->point, *verdict, ended->seconds);
+    return rc;
+}
+
+/* ---- traces ---- */
+
+/* Which part of a launch an ideal one would have taken, and which was communication that no compute
+ * covered. */
+static void sweep_run_weigh(const char *path, double *ideal, double *exposed)
+{
+    char error[512];
+    sqlite3 *db;
+    *ideal = *exposed = NAN;
+    if (trace_open(&db, path, error, sizeof error))
+        return;
+    sqlite3_stmt *q = results_ask(db,
+                                  "SELECT (SELECT avg(1.0 * ideal_ns / slowest_ns) FROM launches), "
+                                  "(SELECT 1.0 * sum(comm_only) / sum(end - start) FROM "
+                                  "launch_rank)",
+                                  "");
+    if (sqlite3_step(q) == SQLITE_ROW) {
+        *ideal = sqlite3_column_double(q, 0);
+        *exposed = sqlite3_column_double(q, 1);
+    }
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+}
+
+static int sweep_run_trace(struct running *r, uint32_t point, int *stopped)
+{
+    static struct sweep_command c;
+    static char command[20000];
+    const struct sweep_point *p = &r->sweep->points[point];
+    struct sweep_ended ended;
+    char path[4200];
+    double ideal, exposed;
+    if (!p->traced || p->impossible || !strcmp(sweep_value(p, "exec"), "emulated") ||
+        results_integer(r->db, 0, "SELECT count(*) FROM trace WHERE point = ?1", "i",
+                        r->points[point]))
+        return 0;
+    snprintf(path, sizeof path, "%s.traces", r->how->out);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s.traces/%lld.db", r->how->out, (long long)r->points[point]);
+    sweep_make_command(&c, p, SWEEP_TRACE, r->sweep->seed, path);
+    sweep_say_command(&c, command, sizeof command);
+    int rc = sweep_run_job(&ended, c.words, c.environment, r->sweep->limit_ns);
+    if (rc || ended.stopped) {
+        *stopped = ended.stopped;
+        return rc ? rc : -EINTR;
+    }
+    sweep_run_weigh(path, &ideal, &exposed);
+    if (!r->how->quiet)
+        fprintf(stderr, "trace of %s: %s\n", p->label, ended.status ? ended.sentence : path);
+    r->failed += ended.status != 0;
+    return results_do(r->db, "INSERT INTO trace VALUES (?1, ?2, ?3, ?4, ?5, ?6)", "itttdd",
+                      r->points[point], path, command, ended.sentence, ideal, exposed);
+}
+
+/* ---- the loop ---- */
+
+static int sweep_run_loop(struct running *r, const struct sweep_job *jobs, uint32_t count,
+                          int *over, char *error, size_t size)
+{
+    struct sweep_ended ended;
+    const char *verdict;
+    int rc = 0;
+    *r->how->stopped = 0;
+    r->began = mk_now_ns();
+    for (uint32_t i = 0; i < count && !rc; i++) {
+        if (r->sweep->budget_ns && mk_now_ns() - r->began > r->sweep->budget_ns) {
+            *over = 1;
+            return 0;
+        }
+        *r->how->stopped = sweep_stopped();
+        rc = *r->how->stopped ? -EINTR : sweep_run_one(r, &jobs[i], &ended, &verdict);
+        if (rc == -EINTR && ended.stopped)
+            *r->how->stopped = ended.stopped;
+        if (!rc)
+            sweep_run_progress(r, jobs, i + 1, count, verdict, ended.sentence);
+    }
+    for (uint32_t i = 0; i < r->sweep->point_count && !rc; i++)
+        rc = sweep_run_trace(r, i, r->how->stopped);
+    if (rc && rc != -EINTR)
+        snprintf(error, size, "%s could not be written: %s", r->how->out, sqlite3_errmsg(r->db));
+    return rc;
+}
+
+static int sweep_run_say(struct running *r, int rc, int over, uint32_t before, uint32_t all,
+                         char *error)
+{
+    uint32_t jobs = before + r->right + r->wrong + r->failed + r->impossible;
+    /* those from before count, too: what went wrong then is not right now */
+    int64_t wrong =
+        results_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'wrong'", "");
+    int64_t failed =
+        results_integer(r->db, 0, "SELECT count(*) FROM job WHERE verdict = 'failed'", "");
+    char how[256];
+    snprintf(how, sizeof how, "%s",
+             rc == -EINTR ? "interrupted"
+             : over       ? "budget spent"
+             : rc         ? "failed"
+                          : "done");
+    char now[32];
+    sweep_run_now(now);
+    results_do(r->db, "UPDATE sweep SET ended = ?1, how = ?2 WHERE id = ?3", "tti", now, how,
+               r->id);
+    if (rc && rc != -EINTR) {
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        return STATUS_FAILED;
+    }
+    fprintf(stderr, "mkernel sweep: ");
+    if (rc == -EINTR)
+        fprintf(stderr, "interrupted by signal %d; ", *r->how->stopped);
+    else if (over)
+        fprintf(stderr, "the budget of time is spent; ");
+    fprintf(stderr, "%u of %u jobs of %u points are in %s", jobs, all, r->sweep->point_count,
+            r->how->out);
+    if (before)
+        fprintf(stderr, ", %u from before", before);
+    if (wrong)
+        fprintf(stderr, "; %lld wrong", (long long)wrong);
+    if (failed)
+        fprintf(stderr, "; %lld failed (--retry does them again)", (long long)failed);
+    if (rc == -EINTR || over)
+        fprintf(stderr, "; the same command goes on from there");
+    fprintf(stderr, "\n");
+    return rc == -EINTR ? STATUS_FAILED : wrong ? STATUS_WRONG : failed ? STATUS_FAILED : 0;
+}
+
+int sweep_run(struct sweep *s, const struct sweep_how *how)
+{
+    struct running r = {.sweep = s, .how = how, .folder = "/tmp/mkernel-sweep-XXXXXX"};
+    char error[2000];
+    uint32_t all = s->point_count * (uint32_t)s->repeats, count = 0;
+    struct sweep_job *jobs = sweep_take(s, all * sizeof *jobs);
+    int over = 0, status = STATUS_FAILED;
+    r.points = sweep_take(s, s->point_count * sizeof *r.points);
+    r.seconds = sweep_take(s, s->point_count * sizeof *r.seconds);
+    r.counted = sweep_take(s, s->point_count * sizeof *r.counted);
+    int rc = jobs && r.points && r.seconds && r.counted ? 0 : -ENOMEM;
+    snprintf(error, sizeof error, "no memory for %u jobs", all);
+    if (!rc && (rc = results_create(&r.db, how->out, error, sizeof error)))
+        status = STATUS_USAGE;
+    if (!rc && (rc = sweep_run_enter(&r, error, sizeof error)))
+        status = rc == -EINVAL ? STATUS_USAGE : STATUS_FAILED;
+    if (!rc && !mkdtemp(r.folder)) {
+        rc = -errno;
+        snprintf(error, sizeof error, "no folder could be made in /tmp: %s", strerror(errno));
+    }
+    if (rc) {
+        fprintf(stderr, "mkernel sweep: %s\n", error);
+        sqlite3_close(r.db);
+        return status;
+    }
+    snprintf(r.result, sizeof r.result, "%s/result", r.folder);
+    sweep_order(s, jobs);
+    for (uint32_t i = 0; i < all; i++)
+        if (!sweep_run_is_done(&r, &jobs[i]))
+            jobs[count++] = jobs[i];
+    if (!how->quiet && count < all)
+        fprintf(stderr, "%u of %u jobs are there already\n", all - count, all);
+    rc = sweep_run_loop(&r, jobs, count, &over, error, sizeof error);
+    unlink(r.result);
+    rmdir(r.folder);
+    status = sweep_run_say(&r, rc, over, all - count, all, error);
+    sqlite3_close(r.db);
+    return status;
+}

@@ -1,0 +1,148 @@
+/* What a sweep is made of, in memory, and the short way to say it: --vary. */
+#include "experiments/sweep/sweep.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sweep_begin(struct sweep *s)
+{
+    memset(s, 0, sizeof *s);
+    s->name = s->question = s->text = "";
+    s->repeats = 3;
+    s->seed = 1;
+    s->limit_ns = 600000000000ull;
+}
+
+void sweep_end(struct sweep *s)
+{
+    for (uint32_t i = 0; i < s->owned_count; i++)
+        free(s->owned[i]);
+    free(s->owned);
+    memset(s, 0, sizeof *s);
+}
+
+void *sweep_take(struct sweep *s, size_t bytes)
+{
+    if (!(s->owned_count & (s->owned_count - 1))) { /* room for twice as many */
+        size_t room = s->owned_count ? 2 * (size_t)s->owned_count : 1;
+        void **more = realloc(s->owned, room * sizeof *more);
+        if (!more)
+            return NULL;
+        s->owned = more;
+    }
+    void *memory = calloc(1, bytes ? bytes : 1);
+    if (memory)
+        s->owned[s->owned_count++] = memory;
+    return memory;
+}
+
+const char *sweep_keep(struct sweep *s, const char *text, size_t length)
+{
+    char *copy = sweep_take(s, length + 1);
+    if (copy)
+        memcpy(copy, text, length);
+    return copy;
+}
+
+struct sweep_block *sweep_add_block(struct sweep *s, struct sweep_blocks *to)
+{
+    struct sweep_block *list = sweep_take(s, (to->count + 1) * sizeof *list);
+    if (!list)
+        return NULL;
+    if (to->count)
+        memcpy(list, to->list, to->count * sizeof *list);
+    to->list = list;
+    return &list[to->count++];
+}
+
+struct sweep_axis *sweep_add_axis(struct sweep_block *b, const char *name)
+{
+    if (b->count == SWEEP_SETTINGS)
+        return NULL;
+    b->axes[b->count] = (struct sweep_axis){.name = name};
+    return &b->axes[b->count++];
+}
+
+int sweep_add_value(struct sweep *s, struct sweep_axis *a, const char *value)
+{
+    const char **values = sweep_take(s, (a->count + 1) * sizeof *values);
+    if (!values)
+        return -ENOMEM;
+    if (a->count)
+        memcpy(values, a->values, a->count * sizeof *values);
+    values[a->count++] = value;
+    a->values = values;
+    return 0;
+}
+
+static struct sweep_axis *sweep_vary_find(struct sweep_block *b, const char *name)
+{
+    for (uint32_t i = 0; i < b->count; i++)
+        if (!strcmp(b->axes[i].name, name))
+            return &b->axes[i];
+    return NULL;
+}
+
+/* Takes "name=value:value" apart into *a, whose memory is the sweep's. */
+static int sweep_vary_axis(struct sweep *s, struct sweep_axis *a, const char *text, size_t length,
+                           char *error, size_t size)
+{
+    const char *equal = memchr(text, '=', length), *end = text + length;
+    if (!equal || equal == text || equal + 1 == end) {
+        snprintf(error, size, "--vary: '%.*s' is not NAME=VALUE:VALUE", (int)length, text);
+        return -EINVAL;
+    }
+    *a = (struct sweep_axis){.name = sweep_keep(s, text, (size_t)(equal - text))};
+    for (const char *p = equal + 1; a->name && p <= end;) {
+        const char *colon = memchr(p, ':', (size_t)(end - p));
+        const char *stop = colon ? colon : end;
+        if (stop == p) {
+            snprintf(error, size, "--vary: '%.*s' has an empty value", (int)length, text);
+            return -EINVAL;
+        }
+        const char *value = sweep_keep(s, p, (size_t)(stop - p));
+        if (!value || sweep_add_value(s, a, value))
+            return -ENOMEM;
+        p = stop + 1;
+    }
+    return a->name ? 0 : -ENOMEM;
+}
+
+int sweep_vary(struct sweep *s, const char *text, char *error, size_t size)
+{
+    if (!s->vary.count && !sweep_add_block(s, &s->vary))
+        return -ENOMEM;
+    struct sweep_block seen = {.count = 0};
+    for (const char *p = text;;) {
+        size_t length = strcspn(p, ";");
+        struct sweep_axis axis;
+        int rc = sweep_vary_axis(s, &axis, p, length, error, size);
+        if (rc)
+            return rc;
+        if (sweep_vary_find(&seen, axis.name)) {
+            snprintf(error, size, "--vary: %s is there twice", axis.name);
+            return -EINVAL;
+        }
+        if (!sweep_add_axis(&seen, axis.name)) {
+            snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);
+            return -EINVAL;
+        }
+        struct sweep_axis *set = sweep_vary_find(&s->set, axis.name);
+        if (set) /* what is varied is no longer fixed */
+            *set = s->set.axes[--s->set.count];
+        for (uint32_t i = 0; i < s->vary.count; i++) {
+            struct sweep_axis *old = sweep_vary_find(&s->vary.list[i], axis.name);
+            old = old ? old : sweep_add_axis(&s->vary.list[i], axis.name);
+            if (!old) {
+                snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);
+                return -EINVAL;
+            }
+            *old = axis;
+        }
+        if (!p[length])
+            return 0;
+        p += length + 1;
+    }
+}

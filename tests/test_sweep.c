@@ -1,0 +1,411 @@
+/* `mkernel sweep` measures what it was asked for, each job once, whatever ends it in between; what
+ * fails is in the results with its sentence; and what cannot be is refused before anything
+ * starts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "experiments/results/results_file.h"
+#include "experiments/sweep/sweep.h"
+#include "tests/helpers/command.h"
+#include "tests/helpers/folder.h"
+
+static char database[64], script[64];
+
+static int make(void **state)
+{
+    int rc = folder_make(state);
+    snprintf(database, sizeof database, "%s/r.db", folder);
+    snprintf(script, sizeof script, "%s/s.yaml", folder);
+    return rc;
+}
+
+static void start_anew(const char *text)
+{
+    FILE *f = fopen(script, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    unlink(database);
+}
+
+static int64_t ask(const char *sql)
+{
+    char error[512];
+    sqlite3 *db;
+    if (results_open(&db, database, error, sizeof error))
+        return -1; /* not there yet, or half made */
+    int64_t value = results_integer(db, -1, sql, "");
+    sqlite3_close(db);
+    return value;
+}
+
+static int says(const char *sql, char *text, size_t size)
+{
+    char error[512];
+    sqlite3 *db;
+    assert_int_equal(results_open(&db, database, error, sizeof error), 0);
+    sqlite3_stmt *q = results_ask(db, sql, "");
+    int found = sqlite3_step(q) == SQLITE_ROW;
+    snprintf(text, size, "%s", found ? (const char *)sqlite3_column_text(q, 0) : "");
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+    return found;
+}
+
+static struct command_run *sweep(int status, const char *options)
+{
+    static struct command_run r;
+    char line[1024];
+    snprintf(line, sizeof line, "sweep %s --out %s %s", script, database, options);
+    command_start(&r, line, NULL);
+    command_finish(&r, 60);
+    if (r.status != status)
+        print_message("%s: status %d, %s\n", line, r.status, r.err_text);
+    assert_int_equal(r.status, status);
+    return &r;
+}
+
+/* ---- what is refused ---- */
+
+static void bad_input_is_one_sentence_and_nothing_starts(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "has keys such as `vary`"},
+        {"- a\n", "has keys such as `vary`"},
+        {"vary: [1\n", "line 2: this is no YAML"},
+        {"vary: {op: ag_gemm}\nvary: {op: gemm_rs}\n", "line 2: vary is there twice"},
+        {"vry: {op: ag_gemm}\n", "line 1: vry is no key of a sweep (did you mean vary?)"},
+        {"name: x\nrepeats: 0\n", "line 2: repeats is a number from 1 to 1000"},
+        {"repeats: 3x\n", "repeats is a number"},
+        {"limit: soon\n", "limit is a time, such as 90 s or 20 min"},
+        {"impossible: maybe\n", "impossible is `refuse` or `skip`"},
+        {"set: {iters: [1, 2]}\n", "iters: several values belong under `vary`"},
+        {"vary: {op: []}\n", "op has no value"},
+        {"vary: {op: {a: b}}\n", "op: one value or a list of values"},
+        {"vary: {op: ag_gemm, op: gemm_rs}\n", "op is there twice"},
+        {"vary: 5\n", "NAME: VALUES, or a list of such, is wanted"},
+        {"vary: {exec: host}\n", "`op` is missing"},
+        {"vary: {op: ag_gem, exec: host}\n", "no operator ag_gem (did you mean ag_gemm?)"},
+        {"vary: {op: ag_gemm, exec: hots}\n", "no executor hots"},
+        {"vary: {op: ag_gemm, exec: host, shap: 1}\n", "no option --shap (did you mean --shape?)"},
+        {"vary: {op: ag_gemm, exec: host, shape: ['256,128,250', '256,128,256']}\n",
+         "rows of A must be 16-byte multiples"},
+        {"vary: {op: ag_gemm, exec: host}\nexclude: {op: ag_gemm}\n", "`exclude` leaves none"},
+        {"vary: {op: ag_gemm, exec: sim, shape: ['256,128,256'], gpus: [3]}\n",
+         "does not divide by 6 ranks"},
+        {"vary: {op: [ag_gemm, gemm_rs], exec: host, shape: ['255,128,256']}\n"
+         "impossible: skip\n",
+         "(and 1 other point)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start_anew(cases[i].text);
+        struct command_run *r = sweep(2, "");
+        if (!strstr(r->err_text, cases[i].says))
+            print_message("%s\n%s", cases[i].text, r->err_text);
+        assert_non_null(strstr(r->err_text, cases[i].says));
+        assert_int_equal(command_lines(r->err_text), 1);
+        assert_int_equal(strlen(r->out_text), 0);
+        assert_int_equal(access(database, F_OK), -1);
+    }
+}
+
+static void bad_options_are_one_sentence(void **state)
+{
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"sweep", "a FILE or --vary"},
+        {"sweep /nonexistent.yaml", "/nonexistent.yaml cannot be read"},
+        {"sweep a b", "b is one argument too many"},
+        {"sweep --vary op=", "is not NAME=VALUE:VALUE"},
+        {"sweep --vary op=ag_gemm;;exec=sim", "'' is not NAME=VALUE:VALUE"},
+        {"sweep --vary op=ag_gemm:;exec=sim", "has an empty value"},
+        {"sweep --vary op=ag_gemm;op=gemm_rs", "op is there twice"},
+        {"sweep --vary op=ag_gemm --budget soon", "no number of minutes"},
+        {"sweep --vary op=ag_gemm;exec=sim --out /", "/ is not a file"},
+        {"sweep --vary op=ag_gemm;exec=sim --out /nonexistent/r.db", "cannot be written"},
+        {"sweep --vary op=ag_gemm;exec=sim --out Makefile", "not an SQLite file"},
+        {"sweep --vary op=ag_gemm;exec=sim --expect /nonexistent.db", "cannot be opened"},
+        {"results", "a FILE is missing"},
+        {"results /nonexistent.db", "cannot be opened"},
+        {"results Makefile table", "not an SQLite file"},
+        {"results Makefile tabel", "did you mean table?"},
+        {"results Makefile export", "neither is given"},
+        {"bench ag_gemm --exec host --samples", "--samples go into the file of --json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct command_run r;
+        command_start(&r, cases[i].line, NULL);
+        command_finish(&r, 30);
+        if (r.status != 2 || !strstr(r.err_text, cases[i].says))
+            print_message("%s: status %d: %s\n", cases[i].line, r.status, r.err_text);
+        assert_int_equal(r.status, 2);
+        assert_non_null(strstr(r.err_text, cases[i].says));
+        assert_int_equal(command_lines(r.err_text), 1);
+    }
+}
+
+/* ---- the points ---- */
+
+static const char three_ways[] = "name: three ways\n"
+                                 "set: {iters: 3, warmup: 1, nic: soft}\n"
+                                 "vary:\n"
+                                 "  op: [ag_gemm, gemm_rs]\n"
+                                 "  shape:\n"
+                                 "    - 256,128,256\n"
+                                 "    - [512, 128, 256]   # a list of numbers is a shape, too\n"
+                                 "  exec: [host, sim, emulated]\n"
+                                 "  sim.gpus: 4\n"
+                                 "  host.deterministic: [no, yes]\n"
+                                 "exclude:\n"
+                                 "  - {op: ag_gemm, deterministic: yes}\n"
+                                 "  - {exec: emulated, shape: '512,128,256'}\n";
+
+static void points_are_all_combinations_that_are_not_excluded(void **state)
+{
+    static const char *const wanted[] = {
+        "bench gemm_rs --nic soft --warmup 1 --iters 3 --shape 512,128,256 --exec host "
+        "--deterministic --seed 1",
+        "sim ag_gemm --shape 512,128,256 --gpus 4 --seed 1 --json /dev/null",
+        "sim gemm_rs --explore --runs 1 --shape 256,128,256 --exec emulated --seed 1",
+    };
+    start_anew(three_ways);
+    struct command_run *r = sweep(0, "--list");
+    /* host: ag_gemm 2, gemm_rs 4; sim 4, once each as it has no --deterministic here; emulated 2 */
+    assert_int_equal(command_lines(r->out_text), 12);
+    assert_non_null(strstr(r->err_text, "12 points, 36 jobs"));
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        /* the words of the settings come in the file's order, by which the test does not stand */
+        char *copy = strdup(wanted[i]), *save, *lines = strdup(r->out_text), *next;
+        int found = 0;
+        for (char *line = strtok_r(lines, "\n", &next); line && !found;
+             line = strtok_r(NULL, "\n", &next)) {
+            char *words = strdup(copy);
+            found = 1;
+            for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+                found &= strstr(line, w) != NULL;
+            found &= strstr(wanted[i], "--deterministic") || !strstr(line, "--deterministic");
+            free(words);
+        }
+        if (!found)
+            print_message("no line has %s in\n%s", wanted[i], r->out_text);
+        assert_true(found);
+        free(copy);
+        free(lines);
+    }
+    r = sweep(0, "--list --vary exec=sim;shape=256,128,256"); /* what is typed goes first */
+    assert_int_equal(command_lines(r->out_text), 2);
+    assert_null(strstr(r->out_text, "--nic"));
+}
+
+/* Every repeat has every point once, in an order of its own that the seed gives. */
+static void jobs_are_spread_over_time(void **state)
+{
+    enum { POINTS = 12, REPEATS = 4 };
+    struct sweep_job jobs[POINTS * REPEATS], again[POINTS * REPEATS];
+    struct sweep s = {.point_count = POINTS, .repeats = REPEATS, .seed = 5};
+    int same = 0;
+    sweep_order(&s, jobs);
+    for (int r = 0; r < REPEATS; r++) {
+        uint32_t seen = 0;
+        for (int i = 0; i < POINTS; i++) {
+            assert_int_equal(jobs[r * POINTS + i].repeat, r);
+            seen |= 1u << jobs[r * POINTS + i].point;
+            same += r && jobs[r * POINTS + i].point == jobs[i].point;
+        }
+        assert_int_equal(seen, (1u << POINTS) - 1);
+    }
+    assert_true(same < 3 * POINTS / 2);
+    sweep_order(&s, again);
+    assert_memory_equal(jobs, again, sizeof jobs);
+    s.seed = 6;
+    sweep_order(&s, again);
+    assert_memory_not_equal(jobs, again, sizeof jobs);
+}
+
+/* ---- the jobs ---- */
+
+static const char simulated[] = "vary: {op: [ag_gemm, gemm_rs, gemm_ar], exec: sim,\n"
+                                "       shape: ['256,128,256', '512,128,256']}\n"
+                                "repeats: 3\n";
+
+/* Until `count` jobs are there, at most 30 s. */
+static void wait_for_jobs(int count)
+{
+    for (int i = 0; i < 3000 && ask("SELECT count(*) FROM job") < count; i++)
+        usleep(10000);
+    assert_true(ask("SELECT count(*) FROM job") >= count);
+}
+
+static void interrupted_it_goes_on_where_it_was(void **state)
+{
+    for (int by = 0; by < 3; by++) {
+        static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
+        struct command_run r;
+        char line[256], before[4096], after[4096];
+        start_anew(simulated);
+        snprintf(line, sizeof line, "sweep %s --out %s", script, database);
+        command_start(&r, line, NULL);
+        wait_for_jobs(3);
+        kill(r.pid, signals[by]);
+        command_finish(&r, 30);
+        assert_int_equal(r.signal, signals[by]); /* a shell's loop ends, too */
+        if (by < 2)
+            assert_non_null(strstr(r.err_text, "the same command goes on from there"));
+        int64_t done = ask("SELECT count(*) FROM job");
+        assert_in_range(done, 3, 17);
+        const char times[] =
+            "SELECT group_concat(id || ' ' || begun || ' ' || seconds) FROM (SELECT "
+            "* FROM job ORDER BY id LIMIT 3)";
+        says(times, before, sizeof before);
+        struct command_run *rest = sweep(0, "");
+        says(times, after, sizeof after);
+        assert_string_equal(before, after); /* not done again */
+        assert_non_null(strstr(rest->err_text, "18 of 18 jobs of 6 points"));
+        assert_int_equal(ask("SELECT count(*) FROM job"), 18);
+        assert_int_equal(ask("SELECT count(DISTINCT point * 10 + repeat) FROM job"), 18);
+        assert_int_equal(ask("SELECT count(*) FROM sample"), 18);
+        rest = sweep(0, ""); /* there is nothing left to do */
+        assert_non_null(strstr(rest->err_text, "18 from before"));
+        assert_int_equal(ask("SELECT count(*) FROM job"), 18);
+    }
+}
+
+static void every_time_of_every_rank_is_kept(void **state)
+{
+    start_anew("set: {iters: 6, warmup: 2, gpus: 2, nodes: 2, nic: soft, exec: host,\n"
+               "      shape: '64,64,64'}\n"
+               "vary: {op: ag_gemm}\nrepeats: 2\n");
+    struct command_run *r = sweep(0, "");
+    assert_int_equal(ask("SELECT count(*) FROM sample WHERE warmup = 0"), 2 * 4 * 6);
+    assert_int_equal(ask("SELECT count(*) FROM sample WHERE warmup = 1"), 2 * 4 * 2);
+    assert_int_equal(ask("SELECT min(ms) > 0 FROM sample"), 1);
+    /* the median of the slowest rank is the one that bench itself says */
+    assert_int_equal(
+        ask("SELECT count(*) FROM jobs j WHERE abs(ms - (SELECT max(m) FROM (SELECT avg(ms) AS m "
+            "FROM (SELECT rank, ms, row_number() OVER (PARTITION BY rank ORDER BY ms) AS n FROM "
+            "sample WHERE job = j.job AND warmup = 0) WHERE n IN (3, 4) GROUP BY rank))) < 1e-6"),
+        2);
+    assert_int_equal(ask("SELECT count(DISTINCT json_extract(result, '$.seed')) FROM job"), 2);
+    assert_int_equal(ask("SELECT json_extract(result, '$.roles.compute') > 0 FROM job"), 1);
+    assert_int_equal(ask("SELECT json_extract(facts, '$.cores') > 0 FROM machine"), 1);
+    assert_non_null(strstr(r->out_text, "95 % interval")); /* the table comes in the end */
+}
+
+/* One that dies, one that is wrong, one that hangs for longer than it may, one that no plan fits,
+ * and between them one that is right. */
+static void what_fails_is_recorded_and_the_others_go_on(void **state)
+{
+    char text[1024];
+    start_anew("set: {iters: 2, warmup: 0, gpus: 2, exec: host, op: ag_gemm}\n"
+               "vary:\n"
+               "  - {shape: '64,64,64'}\n"
+               "  - {shape: '64,64,72', env.MKERNEL_TEST_DIE: '1,2'}\n"
+               "  - {shape: '64,64,80', env.MKERNEL_TEST_SPOIL: '1,2'}\n"
+               "  - {shape: '64,64,88', env.MKERNEL_TEST_STOP: '0,1', timeout: '60'}\n"
+               "  - {shape: '64,64,71'}\n"
+               "repeats: 1\nimpossible: skip\nlimit: 3 s\n");
+    struct command_run *r = sweep(1, "");
+    assert_int_equal(ask("SELECT count(*) FROM job"), 5);
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'right'"), 1);
+    assert_true(says("SELECT sentence FROM job JOIN setting USING (point) WHERE value = '64,64,72' "
+                     "AND verdict = 'failed'",
+                     text, sizeof text));
+    assert_non_null(strstr(text, "rank 1 was killed by signal 9"));
+    assert_true(says("SELECT sentence FROM job JOIN setting USING (point) WHERE value = '64,64,80' "
+                     "AND verdict = 'wrong'",
+                     text, sizeof text));
+    assert_non_null(strstr(text, "first in launch 2 of rank 1"));
+    assert_true(says("SELECT sentence FROM job JOIN setting USING (point) WHERE value = '64,64,88' "
+                     "AND verdict = 'failed'",
+                     text, sizeof text));
+    assert_non_null(strstr(text, "it took longer than 3 s"));
+    assert_true(says("SELECT sentence FROM job JOIN setting USING (point) WHERE value = '64,64,71' "
+                     "AND verdict = 'impossible'",
+                     text, sizeof text));
+    assert_non_null(strstr(text, "16-byte multiples"));
+    assert_int_equal(ask("SELECT count(DISTINCT job) FROM sample"), 1); /* wrong: it has no time */
+    assert_non_null(strstr(r->err_text, "5 of 5 jobs of 5 points"));
+    assert_non_null(strstr(r->err_text, "1 wrong; 2 failed"));
+    assert_non_null(strstr(r->out_text, "rank 1 was killed by signal 9")); /* in the table, too */
+    /* failed jobs are left alone, but where they are asked for: without the fault they go well */
+    sweep(1, "");
+    assert_int_equal(ask("SELECT count(*) FROM job WHERE verdict = 'failed'"), 2);
+    start_anew("set: {iters: 2, warmup: 0, gpus: 2, exec: host, op: ag_gemm}\n"
+               "vary: {shape: '64,64,72', env.MKERNEL_TEST_DIE: '1,3'}\nrepeats: 1\n");
+    sweep(3, "");
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(database, &db), SQLITE_OK);
+    assert_int_equal(results_do(db, "UPDATE job SET sentence = 'of the first time'", ""), 0);
+    sqlite3_close(db);
+    static const char old[] = "SELECT count(*) FROM job WHERE sentence = 'of the first time'";
+    sweep(3, "");
+    assert_int_equal(ask(old), 1);
+    sweep(3, "--retry");
+    assert_int_equal(ask(old), 0);
+    assert_int_equal(ask("SELECT count(*) FROM job"), 1);
+}
+
+static void the_budget_ends_it_between_two_jobs(void **state)
+{
+    start_anew(simulated);
+    struct command_run *r = sweep(0, "--budget 0.0001");
+    assert_non_null(strstr(r->err_text, "the budget of time is spent"));
+    int64_t done = ask("SELECT count(*) FROM job");
+    assert_true(done >= 1 && done < 18);
+    sweep(0, "");
+    assert_int_equal(ask("SELECT count(*) FROM job"), 18);
+}
+
+static void other_builds_are_not_mixed_in_by_chance(void **state)
+{
+    sqlite3 *db;
+    start_anew("vary: {op: ag_gemm, exec: sim}\nrepeats: 1\n");
+    sweep(0, "");
+    assert_int_equal(sqlite3_open(database, &db), SQLITE_OK);
+    assert_int_equal(results_do(db, "UPDATE machine SET identity = 'another one'", ""), 0);
+    sqlite3_close(db);
+    struct command_run *r = sweep(2, "--repeats 2");
+    assert_non_null(strstr(r->err_text, "was measured with another one"));
+    assert_int_equal(ask("SELECT count(*) FROM job"), 1);
+    sweep(0, "--repeats 2 --mix");
+    assert_int_equal(ask("SELECT count(*) FROM job"), 2);
+    assert_int_equal(ask("SELECT count(*) FROM machine"), 2);
+}
+
+static void traces_are_kept_for_the_points_asked_for(void **state)
+{
+    char path[256];
+    start_anew("set: {exec: host, gpus: 2, shape: '64,64,64', iters: 2}\n"
+               "vary: {op: [ag_gemm, gemm_rs]}\nrepeats: 1\ntrace: {op: gemm_rs}\n");
+    sweep(0, "");
+    assert_int_equal(ask("SELECT count(*) FROM trace"), 1);
+    assert_true(
+        says("SELECT path FROM trace JOIN setting USING (point) WHERE value = 'gemm_rs' AND "
+             "ideal > 0 AND exposed >= 0",
+             path, sizeof path));
+    assert_int_equal(access(path, R_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_input_is_one_sentence_and_nothing_starts),
+        cmocka_unit_test(bad_options_are_one_sentence),
+        cmocka_unit_test(points_are_all_combinations_that_are_not_excluded),
+        cmocka_unit_test(jobs_are_spread_over_time),
+        cmocka_unit_test(interrupted_it_goes_on_where_it_was),
+        cmocka_unit_test(every_time_of_every_rank_is_kept),
+        cmocka_unit_test(what_fails_is_recorded_and_the_others_go_on),
+        cmocka_unit_test(the_budget_ends_it_between_two_jobs),
+        cmocka_unit_test(other_builds_are_not_mixed_in_by_chance),
+        cmocka_unit_test(traces_are_kept_for_the_points_asked_for),
+    };
+    return cmocka_run_group_tests(tests, make, folder_remove);
+}
