@@ -506,8 +506,8 @@ static void the_tree_is_formatted(void **state)
         print_message("skipped: no clang-format 14 here\n");
         skip();
     }
-    assert_int_equal(system("env -u MAKEFLAGS -u MAKELEVEL make -s format-check 2>&1 | head -n 20; "
-                            "env -u MAKEFLAGS -u MAKELEVEL make -s format-check >/dev/null 2>&1"),
+    assert_int_equal(system("said=$(env -u MAKEFLAGS -u MAKELEVEL make -s format-check 2>&1) || "
+                            "{ printf '%s\\n' \"$said\" | head -n 20; exit 1; }"),
                      0);
 }
 
