@@ -111,7 +111,7 @@ endif
 LIB_O := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CU:%.cu=$(BUILD)/%.cu.o) $(EMU_O)
 NIC_O := $(NIC_C:%.c=$(BUILD)/%.o)
 CMD_O := $(CMD_C:%.c=$(BUILD)/%.o) $(TUI_C:%.c=$(BUILD)/%.o) $(CMD_CU:%.cu=$(BUILD)/%.cu.o)
-NEED_VERBS := $(if $(HAVE_CXX),,tests/test_hopper%) $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa% tests/test_run_efa% tests/fuzz_efa%)
+NEED_VERBS := $(if $(HAVE_CXX),,tests/test_hopper% tests/test_run_emulated%) $(if $(HAVE_VERBS),,tests/test_verbs% tests/test_softnic% tests/fuzz_softnic%) $(if $(HAVE_EFA),,tests/test_efa% tests/test_run_efa% tests/fuzz_efa%)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wildcard tests/test_*.c)))
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 # Soft-RoCE in virtual machines. Not under sanitizers: the machines are emulated, and slow enough.

@@ -15,6 +15,9 @@
 /* A build without a part (a test of core alone) still links; opening names the missing part. */
 #pragma weak exec_host
 #pragma weak net_fabric
+#ifdef MK_HAVE_EMULATION
+#pragma weak exec_emulated
+#endif
 #ifdef MK_HAVE_CUDA
 #pragma weak exec_cuda
 #endif
@@ -203,7 +206,7 @@ static int open_alike(struct mk_comm **out, const struct mk_config *config,
         return result;
     if (!exec)
         return comm_refuse(comm, -ENODEV, "this build has no %s executor",
-                           comm->config.exec == MK_EXEC_CUDA ? "cuda" : "host");
+                           plan_execs[comm->config.exec]);
     if (!net && comm->topo.nodes > 1)
         return comm_refuse(comm, -ENODEV, "this build has no network, which %u nodes need",
                            comm->topo.nodes);
@@ -221,6 +224,10 @@ static const struct mk_exec_ops *comm_choose_exec(const struct mk_config *config
 {
     if (config->exec == MK_EXEC_HOST)
         return &exec_host;
+#ifdef MK_HAVE_EMULATION
+    if (config->exec == MK_EXEC_EMULATED)
+        return &exec_emulated;
+#endif
 #ifdef MK_HAVE_CUDA
     if (config->exec == MK_EXEC_CUDA)
         return &exec_cuda;

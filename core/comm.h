@@ -86,6 +86,9 @@ struct mk_net_ops {
 };
 
 extern const struct mk_exec_ops exec_host; /* sim/ */
+#ifdef MK_HAVE_EMULATION
+extern const struct mk_exec_ops exec_emulated; /* sim/ */
+#endif
 #ifdef MK_HAVE_CUDA
 extern const struct mk_exec_ops exec_cuda; /* kernels/ */
 #endif

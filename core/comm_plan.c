@@ -127,7 +127,7 @@ static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm,
         return -EIO;
     struct mk_problem q = *problem;
     q.topo = comm->topo;
-    q.exec = comm->config.exec;
+    q.exec = plan_exec(comm->config.exec);
     q.sms = comm->exec->sms(comm);
     if (!q.timeout_ns)
         q.timeout_ns = comm->config.timeout_ns;

@@ -58,9 +58,10 @@ const char *mk_op_shape(enum mk_op op);
 
 struct mk_comm;
 
-/* Where CTAs run: on threads of this process, in host memory, or in a persistent kernel on this
- * rank's GPU. */
-enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXECS };
+/* Where CTAs run: on threads of this process, in host memory; in a persistent kernel on this rank's
+ * GPU; or in that kernel's own code on a small GPU that a thread of this process emulates, in host
+ * memory: to test without a GPU, thousands of times slower than one. */
+enum mk_exec { MK_EXEC_HOST, MK_EXEC_CUDA, MK_EXEC_EMULATED, MK_EXECS };
 
 /* version, nodes and gpus must be set. In every other field 0 or "" chooses the default. Tuned
  * plans are the user's own (~/.config/mkernel/tuning) if neither `tuning` nor $MKERNEL_TUNING names

@@ -38,6 +38,8 @@ int plan_op_by_name(const char *name)
     return -EINVAL;
 }
 
+const char *const plan_execs[MK_EXECS] = {"host", "cuda", "emulated"};
+
 const char *plan_role_name(enum mk_role role)
 {
     static const char *const names[MK_ROLES] = {"compute", "intra_comm", "inter_send",

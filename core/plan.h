@@ -41,8 +41,8 @@ struct mk_moe {
  * the communicator adds, exec, sms and topo. */
 struct mk_problem {
     enum mk_op op;
-    enum mk_exec exec;
-    uint32_t sms; /* of the device; 0 on the host: no limit on CTAs */
+    enum mk_exec exec; /* whose plan: plan_exec of the executor */
+    uint32_t sms;      /* of the device; 0 on the host: no limit on CTAs */
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
@@ -106,6 +106,14 @@ struct mk_flag_meaning {
  * thing that does). */
 int plan_build(struct mk_plan *p, const struct mk_problem *problem, uint32_t flag_base,
                uint64_t heap_base, char *error, size_t error_size);
+
+/* Names as on the command line, "host", by enum mk_exec. And whose plans an executor runs: the
+ * emulated GPU runs the GPU's kernels, by the GPU's plans. */
+extern const char *const plan_execs[MK_EXECS];
+static inline enum mk_exec plan_exec(enum mk_exec exec)
+{
+    return exec == MK_EXEC_EMULATED ? MK_EXEC_CUDA : exec;
+}
 
 /* Op names as on the command line: "ag_gemm". plan_op_by_name returns -EINVAL for none. */
 const char *plan_op_name(enum mk_op op);

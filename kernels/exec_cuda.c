@@ -6,6 +6,7 @@
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
 #include "kernels/op.h"
+#include "kernels/report.h"
 #include "kernels/streams.h"
 #include "kernels/stuck.h"
 
@@ -217,33 +218,12 @@ static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm,
     return x->last_plan;
 }
 
-/* What a CTA reported, in the words of struct mk_failure. */
 static void exec_cuda_fail_from_report(struct mk_comm *comm, const struct cuda_executor *x)
 {
     const struct gpu_report *r = x->report;
-    struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
-                           .op = x->last_plan->problem.op,
-                           .rank = comm->topo.rank,
-                           .cta = r->cta,
-                           .role = r->role,
-                           .flag = r->flag,
-                           .chunk = UINT32_MAX,
-                           .producer = comm->topo.rank,
-                           .seen = r->seen,
-                           .wanted = r->wanted,
-                           .epoch = r->epoch,
-                           .waited_ns = r->waited_ns};
-    if (r->flag != UINT32_MAX) {
-        struct mk_flag_meaning meaning;
-        plan_describe_flag(exec_cuda_plan_of_flag(comm, x, r->flag), r->flag, &meaning);
-        f.chunk = meaning.chunk;
-        f.producer = meaning.producer;
-        memcpy(f.what, meaning.text, sizeof f.what);
-    } else {
-        snprintf(f.what, sizeof f.what, "%s",
-                 r->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
-                                                   : "its puts to leave their source");
-    }
+    struct mk_failure f;
+    gpu_report_failure(r, exec_cuda_plan_of_flag(comm, x, r->flag), x->last_plan->problem.op,
+                       comm->topo.rank, &f);
     comm_fail(comm, &f);
 }
 

@@ -2,7 +2,8 @@
  * GPUs are one emulated machine (sim/hopper), which is one actor of the world's scheduler; proxies
  * and the network are the same as ever. */
 #include "core/bf16.h"
-#include "kernels/launch.h"
+#include "kernels/report.h"
+#include "sim/emulated.h"
 #include "sim/hopper/hopper.h"
 #include "sim/world_state.h"
 
@@ -21,35 +22,6 @@ struct emulated_rank {
     int reported;
 };
 
-struct emulated_op {
-    int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
-    int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, void *stream);
-};
-
-/* kernels/ops/NAME.cu, as localize.sh calls what is in it. */
-#define DECLARE_HOST(name)
-#define DECLARE_GPU(name)                                                                          \
-    int emulated_##name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);     \
-    int emulated_##name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,      \
-                                 void *stream);
-#define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)
-MK_OPERATORS(MK_OPERATOR)
-#undef MK_OPERATOR
-
-static const struct emulated_op emulated_ops[MK_OPS] = {
-#define TAKE_HOST(name)                                                                            \
-    {                                                                                              \
-        NULL, NULL                                                                                 \
-    }
-#define TAKE_GPU(name)                                                                             \
-    {                                                                                              \
-        emulated_##name##_prepare, emulated_##name##_launch                                        \
-    }
-#define MK_OPERATOR(name, NAME, where) [MK_OP_##NAME] = TAKE_##where(name),
-    MK_OPERATORS(MK_OPERATOR)
-#undef MK_OPERATOR
-};
-
 int world_emulated_open(struct sim_world *w, char *error, size_t size)
 {
     const struct hopper_config config = {.ranks = w->world,
@@ -59,7 +31,7 @@ int world_emulated_open(struct sim_world *w, char *error, size_t size)
                                          .mutations = w->config.mutations,
                                          .mutation_count = w->config.mutation_count,
                                          .races = !w->config.unwatched};
-    if (!emulated_ops[w->config.problem.op].launch) {
+    if (!emulated_op_of(w->config.problem.op)) {
         snprintf(error, size, "%s has no kernel that could be emulated",
                  plan_op_name(w->config.problem.op));
         return -EINVAL;
@@ -91,7 +63,7 @@ int world_emulated_rank(struct sim_world *w, struct sim_world_rank *r, char *err
     if (!e->words)
         return -ENOMEM;
     hopper_use(w->hopper, (uint32_t)(r - w->ranks));
-    return emulated_ops[r->plan.problem.op].prepare(&r->plan, error, size);
+    return emulated_op_of(r->plan.problem.op)->prepare(&r->plan, error, size);
 }
 
 void *world_emulated_memory(struct sim_world *w, size_t bytes)
@@ -105,28 +77,16 @@ int world_emulated_launch(struct sim_world_rank *r)
     struct sim_world *w = r->world;
     struct emulated_rank *e = &w->emulated[r - w->ranks];
     struct gpu_launch l;
-    memset(&l, 0, sizeof l);
-    l.heap = (char *)r->heap;
-    for (uint32_t i = 0; i < r->plan.problem.topo.gpus; i++)
-        l.peers[i] = (char *)r->rank.peers[i];
-    l.arguments[MK_SPACE_HEAP] = l.heap;
-    for (int i = 0; i < MK_SPACES - 1; i++)
-        l.arguments[MK_SPACE_ARG0 + i] = r->arguments[i];
-    for (uint32_t i = 0; i < r->ring_count; i++) {
-        l.rings[i] = r->rings[i];
-        l.ring_capacity = (uint32_t)r->rings[i]->capacity;
-    }
+    emulated_launch_begin(&l, &r->plan, r->heap, (void *const *)(void *)r->rank.peers, r->rings,
+                          r->ring_count, r->arguments);
     l.posted = e->words + POSTED;
     l.epoch = e->words + EPOCH;
     l.left = e->words + LEFT;
     l.taken = e->words + TAKEN;
     l.ending = (uint32_t *)(e->words + ENDING);
     l.report = &e->report;
-    l.split = r->plan.problem.tuning.split;
-    l.plan = r->plan.id;
-    l.timeout_ns = r->plan.problem.timeout_ns;
     hopper_use(w->hopper, (uint32_t)(r - w->ranks));
-    return emulated_ops[r->plan.problem.op].launch(&r->plan, &l, NULL);
+    return emulated_op_of(r->plan.problem.op)->launch(&r->plan, &l, NULL);
 }
 
 /* ---- running ---- */
@@ -136,8 +96,8 @@ int world_emulated_busy(const struct sim_world_rank *r)
     return hopper_busy(r->world->hopper, (uint32_t)(r - r->world->ranks));
 }
 
-/* What a kernel reported, in the words of struct mk_failure (kernels/exec_cuda.c); then every
- * kernel of the job is told to end, and what it multiplies from then on is not watched. */
+/* What a kernel reported; then every kernel of the job is told to end, and what it multiplies from
+ * then on is not watched. */
 static void world_emulated_take_reports(struct sim_world *w)
 {
     for (uint32_t rank = 0; rank < w->world; rank++) {
@@ -147,29 +107,8 @@ static void world_emulated_take_reports(struct sim_world *w)
         if (!g->failed || e->reported)
             continue;
         e->reported = 1;
-        struct mk_failure f = {.kind = MK_FAIL_TIMEOUT,
-                               .op = r->plan.problem.op,
-                               .rank = rank,
-                               .cta = g->cta,
-                               .role = g->role,
-                               .flag = g->flag,
-                               .chunk = UINT32_MAX,
-                               .producer = rank,
-                               .seen = g->seen,
-                               .wanted = g->wanted,
-                               .epoch = g->epoch,
-                               .waited_ns = g->waited_ns};
-        if (g->flag != UINT32_MAX) {
-            struct mk_flag_meaning meaning;
-            plan_describe_flag(&r->plan, g->flag, &meaning);
-            f.chunk = meaning.chunk;
-            f.producer = meaning.producer;
-            memcpy(f.what, meaning.text, sizeof f.what);
-        } else {
-            snprintf(f.what, sizeof f.what, "%s",
-                     g->cause == MK_CAUSE_BACKPRESSURE ? "room in its command ring"
-                                                       : "its puts to leave their source");
-        }
+        struct mk_failure f;
+        gpu_report_failure(g, &r->plan, r->plan.problem.op, rank, &f);
         r->rank.fail(r->rank.context, &f);
     }
     if (!w->result->failure.kind)

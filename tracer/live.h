@@ -40,9 +40,9 @@ struct live_header {
     char magic[8];
     uint32_t version, bytes; /* of this struct */
     uint32_t plan_bytes;     /* of struct mk_plan: the reader must have been built with the same */
-    uint32_t unused;
-    int32_t pid, job_pid; /* job_pid: the `mkernel run` that started it, 0 for none */
-    uint64_t pid_start;   /* as in /proc/PID/stat: a PID may be used again */
+    uint32_t exec;           /* enum mk_exec of the executor */
+    int32_t pid, job_pid;    /* job_pid: the `mkernel run` that started it, 0 for none */
+    uint64_t pid_start;      /* as in /proc/PID/stat: a PID may be used again */
     struct mk_problem problem;
     uint64_t heap_base;
     uint32_t flag_base, ctas;

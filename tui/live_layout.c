@@ -41,7 +41,7 @@ static void live_layout_draw_title(struct cells *c, const struct live_model *m)
         snprintf(left, sizeof left, " %s %llu,%llu,%llu · %u×%u %s · process %d",
                  plan_op_name(p->op), (unsigned long long)p->m, (unsigned long long)p->n,
                  (unsigned long long)p->k, p->topo.nodes, p->topo.gpus,
-                 p->exec == MK_EXEC_CUDA ? "cuda" : "host",
+                 plan_execs[r->header.exec % MK_EXECS],
                  r->header.job_pid ? r->header.job_pid : r->header.pid);
     live_layout_fill(c, 0, 0, m->width, COLOUR_TITLE, ATTR_REVERSE);
     int room = m->width - cells_columns(right) - 1;

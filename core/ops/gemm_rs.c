@@ -51,6 +51,8 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
      * where there is time enough for that. */
     int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
     uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
+    if (others && others > (q->sms - 1) / 2) /* a small GPU; fewer than compute, not beside it */
+        others = (q->sms - 1) / 2;
     uint32_t reducers =
         !gathers && plan_multiply_ns(q) > 1.4 * gemm_rs_pushed_bytes(q) / NVLINK_RATE ? 2 : 1;
     ctas[MK_COMPUTE] = 2;

@@ -78,7 +78,7 @@ void bench_json_job(FILE *f, const struct run_job *job, const char *fabric)
     json_text(f, "command", o->mode == RUN_BENCH ? "bench" : "run");
     json_text(f, "date", when.date);
     json_text(f, "host", when.host);
-    json_text(f, "exec", run_execs[job->problem.exec]);
+    json_text(f, "exec", plan_execs[job->options.exec]);
     json_text(f, "device", job->device);
     if (*driver(job, cuda))
         json_text(f, "cuda_driver", cuda);

@@ -26,7 +26,6 @@
  * on the last rank. */
 enum run_routing { RUN_ROUTING_EVEN, RUN_ROUTING_ONE, RUN_ROUTING_FEW, RUN_ROUTING_NONE };
 extern const char *const run_routings[]; /* their names */
-extern const char *const run_execs[];    /* of enum mk_exec */
 
 enum run_mode { RUN_RUN, RUN_BENCH, RUN_TUNE };
 

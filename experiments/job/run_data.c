@@ -58,7 +58,7 @@ int run_data_open(struct run_data *d, const struct run_job *job)
     const struct mk_problem *q = &job->problem;
     memset(d, 0, sizeof *d);
     d->job = job;
-    d->cuda = q->exec == MK_EXEC_CUDA;
+    d->cuda = job->options.exec == MK_EXEC_CUDA;
     while (d->arguments < RUN_ARGUMENTS && op_of(q->op)->arguments[d->arguments].name)
         d->arguments++;
     d->outputs = op_extents(&job->plan.problem, d->bytes);

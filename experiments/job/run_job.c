@@ -7,6 +7,7 @@
 #include "core/comm.h"
 #include "core/ops/op.h"
 #include "core/tuning.h"
+#include "sim/emulated.h"
 #include "backends/nic.h"
 #include "backends/verbs/verbs_options.h"
 #ifdef MK_HAVE_EFA
@@ -42,8 +43,8 @@ static int run_job_check_files(const struct run_options *o, char *error, size_t 
 static int run_job_check_exec_options(const struct run_options *o, char *error, size_t size)
 {
     const char *only = NULL;
-    int torch = o->vs == RUN_VS_TORCH, cuda = o->exec == MK_EXEC_CUDA;
-    if (!cuda)
+    int torch = o->vs == RUN_VS_TORCH, cuda = o->exec != MK_EXEC_HOST;
+    if (!cuda) /* the emulated GPU takes what the GPU takes */
         only = o->shapes && o->mode != RUN_TUNE ? "--shapes"
                : o->traced                      ? "--traced"
                : o->ask.knobs[TUNING_PACE][0]   ? "--pace"
@@ -75,6 +76,28 @@ static int run_job_check_exec_options(const struct run_options *o, char *error, 
     return only || (o->shapes && o->ask.numbers[0]) ? -EINVAL : 0;
 }
 
+/* Emulated GPUs have no speed: nothing is timed on them. */
+static int run_job_check_emulated(const struct run_options *o, char *error, size_t size)
+{
+    int built = 0;
+#ifdef MK_HAVE_EMULATION
+    built = 1;
+#endif
+    if (o->mode != RUN_RUN)
+        snprintf(error, size,
+                 "--exec emulated is for `mkernel run`: an emulated GPU has no speed to measure");
+    else if (!op_on_gpu(o->op))
+        snprintf(error, size, "--exec emulated: %s has no GPU kernel yet; --exec host runs it",
+                 plan_op_name(o->op));
+    else if (!built)
+        snprintf(error, size,
+                 "--exec emulated is not in this build, for which no C++ compiler was found; "
+                 "--exec host is");
+    else
+        return 0;
+    return -EINVAL;
+}
+
 static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus, char *error,
                                size_t size)
 {
@@ -87,6 +110,8 @@ static int run_job_choose_exec(struct run_job *job, const struct gpu_list *gpus,
         *exec = built && kernel && hoppers ? MK_EXEC_CUDA : MK_EXEC_HOST;
     if (*exec == MK_EXEC_HOST)
         return 0;
+    if (*exec == MK_EXEC_EMULATED)
+        return run_job_check_emulated(&job->options, error, size);
     if (!built)
         snprintf(error, size, "--exec cuda is not in this build; --exec host is");
     else if (!kernel)
@@ -265,7 +290,7 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     job->options = *o;
     if (launched)
         job->identity = *launched;
-    if (o->exec != MK_EXEC_HOST)
+    if (o->exec < 0 || o->exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
     int result = run_job_choose_exec(job, &gpus, error, error_size);
     if (!result)
@@ -280,12 +305,14 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
         return result;
     o = &job->options;
     snprintf(job->device, sizeof job->device, "%s",
-             o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : "host");
+             o->exec == MK_EXEC_CUDA ? gpus.devices[0].name : plan_execs[o->exec]);
     job->cuda_driver = o->exec == MK_EXEC_CUDA ? gpus.driver : 0;
     job->problem = (struct mk_problem){
         .op = o->op,
-        .exec = (enum mk_exec)o->exec,
-        .sms = o->exec == MK_EXEC_CUDA ? gpus.devices[0].sms : 0,
+        .exec = plan_exec((enum mk_exec)o->exec),
+        .sms = o->exec == MK_EXEC_CUDA       ? gpus.devices[0].sms
+               : o->exec == MK_EXEC_EMULATED ? EMULATED_SMS
+                                             : 0,
         .topo = {(uint32_t)o->nodes, (uint32_t)o->gpus, job->identity.rank},
         .timeout_ns = o->timeout_ns,
     };
@@ -309,8 +336,11 @@ int run_job_prepare(struct run_job *job, const struct run_options *o,
     if (result)
         return result;
     uint64_t here = launched && launched->local_world ? launched->local_world : job->identity.world;
-    if (o->exec != MK_EXEC_HOST)
+    if (o->exec == MK_EXEC_CUDA)
         return 0;
     result = memory_check(&job->plan, here, job->burst, error, error_size);
-    return result ? result : memory_check_ctas(&job->plan, 1, error, error_size);
+    /* an emulated GPU has as many threads in every plan */
+    return result || o->exec == MK_EXEC_EMULATED
+               ? result
+               : memory_check_ctas(&job->plan, 1, error, error_size);
 }

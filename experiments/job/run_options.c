@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-const char *const run_execs[] = {"host", "cuda"};
 const char *const run_routings[] = {"even", "one", "few", "none"};
 static const char *const fabrics[] = {"verbs", "efa"};
 
@@ -21,8 +20,9 @@ static const struct option_spec job_specs[] = {
     {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes; on one host they are emulated. Default 1", 1, MK_MAX_RANKS, .group = MACHINE},
     {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default: every Hopper GPU here, or 2 on the host",
      1, MK_MAX_LOCAL, .group = MACHINE},
-    {"exec", OPTION_WORD, AT(exec), "host|cuda", "what runs the CTAs. Default: cuda where a Hopper GPU is found and the op has a kernel",
-     .words = run_execs, .word_count = 2, .group = MACHINE},
+    {"exec", OPTION_WORD, AT(exec), "host|cuda|emulated",
+     "what runs the CTAs; emulated (run): the GPU's kernels on a small GPU that is emulated, slow. Default: cuda where a Hopper GPU "
+     "is found and the op has a kernel, else host", .words = plan_execs, .word_count = MK_EXECS, .group = MACHINE},
     {"fabric", OPTION_WORD, AT(fabric), "verbs|efa", "between nodes: RC, or EFA's SRD. Default verbs",
      .words = fabrics, .word_count = 2, .group = MACHINE},
     {"nic", OPTION_TEXT, AT(nic), "soft|NAME,...",

@@ -264,7 +264,7 @@ static int run_be_rank(struct run_job *job, char *sentence, size_t size)
     snprintf(name, sizeof name, "mkernel %s %s", job->options.subcommand->name,
              plan_op_name(job->options.op));
     pulse_begin(job->identity.rank || job->options.live || job->options.quiet ? NULL : name);
-    if (job->problem.exec == MK_EXEC_CUDA)
+    if (job->options.exec == MK_EXEC_CUDA)
         spawn_allow(GPU_ALLOWANCE_NS);
     /* nobody reads the table: that is told, and the files are written all the same */
     signal(SIGPIPE, SIG_IGN);
@@ -310,7 +310,7 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
         char plan[256];
         snprintf(sentence, sizeof sentence,
                  "%u x %u ranks (%s) would run with %s; nothing was started",
-                 job.problem.topo.nodes, job.problem.topo.gpus, run_execs[job.problem.exec],
+                 job.problem.topo.nodes, job.problem.topo.gpus, plan_execs[job.options.exec],
                  tuning_words(&job.plan.problem.tuning, plan, sizeof plan));
         return run_say(&options, STATUS_DONE, sentence);
     }

@@ -28,6 +28,7 @@ static const struct option_table table = {
     "  mkernel run moe_ffn --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run gemm_rs --nodes 2 --gpus 2 --deterministic --check\n"
     "  mkernel run gemm_ar --nodes 2 --gpus 2 --exec host --fabric efa --rails 2 --check\n"
+    "  mkernel run gemm_rs --gpus 3 --exec emulated --check\n"
     "  mkernel run ag_gemm --gpus 4 --roles compute=3,intra_comm=2 --trace run.db\n"
     "  torchrun --nproc-per-node 8 --no-python mkernel run ag_gemm --exec cuda\n"};
 

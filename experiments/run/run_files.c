@@ -88,7 +88,7 @@ static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
     csv_number(row, "k", "%.0f", problem_has(q, &q->k) ? (double)q->k : NAN);
     csv_whole(row, "nodes", q->topo.nodes);
     csv_whole(row, "gpus", q->topo.gpus);
-    csv_text(row, "exec", run_execs[q->exec]);
+    csv_text(row, "exec", plan_execs[s->job->options.exec]);
     csv_number(row, "ms", "%.6f", r->ms_median * time);
     csv_number(row, "ms_min", "%.6f", r->ms_min * time);
     csv_number(row, "ms_max", "%.6f", r->ms_max * time);

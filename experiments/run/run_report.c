@@ -113,7 +113,7 @@ int run_print(const struct run_summary *s)
             op_of(q->op)->shape->heading, problem_text(q, shape),
             (unsigned long long)s->job->options.seed);
     fprintf(out, "ranks     %u node%s of %u, executor %s%s%s\n", q->topo.nodes,
-            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, run_execs[q->exec], *s->fabric ? ", " : "",
+            q->topo.nodes > 1 ? "s" : "", q->topo.gpus, plan_execs[o->exec], *s->fabric ? ", " : "",
             s->fabric);
     fprintf(out, "plan      roles ");
     run_report_print_roles(out, &q->tuning.split);
@@ -128,7 +128,7 @@ int run_print(const struct run_summary *s)
     run_report_print_speed(out, s, flop, nvlink + network);
     fprintf(out, "moved     ");
     run_report_print_bytes(out, nvlink);
-    fprintf(out, " over NVLink%s and ", q->exec == MK_EXEC_HOST ? " (shared memory)" : "");
+    fprintf(out, " over NVLink%s and ", o->exec != MK_EXEC_CUDA ? " (shared memory)" : "");
     run_report_print_bytes(out, network);
     fprintf(out, " over the network, into each rank in each launch%s\n",
             run_op_is_routed(q->op)

@@ -48,7 +48,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
     struct gpu_list gpus = {.count = 0};
     /* a rank's GPU is the one of its local rank; all of a host are alike */
     const struct gpu_device *gpu = NULL;
-    if (job->problem.exec == MK_EXEC_CUDA)
+    if (o->exec == MK_EXEC_CUDA)
         gpu_probe(&gpus);
     if (comm->topo.rank == 0) /* whose rates are stored for all */
         gpu_probe_links(&gpus);
@@ -69,7 +69,7 @@ void run_trace_end(struct run_trace *t, const struct run_job *job, struct mk_com
         .nvlink_bytes_per_s = gpu ? gpu_peak_nvlink(gpu) : 0,
         .network_bytes_per_s =
             gpu && comm->topo.rank == 0 && o->nodes > 1 ? run_trace_nic_rate(job->nic) : 0,
-        .executor = run_execs[o->exec],
+        .executor = plan_execs[o->exec],
         .fabric = o->nodes > 1 ? (o->fabric ? "efa" : "verbs") : NULL,
         .nic = o->nodes > 1 ? job->nic : NULL,
         .command = job->command,

@@ -37,7 +37,7 @@ static void release(struct hopper_block *b, uint32_t id)
             hopper_fail(h,
                         "rank %u, block %u: lanes 0x%x of warp %u alone have come to barrier %u; "
                         "bar.sync is for whole warps",
-                        b->rank, b->number, n->warps[i], i, id);
+                        rank_of(b), b->number, n->warps[i], i, id);
             return;
         }
     for (uint32_t i = 0; i < b->threads; i++)

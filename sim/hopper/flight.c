@@ -127,7 +127,7 @@ static int step_load(struct hopper *h, struct flight *f)
     uint32_t rows = portion(h, f), landed = 0;
     uint8_t row[4096], *shared = f->target->shared;
     if (f->target->grid != f->grid) {
-        hopper_fail(h, "rank %u: a load lands in a block that has left", f->block->rank);
+        hopper_fail(h, "rank %u: a load lands in a block that has left", rank_of(f->block));
         return 1;
     }
     for (; rows; rows--, f->moved++) {
@@ -330,7 +330,7 @@ void flights_of_block_ended(struct hopper_block *b)
         hopper_fail(
             h,
             "rank %u, block %u: ended while %u TMA loads into its shared memory were on their way",
-            b->rank, b->number, b->loads);
+            rank_of(b), b->number, b->loads);
     for (uint32_t i = 0; i < h->flight_count && !h->failed;) {
         struct flight *f = h->flights[i];
         if (f->block != b || f->mbarrier) {
@@ -342,7 +342,7 @@ void flights_of_block_ended(struct hopper_block *b)
             hopper_fail(
                 h,
                 "rank %u, block %u: ended while the bulk store of %s still reads its shared memory",
-                b->rank, b->number, line);
+                rank_of(b), b->number, line);
             return;
         }
         while (!step_store(h, f))

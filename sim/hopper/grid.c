@@ -204,11 +204,11 @@ static void end_block(struct hopper_block *b)
             hopper_fail(
                 h,
                 "rank %u, block %u: warp %u ended with products under way that nobody waited for",
-                b->rank, b->number, i);
+                rank_of(b), b->number, i);
         if (b->warp[i / 4 * 4].formed != b->warp[i].formed)
             hopper_fail(
                 h, "rank %u, block %u: warps %u and %u of a warpgroup issued %u and %u products",
-                b->rank, b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
+                rank_of(b), b->number, i / 4 * 4, i, b->warp[i / 4 * 4].formed, b->warp[i].formed);
     }
     b->grid = NULL;
     if (++g->ended == g->blocks)

@@ -1,7 +1,8 @@
 /* A Hopper GPU, or several of one job, without one: kernels that were compiled for the CPU
  * (include/) run on it, thread by thread, under a seeded scheduler. Nothing here knows about tiles
  * or roles. One machine is current in a thread of the process; everything is called from that
- * thread, and allocates with malloc. */
+ * thread, and allocates with malloc. Of memory outside the machine's own, such as a heap that other
+ * processes have mapped too, nothing is checked. */
 #ifndef SIM_HOPPER_HOPPER_H
 #define SIM_HOPPER_HOPPER_H
 
@@ -54,6 +55,10 @@ struct hopper_config {
     uint32_t ranks, sms; /* sms: of each rank; at most so many blocks are resident */
     uint64_t seed;       /* chooses every order */
     uint64_t *now;       /* ns; NULL: a clock of its own. The machine advances it */
+    /* the clock, where time goes on by itself: `now` and own clocks are of machines without it */
+    uint64_t (*clock)(void *context);
+    uint32_t first_rank; /* what messages call rank 0 of the machine */
+    int calm;            /* no strange habits: for runs that nobody searches for mistakes */
     size_t memory;       /* bytes of address space; 0: 4 GiB */
     const struct hopper_mutation *mutations;
     uint32_t mutation_count;
@@ -78,8 +83,9 @@ void *hopper_memory(struct hopper *h, size_t bytes);
 /* What runs next: 1, something did; 0, nothing can: all wait for somebody outside, or for time. */
 int hopper_step(struct hopper *h);
 
-/* Nothing else can happen either: the clock goes on until a thread that polls has reason to look.
- * 1, or 0 where no thread polls. */
+/* Nothing else can happen either: the clock goes on until a thread that polls has reason to look
+ * (with a clock that goes on by itself: every thread that polls looks). 1, or 0 where no thread
+ * polls. */
 int hopper_tick(struct hopper *h);
 
 /* Whether kernels of `rank` are running or queued; of all ranks: hopper_busy(h, UINT32_MAX). */
@@ -109,5 +115,7 @@ void hopper_nic_flag(struct hopper *h, uint32_t rank, const void *p);
 /* Orders that were chosen so far, as one number: equal for equal runs. And how many steps. */
 uint64_t hopper_hash(const struct hopper *h);
 uint64_t hopper_steps(const struct hopper *h);
+/* Grows while more is done than looking at words that do not change. */
+uint64_t hopper_work(const struct hopper *h);
 
 #endif

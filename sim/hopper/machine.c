@@ -8,7 +8,7 @@
 
 enum { SCAN = 24 }; /* steps between looks at what pollers poll */
 
-struct hopper *hopper_machine;
+__thread struct hopper *hopper_machine;
 __thread struct hopper_place *hopper_self;
 
 struct hopper *hopper_current(void)
@@ -85,6 +85,12 @@ static void choose_habits(struct hopper *h)
     h->lanes = (uint32_t)(r >> 16) % 3;
     h->starved = (uint32_t)(r >> 24) % 32;
     h->skew = r >> 32 & 1 ? 16 : 0;
+    if (h->config.calm) {
+        h->async = ASYNC_UNIFORM;
+        h->preempt = 64;
+        h->lanes = h->skew = 0;
+        h->starved = 31;
+    }
 }
 
 static int make_blocks(struct hopper *h)
@@ -151,6 +157,11 @@ uint64_t hopper_hash(const struct hopper *h)
 uint64_t hopper_steps(const struct hopper *h)
 {
     return h->steps;
+}
+
+uint64_t hopper_work(const struct hopper *h)
+{
+    return h->work;
 }
 
 int hopper_busy(const struct hopper *h, uint32_t rank)
@@ -252,6 +263,7 @@ static void run_warp(struct hopper *h, struct hopper_warp *w)
         hopper_self = &t->place;
         int alive = coroutine_resume(t->coroutine);
         hopper_self = NULL;
+        h->work += t->state != THREAD_POLL && t->polls_again < 2;
         if (!alive) {
             w->runs &= ~(1u << lane);
             thread_ended(t);
@@ -343,7 +355,7 @@ int hopper_step(struct hopper *h)
     if (!h->ready_count && !h->flight_count && !h->unit_count)
         return 0;
     h->steps++;
-    if (!h->config.now)
+    if (!h->config.now && !h->config.clock)
         *h->now += sim_random_below(&h->random, 32);
     if (!async_turn(h)) {
         struct hopper_warp *w = choose_warp(h);
@@ -353,6 +365,7 @@ int hopper_step(struct hopper *h)
     }
     uint32_t which = sim_random_below(&h->random, h->flight_count + h->unit_count);
     h->jump = 1000;
+    h->work++;
     h->hash = sim_mix(h->hash ^ (which + 1) << 24);
     if (which < h->flight_count)
         flights_step(h);
@@ -366,6 +379,8 @@ int hopper_tick(struct hopper *h)
 {
     if (!h->pollers || h->failed)
         return 0;
+    if (h->config.clock)
+        return scan_pollers(h, 1) > 0;
     *h->now += h->jump;
     h->jump = h->jump < 500000000 ? h->jump * 2 : 1000000000;
     return scan_pollers(h, 1) > 0;

@@ -234,7 +234,7 @@ enum async_habit { ASYNC_LAZY, ASYNC_UNIFORM, ASYNC_EAGER, ASYNC_HABITS };
 struct hopper {
     struct hopper_config config;
     struct sim_random random;
-    uint64_t own_now, *now, steps, hash, jump;
+    uint64_t own_now, *now, steps, work, hash, jump;
     struct hopper_rank *ranks;
     uint32_t sms; /* of all ranks, and one more each: its NIC */
     struct shadow shadow;
@@ -266,11 +266,17 @@ struct hopper {
     char sentence[768];
 };
 
-extern struct hopper *hopper_machine;
+extern __thread struct hopper *hopper_machine;
 
 static inline struct hopper_thread *hopper_thread(void)
 {
     return (struct hopper_thread *)(void *)hopper_self;
+}
+
+/* As messages call it. */
+static inline uint32_t rank_of(const struct hopper_block *b)
+{
+    return b->rank + b->machine->config.first_rank;
 }
 
 static inline uint32_t thread_entry(const struct hopper_thread *t)

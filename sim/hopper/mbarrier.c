@@ -192,14 +192,14 @@ void mbarrier_bytes(struct hopper_block *b, struct mbarrier *m, uint32_t bytes, 
                     "rank %u, block %u: bytes of the load of %s land in phase %u of their mbarrier "
                     "at 0x%x, and were "
                     "loaded for phase %u",
-                    b->rank, b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
+                    rank_of(b), b->number, line, m->phase & 0xfffff, m->address, phase & 0xfffff);
         return;
     }
     m->bytes -= bytes;
     if (m->bytes < -MOST) {
         hopper_fail(b->machine,
                     "rank %u, block %u: the mbarrier at 0x%x got more bytes than it can count",
-                    b->rank, b->number, m->address);
+                    rank_of(b), b->number, m->address);
         return;
     }
     complete_if_due(b, m);

@@ -392,9 +392,10 @@ uint64_t hopper_globaltimer(void)
 {
     struct hopper_thread *t = hopper_thread();
     struct hopper *h = t->block->machine;
-    *h->now += sim_random_below(&h->random, 32);
+    if (!h->config.clock)
+        *h->now += sim_random_below(&h->random, 32);
     hopper_point();
-    return *h->now;
+    return h->config.clock ? h->config.clock(NULL) : *h->now;
 }
 
 /* ---- the NIC ---- */

@@ -91,7 +91,7 @@ void where_text(uint64_t where, char *text, size_t size)
 
 void thread_text(const struct hopper_thread *t, char *text, size_t size)
 {
-    snprintf(text, size, "rank %u, block %u, thread %u", t->block->rank, t->block->number,
+    snprintf(text, size, "rank %u, block %u, thread %u", rank_of(t->block), t->block->number,
              t->number);
 }
 
@@ -136,7 +136,7 @@ static void entry_text(const struct hopper *h, uint32_t entry, char *text, size_
     uint32_t per_rank = h->config.sms + 1, sm = entry / KNOWN_ENTRIES,
              number = entry % KNOWN_ENTRIES;
     if (sm % per_rank == h->config.sms) {
-        snprintf(text, size, "rank %u's NIC", sm / per_rank);
+        snprintf(text, size, "rank %u's NIC", sm / per_rank + h->config.first_rank);
         return;
     }
     const struct hopper_block *b = &h->ranks[sm / per_rank].blocks[sm % per_rank];
@@ -149,7 +149,7 @@ static void entry_text(const struct hopper *h, uint32_t entry, char *text, size_
               : number < KNOWN_STORE_WRITE ? KNOWN_STORE_READ
               : number < KNOWN_LOAD        ? KNOWN_STORE_WRITE
                                            : KNOWN_LOAD;
-    snprintf(text, size, "%s %u (rank %u, block %u)", unit, number, b->rank, b->number);
+    snprintf(text, size, "%s %u (rank %u, block %u)", unit, number, rank_of(b), b->number);
 }
 
 static void address_text(const struct hopper *h, const uint8_t *address, char *text, size_t size)
@@ -159,7 +159,7 @@ static void address_text(const struct hopper *h, const uint8_t *address, char *t
             const struct hopper_block *b = &h->ranks[r].blocks[i];
             if (b->shared && (size_t)(address - b->shared) < SHARED_MOST) {
                 snprintf(text, size, "shared memory 0x%x of rank %u, block %u",
-                         (uint32_t)(address - b->shared) + SHARED_WINDOW, r, b->number);
+                         (uint32_t)(address - b->shared) + SHARED_WINDOW, rank_of(b), b->number);
                 return;
             }
         }

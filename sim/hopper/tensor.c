@@ -164,43 +164,52 @@ static float choose(float a, float b, enum hopper_reduction what)
     return what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;
 }
 
+/* What is there and what comes, as bits of `number`. */
+static uint64_t reduced(uint64_t a, uint64_t b, enum hopper_reduction what,
+                        enum hopper_number number)
+{
+    uint32_t x = (uint32_t)a, y = (uint32_t)b;
+    float f, g;
+    switch (number) {
+    case HOPPER_BF16:
+        return mk_bf16_from_float(
+            choose(mk_bf16_to_float((uint16_t)a), mk_bf16_to_float((uint16_t)b), what));
+    case HOPPER_F16:
+        return to_f16(choose(from_f16((uint16_t)a), from_f16((uint16_t)b), what));
+    case HOPPER_F32:
+        memcpy(&f, &x, 4);
+        memcpy(&g, &y, 4);
+        f = choose(f, g, what);
+        memcpy(&x, &f, 4);
+        return x;
+    case HOPPER_S32:
+        return what == HOPPER_ADD                                  ? a + b
+               : (what == HOPPER_MIN) == ((int32_t)b < (int32_t)a) ? b
+                                                                   : a;
+    default:
+        return what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;
+    }
+}
+
+/* Each element at once: other processes may add to the same one. */
+#define REDUCE(type)                                                                               \
+    for (uint32_t i = 0; i < bytes; i += sizeof(type)) {                                           \
+        type *at = (type *)(void *)(to + i), old = __atomic_load_n(at, __ATOMIC_RELAXED), b;       \
+        memcpy(&b, from + i, sizeof b);                                                            \
+        while (!__atomic_compare_exchange_n(at, &old, (type)reduced(old, b, what, number), 1,      \
+                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))                   \
+            ;                                                                                      \
+    }
+
 void reduce_row(uint8_t *to, const uint8_t *from, uint32_t bytes, enum hopper_reduction what,
                 enum hopper_number number)
 {
-    if (what == HOPPER_STORE) {
+    if (what == HOPPER_STORE)
         memcpy(to, from, bytes);
-        return;
-    }
-    uint32_t size = number == HOPPER_BF16 || number == HOPPER_F16 ? 2
-                    : number == HOPPER_U64                        ? 8
-                                                                  : 4;
-    for (uint32_t i = 0; i < bytes; i += size) {
-        uint64_t a = 0, b = 0;
-        float x, y;
-        memcpy(&a, to + i, size);
-        memcpy(&b, from + i, size);
-        switch (number) {
-        case HOPPER_BF16:
-            a = mk_bf16_from_float(
-                choose(mk_bf16_to_float((uint16_t)a), mk_bf16_to_float((uint16_t)b), what));
-            break;
-        case HOPPER_F16:
-            a = to_f16(choose(from_f16((uint16_t)a), from_f16((uint16_t)b), what));
-            break;
-        case HOPPER_F32:
-            memcpy(&x, to + i, 4);
-            memcpy(&y, from + i, 4);
-            x = choose(x, y, what);
-            memcpy(to + i, &x, 4);
-            continue;
-        case HOPPER_S32:
-            a = what == HOPPER_ADD                                  ? a + b
-                : (what == HOPPER_MIN) == ((int32_t)b < (int32_t)a) ? b
-                                                                    : a;
-            break;
-        default:
-            a = what == HOPPER_ADD ? a + b : (what == HOPPER_MIN) == (b < a) ? b : a;
-        }
-        memcpy(to + i, &a, size);
-    }
+    else if (number == HOPPER_BF16 || number == HOPPER_F16)
+        REDUCE(uint16_t)
+    else if (number == HOPPER_U64)
+        REDUCE(uint64_t)
+    else
+        REDUCE(uint32_t)
 }

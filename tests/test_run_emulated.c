@@ -1,0 +1,251 @@
+/* `mkernel run OP --exec emulated`: a process a rank, each with an emulated GPU that runs the
+ * kernels' own code. Results are right at sizes that no tile divides, on one rank, on several of a
+ * node and over softnic; the trace has every tile and what CTAs waited for; a rank that is killed
+ * or stopped ends the job with its sentence in time; what has no kernel, or would be timed, is
+ * refused. */
+#include "tests/helpers/command.h"
+#include "tests/helpers/sanitized.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define SECONDS (60 * SLOWDOWN)
+#define TIMEOUT 3
+
+static struct command_run r;
+
+static void expect(int status, const char *out, const char *err)
+{
+    command_finish(&r, SECONDS);
+    if (r.status != status || !strstr(r.out_text, out) || !strstr(r.err_text, err))
+        fail_msg("status %d, signal %d after %.1f s, not %d with \"%s\" and \"%s\"\n%s%s", r.status,
+                 r.signal, r.seconds, status, out, err, r.out_text, r.err_text);
+}
+
+static void right(const char *line)
+{
+    command_start(&r, line, NULL);
+    expect(0, "executor emulated", "all right");
+    assert_non_null(strstr(r.out_text, "verdict   right"));
+}
+
+/* ---- results ---- */
+
+static void gemm(const char *op)
+{
+    static const struct {
+        unsigned nodes, gpus;
+        const char *options;
+    } forms[] = {{1, 1, "--b-layout nk"},
+                 {1, 2, "--tile 128,64 --deterministic"},
+                 {1, 3, "--burst 1"},
+                 {2, 1, "--b-layout nk --nic soft"}};
+    char line[256];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(line, sizeof line,
+                 "run %s --exec emulated --nodes %u --gpus %u --shape 390,200,328 --iters 3 "
+                 "--seed %u --check %s",
+                 op, forms[i].nodes, forms[i].gpus, (unsigned)i, forms[i].options);
+        right(line);
+    }
+}
+
+static void test_ag_gemm(void **state)
+{
+    gemm("ag_gemm");
+    /* a block of its own that copies by TMA; two rails */
+    right("run ag_gemm --exec emulated --gpus 2 --shape 130,72,136 --iters 2 --check "
+          "--roles compute=3,intra_comm=2");
+    right("run ag_gemm --exec emulated --nodes 2 --gpus 1 --rails 2 --nic soft --shape 66,40,72 "
+          "--iters 2 --check");
+}
+
+static void test_gemm_rs(void **state)
+{
+    gemm("gemm_rs");
+}
+
+static void test_gemm_ar(void **state)
+{
+    gemm("gemm_ar");
+}
+
+static void test_ring_attention(void **state)
+{
+    right("run ring_attention --exec emulated --gpus 1 --attention 2,77,3,1,64 --iters 2 --check");
+    right("run ring_attention --exec emulated --gpus 3 --attention 1,198,4,2,128 --causal --iters "
+          "2 --check");
+    right("run ring_attention --exec emulated --nodes 2 --gpus 1 --nic soft --attention "
+          "1,130,2,2,64 --iters 2 --check");
+}
+
+static void test_wrong_result(void **state)
+{
+    command_start(&r, "run gemm_rs --exec emulated --gpus 2 --shape 66,40,72 --iters 2 --check",
+                  "MKERNEL_TEST_SPOIL=1,2", NULL);
+    expect(1, "verdict   WRONG", "wrong: 1 of ");
+}
+
+/* ---- the trace ---- */
+
+static long long number(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *s = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    long long n = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return n;
+}
+
+#define OF_KIND "FROM event JOIN kind ON kind.id = event.kind WHERE kind.name = "
+
+static void test_trace(void **state)
+{
+    char file[] = "/tmp/mkernel-emulated-XXXXXX", json[64], line[512], text[4096];
+    int fd = mkstemp(file);
+    sqlite3 *db = NULL;
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(json, sizeof json, "%s.json", file);
+    snprintf(line, sizeof line,
+             "run ag_gemm --exec emulated --nodes 2 --gpus 1 --nic soft --shape 390,200,328 "
+             "--warmup 1 --iters 2 --check --json %s --trace %s",
+             json, file);
+    command_start(&r, line, NULL);
+    expect(0, "verdict   right", "all right");
+    FILE *f = fopen(json, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    unlink(json);
+    assert_non_null(strstr(text, "\"exec\": \"emulated\""));
+    assert_int_equal(sqlite3_open_v2(file, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(number(db, "SELECT executor = 'emulated' AND dropped = 0 FROM run"), 1);
+    long long tiles = number(db, "SELECT tiles FROM plan");
+    assert_true(tiles > 1);
+    /* every tile of every launch of each rank, once */
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'tile'"), 3 * 2 * tiles);
+    assert_int_equal(number(db, "SELECT count(DISTINCT argument) " OF_KIND "'tile'"), tiles);
+    assert_int_equal(number(db, "SELECT count(DISTINCT launch) " OF_KIND "'tile'"), 3);
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'tile' AND ns <= 0"), 0);
+    assert_true(number(db, "SELECT count(*) " OF_KIND "'wait' AND ns > 0") > 0);
+    /* each wait is for something that the plan knows, and what came over the network ended some */
+    assert_int_equal(number(db, "SELECT count(*) " OF_KIND "'wait' AND argument <> 16777215 AND "
+                                "argument NOT IN (SELECT id FROM flag)"),
+                     0);
+    assert_true(number(db, "SELECT count(*) FROM message") > 0);
+    assert_int_equal(number(db, "SELECT count(*) FROM message WHERE seen IS NULL OR completed IS "
+                                "NULL OR arrived IS NULL OR arrived < seen"),
+                     0);
+    sqlite3_close(db);
+    snprintf(line, sizeof line, "tui %s --dump-screen", file);
+    command_start(&r, line, NULL);
+    expect(0, "emulated", "");
+    unlink(file);
+}
+
+/* ---- failures ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Waits until one of the job's processes is in a state of `letters`: stopped, or a zombie. */
+static void wait_for_state(const char *letters)
+{
+    const struct timespec moment = {0, 10000000};
+    for (double start = now(); now() - start < SECONDS; nanosleep(&moment, NULL)) {
+        pid_t children[8];
+        int count = command_children(r.pid, children, 8);
+        for (int i = 0; i < count; i++) {
+            char path[64], letter = 0;
+            snprintf(path, sizeof path, "/proc/%d/stat", (int)children[i]);
+            FILE *f = fopen(path, "r");
+            if (f && fscanf(f, "%*d (%*[^)]) %c", &letter) == 1 && strchr(letters, letter)) {
+                fclose(f);
+                return;
+            }
+            if (f)
+                fclose(f);
+        }
+        if (kill(r.pid, 0))
+            return;
+    }
+    fail_msg("no rank came to state %s", letters);
+}
+
+/* The timeout and 2 s, behind whatever the other kernels had to do before they came to wait, on a
+ * machine that does other things. */
+static void expect_in_time(double from, const char *err)
+{
+    expect(3, "", err);
+    double took = now() - from;
+    if (took > (TIMEOUT + 2 + 10) * SLOWDOWN)
+        fail_msg("it took %.1f s\n%s", took, r.err_text);
+    assert_int_equal(command_lines(r.err_text), 1);
+}
+
+static void test_killed_rank(void **state)
+{
+    command_start(&r, "run gemm_ar --exec emulated --gpus 3 --shape 390,200,328 --timeout 3",
+                  "MKERNEL_TEST_DIE=1,3", NULL);
+    wait_for_state("ZX");
+    expect_in_time(now(), "rank 1 was killed by signal 9");
+    assert_non_null(strstr(r.err_text, "rank 1 is lost"));
+}
+
+/* Its peer's kernel waits in vain, over the node's memory and over the network. */
+static void test_stopped_rank(void **state)
+{
+    static const char *const lines[] = {
+        "run ag_gemm --exec emulated --gpus 2 --shape 390,200,328 --timeout 3",
+        "run gemm_rs --exec emulated --nodes 2 --gpus 1 --nic soft --shape 390,200,328 --timeout "
+        "3"};
+    for (int i = 0; i < 2; i++) {
+        command_start(&r, lines[i], "MKERNEL_TEST_STOP=1,3", NULL);
+        wait_for_state("Tt");
+        expect_in_time(now(), "; rank 1 should have produced it; rank 1 did not end");
+        assert_non_null(strstr(r.err_text, "rank 0 CTA "));
+        assert_non_null(strstr(r.err_text, " waited 3."));
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *line, *sentence;
+    } cases[] = {
+        {"run moe_ffn --exec emulated", "moe_ffn has no GPU kernel yet; --exec host runs it"},
+        {"bench ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
+        {"tune ag_gemm --exec emulated", "an emulated GPU has no speed to measure"},
+        {"run ag_gemm --exec emulated --tile 64,64", "no GPU kernel is built for tiles of 64x64"},
+        {"run ag_gemm --exec emulated --gpus 1 --roles compute=21",
+         "21 thread blocks in clusters of 2 on a GPU of 20 SMs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        command_start(&r, cases[i].line, NULL);
+        expect(2, "", cases[i].sentence);
+        assert_int_equal(command_lines(r.err_text), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ag_gemm),      cmocka_unit_test(test_gemm_rs),
+        cmocka_unit_test(test_gemm_ar),      cmocka_unit_test(test_ring_attention),
+        cmocka_unit_test(test_wrong_result), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_killed_rank),  cmocka_unit_test(test_stopped_rank),
+        cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
