@@ -76,6 +76,10 @@ static const struct field fields[] = {
     FIELD(end_fp32, UNIT_NONE),
     FIELD(beside, UNIT_NONE),
     FIELD(beside_peer, UNIT_NONE),
+    FIELD(under, UNIT_NONE),
+    FIELD(outbox, UNIT_TIME),
+    FIELD(paced, UNIT_TIME),
+    FIELD(send, UNIT_TIME),
     FIELD(watts, UNIT_POWER),
     FIELD(watts_idle, UNIT_POWER),
     FIELD(joule_flop, UNIT_ENERGY),
@@ -107,6 +111,7 @@ static const struct field mover_fields[] = {
     {"peer", UNIT_RATE, offsetof(struct machine_rate, peer)},
     {"add", UNIT_RATE, offsetof(struct machine_rate, add)},
     {"room", UNIT_RATE, offsetof(struct machine_rate, room)},
+    {"add_room", UNIT_RATE, offsetof(struct machine_rate, add_room)},
 };
 enum { MOVER_FIELDS = sizeof mover_fields / sizeof *mover_fields };
 

@@ -24,11 +24,12 @@ struct machine_tile {
 
 /* One way of moving or adding, of one warp or thread block. */
 struct machine_rate {
-    double start; /* ns before the first byte of a piece */
-    double own;   /* bytes/ns, within its own GPU's memory */
-    double peer;  /* bytes/ns, to a peer over NVLink */
-    double add;   /* bytes/ns of sources, summing */
-    double room;  /* bytes/ns of all of a GPU together, adding or copying in its own memory */
+    double start;    /* ns before the first byte of a piece */
+    double own;      /* bytes/ns, within its own GPU's memory */
+    double peer;     /* bytes/ns, to a peer over NVLink */
+    double add;      /* bytes/ns of sources, summing */
+    double room;     /* bytes/ns of all of a GPU together, copying in its own memory */
+    double add_room; /* ... adding */
 };
 
 struct mk_machine {
@@ -51,7 +52,11 @@ struct mk_machine {
     double stage_kn; /* factor of a stage where B is [K, N] (1: as [N, K]) */
     double end_fp32; /* factor of a tile's end where partial sums are fp32 */
     double beside;   /* share by which a stage grows for each warp that shares its SM and works */
-    double beside_peer; /* ... and pushes to peers without a pace */
+    double beside_peer; /* ... while warps push far more than NVLink takes */
+    double under;       /* share by which a warp is slower beside an engine that multiplies */
+    double outbox;      /* ns that a tile takes more where C leaves by the outbox */
+    double paced;       /* ns that a copy to a peer takes more where a pace is kept */
+    double send; /* ns of a tile for the warp that takes it from the outbox, beside the copy */
     struct machine_rate movers[MACHINE_MOVERS];
 
     /* power: a launch that draws more than `watts` at full clock lowers the clock, the more the
@@ -136,8 +141,12 @@ double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uin
 double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                       double bytes);
 
-/* How much slower the clock makes tiles in a launch of about `ns` that does `flop` and moves
- * `bytes` between L2 and SMs: 1 or more. */
+/* How far `movers` warps that push to peers want more than NVLink takes: 0, not at all, to 1, far
+ * more. What it does not take stands in the SMs' way to memory. */
+double machine_wanted(const struct mk_machine *m, uint32_t movers, uint32_t pace);
+
+/* How much slower the clock makes tiles in a launch that would take `ns` at full clock, does `flop`
+ * and moves `bytes` between L2 and SMs: 1 or more. */
 double machine_slower(const struct mk_machine *m, double ns, double flop, double bytes);
 
 #endif

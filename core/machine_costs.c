@@ -34,52 +34,52 @@ double machine_tile_ns(const struct mk_machine *m, const struct machine_tile *t,
            t->end * (load->fp32 ? m->end_fp32 : 1);
 }
 
-/* A mover's share of what all together are given; 0 is no limit. */
-static double machine_share(double rate, double all, uint32_t movers)
+/* One of `movers`: what it takes alone, and its share of what all of them take. Both add up, as a
+ * mover waits for what it has under way. 0 is no limit. */
+static double machine_bytes_ns(double start, double bytes, double alone, double all,
+                               uint32_t movers)
 {
-    double share = movers ? all / movers : all;
-    return rate <= 0 || (all > 0 && share < rate) ? share : rate;
+    return start + (alone > 0 ? bytes / alone : 0) + (all > 0 ? movers * bytes / all : 0);
 }
 
-static double machine_bytes_ns(double start, double bytes, double rate)
-{
-    return start + (rate > 0 ? bytes / rate : 0);
-}
-
+/* A warp's stores to peers go on while it loads: it pays for what NVLink takes only where that is
+ * longer. */
 double machine_copy_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                        int to_peer, uint32_t pace, double bytes)
 {
     const struct machine_rate *r = &m->movers[mover];
-    double rate = to_peer ? machine_share(r->peer, m->nvlink_out, movers)
-                          : machine_share(r->own, r->room, movers);
-    if (to_peer && pace > 1 && 512.0 / pace < rate)
-        rate = 512.0 / pace;
-    return machine_bytes_ns(r->start, bytes, rate);
+    if (!to_peer)
+        return machine_bytes_ns(r->start, bytes, r->own, r->room, movers);
+    if (mover == MACHINE_TMA)
+        return machine_bytes_ns(r->start, bytes, r->peer, m->nvlink_out, movers);
+    double ns = machine_bytes_ns(r->start, bytes, r->peer, 0, movers),
+           shared = machine_bytes_ns(0, bytes, 0, m->nvlink_out, movers),
+           paced = pace > 1 ? r->start + m->paced + bytes * pace / 512 : 0;
+    ns = paced > ns ? paced : ns;
+    return shared > ns ? shared : ns;
 }
 
 double machine_add_ns(const struct mk_machine *m, enum machine_mover mover, uint32_t movers,
                       double bytes)
 {
     const struct machine_rate *r = &m->movers[mover];
-    return machine_bytes_ns(r->start, bytes, machine_share(r->add, r->room, movers));
+    return machine_bytes_ns(r->start, bytes, r->add, r->add_room, movers);
 }
 
-/* Of 1 and more. Without libm, whose last bit is not the same everywhere: all ranks must choose the
- * same plan. */
-static double machine_cube_root(double x)
+double machine_wanted(const struct mk_machine *m, uint32_t movers, uint32_t pace)
 {
-    double root = 1 + (x - 1) / 3; /* above the root, from where Newton's steps fall */
-    for (int i = 0; i < 30; i++)
-        root -= (root - x / (root * root)) / 3;
-    return root;
+    double each = m->movers[MACHINE_WARP].peer;
+    if (pace > 1 && 512.0 / pace < each)
+        each = 512.0 / pace;
+    double over = m->nvlink_out > 0 ? movers * each / m->nvlink_out - 1 : 0;
+    return over <= 0 ? 0 : over / (over + 0.3);
 }
 
-/* What of the power goes with the clock goes with about its third power (voltage falls along). */
 double machine_slower(const struct mk_machine *m, double ns, double flop, double bytes)
 {
     if (m->watts <= m->watts_idle || ns <= 0)
         return 1;
     double drawn = (flop * m->joule_flop + bytes * m->joule_byte) / ns * 1e-3;
     double over = drawn / (m->watts - m->watts_idle);
-    return over <= 1 ? 1 : 1 + (machine_cube_root(over) - 1) * ns / (ns + m->heat);
+    return over <= 1 ? 1 : 1 + (over - 1) * ns / (ns + m->heat);
 }

@@ -24,6 +24,7 @@ static size_t main_commands(struct command *out)
         {"run", command_run, "run an op on all ranks and check it"},
         {"bench", command_bench, "measure an op, the fabric, the command ring or the trace"},
         {"sim", command_sim, "replay an op's schedule on a virtual cluster"},
+        {"calibrate", command_calibrate, "fit a machine file to measured plans"},
         {"tune", command_tune, "find the fastest plan of a shape, and keep it as the default"},
         {"sweep", command_sweep, "measure many points into one file of results"},
         {"results", command_results, "show, compare, plot or export a file of results"},
@@ -42,7 +43,7 @@ static void main_print_help(void)
     printf(
         "mkernel: fused multi-GPU, multi-node operators\n\nusage: mkernel COMMAND [ARGUMENTS]\n\n");
     for (size_t i = 0; i < count; i++)
-        printf("  %-7s %s%s\n", all[i].name, all[i].summary,
+        printf("  %-9s %s%s\n", all[i].name, all[i].summary,
                all[i].run ? "" : " (not in this build)");
     printf("\nOP:\n");
     for (int op = 0; op < MK_OPS; op++)

@@ -141,17 +141,21 @@ static void wrong_lines(void **state)
 
 static void costs_follow(void **state)
 {
-    struct mk_machine m = {.nvlink_out = 100,
-                           .watts = 300,
-                           .watts_idle = 100,
-                           .joule_flop = 1,
-                           .heat = 1000,
-                           .hbm_rate = 10,
-                           .beside = 0.5,
-                           .end_fp32 = 3,
-                           .stage_kn = 2,
-                           .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
-                           .movers = {{.start = 5, .own = 8, .peer = 4, .add = 2, .room = 16}}};
+    struct mk_machine m = {
+        .nvlink_out = 100,
+        .watts = 300,
+        .watts_idle = 100,
+        .joule_flop = 1,
+        .heat = 1000,
+        .hbm_rate = 10,
+        .beside = 0.5,
+        .end_fp32 = 3,
+        .stage_kn = 2,
+        .tiles = {{256, 128, 10, 20, 30}, {128, 64, 1, 2, 3}},
+        .paced = 2,
+        .movers = {[MACHINE_WARP] =
+                       {.start = 5, .own = 8, .peer = 4, .add = 2, .room = 16, .add_room = 20},
+                   [MACHINE_TMA] = {.start = 1, .peer = 4}}};
     struct machine_load load = {.sms = 132, .slower = 1};
     const struct machine_tile *t = machine_tile_of(&m, 256, 128);
     assert_ptr_equal(t, &m.tiles[0]);
@@ -161,16 +165,22 @@ static void costs_follow(void **state)
     load = (struct machine_load){.slower = 2, .beside = 2, .b_kn = 1, .fp32 = 1};
     assert_true(machine_tile_ns(&m, t, &load, 64, 0) == 10 + 20 * 2 * 2 * 2 + 90);
     assert_true(machine_tile_ns(&m, t, &load, 64, 5000) == 10 + 500 + 90); /* HBM's time */
-    /* alone by its own rate, many by what all get, paced by the pace */
+    /* what it takes alone and its share of what all take; to peers the longer of both, and paced
+     * the pace; a thread by TMA waits for both */
     assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 0, 400) == 105);
-    assert_true(machine_copy_ns(&m, MACHINE_WARP, 100, 1, 0, 400) == 405);
-    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 512, 400) == 405);
-    assert_true(machine_copy_ns(&m, MACHINE_WARP, 4, 0, 512, 400) == 105);
-    assert_true(machine_add_ns(&m, MACHINE_WARP, 1, 400) == 205);
-    assert_true(machine_add_ns(&m, MACHINE_WARP, 16, 400) == 405);
-    /* 200 W may be drawn beyond the idle ones: 8 times as much halves the clock of a long launch */
-    double flop = 1600e6; /* in 1000 ns: 1600 W at 1 pJ each */
-    assert_true(machine_slower(&m, 1000, flop / 8, 0) == 1);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 100, 1, 0, 400) == 400);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 1, 1, 512, 400) == 407);
+    assert_true(machine_copy_ns(&m, MACHINE_WARP, 4, 0, 512, 400) == 155);
+    assert_true(machine_copy_ns(&m, MACHINE_TMA, 10, 1, 512, 400) == 141);
+    assert_true(machine_add_ns(&m, MACHINE_WARP, 1, 400) == 225);
+    assert_true(machine_add_ns(&m, MACHINE_WARP, 16, 400) == 525);
+    /* more than NVLink takes */
+    assert_true(machine_wanted(&m, 25, 0) == 0);
+    assert_true(machine_wanted(&m, 50, 0) > 0.7 && machine_wanted(&m, 50, 256) == 0);
+    /* 200 W may be drawn beyond the idle ones: twice as much takes twice as long, where the launch
+     * is long, and half of that more where it is as long as `heat` */
+    double flop = 400e6; /* in 1000 ns: 400 W at 1 pJ each */
+    assert_true(machine_slower(&m, 1000, flop / 2, 0) == 1);
     double slower = machine_slower(&m, 1000, flop, 0);
     assert_true(slower > 1.499 && slower < 1.501);
     m.watts = 0;

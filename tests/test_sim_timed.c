@@ -149,7 +149,7 @@ static struct mk_machine free_machine(void)
     m.nvlink_out = m.nvlink_in = m.nic_rate = m.hbm_rate = 1e6;
     m.watts = m.beside = m.beside_peer = 0;
     for (int i = 0; i < MACHINE_MOVERS; i++)
-        m.movers[i] = (struct machine_rate){0, 1e5, 1e5, 1e5, 1e7};
+        m.movers[i] = (struct machine_rate){0, 1e5, 1e5, 1e5, 1e7, 0};
     for (int i = 0; i < MACHINE_TILES && m.tiles[i].tile_m > 0; i++) {
         m.tiles[i].begin = m.tiles[i].end = 0;
         m.tiles[i].stage = 1;

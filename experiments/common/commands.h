@@ -20,6 +20,7 @@ enum status {
 int command_run(int argc, char **argv) MK_WEAK;
 int command_bench(int argc, char **argv) MK_WEAK;
 int command_sim(int argc, char **argv) MK_WEAK;
+int command_calibrate(int argc, char **argv) MK_WEAK;
 int command_tune(int argc, char **argv) MK_WEAK;
 int command_trace(int argc, char **argv) MK_WEAK;
 int command_tui(int argc, char **argv) MK_WEAK;

@@ -8,6 +8,7 @@
 #include "experiments/common/problem.h"
 #include "experiments/common/pulse.h"
 #include "experiments/sim/sim_predict.h"
+#include "experiments/sim/validate.h"
 #include "sim/cluster.h"
 #include "sim/world.h"
 
@@ -323,6 +324,8 @@ int command_sim(int argc, char **argv)
     struct options_found found;
     char error[512];
     problem_table(&table, &own, PROBLEM_SIM, offsetof(struct arguments, ask), PLAN);
+    if (argc > 1 && !strncmp(argv[1], "--validate", 10))
+        return sim_validate(argc, argv);
     if (options_parse(&table.table, argc, argv, &a, &found, error, sizeof error))
         return sim_usage(error);
     if (found.help) {

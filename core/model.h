@@ -1,0 +1,28 @@
+/* How long a plan takes on a machine, in microseconds of arithmetic: what the formula of plans
+ * weighs its candidates by, and what `mkernel sim --validate` prints beside measured times. It
+ * walks a plan wave by wave (the tiles that run at the same time), with the schedule's own order of
+ * tiles, as a chain of queues: the simulator (sim/timed.h) does the same event by event.
+ *
+ * Ranks are alike: one rank's launch stands for all. No memory is taken, nothing is kept. */
+#ifndef MK_MODEL_H
+#define MK_MODEL_H
+
+#include "core/machine.h"
+#include "core/plan.h"
+
+/* Where the time goes, ns from the launch's begin; for reports. */
+struct model_time {
+    double ns;      /* of a launch, back to back with others */
+    double compute; /* the last tile's end */
+    double moved;   /* the last byte pushed to peers has arrived */
+    double network; /* the last byte from other nodes has arrived */
+    double slower;  /* factor of the clock */
+};
+
+/* 0, or -ENOTSUP: an operator that has no such form (model_knows). */
+int model_plan(const struct mk_machine *m, const struct mk_plan *plan, struct model_time *out);
+
+/* Whether model_plan knows the operator: ag_gemm, gemm_rs, gemm_ar. */
+int model_knows(enum mk_op op);
+
+#endif

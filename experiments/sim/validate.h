@@ -1,0 +1,46 @@
+/* Predicted against measured times: `mkernel sim --validate`. */
+#ifndef MK_SIM_VALIDATE_H
+#define MK_SIM_VALIDATE_H
+
+#include "core/machine.h"
+#include "experiments/sim/measured.h"
+
+enum validate_by { VALIDATE_MODEL /* core/model.h */, VALIDATE_EVENTS /* sim/timed */ };
+
+struct validate_shape {
+    const struct measured_row *row; /* one of its plans, the formula's where there is one */
+    uint32_t plans;
+    double median, mean;  /* of |predicted / measured - 1| */
+    double default_error; /* of the formula's plan, signed; NAN: it is not there */
+    double rank;          /* Spearman's correlation of the plans; NAN: fewer than three */
+    double liked;         /* measured time of the plan predicted best, over the best's */
+    const struct measured_row *likes, *best;
+};
+
+/* All of one operator, or of all (op: MK_OPS). */
+struct validate_sum {
+    uint32_t plans, shapes, defaults;
+    double median, mean, worst;    /* of all plans */
+    double near_median, near_mean; /* of those within 1.6 of their shape's best */
+    double default_median, default_worst;
+    double rank;           /* mean of shapes */
+    uint32_t liked_within; /* shapes whose liked plan is within 1.05 of the best */
+};
+
+/* Predicts each row into predicted[], ms; NAN: this way knows no such operator. On some threads
+ * where it is by events. 0, or -errno with a sentence. */
+int validate_predict(const struct mk_machine *machine, const struct measured *m,
+                     enum validate_by by, double *predicted, char *error, size_t error_size);
+
+/* Of shape number `shape`; 0 where it has no plans that were predicted. */
+int validate_shape(const struct measured *m, const double *predicted, uint32_t shape,
+                   struct validate_shape *out);
+
+void validate_sum(const struct measured *m, const double *predicted, int op,
+                  struct validate_sum *out);
+
+/* `mkernel sim --validate ...`, with its own options. Returns a status of
+ * experiments/common/commands.h. */
+int sim_validate(int argc, char **argv);
+
+#endif

@@ -1,0 +1,255 @@
+/* What `mkernel sim --validate` prints, writes and draws. */
+#include "experiments/common/commands.h"
+#include "experiments/common/csv_row.h"
+#include "experiments/common/options.h"
+#include "experiments/common/output_file.h"
+#include "experiments/sim/validate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static void validate_print_shape(const struct validate_shape *s)
+{
+    const struct mk_problem *q = &s->row->plan.problem;
+    char shape[64], cluster[16], error[16] = "-", rank[16] = "-";
+    snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)q->m,
+             (unsigned long long)q->n, (unsigned long long)q->k);
+    snprintf(cluster, sizeof cluster, "%ux%u", q->topo.nodes, q->topo.gpus);
+    if (!isnan(s->default_error))
+        snprintf(error, sizeof error, "%+.1f", 100 * s->default_error);
+    if (!isnan(s->rank))
+        snprintf(rank, sizeof rank, "%.2f", s->rank);
+    printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %7.3f\n", plan_op_name(q->op), shape, cluster,
+           s->plans, 100 * s->median, 100 * s->mean, error, rank, s->liked);
+}
+
+static void validate_print_sum(const char *name, const struct validate_sum *s)
+{
+    printf("%-10s %u plans of %u shapes: error median %.1f %%, mean %.1f %%, worst %.0f %%; of "
+           "plans within 1.6 of the best %.1f and %.1f %%\n",
+           name, s->plans, s->shapes, 100 * s->median, 100 * s->mean, 100 * s->worst,
+           100 * s->near_median, 100 * s->near_mean);
+    printf("%-10s default plans: median %.1f %%, worst %.1f %%; rank correlation within a shape "
+           "%.2f; the plan liked best within 1.05 of the best at %u of %u\n",
+           "", 100 * s->default_median, 100 * s->default_worst, s->rank, s->liked_within,
+           s->shapes);
+}
+
+static void validate_print(const struct measured *m, const double *predicted,
+                           const struct mk_machine *machine, enum validate_by by)
+{
+    struct validate_shape s;
+    struct validate_sum sum;
+    printf("machine    %s, %s\n", machine->name,
+           by == VALIDATE_EVENTS ? "event by event" : "the quick form");
+    if (m->left_out)
+        printf("left out   %u rows: %s\n", m->left_out, m->left_out_why);
+    printf("\nerrors in per cent; liked: the plan predicted to be best, its measured time over the "
+           "best's\n%-10s %-18s %-5s %5s %8s %6s %9s %6s %7s\n",
+           "op", "M,N,K", "ranks", "plans", "median", "mean", "default", "rank", "liked");
+    for (uint32_t shape = 0; shape < m->shapes; shape++)
+        if (validate_shape(m, predicted, shape, &s))
+            validate_print_shape(&s);
+    printf("\n");
+    for (int op = 0; op < MK_OPS; op++) {
+        validate_sum(m, predicted, op, &sum);
+        if (sum.plans)
+            validate_print_sum(plan_op_name((enum mk_op)op), &sum);
+    }
+    validate_sum(m, predicted, MK_OPS, &sum);
+    validate_print_sum("all", &sum);
+}
+
+static int validate_write_csv(const char *path, const struct measured *m, const double *predicted)
+{
+    struct csv_row *rows = calloc(m->count + 1, sizeof *rows);
+    int result = rows ? 0 : -ENOMEM;
+    uint32_t made = 0;
+    for (; made < m->count && !result; made++) {
+        const struct measured_row *r = &m->rows[made];
+        const struct mk_problem *q = &r->plan.problem;
+        struct csv_row *row = &rows[made];
+        result = csv_row_open(row);
+        if (result)
+            break;
+        csv_text(row, "op", plan_op_name(q->op));
+        csv_whole(row, "m", q->m);
+        csv_whole(row, "n", q->n);
+        csv_whole(row, "k", q->k);
+        csv_whole(row, "nodes", q->topo.nodes);
+        csv_whole(row, "gpus", q->topo.gpus);
+        csv_number(row, "measured_ms", "%.6f", r->ms);
+        csv_number(row, "predicted_ms", "%.6f", predicted[made]);
+        csv_whole(row, "default", r->is_default != 0);
+        csv_text(row, "made", r->words);
+        result = csv_row_close(row);
+    }
+    if (!result && m->count)
+        result = csv_write(path, rows, m->count, 0);
+    for (uint32_t i = 0; i < made; i++)
+        csv_row_free(&rows[i]);
+    free(rows);
+    return result;
+}
+
+static int validate_ends(const char *path, const char *end)
+{
+    size_t length = strlen(path), ends = strlen(end);
+    return length > ends && !strcasecmp(path + length - ends, end);
+}
+
+/* The scatter, with its data in the script. */
+static void validate_script(FILE *out, const char *picture, const struct measured *m,
+                            const double *predicted)
+{
+    if (picture)
+        fprintf(out, "set terminal %s size 900,800%s\nset output '%s'\n",
+                validate_ends(picture, ".svg") ? "svg" : "pngcairo",
+                validate_ends(picture, ".svg") ? " background '#ffffff'" : "", picture);
+    fprintf(out, "set logscale xy\nset xlabel 'measured, ms'\nset ylabel 'predicted, ms'\n"
+                 "set key left top\nset size ratio -1\nset grid\n");
+    const char *plots =
+        "plot x with lines lc rgb '#000000' title 'equal', x*1.15 with lines dt 2 lc "
+        "rgb '#888888' title '15 %', x/1.15 with lines dt 2 lc rgb '#888888' notitle";
+    char titles[512] = "";
+    static const char *const colours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7"};
+    uint32_t used = 0;
+    for (int op = 0; op < MK_OPS; op++) {
+        uint32_t points = 0;
+        for (uint32_t i = 0; i < m->count; i++) {
+            if ((int)m->rows[i].plan.problem.op != op || isnan(predicted[i]))
+                continue;
+            if (!points++)
+                fprintf(out, "$op%d << END\n", op);
+            fprintf(out, "%.6f %.6f\n", m->rows[i].ms, predicted[i]);
+        }
+        if (!points)
+            continue;
+        fprintf(out, "END\n");
+        snprintf(titles + strlen(titles), sizeof titles - strlen(titles),
+                 ", $op%d with points pt 7 ps 0.4 lc rgb '%s' title '%s' noenhanced", op,
+                 colours[used++ % 4], plan_op_name((enum mk_op)op));
+    }
+    fprintf(out, "%s%s\n", plots, titles);
+}
+
+static int validate_draw(const char *path, const struct measured *m, const double *predicted,
+                         char *error, size_t size)
+{
+    int script = validate_ends(path, ".gp");
+    FILE *out = script ? output_open(path) : popen("gnuplot", "we");
+    if (!out) {
+        snprintf(error, size, "%s cannot be written: %s", path, strerror(errno));
+        return -EIO;
+    }
+    validate_script(out, script ? NULL : path, m, predicted);
+    int result = script ? output_close(out, path) : pclose(out) || access(path, R_OK) ? -EIO : 0;
+    if (result)
+        snprintf(error, size,
+                 "the picture %s could not be made; gnuplot makes it, and a name that ends in .gp "
+                 "keeps the script",
+                 path);
+    return result;
+}
+
+static int validate_all(const struct mk_machine *machine, const char *list, enum measured_half half,
+                        enum validate_by by, const char *plot, const char *csv, char *error,
+                        size_t size)
+{
+    struct measured m = {.rows = NULL};
+    double *predicted = NULL;
+    int status = STATUS_USAGE;
+    if (output_check("--plot", plot, OUTPUT_WRITTEN, error, size) ||
+        output_check("--csv", csv, OUTPUT_REPLACED, error, size) ||
+        measured_read_list(&m, list, half, (uint32_t)machine->sms, error, size))
+        goto out;
+    if (!m.count) {
+        snprintf(error, size, "%s: no plan that this build makes%s%s", list,
+                 m.left_out ? "; the first was left out: " : "", m.left_out_why);
+        goto out;
+    }
+    status = STATUS_FAILED;
+    predicted = malloc(m.count * sizeof *predicted);
+    if (!predicted) {
+        snprintf(error, size, "no memory for %u plans", m.count);
+        goto out;
+    }
+    if (validate_predict(machine, &m, by, predicted, error, size))
+        goto out;
+    validate_print(&m, predicted, machine, by);
+    int written = csv ? validate_write_csv(csv, &m, predicted) : 0;
+    if (written)
+        snprintf(error, size, "%s could not be written: %s", csv, strerror(-written));
+    else if (!plot || !validate_draw(plot, &m, predicted, error, size))
+        status = STATUS_DONE;
+out:
+    free(predicted);
+    measured_free(&m);
+    return status;
+}
+
+/* ---- the command ---- */
+
+struct arguments {
+    const char *validate, *machine, *plot, *csv;
+    int half, by;
+};
+
+#define AT(field) .offset = offsetof(struct arguments, field)
+
+static const char *const halves[] = {"all", "first", "rest"}; /* enum measured_half */
+static const char *const ways[] = {"model", "events"};        /* enum validate_by */
+
+static const struct option_spec specs[] = {
+    {"validate", OPTION_TEXT, AT(validate), "FILE,...",
+     "tables of measured plans, as `mkernel tune --csv` writes them", .max = 4095},
+    {"half", OPTION_WORD, AT(half), "all|first|rest",
+     "which of each table's shapes: first: every other one from the 1st on, which `mkernel "
+     "calibrate --half-of` fits to; rest: those between. Default all",
+     .words = halves, .word_count = 3},
+    {"by", OPTION_WORD, AT(by), "model|events",
+     "the quick form that plans are chosen by, or the simulator, event by event. Default model",
+     .words = ways, .word_count = 2},
+    {"machine", OPTION_TEXT, AT(machine), "NAME|FILE", "Default 8xH200-cx7", .max = 4095},
+    {"plot", OPTION_TEXT, AT(plot), "FILE",
+     "draw predicted against measured, .png or .svg, by gnuplot; .gp keeps the script",
+     .max = 4095},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "a row for each plan", .max = 4095},
+};
+
+static const struct option_table table = {
+    "sim --validate FILE [OPTIONS]",
+    "Predicted beside measured times: errors of each shape, the rank correlation of its plans, "
+    "and\n"
+    "what the plan would cost that is predicted to be best.\n",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel sim --validate tune_gemm_rs.csv --plot scatter.png\n"
+    "  mkernel sim --validate tune_ag_gemm.csv,tune_gemm_rs.csv --half rest --machine "
+    "./m.machine\n"};
+
+int sim_validate(int argc, char **argv)
+{
+    struct arguments a = {.machine = "8xH200-cx7"};
+    struct options_found found;
+    struct mk_machine m = {.sms = 0};
+    char error[1024] = "";
+    int status = STATUS_USAGE;
+    if (!options_parse(&table, argc, argv, &a, &found, error, sizeof error)) {
+        if (found.help) {
+            options_help(&table, stdout);
+            return STATUS_DONE;
+        }
+        if (found.word_count || !a.validate)
+            snprintf(error, sizeof error, "--validate takes tables, and no operator");
+        else if (!machine_find(&m, a.machine, error, sizeof error))
+            status = validate_all(&m, a.validate, (enum measured_half)a.half,
+                                  (enum validate_by)a.by, a.plot, a.csv, error, sizeof error);
+    }
+    if (status != STATUS_DONE)
+        fprintf(stderr, "mkernel sim: %s\n", error);
+    return status;
+}

@@ -1,0 +1,212 @@
+/* What core/model.h says of measured plans is near what was measured, and in the order that was
+ * measured; it follows the machine; every plan gets a time, soon. */
+#include "core/model.h"
+#include "experiments/sim/fit.h"
+#include "experiments/sim/validate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Of 1,492 plans on two H200s (docs/SIMULATION.md) the formula's of that day, the four best and
+ * some others of each shape. */
+#define TABLE "tests/golden/measured_2xH200.csv"
+
+static struct mk_plan planned(enum mk_op op, uint32_t nodes, uint32_t gpus, uint64_t m, uint64_t n,
+                              uint64_t k, const struct mk_tuning *tuning)
+{
+    struct mk_problem q = {.op = op,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = 132,
+                           .topo = {.nodes = nodes, .gpus = gpus},
+                           .m = m,
+                           .n = n,
+                           .k = k};
+    struct mk_plan p;
+    char error[256];
+    if (tuning)
+        q.tuning = *tuning;
+    if (plan_build(&p, &q, 0, 0, error, sizeof error))
+        fail_msg("%s", error);
+    return p;
+}
+
+static double time_of(const struct mk_machine *m, const struct mk_plan *p)
+{
+    struct model_time t;
+    assert_int_equal(model_plan(m, p, &t), 0);
+    if (!(t.ns > 0) || !isfinite(t.ns) || t.compute > t.ns || t.moved > t.ns || t.slower < 1)
+        fail_msg("%s: %g ns, tiles %g, moved %g, slower %g", plan_op_name(p->problem.op), t.ns,
+                 t.compute, t.moved, t.slower);
+    return t.ns;
+}
+
+static void near_what_was_measured(void **state)
+{
+    struct measured m = {.rows = NULL};
+    struct validate_sum all;
+    char error[512];
+    if (measured_read(&m, TABLE, MEASURED_ALL, 132, error, sizeof error))
+        fail_msg("%s", error);
+    assert_true(m.count > 200 && m.shapes == 31 && !m.left_out);
+    double *predicted = malloc(m.count * sizeof *predicted);
+    assert_int_equal(
+        validate_predict(machine_default(), &m, VALIDATE_MODEL, predicted, error, sizeof error), 0);
+    validate_sum(&m, predicted, MK_OPS, &all);
+    if (all.median > 0.05 || all.mean > 0.07 || all.default_worst > 0.15 || all.rank < 0.8)
+        fail_msg("median %.3f, mean %.3f, worst default %.3f, rank %.2f", all.median, all.mean,
+                 all.default_worst, all.rank);
+    assert_int_equal(all.shapes, 31);
+    assert_int_equal(all.defaults, 31);
+    free(predicted);
+    measured_free(&m);
+}
+
+/* A part that is slower makes no plan faster, and one that all waits for makes it slower. */
+static void follows_the_machine(void **state)
+{
+    static const struct {
+        const char *name;
+        double factor;
+    } worse[] = {{"nvlink_out", 0.5}, {"warp.add", 0.5},  {"tile.256x256.stage", 2}, {"settle", 4},
+                 {"launch", 10},      {"block.add", 0.5}, {"nic_rate", 0.25},        {"put", 1}};
+    const struct mk_plan plans[] = {planned(MK_OP_AG_GEMM, 1, 4, 8192, 1024, 8192, NULL),
+                                    planned(MK_OP_GEMM_RS, 1, 4, 8192, 8192, 1024, NULL),
+                                    planned(MK_OP_GEMM_AR, 1, 4, 8192, 8192, 1024, NULL),
+                                    planned(MK_OP_AG_GEMM, 2, 4, 8192, 1024, 8192, NULL),
+                                    planned(MK_OP_GEMM_RS, 2, 4, 8192, 8192, 1024, NULL),
+                                    planned(MK_OP_GEMM_AR, 2, 4, 8192, 8192, 1024, NULL)};
+    for (size_t i = 0; i < sizeof worse / sizeof *worse; i++) {
+        struct mk_machine m = *machine_default();
+        char name[MACHINE_NAME];
+        const char *unit;
+        double factor, *number, longer = 0;
+        for (uint32_t n = 0; (number = machine_number(&m, n, name, &unit, &factor)); n++)
+            if (!strcmp(name, worse[i].name))
+                *number = *number > 0 ? *number * worse[i].factor : 5e4;
+        for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+            double before = time_of(machine_default(), &plans[p]), after = time_of(&m, &plans[p]);
+            if (after < before * 0.999)
+                fail_msg("%s: %s made it %.1f us from %.1f", worse[i].name,
+                         plan_op_name(plans[p].problem.op), after / 1e3, before / 1e3);
+            longer = fmax(longer, after / before);
+        }
+        if (longer < 1.02)
+            fail_msg("%s makes no difference", worse[i].name);
+    }
+}
+
+/* Tiles alone are a lower bound, and one rank has nobody to push to. */
+static void one_rank_multiplies(void **state)
+{
+    const struct mk_machine *m = machine_default();
+    struct mk_plan p = planned(MK_OP_AG_GEMM, 1, 1, 8192, 8192, 4096, NULL);
+    const struct machine_tile *t = machine_tile_of(m, 256, 256);
+    struct machine_load load = {.slower = 1};
+    double tiles = mk_ceil_div(32 * 32, 66) * machine_tile_ns(m, t, &load, 4096, 0);
+    double ns = time_of(m, &p);
+    if (ns < tiles || ns > 1.5 * tiles)
+        fail_msg("%.0f ns, its tiles alone %.0f", ns, tiles);
+    struct model_time time;
+    model_plan(m, &p, &time);
+    assert_true(time.moved == 0 && time.network == 0);
+}
+
+/* Any plan that can be made, of any cluster; and how long that takes. */
+static void every_plan_soon(void **state)
+{
+    static const uint32_t clusters[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 8},
+                                           {2, 1}, {2, 8}, {4, 4}, {16, 8}};
+    static const uint64_t shapes[][3] = {
+        {1, 8, 8}, {7, 264, 520}, {128, 4096, 512}, {256, 32768, 1024}};
+    static const char *const roles[] = {"132+132+0+132", "100+100+0+32", "68+32+0+32", "1+1+1+1"};
+    struct timespec from, to;
+    double slowest = 0;
+    for (int op = 0; op < MK_OPS; op++)
+        for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                for (size_t r = 0; r <= sizeof roles / sizeof *roles; r++) {
+                    struct mk_problem q = {
+                        .op = (enum mk_op)op,
+                        .exec = MK_EXEC_CUDA,
+                        .sms = 132,
+                        .topo = {.nodes = clusters[c][0], .gpus = clusters[c][1]},
+                        .m = shapes[s][0] * clusters[c][0] * clusters[c][1],
+                        .n = shapes[s][1],
+                        .k = shapes[s][2]};
+                    struct mk_plan p;
+                    char error[256];
+                    if (r)
+                        sscanf(roles[r - 1], "%u+%u+%u+%u", &q.tuning.split.ctas[0],
+                               &q.tuning.split.ctas[1], &q.tuning.split.ctas[2],
+                               &q.tuning.split.ctas[3]);
+                    if (!model_knows(q.op) || plan_build(&p, &q, 0, 0, error, sizeof error))
+                        continue;
+                    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+                    time_of(machine_default(), &p);
+                    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+                    slowest = fmax(slowest, (double)(to.tv_sec - from.tv_sec) * 1e3 +
+                                                (double)(to.tv_nsec - from.tv_nsec) / 1e6);
+                }
+    assert_true(slowest > 0);
+    if (slowest > 50) /* under sanitizers and load; 1 ms without */
+        fail_msg("a plan took %.1f ms", slowest);
+    struct mk_plan other = {.problem = {.op = MK_OP_ALL_GATHER}};
+    struct model_time t;
+    assert_int_equal(model_plan(machine_default(), &other, &t), -ENOTSUP);
+    assert_false(model_knows(MK_OP_ALL_GATHER));
+}
+
+/* From times that a machine says, a fit that begins at another machine finds it again. */
+static void fit_finds_the_machine(void **state)
+{
+    struct mk_machine truth = *machine_default(), m = truth;
+    struct measured rows = {.rows = NULL};
+    char error[512];
+    assert_int_equal(measured_read(&rows, TABLE, MEASURED_ODD, 132, error, sizeof error), 0);
+    double *weights = malloc(rows.count * sizeof *weights);
+    for (uint32_t i = 0; i < rows.count; i++) {
+        struct model_time t;
+        assert_int_equal(model_plan(&truth, &rows.rows[i].plan, &t), 0);
+        rows.rows[i].ms = t.ns / 1e6;
+        weights[i] = 1;
+    }
+    m.nvlink_out *= 1.5;
+    m.movers[MACHINE_WARP].add *= 0.6;
+    m.settle *= 2;
+    m.tiles[0].stage *= 1.3;
+    struct fit fit = {.machine = &m,
+                      .measured = &rows,
+                      .weights = weights,
+                      .keep = "heat,watts",
+                      .rounds = 40,
+                      .pull = 0.001};
+    double heat = m.heat;
+    assert_int_equal(fit_machine(&fit), 0);
+    if (fit.before < 0.05 || fit.after > 0.01 ||
+        fabs(m.tiles[0].stage / truth.tiles[0].stage - 1) > 0.1)
+        fail_msg("%u numbers: error %.4f to %.4f; nvlink_out %.1f for %.1f, stage %.1f for %.1f",
+                 fit.moved, fit.before, fit.after, m.nvlink_out, truth.nvlink_out, m.tiles[0].stage,
+                 truth.tiles[0].stage);
+    assert_true(m.heat == heat && m.nic_rate == truth.nic_rate);
+    free(weights);
+    measured_free(&rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(near_what_was_measured), cmocka_unit_test(follows_the_machine),
+        cmocka_unit_test(one_rank_multiplies),    cmocka_unit_test(every_plan_soon),
+        cmocka_unit_test(fit_finds_the_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
