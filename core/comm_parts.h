@@ -28,6 +28,11 @@ int spec_to_problem(struct mk_problem *q, const struct mk_spec *spec, char *erro
 /* The options of a plan as made, in words that its operator takes. */
 void spec_options(const struct mk_plan *plan, char *text, size_t size);
 
+/* mk_plan_create of a problem. Every rank comes here, though its own part has gone wrong already
+ * (`result`, with a sentence in comm->error): the others must not wait for it. */
+int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem,
+                     int result);
+
 /* Puts a sentence into comm->error; returns `error`. */
 int comm_refuse(struct mk_comm *comm, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -115,10 +115,8 @@ static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, 
                  sizeof fields / sizeof *fields, result, comm->error, sizeof comm->error);
 }
 
-/* Every rank comes here, though its own part has gone wrong already (`result`, with a sentence in
- * comm->error): the others must not wait for it. */
-static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm,
-                               const struct mk_problem *problem, int result)
+int comm_create_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem,
+                     int result)
 {
     *out = NULL;
     if (comm->stage != STAGE_OPEN)
@@ -167,14 +165,14 @@ static int comm_plan_make_plan(struct mk_plan **out, struct mk_comm *comm,
 
 int comm_make_plan(struct mk_plan **out, struct mk_comm *comm, const struct mk_problem *problem)
 {
-    return comm_plan_make_plan(out, comm, problem, 0);
+    return comm_create_plan(out, comm, problem, 0);
 }
 
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec)
 {
     struct mk_problem q;
     int result = spec_to_problem(&q, spec, comm->error, sizeof comm->error);
-    return comm_plan_make_plan(out, comm, &q, result);
+    return comm_create_plan(out, comm, &q, result);
 }
 
 struct mk_plan *comm_plan(struct mk_comm *comm, uint32_t id)

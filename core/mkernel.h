@@ -97,6 +97,20 @@ struct mk_config {
  * provider said. After every error, -EINVAL too, only mk_error and mk_comm_close are useful. */
 int mk_comm_open(struct mk_comm **out, const struct mk_config *config);
 
+/* mk_comm_open for languages that do not read this header. `version` is the MK_VERSION_NUMBER that
+ * the caller was written for; `settings` are strings "NAME=VALUE" in an array that NULL ends, read
+ * during the call only. A NAME is a field of struct mk_config, except version; a VALUE is text, a
+ * decimal number, or for exec host or cuda. If no setting names the rank, the launcher says it
+ * (torchrun, srun or mpirun, by the environment of this process), and what the settings leave open
+ * of nodes, gpus, host, port and token; without a launcher the job has one rank. */
+int mk_comm_open_settings(struct mk_comm **out, uint32_t version, const char *const *settings);
+
+/* This rank, the nodes of the job and the ranks per node. Any thread, until the communicator is
+ * closed. */
+uint32_t mk_comm_rank(const struct mk_comm *comm);
+uint32_t mk_comm_nodes(const struct mk_comm *comm);
+uint32_t mk_comm_gpus(const struct mk_comm *comm);
+
 /* Leaves the job and frees all that this rank has of it: heap, plans and the communicator. NULL is
  * allowed. The launches must have ended (mk_wait). Blocks at most timeout_ns until the peers close
  * too; does not wait for them after a failure. */
@@ -142,6 +156,12 @@ struct mk_plan;
  * plans, and it says which), -ENOSPC (heap or flags are too small; mk_error says what size is
  * enough), -EIO (the job has failed), -ENOMEM. On an error *out is NULL. */
 int mk_plan_create(struct mk_plan **out, struct mk_comm *comm, const struct mk_spec *spec);
+
+/* mk_plan_create for languages that do not read this header; settings as in mk_comm_open_settings.
+ * "op=ag_gemm" and "shape=M,N,K" (numbers) must be among them; the other NAMEs are fields of struct
+ * mk_spec. */
+int mk_plan_create_settings(struct mk_plan **out, struct mk_comm *comm,
+                            const char *const *settings);
 
 /* The roles of CTAs. The option roles=2+2+1+0 says how many CTAs have each, in this order. */
 enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROLES };
