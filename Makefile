@@ -116,9 +116,14 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(filter-out $(NEED_VERBS),$(wild
 FUZZERS := $(if $(HAVE_FUZZ),$(patsubst tests/%.c,$(BUILD)/fuzz/%,$(filter-out $(NEED_VERBS),$(wildcard tests/fuzz_*.c))))
 # Soft-RoCE in virtual machines. Not under sanitizers: the machines are emulated, and slow enough.
 RXE_TESTS := $(if $(strip $(SAN)$(if $(HAVE_VERBS),,no)),,$(BUILD)/tests/test_rxe_one.sh $(BUILD)/tests/test_rxe.sh)
+# The Python package's, against the wheel. Not under sanitizers: a Python without them cannot load the library.
+PYTHON ?= python3
+WHEEL := $(BUILD)/mkernel-$(VERSION)-py3-none-linux_$(shell uname -m).whl
+HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
+PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -216,6 +221,14 @@ $(BUILD)/tests/gpu_%: $(BUILD)/tests/gpu_%.cu.o $(LIB_O)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
+$(WHEEL): $(BUILD)/libmkernel.so $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(wildcard experiments/python/*.py experiments/python/mkernel/*) core/mkernel.h
+	$(call say,WHEEL,$@)
+	$(Q)$(PYTHON) experiments/python/build_wheel.py $(BUILD) $(BUILD) >/dev/null
+
+$(BUILD)/tests/test_python_%.sh: tests/test_python_%.py tests/helpers/python.sh $(WHEEL)
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\n# LIMIT=1500\nexec sh tests/helpers/python.sh $< $(WHEEL) $(BUILD)/tests/python_$* $* "$$@"\n' >$@ && chmod +x $@
+
 # run.sh keeps a log beside each program, so these stand in the build folder too.
 $(BUILD)/tests/%.sh: tests/%.sh
 	@mkdir -p $(@D)
@@ -234,8 +247,8 @@ test: ## install what is missing, build, run every test that can run on this mac
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check
 
-check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
-	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS)
+check: $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel $(TESTS) $(FUZZERS) $(RXE_TESTS) $(PYTHON_TESTS) $(if $(HAVE_CUDA),$(GPU_TESTS)) ## the tests (those for GPUs are only built), without installing anything
+	@tests/run.sh $(TESTS) $(FUZZERS:%=%.sh) $(RXE_TESTS) $(PYTHON_TESTS)
 
 asan: ## the tests under the address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/asan SAN=address,undefined FUZZERS= CUDA_HOME= NVCC= check
@@ -298,6 +311,9 @@ install-built: # what is built, as it is
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' 'Name: mkernel' \
 	  'Description: fused compute and communication operators for several GPUs and nodes' 'Version: $(VERSION)' \
 	  'Libs: -L$${libdir} -lmkernel' 'Cflags: -I$${includedir}' >$(DESTDIR)$(LIBDIR)/pkgconfig/mkernel.pc
+
+wheel: $(WHEEL) ## the Python package as a wheel: pip install build/mkernel-*.whl
+	@echo $(WHEEL)
 
 uninstall: ## remove what install laid down (the same PREFIX, DESTDIR, LIBDIR, INCLUDEDIR)
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))

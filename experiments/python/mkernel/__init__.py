@@ -1,0 +1,37 @@
+"""mkernel: operators that compute and communicate in one launch, on several GPUs and nodes.
+
+    import torch, mkernel
+    mkernel.init()                   # who the ranks are: torch.distributed, torchrun, srun, mpirun
+    c = mkernel.ag_gemm(a, b)        # C = gather(A) B
+
+`help(mkernel.operators)` says what holds for all operators; docs/PYTHON.md is the guide.
+"""
+from ._library import VERSION as __version__
+from ._library import Error, Refused
+from ._communicator import Communicator, Plan, default, init
+from .operators import ag_gemm, all_gather, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention
+from . import operators
+
+__all__ = [
+    "Communicator", "Error", "Plan", "Refused", "ag_gemm", "all_gather", "default", "empty", "from_bf16", "gemm_ar",
+    "gemm_rs", "init", "moe_dispatch_gemm", "moe_ffn", "operators", "ring_attention", "to_bf16",
+]
+
+
+def empty(shape, dtype=None, *, comm=None):
+    """An array in the symmetric heap: `Communicator.empty` of `comm`, default that of `mkernel.init`."""
+    return (comm or default()).empty(shape, dtype)
+
+
+def to_bf16(x):
+    """For numpy: the bits (uint16) of the bfloat16 numbers nearest to `x`, of x's shape; ties to even."""
+    from . import _numpy
+
+    return _numpy.to_bf16(x)
+
+
+def from_bf16(x):
+    """For numpy: the numbers (float32) whose bfloat16 bits (uint16) are in `x`, of x's shape."""
+    from . import _numpy
+
+    return _numpy.from_bf16(x)

@@ -1,0 +1,426 @@
+"""The communicator: who the ranks are, the plans by shape, launches, and memory of the symmetric heap."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from typing import NamedTuple, Optional, Sequence, Union
+
+from . import _library, _shapes
+from ._library import Error, Refused, library
+
+_communicators = {}  # handle -> Communicator, while it is open
+_default: Optional["Communicator"] = None
+_next_handle = 1
+
+
+class Plan:
+    """What mkernel chose for one operator on one shape. The communicator owns it."""
+
+    def __init__(self, comm: "Communicator", address: int, op: str, shape: tuple):
+        self._comm, self._address = comm, address
+        self.op: str = op  # "ag_gemm"
+        self.shape: tuple = shape  # numbers of the global problem, in the order of `mkernel run --shape`
+
+    def _ask(self, function, *more):
+        if self._comm.closed:
+            raise Refused("the plan's communicator is closed")
+        answer = function(self._address, *more)
+        return answer.decode() if isinstance(answer, bytes) else answer
+
+    @property
+    def options(self) -> str:
+        """All choices, "tile=128x64 roles=2+2+1+0 ..."; the operators' `options` takes them."""
+        return self._ask(library.mk_plan_options)
+
+    @property
+    def tuned(self) -> str:
+        """A sentence about the tuned plan that was taken; "" if the formula chose all."""
+        return self._ask(library.mk_plan_tuned)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that this rank computes in a launch."""
+        return self._ask(library.mk_plan_tiles)
+
+    @property
+    def heap_bytes(self) -> int:
+        """Bytes of the symmetric heap that the plan takes, until the communicator closes."""
+        return self._ask(library.mk_plan_heap_bytes)
+
+    @property
+    def flop(self) -> float:
+        """Floating-point operations of this rank in a launch."""
+        return self._ask(library.mk_plan_flop)
+
+    @property
+    def nvlink_bytes(self) -> int:
+        """Bytes that this rank receives in a launch over NVLink (on the CPU: through shared memory)."""
+        return self._ask(library.mk_plan_nvlink_bytes)
+
+    @property
+    def network_bytes(self) -> int:
+        """Bytes that this rank receives in a launch over the network."""
+        return self._ask(library.mk_plan_network_bytes)
+
+    def __repr__(self):
+        return f"<mkernel.Plan {self.op} {','.join(map(str, self.shape))} {self.options}>"
+
+
+class _Ready(NamedTuple):
+    """A plan with what a launch of it needs, for inputs of such shapes, types, strides and devices."""
+
+    address: int  # of the plan
+    arguments: ctypes.Array  # filled anew by each launch
+    count: int
+    outputs: tuple  # (shape, type) of each
+    swap: bool  # the matrices among the inputs lie with their last two dimensions swapped
+    direct: bool  # all inputs can be read where they lie
+
+
+class Communicator:
+    """Joins the ranks of a job, one process a rank. `mkernel.init` opens one.
+
+    One launch at a time; threads wait for each other. After an `Error` that is not `Refused` the job has failed:
+    then only `close` is useful. A process that is forked from this one cannot use it.
+    """
+
+    def __init__(self, arrays, device: str, **settings):
+        """`arrays`: the module for the kind of arrays (_numpy, _torch). `settings`: fields of struct mk_config."""
+        global _next_handle
+        self._arrays = arrays
+        self._lock = threading.RLock()
+        self._address = None
+        self._ready = {}  # inputs as arrays.key tells them, and flags -> _Ready
+        self._plans = {}  # problem and flags -> (Plan, arguments)
+        self._blocks = {}  # first address of a heap array -> offset
+        self._lent = weakref.WeakSet()  # what heap arrays keep alive
+        self._foreign = False  # this process is a fork of the one that opened it
+        self._stream = None  # of the last launch, where there are streams
+        self._host = device == "cpu"
+        address = ctypes.c_void_p()
+        words = _library.settings(exec="host" if self._host else "cuda", **settings)
+        result = library.mk_comm_open_settings(ctypes.byref(address), _library.VERSION_NUMBER, words)
+        if result:
+            failure = _library.error(result, _sentence(address.value))
+            library.mk_comm_close(address.value)
+            raise failure
+        self._address = address.value
+        self.device: str = "cpu" if self._host else arrays.opened_device()  # "cuda:0"
+        self._place = arrays.place_of(self.device)
+        self.rank: int = library.mk_comm_rank(self._address)
+        self.nodes: int = library.mk_comm_nodes(self._address)
+        self.gpus: int = library.mk_comm_gpus(self._address)  # ranks of each node
+        self.world: int = self.nodes * self.gpus  # ranks in all
+        self.handle: int = _next_handle
+        _next_handle += 1
+        _communicators[self.handle] = self
+
+    def __repr__(self):
+        state = "closed" if self.closed else f"rank {self.rank} of {self.nodes} x {self.gpus} on {self.device}"
+        return f"<mkernel.Communicator {state}>"
+
+    @property
+    def closed(self) -> bool:
+        return self._address is None
+
+    def _check(self):
+        if self._address is None:
+            raise Refused("the communicator is closed")
+        if self._foreign:
+            raise Refused("this process was forked from the one that opened the communicator, and has none: "
+                          "start it by spawn, or call mkernel.init in it")
+
+    def _fail(self, result: int):
+        raise _library.error(result, _sentence(self._address))
+
+    # ---- launches ----
+
+    def launch(self, op: str, inputs: Sequence, outputs: Optional[Sequence] = None, causal: bool = False,
+               deterministic: bool = False, options: str = "") -> tuple:
+        """One launch of any operator, by name: what `mkernel.ag_gemm` and its like call. Collective.
+
+        inputs: arrays in the order of the operator's own function.
+        outputs: arrays to write, or None: new ones.
+        Returns the outputs. On the CPU they are complete; on a GPU they are so in the order of the stream.
+        """
+        of, arrays = _shapes.OPERATORS[op], self._arrays
+        with self._lock:
+            ready = self.ready(of, inputs, causal, deterministic, options)
+            if not ready.direct:
+                inputs = [self._readable(x, ready.swap and i in of.matrices) for i, x in enumerate(inputs)]
+            if outputs is None:
+                outputs = tuple([arrays.new(shape, word, inputs[0]) for shape, word in ready.outputs])
+            else:
+                self._check_outputs(of, ready, outputs)
+            pointers = arrays.pointers(inputs, outputs)
+            for i, x in enumerate(pointers):
+                if x & 15:
+                    inputs = [*inputs[:i], arrays.aligned(inputs[i], ready.swap and i in of.matrices), *inputs[i + 1 :]]
+                    pointers[i] = arrays.pointers(inputs[i : i + 1], ())[0]
+            arguments = ready.arguments
+            arguments[:] = pointers
+            stream = None if self._host else self._order_streams()
+            result = library.mk_launch(ready.address, arguments, ready.count, stream)
+            if not result and self._host:
+                result = library.mk_wait(self._address)
+            if result:
+                self._fail(result)
+        return outputs
+
+    def ready(self, of: _shapes.Operator, inputs, causal=False, deterministic=False, options="") -> _Ready:
+        """The plan for such inputs, made where there is none yet (then collective)."""
+        arrays = self._arrays
+        offset = 0
+        try:
+            if of.heap >= 0 and self._blocks:
+                offset = self._blocks.get(arrays.pointers(inputs[of.heap : of.heap + 1], ())[0], 0)
+            key = arrays.key(inputs, of.name, offset, causal, deterministic, options)
+        except AttributeError:  # of what is no array
+            key = None
+        with self._lock:
+            ready = self._ready.get(key)
+            if ready is None:
+                ready = self._ready[key] = self._make_ready(of, inputs, offset, causal, deterministic, options)
+            return ready
+
+    def _make_ready(self, of, inputs, offset, causal, deterministic, options):
+        """Checks the inputs, which need no check again while their key is the same."""
+        arrays = self._arrays
+        self._check()
+        for (name, word, _), x in zip(of.inputs, inputs):
+            if not arrays.is_array(x):
+                raise Refused(f"{of.name}: {name} is a {type(x).__name__}; all arguments are {arrays.NAME}'s arrays")
+            if not arrays.type_is(x, word):
+                raise Refused(f"{of.name}: {name} is of {x.dtype}, and should be of {arrays.types_of(word)}")
+            if arrays.place(x) != self._place:
+                raise Refused(f"{of.name}: {name} is on {arrays.place(x)}, and the communicator on {self.device}")
+        problem = _shapes.problem_of(of, self.world, [tuple(x.shape) for x in inputs])
+        swap = bool(of.matrices) and _are_swapped(arrays, [inputs[i] for i in of.matrices])
+        direct = all(swap and i in of.matrices or arrays.is_contiguous(x) for i, x in enumerate(inputs))
+        plan, arguments = self._plan(of, problem, swap, offset, causal, deterministic, options)
+        outputs = tuple((shape or (library.mk_moe_rows(plan._address), problem.shape[2]), word)
+                        for shape, word in problem.outputs)
+        return _Ready(plan._address, arguments, len(arguments), outputs, swap, direct)
+
+    def _readable(self, x, swapped):
+        """The input itself, or a contiguous copy."""
+        return x if swapped or self._arrays.is_contiguous(x) else self._arrays.contiguous(x)
+
+    def _check_outputs(self, of, ready, outputs):
+        arrays = self._arrays
+        for name, (shape, word), x in zip(of.outputs, ready.outputs, outputs):
+            if not arrays.is_array(x):
+                raise Refused(f"{of.name}: {name} is a {type(x).__name__}, and the inputs are {arrays.NAME}'s arrays")
+            if x.shape != shape or not arrays.type_is(x, word):
+                raise Refused(f"{of.name}: {name} is {list(x.shape)} of {x.dtype}, and should be {list(shape)} of "
+                              f"{arrays.types_of(word)}")
+            if not arrays.is_contiguous(x) or arrays.pointers((x,), ())[0] & 15 or arrays.place(x) != self._place:
+                raise Refused(f"{of.name}: {name} is written in place: it must be contiguous, aligned to 16 bytes and "
+                              f"on {self.device}")
+
+    def _order_streams(self):
+        """The current stream, behind the launch before: two launches of a communicator must not overlap."""
+        stream = self._arrays.stream(self.device)
+        if stream != self._stream:
+            self._arrays.follow(self._stream, self.device)
+            self._stream = stream
+        return stream
+
+    # ---- plans ----
+
+    def _plan(self, of, problem, swap, offset, causal, deterministic, options):
+        """The plan, and room for the arguments of its launches."""
+        key = (of.name, problem.shape, swap, offset, causal, deterministic, options)
+        if key in self._plans:
+            return self._plans[key]
+        if not self._host:
+            if self._arrays.is_capturing():
+                raise Refused(f"{of.name} has no plan for this shape yet, and a capture can make none: call it once "
+                              "before the capture")
+            self.wait()  # loading a kernel may wait for launches in the driver
+        address = ctypes.c_void_p()
+        words = _library.settings(
+            op=of.name, shape=",".join(str(int(n)) for n in problem.shape), causal=int(causal) or None,
+            b_transposed=int(swap) or None, deterministic=int(deterministic) or None, a_offset=offset or None,
+            options=options or None)
+        result = library.mk_plan_create_settings(ctypes.byref(address), self._address, words)
+        if result:
+            self._fail(result)
+        count = library.mk_plan_arguments(address.value)
+        names = [library.mk_plan_argument_name(address.value, i).decode() for i in range(count)]
+        if names != [name for name, _, _ in of.inputs] + list(of.outputs):
+            raise Error(f"the library's {of.name} takes {' '.join(names)}, which is not what this package was written for")
+        made = Plan(self, address.value, of.name, problem.shape), (ctypes.c_void_p * count)()
+        self._plans[key] = made
+        return made
+
+    @property
+    def plans(self) -> list:
+        """The plans made so far, in that order, as `Plan`s. There is room for 64; each keeps its part of the heap
+        until the communicator closes."""
+        return [plan for plan, _ in self._plans.values()]
+
+    # ---- the heap ----
+
+    def empty(self, shape: Union[int, Sequence[int]], dtype=None):
+        """An array of zeros at the start in the symmetric heap. Collective: all ranks, in the same order.
+
+        shape: elements. dtype: default bf16 (torch.bfloat16; for numpy uint16, its bits).
+        `ag_gemm` reads an A that begins where such an array begins without copying it into the heap first. The
+        memory is the communicator's: it is given back when that closes, not when the array goes. The array keeps
+        the communicator open.
+        """
+        shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        if any(n < 1 for n in shape):
+            raise Refused(f"empty: {list(shape)}: each dimension is 1 at least")
+        count = self._arrays.item_bytes(dtype)
+        for n in shape:
+            count *= n
+        offset = ctypes.c_uint64()
+        with self._lock:
+            self._check()
+            address = library.mk_heap_alloc(self._address, count, ctypes.byref(offset))
+            if not address:
+                raise Refused(_sentence(self._address))
+            owner = _Lent(self)
+            self._lent.add(owner)
+            self._blocks[address] = offset.value
+            return self._arrays.at(address, shape, dtype, owner)
+
+    # ---- waiting and closing ----
+
+    def wait(self) -> None:
+        """Waits for all launches so far, and raises what failed. On a GPU the place to learn of failures: a launch
+        returns before it has run. Nothing to wait for on the CPU, where each launch does."""
+        with self._lock:
+            self._check()
+            result = library.mk_wait(self._address)
+            if result:
+                self._fail(result)
+
+    def close(self) -> None:
+        """Leaves the job. Collective: waits for the other ranks, at most the timeout. Refused while arrays of
+        `empty` exist, whose memory would go. At the end of the process it is called for what is still open."""
+        with self._lock:
+            if self._address is None or self._foreign:
+                return
+            if len(self._lent):
+                raise Refused(f"{len(self._lent)} arrays of mkernel.empty still exist: delete them before close()")
+            self._close()
+
+    def _close(self):
+        address, self._address = self._address, None
+        self._ready.clear()  # so that the next call looks whether it is open
+        if self._foreign or address is None:
+            return
+        library.mk_wait(address)
+        library.mk_comm_close(address)
+        _communicators.pop(self.handle, None)
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None:
+            self.close()
+        elif not len(self._lent):  # else the end of the process does it: the exception's frames may hold arrays
+            self._close()
+
+
+class _Lent:
+    """Lives as long as an array over heap memory does, and keeps the communicator."""
+
+    def __init__(self, comm):
+        self.comm = comm
+
+
+def _sentence(address) -> str:
+    return (library.mk_error(address) or b"").decode(errors="replace")
+
+
+def _are_swapped(arrays, matrices) -> bool:
+    """Whether all lie in memory with their last two dimensions swapped, as w.t() of a contiguous w does."""
+    return all(not arrays.is_contiguous(x) and arrays.is_contiguous(arrays.swapped(x)) for x in matrices)
+
+
+# ---- the default communicator ----
+
+
+def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = None, **settings) -> Communicator:
+    """Opens a communicator and makes it the one that the operators use. Collective: every rank calls.
+
+    Where torch.distributed has been initialised, its ranks are the job's (or those of `group`, a ProcessGroup):
+    rank 0 chooses a free port and a secret, and tells the others. Else the environment says who this rank is:
+    torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, srun's, mpirun's, or
+    that of `python3 -m mkernel.launch`. Without any, the job has one rank.
+
+    device: "cuda" or "cpu". Default: "cuda" where PyTorch has been imported and finds a GPU, else "cpu", where
+        CTAs are coroutines on a thread of this process.
+    nodes: default as the launcher or the hosts say. More stand for nodes on one host (nic="soft").
+    settings: the other fields of struct mk_config in mkernel.h: heap_bytes (symmetric heap; default 1 GiB on a
+        GPU, 256 MiB on the CPU), timeout_ns (of every wait; default 10 s), fabric, nic, rails, flag_bytes,
+        trace_events, tuning.
+    """
+    global _default
+    arrays = _choose_arrays()
+    if device not in (None, "cpu", "cuda"):
+        raise Refused(f"device={device!r}: cpu or cuda")
+    if arrays.NAME == "torch":
+        chosen, joined = device or arrays.default_device(), arrays.join(group, nodes)
+    elif device == "cuda" or group is not None:
+        raise Refused("GPUs and groups are PyTorch's: import torch before mkernel.init")
+    else:
+        chosen, joined = "cpu", {}
+    comm = Communicator(arrays, chosen, **{"nodes": nodes, **joined, **settings})
+    if _default is None or _default.closed:
+        _default = comm
+    return comm
+
+
+def _choose_arrays():
+    """PyTorch where the program has imported it, else numpy."""
+    if "torch" in sys.modules:
+        from . import _torch
+
+        return _torch
+    try:
+        from . import _numpy
+    except ImportError:
+        raise ImportError("mkernel needs numpy, or PyTorch imported before mkernel.init") from None
+    return _numpy
+
+
+def default() -> Communicator:
+    """The communicator that the operators use where none is given."""
+    if _default is None:
+        raise Refused("there is no communicator: call mkernel.init first")
+    return _default
+
+
+def by_handle(handle: int) -> Communicator:
+    """0: the default. Compiled code names communicators by number."""
+    comm = _communicators.get(handle) if handle else default()
+    if comm is None:
+        raise Refused(f"there is no communicator number {handle} any more")
+    return comm
+
+
+def _at_exit():
+    """In the order of opening, on all ranks; arrays of the heap are not touched any more."""
+    for comm in sorted(_communicators.values(), key=lambda c: c.handle):
+        comm._close()
+
+
+def _after_fork():
+    for comm in list(_communicators.values()):
+        comm._foreign = True
+        comm._ready.clear()
+        comm._lock = threading.RLock()  # another thread may have held it
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

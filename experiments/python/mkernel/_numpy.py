@@ -1,0 +1,101 @@
+"""numpy arrays as arguments of launches. numpy has no bfloat16 of its own: such an array is of uint16, the bits,
+or of ml_dtypes.bfloat16 where that package is there."""
+from __future__ import annotations
+
+import ctypes
+
+import numpy
+
+NAME = "numpy"
+_TYPES = {"bf16": ("uint16", "bfloat16"), "fp32": ("float32",), "uint32": ("uint32", "int32")}
+
+
+def is_array(x) -> bool:
+    return isinstance(x, numpy.ndarray)
+
+
+def type_is(x, word: str) -> bool:
+    return x.dtype.name in _TYPES[word]
+
+
+def types_of(word: str) -> str:
+    return " or ".join(_TYPES[word])
+
+
+def is_contiguous(x) -> bool:
+    return x.flags.c_contiguous
+
+
+def contiguous(x):
+    return numpy.ascontiguousarray(x)
+
+
+def pointers(inputs, outputs) -> list:
+    """Addresses of the first elements."""
+    return [x.__array_interface__["data"][0] for x in (*inputs, *outputs)]
+
+
+def key(inputs, *flags) -> tuple:
+    """What decides how a launch takes these inputs."""
+    return (*flags, *[(x.shape, x.strides, x.dtype.num) for x in inputs])
+
+
+def swapped(x):
+    return x.swapaxes(-1, -2)
+
+
+def place(x) -> str:
+    return "cpu"
+
+
+def place_of(device: str) -> str:
+    return device
+
+
+def _aligned(shape, dtype):
+    """Memory aligned to 16 bytes, as launches want it; numpy's own is on most systems, not on all."""
+    array = numpy.empty(shape, dtype)
+    if array.ctypes.data % 16 == 0:
+        return array
+    raw = numpy.empty(array.nbytes + 16, numpy.uint8)
+    skip = -raw.ctypes.data % 16
+    return raw[skip : skip + array.nbytes].view(dtype).reshape(shape)
+
+
+def aligned(x, was_swapped: bool):
+    """A copy that is aligned; of a swapped one the memory stays swapped."""
+    source = swapped(x) if was_swapped else x
+    copy = _aligned(source.shape, source.dtype)
+    copy[...] = source
+    return swapped(copy) if was_swapped else copy
+
+
+def new(shape, word: str, like):
+    return _aligned(shape, like.dtype if word == "bf16" else numpy.dtype(_TYPES[word][0]))
+
+
+def at(address: int, shape, dtype, owner):
+    """An array over memory that `owner` has; the array keeps `owner` alive."""
+    dtype = numpy.dtype("uint16" if dtype is None else dtype)
+    count = 1
+    for n in shape:
+        count *= int(n)
+    buffer = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    buffer.owner = owner
+    return numpy.frombuffer(buffer, dtype, count).reshape(shape)
+
+
+def item_bytes(dtype) -> int:
+    return numpy.dtype("uint16" if dtype is None else dtype).itemsize
+
+
+def to_bf16(x) -> numpy.ndarray:
+    """The bits of the bfloat16 numbers nearest to `x` (ties to even), as uint16, of x's shape; NaN stays NaN."""
+    bits = numpy.ascontiguousarray(x, numpy.float32).view(numpy.uint32)
+    half = ((bits.astype(numpy.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
+    return numpy.where(numpy.isnan(numpy.asarray(x, numpy.float32)), numpy.uint16(0x7FFF), half)
+
+
+def from_bf16(x) -> numpy.ndarray:
+    """The numbers whose bfloat16 bits are in `x` (uint16), as float32, of x's shape."""
+    return (numpy.ascontiguousarray(x).view(numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)

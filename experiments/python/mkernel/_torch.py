@@ -1,0 +1,261 @@
+"""PyTorch's tensors as arguments of launches: custom operators with fake kernels, so that torch.compile traces
+through them, the current stream, and ranks from torch.distributed."""
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import socket
+import sys
+
+import torch
+
+from . import _communicator, _shapes, operators
+from ._library import Refused
+
+NAME = "torch"
+_TYPES = {"bf16": (torch.bfloat16,), "fp32": (torch.float32,), "uint32": (torch.int32, torch.uint32)}
+
+
+# ---- what launches ask of an array ----
+
+
+def is_array(x) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
+def type_is(x, word: str) -> bool:
+    return x.dtype in _TYPES[word]
+
+
+def types_of(word: str) -> str:
+    return " or ".join(map(str, _TYPES[word]))
+
+
+def is_contiguous(x) -> bool:
+    return x.is_contiguous()
+
+
+def contiguous(x):
+    return x.contiguous()
+
+
+def pointers(inputs, outputs) -> list:
+    """Addresses of the first elements."""
+    return [x.data_ptr() for x in (*inputs, *outputs)]
+
+
+def key(inputs, *flags) -> tuple:
+    """What decides how a launch takes these inputs."""
+    return (*flags, *[y for x in inputs for y in (x.shape, x.stride(), x.dtype, x.device)])
+
+
+def swapped(x):
+    return x.transpose(-1, -2)
+
+
+def place(x):
+    return x.device
+
+
+def place_of(device: str):
+    return torch.device(device)
+
+
+def aligned(x, was_swapped: bool):
+    """A copy: PyTorch's own memory is aligned to 64 bytes at least. Of a swapped one the memory stays swapped."""
+    return swapped(swapped(x).clone(memory_format=torch.contiguous_format)) if was_swapped else x.clone()
+
+
+def new(shape, word: str, like):
+    return torch.empty(shape, dtype=_TYPES[word][0], device=like.device)
+
+
+def item_bytes(dtype) -> int:
+    return (dtype or torch.bfloat16).itemsize
+
+
+class _DeviceMemory:
+    """Heap memory of a GPU, as torch.as_tensor reads it; the tensor keeps this object, and so its owner."""
+
+    def __init__(self, address, count, owner):
+        self.owner = owner
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def at(address: int, shape, dtype, owner):
+    """A tensor over memory that `owner` has; the tensor keeps `owner` alive."""
+    dtype = dtype or torch.bfloat16
+    count = dtype.itemsize
+    for n in shape:
+        count *= n
+    device = owner.comm.device
+    if device == "cpu":
+        buffer = (ctypes.c_uint8 * count).from_address(address)
+        buffer.owner = owner
+        return torch.frombuffer(buffer, dtype=dtype).view(shape)
+    return torch.as_tensor(_DeviceMemory(address, count, owner), device=device).view(dtype).view(shape)
+
+
+# ---- devices and streams ----
+
+
+def default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def opened_device() -> str:
+    """The communicator's GPU has become this thread's current device."""
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+def stream(device: str) -> int:
+    """The cudaStream_t of the current stream."""
+    return torch._C._cuda_getCurrentRawStream(int(device[5:]))
+
+
+def is_capturing() -> bool:
+    return torch.cuda.is_current_stream_capturing()
+
+
+def follow(last, device: str) -> None:
+    """Makes the current stream wait for what is on `last` now. A capture begins after a synchronisation, and what
+    is captured is ordered where it is replayed."""
+    if last is None or is_capturing():
+        return
+    before = torch.cuda.ExternalStream(last, device=device) if last else torch.cuda.default_stream(device)
+    torch.cuda.current_stream(device).wait_stream(before)
+
+
+# ---- ranks ----
+
+
+def _host() -> str:
+    """Ranks that read the same run on one kernel, and so share memory and GPUs."""
+    with open("/proc/sys/kernel/random/boot_id") as f:
+        return f.read().strip()
+
+
+def _nodes_of(hosts) -> int:
+    """How many nodes the ranks are on: node by node, as many on each."""
+    firsts = [i for i, host in enumerate(hosts) if i == 0 or host != hosts[i - 1]]
+    gpus = len(hosts) // len(firsts)
+    if len(set(hosts)) != len(firsts) or firsts != list(range(0, len(hosts), gpus)):
+        raise Refused("ranks must be numbered node by node, as many on each: these are on the hosts "
+                      + " ".join(str(sorted(set(hosts)).index(host)) for host in hosts))
+    return len(firsts)
+
+
+def _address(alone: bool) -> str:
+    """Where the other ranks reach this one: the address from which it reaches torch.distributed's rank 0."""
+    if alone:
+        return "127.0.0.1"
+    master = os.environ.get("MASTER_ADDR")
+    if torch.distributed.get_rank() == 0 and master:
+        return master
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.connect((master or socket.gethostname(), 9))  # sends nothing
+        return s.getsockname()[0]
+
+
+def join(group, nodes) -> dict:
+    """Settings of this rank, if torch.distributed has been initialised; else {}: the environment says them."""
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized()):
+        if group is not None:
+            raise Refused("a group, and torch.distributed has not been initialised")
+        return {}
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    hosts = [None] * world
+    dist.all_gather_object(hosts, _host(), group=group)
+    found = _nodes_of(hosts)
+    nodes = nodes or found
+    if world % nodes:
+        raise Refused(f"nodes={nodes} does not divide {world} ranks")
+    meet = [None]
+    joined = {"rank": rank, "nodes": nodes, "gpus": world // nodes}
+    if rank == 0:
+        listener = socket.create_server(("127.0.0.1" if found == 1 else "", 0), backlog=world)
+        meet = [(_address(found == 1), listener.getsockname()[1], secrets.token_hex(16))]
+        joined["listen_fd"] = listener.detach()
+    dist.broadcast_object_list(meet, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
+    joined["host"], joined["port"], joined["token"] = meet[0]
+    return joined
+
+
+# ---- custom operators ----
+
+_namespace = torch.library.Library("mkernel", "DEF")
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _handle_of(comm) -> int:
+    return 0 if comm is None else comm.handle
+
+
+def launch(comm, op, inputs, outputs, causal, deterministic, options):
+    """What mkernel.ag_gemm and its like do with tensors; torch.compile traces through it."""
+    if torch.is_grad_enabled():
+        for x in inputs:
+            if x.requires_grad:
+                raise Refused(f"mkernel.{op} has no backward: call it under torch.no_grad(), or detach its inputs")
+    if len(inputs) > 2 and inputs[2].dtype is torch.int64:
+        inputs = (*inputs[:2], inputs[2].to(torch.int32), *inputs[3:])
+    if not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack():
+        for x in inputs:
+            if type(x) not in _PLAIN:
+                break
+        else:  # eager: nobody stands between who would have to see an operator, and the dispatcher takes 4 us
+            return (_communicator.default() if comm is None else comm).launch(op, inputs, outputs, causal, deterministic,
+                                                                             options)
+    if outputs is None:
+        made = getattr(torch.ops.mkernel, op)(*inputs, causal, deterministic, options, _handle_of(comm))
+        return made if isinstance(made, (tuple, list)) else (made,)
+    getattr(torch.ops.mkernel, op + "_out")(*inputs, *outputs, causal, deterministic, options, _handle_of(comm))
+    return outputs
+
+
+def _define(of: _shapes.Operator) -> None:
+    """mkernel::NAME, which returns new tensors, and mkernel::NAME_out, which writes given ones."""
+    inputs, outputs = len(of.inputs), len(of.outputs)
+    names = ", ".join(f"Tensor {name.lower()}" for name, _, _ in of.inputs)
+    outs = ", ".join(f"Tensor({'abc'[i]}!) out_{name.lower()}" for i, name in enumerate(of.outputs))
+    flags = "bool causal, bool deterministic, str options, int comm"
+    result = "Tensor" if outputs == 1 else "(" + ", ".join(["Tensor"] * outputs) + ")"
+    tags = (torch.Tag.pt2_compliant_tag,)
+    _namespace.define(f"{of.name}({names}, {flags}) -> {result}", tags=tags)
+    _namespace.define(f"{of.name}_out({names}, {outs}, {flags}) -> ()", tags=tags)
+
+    def run(*arguments):
+        *flags_of, handle = arguments[inputs:]
+        made = _communicator.by_handle(handle).launch(of.name, arguments[:inputs], None, *flags_of)
+        return made[0] if outputs == 1 else made
+
+    def run_out(*arguments):
+        *flags_of, handle = arguments[inputs + outputs :]
+        comm = _communicator.by_handle(handle)
+        comm.launch(of.name, arguments[:inputs], arguments[inputs : inputs + outputs], *flags_of)
+
+    def fake(*arguments):
+        comm = _communicator.by_handle(arguments[-1])
+        problem = _shapes.problem_of(of, comm.world, [x.shape for x in arguments[:inputs]])
+        made = []
+        for shape, word in problem.outputs:
+            if shape is None:  # which only the plan knows: all ranks trace alike, so all make it now
+                ready = comm.ready(of, arguments[:inputs], *arguments[inputs:-1])
+                shape = ready.outputs[len(made)][0]
+            made.append(arguments[0].new_empty(shape, dtype=_TYPES[word][0]))
+        return made[0] if outputs == 1 else tuple(made)
+
+    for key in ("CPU", "CUDA"):
+        _namespace.impl(of.name, run, key)
+        _namespace.impl(of.name + "_out", run_out, key)
+    torch.library.register_fake(f"mkernel::{of.name}", fake, lib=_namespace)
+    torch.library.register_fake(f"mkernel::{of.name}_out", lambda *arguments: None, lib=_namespace)
+
+
+for _operator in _shapes.OPERATORS.values():
+    _define(_operator)
+operators.tensors = sys.modules[__name__]

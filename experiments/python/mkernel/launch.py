@@ -1,0 +1,76 @@
+"""Starts N ranks of a Python program on this host, where torchrun is not there:
+
+    python3 -m mkernel.launch -n 2 program.py ARGUMENTS
+
+The ranks get torchrun's variables and a secret of the job. Where one ends with another status than 0, the others
+are ended after 5 s, and that status is the launcher's.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+GRACE = 5.0  # s, for ranks to say what became of the job
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def environment(rank: int, world: int, port: int, token: str) -> dict:
+    """The variables of one rank of `world` on this host."""
+    return {
+        **os.environ,
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MKERNEL_PORT": str(port), "MKERNEL_TOKEN": token,
+    }
+
+
+def launch(command, world: int) -> int:
+    """Runs `command` as `world` ranks. Returns the status: 0, or that of the first rank that failed."""
+    port, token = free_port(), secrets.token_hex(16)
+    ranks = []
+    status = 0
+    try:
+        for rank in range(world):
+            ranks.append(subprocess.Popen(command, env=environment(rank, world, port, token)))
+        left, end = set(range(world)), None
+        while left and (end is None or time.monotonic() < end):
+            for rank in sorted(left):
+                if ranks[rank].poll() is not None:
+                    left.discard(rank)
+                    if ranks[rank].returncode and not status:
+                        status, end = ranks[rank].returncode, time.monotonic() + GRACE
+                        print(f"mkernel.launch: rank {rank} ended with status {status}", file=sys.stderr)
+            time.sleep(0.02)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+        for rank in ranks:
+            rank.wait()
+    return status if status >= 0 else 128 - status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m mkernel.launch", description="N ranks of a program on this host")
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="ranks (default 2)")
+    parser.add_argument("program", help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if options.n < 1:
+        parser.error("N is 1 at least")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    return launch([sys.executable, options.program, *options.arguments], options.n)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The operators, one function each. The names below stand for: W ranks (`comm.world`), bf16 for torch.bfloat16 or
+numpy's uint16 that holds the bits (`mkernel.to_bf16`).
+
+For all of them:
+    Every rank calls, with arrays of the same shapes and the same options, in the same order.
+    Arrays are PyTorch's where the program imported torch before `mkernel.init`, else numpy's; all on the
+    communicator's device. An input that is contiguous, or a B whose last two dimensions are swapped in memory (w.t()
+    of a contiguous w), is read where it lies; any other is copied first. `out` is written in place.
+    The first call with new shapes makes a plan, which takes ms and waits for the other ranks; it is kept.
+    On the CPU a call returns when the results are there. On a GPU it returns at once and runs on the current
+    stream; failures of a launch are raised by `comm.wait()`. Calls can be captured in a CUDA graph once their
+    plan is made.
+    options: choices of the plan in the words of `Plan.options`, as `mkernel tune` finds them: "tile=256x128 pace=310".
+    comm: default the one of `mkernel.init`.
+    There is no backward: tensors that require a gradient are refused unless under torch.no_grad().
+    Raises Refused (arguments, shapes; nothing has changed) or Error (the job has failed).
+"""
+from __future__ import annotations
+
+from . import _communicator
+
+tensors = None  # the module for PyTorch's tensors, once torch is there
+
+
+def _launch(comm, op, inputs, outputs, causal=False, deterministic=False, options=""):
+    if tensors is not None and tensors.is_array(inputs[0]):
+        return tensors.launch(comm, op, inputs, outputs, causal, deterministic, options)
+    if comm is None:
+        comm = _communicator.default()
+    return comm.launch(op, inputs, outputs, causal, deterministic, options)
+
+
+def ag_gemm(a, b, out=None, *, options: str = "", comm=None):
+    """C = gather(A) B: the rows of A of all ranks, times this rank's B.
+
+    a: [M/W, K] bf16, this rank's rows. Read in place where it begins where an array of `mkernel.empty` begins (on all
+       ranks or on none).
+    b: [K, N] bf16.
+    out: [M, N] bf16. Returns it. Sums are fp32.
+    """
+    return _launch(comm, "ag_gemm", (a, b), None if out is None else (out,), options=options)[0]
+
+
+def gemm_rs(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """C = this rank's rows of the sum over ranks of A B.
+
+    a: [M, K] bf16. b: [K, N] bf16; K are this rank's columns of the whole product.
+    out: [M/W, N] bf16. Returns it.
+    deterministic: sum over ranks in fp32 and in rank order, the same bits on every run. Else partial sums may be
+        bf16 and are added in any order.
+    """
+    return _launch(comm, "gemm_rs", (a, b), None if out is None else (out,), False, deterministic, options)[0]
+
+
+def gemm_ar(a, b, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """C = the sum over ranks of A B, the same bits on every rank.
+
+    a: [M, K] bf16. b: [K, N] bf16. out: [M, N] bf16. Returns it. Sums as in gemm_rs.
+    """
+    return _launch(comm, "gemm_ar", (a, b), None if out is None else (out,), False, deterministic, options)[0]
+
+
+def all_gather(a, out=None, *, options: str = "", comm=None):
+    """C = the rows of A of all ranks. a: [M/W, K] bf16. out: [M, K] bf16. Returns it."""
+    return _launch(comm, "all_gather", (a,), None if out is None else (out,), options=options)[0]
+
+
+def ring_attention(q, k, v, *, causal: bool = False, out=None, lse=None, options: str = "", comm=None):
+    """O = softmax(Q K^T / sqrt(D)) V over the sequence of all ranks, the same bits on every run.
+
+    q: [B, S/W, H, D] bf16, this rank's rows of the sequence; D is 64 or 128.
+    k, v: [B, S/W, G, D] bf16, where G divides H.
+    causal: a row sees no later rows. The rows of rank r are block r of 2 W, then block 2 W - 1 - r.
+    out: [B, S/W, H, D] bf16. lse: [B, H, S/W] fp32, natural logarithm of the softmax's sums. Both or neither.
+    Returns (out, lse).
+    """
+    outputs = None if out is None and lse is None else (out, lse)
+    return tuple(_launch(comm, "ring_attention", (q, k, v), outputs, causal, options=options))
+
+
+def moe_dispatch_gemm(x, b, ids, *, out=None, rows=None, options: str = "", comm=None):
+    """C = the tokens of each of this rank's experts, times its B.
+
+    x: [T, H] bf16, this rank's tokens; T is the same on all ranks.
+    b: [E/W, H, I] bf16, this rank's experts.
+    ids: [T, K] int32 (numpy: uint32 or int32), the experts of each token, of all ranks' E; below 0, or E and more,
+         for none. PyTorch's int64 is converted.
+    out: [room, I] bf16: the rows of one expert after those of another, ordered by source rank, token and place; room
+         is enough for any ids. Rows between experts are not written.
+    rows: [E/W, 2] int32 (numpy: uint32): first row and number of rows of each expert. Both or neither.
+    Returns (out, rows).
+    """
+    outputs = None if out is None and rows is None else (out, rows)
+    return tuple(_launch(comm, "moe_dispatch_gemm", (x, b, ids), outputs, options=options))
+
+
+def moe_ffn(x, b1, ids, weights, b2, out=None, *, deterministic: bool = False, options: str = "", comm=None):
+    """Y = each token through its experts: the sum over its K of weight * (silu(x G) * (x U)) B2.
+
+    x: [T, H] bf16. ids: [T, K], as in moe_dispatch_gemm. weights: [T, K] fp32.
+    b1: [E/W, H, 2 I] bf16: the columns of G, then those of U. b2: [E/W, I, H] bf16.
+    out: [T, H] bf16. Returns it. A token without experts gets zeros.
+    deterministic: what is sent between ranks is not rounded to bf16.
+    """
+    outputs = None if out is None else (out,)
+    return _launch(comm, "moe_ffn", (x, b1, ids, weights, b2), outputs, False, deterministic, options)[0]

@@ -1,0 +1,534 @@
+"""The Python package with numpy arrays, from the wheel and over the host executor: every operator is right on two ranks and in
+every layout, plans and memory live as long as the documents say, and what cannot be is an exception with mkernel's sentence."""
+import ctypes
+import gc
+import hashlib
+import base64
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+
+import numpy
+import mkernel
+from mkernel import _library
+from cases import Skip, case, main, ranks, refuses, run, says, scene
+
+MINUTE = 60_000_000_000  # ns: ranks of a loaded machine are late
+TUTORIAL = "docs/examples/tutorial.py"
+
+
+def bf16(rng, *shape):
+    return mkernel.to_bf16(rng.standard_normal(shape) / 4)
+
+
+def near(got, wanted, bound=0.01):
+    """Relative error in the Frobenius norm; bf16 rounds by 2^-9 at most, twice where a product is between."""
+    wanted = numpy.asarray(wanted, numpy.float64)
+    error = numpy.linalg.norm(mkernel.from_bf16(got) - wanted) / numpy.linalg.norm(wanted)
+    assert error < bound, f"relative error {error}"
+
+
+def floats(x):
+    return mkernel.from_bf16(x).astype(numpy.float64)
+
+
+def everyone(comm, x):
+    """x of every rank, by the operator that only copies."""
+    whole = mkernel.all_gather(x.reshape(1, -1))
+    return whole.reshape(comm.world, *x.shape)
+
+
+# ---- the operators ----
+
+
+@scene
+def gemms(nodes):
+    comm = mkernel.init(nodes=int(nodes), nic="soft" if int(nodes) > 1 else None, timeout_ns=MINUTE, heap_bytes=8 << 20)
+    rng, W = numpy.random.default_rng(comm.rank), comm.world
+    assert (comm.nodes, comm.gpus, W) == (int(nodes), 2 // int(nodes), 2) and comm.device == "cpu"
+    for m, n, k in ((24, 40, 16), (64 * W, 72, 200)):
+        poison = lambda *shape: numpy.full(shape, 0xFFFF, numpy.uint16)  # NaN: what is not written is seen
+        a, b, c = bf16(rng, m // W, k), bf16(rng, k, n), poison(m, n)
+        whole = everyone(comm, a)
+        assert (whole[comm.rank] == a).all() and not (whole[0] == whole[1]).all()
+        assert mkernel.ag_gemm(a, b, c) is c
+        near(c, floats(whole).reshape(m, k) @ floats(b))
+        a, c = bf16(rng, m, k), poison(m // W, n)
+        total = sum(floats(x) @ floats(y) for x, y in zip(everyone(comm, a), everyone(comm, b)))
+        assert mkernel.gemm_rs(a, b, c, deterministic=True) is c
+        near(c, total[comm.rank * m // W : (comm.rank + 1) * m // W])
+        near(mkernel.gemm_rs(a, b), total[comm.rank * m // W : (comm.rank + 1) * m // W], 0.02)
+        near(mkernel.gemm_ar(a, b, deterministic=True), total)
+    comm.close()
+
+
+@case
+def gemms_of_two_ranks_are_right():
+    ranks(2, gemms, 1)
+
+
+@case
+def gemms_of_two_nodes_over_softnic_are_right():
+    """Which also shows that the wheel's libsoftnic is found beside its libmkernel."""
+    if not any(name.startswith("libsoftnic") for name in os.listdir(os.path.dirname(mkernel.__file__))):
+        raise Skip("this build has no softnic")
+    ranks(2, gemms, 2)
+
+
+@scene
+def attention():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng, W = numpy.random.default_rng(comm.rank), comm.world
+    B, S, H, G, D = 2, 32 * W, 4, 2, 64
+    q, k, v = bf16(rng, B, S // W, H, D), bf16(rng, B, S // W, G, D), bf16(rng, B, S // W, G, D)
+    qs, ks, vs = (numpy.concatenate(list(floats(everyone(comm, x))), axis=1) for x in (q, k, v))
+    for causal in (False, True):
+        o, lse = mkernel.ring_attention(q, k, v, causal=causal)
+        assert o.shape == q.shape and lse.shape == (B, H, S // W) and lse.dtype == numpy.float32
+        block = S // W // 2
+        places = [r * (S // W) + i for r in range(W) for i in range(S // W)]
+        if causal:  # where the rows that the ranks have stand in the sequence
+            places = [p * block + i for r in range(W) for p in (r, 2 * W - 1 - r) for i in range(block)]
+        order = numpy.array(places)
+        mine = order[comm.rank * (S // W) : (comm.rank + 1) * (S // W)]
+        for b in range(B):
+            for h in range(H):
+                scores = floats(q)[b, :, h] @ ks[b, :, h // (H // G)].T / D**0.5
+                if causal:
+                    scores[order[None, :] > mine[:, None]] = -numpy.inf
+                top = scores.max(1, keepdims=True)
+                weights = numpy.exp(scores - top)
+                near(o[b, :, h], weights / weights.sum(1, keepdims=True) @ vs[b, :, h // (H // G)])
+                assert numpy.allclose(lse[b, h], (numpy.log(weights.sum(1)) + top[:, 0]), atol=1e-3)
+    comm.close()
+
+
+@case
+def attention_of_two_ranks_is_right():
+    ranks(2, attention)
+
+
+@scene
+def experts():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng, W = numpy.random.default_rng(comm.rank), comm.world
+    T, H, I, E, K = 40, 64, 48, 4 * W, 2
+    mine = E // W
+    x, b, b1, b2 = bf16(rng, T, H), bf16(rng, mine, H, I), bf16(rng, mine, H, 2 * I), bf16(rng, mine, I, H)
+    ids = rng.integers(0, E, (T, K)).astype(numpy.int32)
+    ids[3] = -1  # a token without experts
+    weights = rng.random((T, K), numpy.float32)
+    bits = everyone(comm, ids.view(numpy.uint16))  # numbers move as the bits of others
+    all_ids = bits.reshape(W, T, 2 * K).copy().view(numpy.int32)
+    all_x = floats(everyone(comm, x))
+
+    c, rows = mkernel.moe_dispatch_gemm(x, b, ids)
+    assert rows.shape == (mine, 2) and rows.dtype == numpy.uint32 and c.shape[1] == I
+    for e in range(mine):
+        tokens = [all_x[r, t] for r in range(W) for t in range(T) for k in range(K)
+                  if all_ids[r, t, k] == comm.rank * mine + e]
+        first, count = rows[e]
+        assert count == len(tokens) and first + count <= c.shape[0]
+        if count:
+            near(c[first : first + count], numpy.array(tokens) @ floats(b)[e])
+
+    y = mkernel.moe_ffn(x, b1, ids, weights, b2, deterministic=True)
+    all_b1, all_b2 = (floats(everyone(comm, w)).reshape(E, *w.shape[1:]) for w in (b1, b2))
+    wanted = numpy.zeros((T, H))
+    for t in range(T):
+        for k in range(K):
+            if 0 <= ids[t, k] < E:
+                up = floats(x)[t] @ all_b1[ids[t, k]]
+                gate = up[:I]
+                wanted[t] += weights[t, k] * ((gate / (1 + numpy.exp(-gate)) * up[I:]) @ all_b2[ids[t, k]])
+    near(y, wanted, 0.02)
+    assert not y[3].any()
+    comm.close()
+
+
+@case
+def experts_of_two_ranks_are_right():
+    ranks(2, experts)
+
+
+# ---- layouts ----
+
+
+@scene
+def layouts():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng = numpy.random.default_rng(1)
+    a, b = bf16(rng, 32, 64), bf16(rng, 64, 48)
+    c = mkernel.ag_gemm(a, b)
+    # Swapped in memory: no copy, so another plan, of a B that is [N, K]; the same products.
+    swapped = numpy.ascontiguousarray(b.T).T
+    near(mkernel.ag_gemm(a, swapped), floats(c))
+    assert len(comm.plans) == 2
+    # Neither way, or not aligned: copied.
+    wide = numpy.zeros((32, 80), numpy.uint16)
+    wide[:, 3:67] = a
+    assert (mkernel.ag_gemm(wide[:, 3:67], b) == c).all()
+    raw = numpy.zeros(a.size + 1, numpy.uint16)
+    odd = raw[1:].reshape(a.shape)
+    odd[...] = a
+    assert odd.ctypes.data % 16 and odd.flags.c_contiguous
+    assert (mkernel.ag_gemm(odd, b) == c).all()
+    raw = numpy.zeros(b.size + 1, numpy.uint16)
+    odd = raw[1:].reshape(b.shape[::-1]).T
+    odd[...] = b
+    assert odd.ctypes.data % 16 and (mkernel.ag_gemm(a, odd) == mkernel.ag_gemm(a, swapped)).all()
+    assert len(comm.plans) == 2, comm.plans  # none of these needs another
+    # What is written must lie as it is.
+    refuses("C is written in place", mkernel.ag_gemm, a, b, numpy.zeros((32, 96), numpy.uint16)[:, ::2])
+    refuses("C is [32, 47] of uint16, and should be [32, 48]", mkernel.ag_gemm, a, b, numpy.zeros((32, 47), numpy.uint16))
+    refuses("C is [32, 48] of float32", mkernel.ag_gemm, a, b, numpy.zeros((32, 48), numpy.float32))
+    comm.close()
+
+
+@case
+def an_input_is_read_where_it_lies_or_copied():
+    ranks(1, layouts)
+
+
+@scene
+def refusals():
+    refuses("there is no communicator: call mkernel.init first", mkernel.ag_gemm, numpy.zeros((8, 8), numpy.uint16), None)
+    refuses("device='gpu': cpu or cuda", mkernel.init, device="gpu")
+    refuses("import torch before mkernel.init", mkernel.init, device="cuda")
+    refuses("there is no setting 'heap'; these are: exec, rank", mkernel.init, heap=5)
+    comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    refuses("A is of float32, and should be of uint16 or bfloat16", mkernel.ag_gemm, a.astype(numpy.float32), b)
+    refuses("A is a list; all arguments are numpy's arrays", mkernel.ag_gemm, [1, 2], b)
+    refuses("64 is not 60", mkernel.gemm_rs, a, b[:60])
+    refuses("B has 1 dimensions, [64], and should have 2", mkernel.gemm_ar, a, b[:, 0].copy())
+    e = refuses("the next N that works is 48", mkernel.ag_gemm, a, b[:, :44].copy())  # the library's own
+    assert e.errno == 22 and isinstance(e, ValueError) and isinstance(e, mkernel.Error)
+    refuses("'tyle=1' is no option of a plan", mkernel.ag_gemm, a, b, options="tyle=1")
+    refuses("open the communicator with heap_bytes of at least", mkernel.all_gather, numpy.zeros((4096, 512), numpy.uint16))
+    refuses("each dimension is 1 at least", mkernel.empty, (0, 8))
+    refuses("are free; open it with more heap_bytes", mkernel.empty, (1 << 20,))
+    assert mkernel.ag_gemm(a, b, options="tile=16x16").shape == (32, 48)  # it is still open
+    says(comm.plans[-1].options, "tile=16x16")
+    plan = comm.plans[-1]
+    comm.close()
+    refuses("closed", lambda: plan.options)
+    refuses("closed", mkernel.ag_gemm, a, b)
+
+
+@case
+def what_makes_no_sense_is_refused_with_a_sentence():
+    ranks(1, refusals)
+
+
+@case
+def bf16_rounds_as_the_library_does():
+    x = numpy.array([1.0, -2.5, 1 + 2**-9, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38, numpy.inf, numpy.nan], numpy.float32)
+    bits = mkernel.to_bf16(x)
+    assert list(bits[:7]) == [0x3F80, 0xC020, 0x3F80, 0x3F80, 0x3F82, 0x7F80, 0x7F80], [hex(b) for b in bits]
+    assert numpy.isnan(mkernel.from_bf16(bits)[7]) and (mkernel.from_bf16(bits)[:2] == x[:2]).all()
+
+
+# ---- plans, memory, lifetimes ----
+
+
+@scene
+def caching():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    rng = numpy.random.default_rng(comm.rank)
+    a, b = bf16(rng, 32, 64), bf16(rng, 64, 48)
+    for _ in range(5):
+        mkernel.ag_gemm(a, b)
+    assert len(comm.plans) == 1
+    plan = comm.plans[0]
+    assert plan.op == "ag_gemm" and plan.shape == (64, 48, 64) and plan.flop == 2 * 64 * 48 * 64
+    assert plan.tiles > 0 and plan.nvlink_bytes == 32 * 64 * 2 and plan.network_bytes == 0 and plan.heap_bytes > 0
+    mkernel.ag_gemm(a, b, options=plan.options)
+    assert len(comm.plans) == 2 and comm.plans[1].options == plan.options
+    # In the heap A is not copied in first: a plan of its own, for arrays that begin there alone.
+    h = mkernel.empty((64, 64))
+    assert not h.any() and h.dtype == numpy.uint16 and h.ctypes.data % 128 == 0
+    h[:32] = a
+    wanted = mkernel.ag_gemm(a, b)
+    assert (mkernel.ag_gemm(h[:32], b) == wanted).all() and len(comm.plans) == 3
+    h[32:] = a
+    assert (mkernel.ag_gemm(h[32:], b) == wanted).all() and len(comm.plans) == 3
+    # Another communicator beside it has its own plans; `comm` chooses.
+    del h
+    comm.close()
+
+
+@case
+def plans_are_made_once_for_a_shape():
+    ranks(2, caching)
+
+
+@scene
+def lifetimes():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    h = mkernel.empty((16, 16))
+    view = h[4:8].T
+    refuses("1 arrays of mkernel.empty still exist: delete them before close()", comm.close)
+    del h
+    gc.collect()
+    refuses("1 arrays of mkernel.empty still exist", comm.close)  # its view still does
+    view[...] = 7
+    assert (view == 7).all()
+    del view
+    gc.collect()
+    comm.close()
+    comm.close()  # twice is once
+    # An array keeps its communicator, which nobody else names any more.
+    other = mkernel.Communicator(comm._arrays, "cpu", rank=0, nodes=1, gpus=1)
+    kept = other.empty((8, 8), numpy.float32)
+    del other
+    gc.collect()
+    kept[...] = 5
+    assert (kept == 5).all() and kept.dtype == numpy.float32
+
+
+@case
+def an_array_of_the_heap_keeps_the_communicator():
+    ranks(1, lifetimes)
+
+
+@scene
+def several():
+    """Two communicators of a process; the second is used where it is named."""
+    first = mkernel.init(timeout_ns=MINUTE)
+    second = mkernel.Communicator(first._arrays, "cpu", rank=0, nodes=1, gpus=1)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    mkernel.ag_gemm(a, b, comm=second)
+    assert not first.plans and len(second.plans) == 1 and mkernel.default() is first
+    with second:
+        pass
+    assert second.closed and not first.closed
+    # Threads wait for each other.
+    wrong = []
+
+    def work(seed):
+        rng = numpy.random.default_rng(seed)
+        x, w = bf16(rng, 32, 64), bf16(rng, 64, 48)
+        wanted = floats(x) @ floats(w)
+        for _ in range(50):
+            c = mkernel.ag_gemm(x, w)
+            if numpy.linalg.norm(floats(c) - wanted) > 0.01 * numpy.linalg.norm(wanted):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and len(first.plans) == 1
+
+
+@case
+def communicators_and_threads_do_not_mix():
+    ranks(1, several)
+
+
+@scene
+def waiting(pipe):
+    """While a launch waits for another rank, other threads of Python go on."""
+    comm = mkernel.init(timeout_ns=MINUTE)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    mkernel.ag_gemm(a, b)
+    if comm.rank:
+        with open(pipe) as f:  # until the other rank's thread has counted
+            f.read(1)
+        mkernel.ag_gemm(a, b)
+    else:
+        counted = []
+
+        def count():
+            while len(counted) < 1000:
+                counted.append(1)
+            with open(pipe, "w") as f:
+                f.write("x")
+
+        thread = threading.Thread(target=count)
+        threading.Timer(0.2, thread.start).start()  # by then the launch waits
+        mkernel.ag_gemm(a, b)  # which ends only once the thread has counted
+        assert len(counted) == 1000
+    comm.close()
+
+
+@case
+def a_launch_that_waits_does_not_hold_the_interpreter():
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        ranks(2, waiting, pipe)
+
+
+@scene
+def forking():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    mkernel.ag_gemm(a, b)
+    child = os.fork()
+    if not child:
+        refuses("this process was forked from the one that opened the communicator", mkernel.ag_gemm, a, b)
+        comm.close()  # nothing to do
+        sys.exit(17)  # by way of atexit
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    mkernel.ag_gemm(a, b)  # and here it is as it was
+    comm.close()
+
+
+@case
+def a_forked_process_has_no_communicator():
+    ranks(2, forking)
+
+
+@scene
+def leaving():
+    comm = mkernel.init(timeout_ns=MINUTE)
+    kept.append(mkernel.empty((16, 16)))
+    mkernel.all_gather(numpy.zeros((32, 64), numpy.uint16))
+    for _ in range(20 * comm.rank):  # rank 0's process ends first: it waits for this rank, which misses nobody
+        time.sleep(0.05)
+        comm.wait()
+
+
+kept = []
+
+
+@case
+def the_end_of_the_process_closes_what_is_open():
+    began = time.monotonic()
+    ranks(2, leaving)
+    assert time.monotonic() - began < 50  # no rank waited for the other's timeout
+
+
+# ---- failures ----
+
+
+@scene
+def failing():
+    comm = mkernel.init(timeout_ns=2_000_000_000)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    if comm.rank == 0:
+        mkernel.ag_gemm(a, b)
+        try:
+            mkernel.ag_gemm(a, b)  # the other rank does not
+        except mkernel.Error as e:
+            assert not isinstance(e, mkernel.Refused) and e.errno == 5
+            print(f"said: {e}", flush=True)
+    else:
+        mkernel.ag_gemm(a, b)
+        try:
+            for _ in range(1200):  # it has nothing to wait for, and learns of the failure all the same
+                comm.wait()
+                time.sleep(0.05)
+        except mkernel.Error as e:
+            print(f"said: {e}", flush=True)
+    comm.close()
+
+
+@case
+def a_rank_that_does_not_come_is_named_on_every_rank():
+    said = [re.search("^said: (.*)$", text, re.M).group(1) for text in ranks(2, failing)]
+    assert said[0] == said[1], said
+    says(said[0], "ag_gemm: rank 0", "waited 2.", "rank 1")
+
+
+@case
+def a_rank_that_fails_ends_the_launcher_with_its_status():
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+        f.write("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
+        f.flush()
+        says(run([sys.executable, "-m", "mkernel.launch", "-n", "3", f.name], 3), "rank 1 ended with status 3")
+    run([sys.executable, "-m", "mkernel.launch", "-n", "0", "x.py"], 2)
+
+
+# ---- the library and the wheel ----
+
+
+@case
+def functions_are_declared_as_the_header_has_them():
+    with open("core/mkernel.h") as f:
+        text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    kinds = {"const char *": ctypes.c_char_p, "uint32_t ": ctypes.c_uint32, "uint64_t ": ctypes.c_uint64,
+             "int ": ctypes.c_int, "double ": ctypes.c_double, "void *": ctypes.c_void_p, "void ": None}
+    for name, (result, arguments) in _library.FUNCTIONS.items():
+        found = re.search(rf"^([^\n]*?){name}\((.*?)\);", text, re.M | re.S)
+        assert found, f"{name} is not in the header"
+        assert kinds[found.group(1)] is result, (name, found.group(1))
+        declared = [] if found.group(2) == "void" else found.group(2).split(",")
+        assert len(declared) == len(arguments), (name, declared)
+        for text_of, kind in zip(declared, arguments):
+            size = 8 if "*" in text_of or "uint64_t" in text_of else 4
+            assert ctypes.sizeof(kind) == size, (name, text_of)
+
+
+@case
+def another_library_is_refused():
+    command = [sys.executable, "-c", "import mkernel"]
+    said = run(command, 1, env={**os.environ, "MKERNEL_LIBRARY": "/nowhere/libmkernel.so"})
+    says(said, "ImportError: mkernel's library cannot be loaded: /nowhere/libmkernel.so", "libopenblas")
+    said = run(command, 1, env={**os.environ, "MKERNEL_LIBRARY": "libc.so.6"})
+    says(said, "libc.so.6 is not a libmkernel of version " + mkernel.__version__)
+    number = _library.VERSION_NUMBER
+    try:
+        _library.VERSION_NUMBER += 100
+        refuses("runs with libmkernel " + mkernel.__version__, mkernel.init)
+        try:
+            _library.load()
+            raise AssertionError("a library of another version was loaded")
+        except ImportError as e:
+            says(str(e), "is mkernel " + mkernel.__version__, "install the wheel that was built with it")
+    finally:
+        _library.VERSION_NUMBER = number
+
+
+@case
+def the_wheel_is_whole():
+    with zipfile.ZipFile(os.environ["MK_WHEEL"]) as z:
+        assert z.testzip() is None
+        names = z.namelist()
+        record = next(n for n in names if n.endswith(".dist-info/RECORD"))
+        lines = [line.split(",") for line in z.read(record).decode().splitlines()]
+        assert sorted(line[0] for line in lines) == sorted(names)
+        for name, digest, size in lines:
+            if name == record:
+                continue
+            data = z.read(name)
+            wanted = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert digest == "sha256=" + wanted and int(size) == len(data), name
+        for wanted in ("mkernel/__init__.py", "mkernel/py.typed", "mkernel/libmkernel.so.0"):
+            assert wanted in names
+
+
+@case
+def pip_installs_the_wheel_into_a_fresh_venv():
+    wheel = os.path.abspath(os.environ["MK_WHEEL"])
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", folder], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL)
+        if made.returncode:
+            raise Skip("no venv here (apt-get install python3-venv)")
+        python = os.path.join(folder, "bin", "python")
+        clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], env=clean)
+        said = run([python, "-c", "import mkernel, sys; print(mkernel.__file__, mkernel.init())"], env=clean, cwd=folder)
+        says(said, folder, "rank 0 of 1 x 1 on cpu")
+        run([python, "-m", "pip", "uninstall", "-y", "mkernel"], env=clean)
+        assert not [f for _, _, files in os.walk(folder) for f in files if "mkernel" in f]
+
+
+@case
+def the_tutorial_runs_on_two_ranks():
+    said = run([sys.executable, "-m", "mkernel.launch", "-n", "2", TUTORIAL, "--numpy"])
+    assert said.count("tutorial: rank of 2 done") == 2, said
+    says(said, "refused: ag_gemm: A is [64, 128] and B [100, 128]", "gemm_rs (128, 128, 128)")
+
+
+if __name__ == "__main__":
+    main()

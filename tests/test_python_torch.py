@@ -1,0 +1,242 @@
+"""The Python package with PyTorch's CPU tensors, under torchrun: operators are right, torch.compile(fullgraph=True) traces through them and
+gives what eager does, torch.distributed says who the ranks are, and what cannot be is refused."""
+import os
+import re
+import sys
+
+import torch
+import torch.distributed as dist
+import mkernel
+from cases import case, environment, free_port, main, ranks, refuses, run, says, scene
+
+LATE = 600_000_000_000  # ns: one rank may still compile while the other waits in a launch
+TUTORIAL = "docs/examples/tutorial.py"
+
+
+def start(**settings):
+    """As a user's program begins."""
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]))
+    dist.init_process_group("gloo")
+    comm = mkernel.init(timeout_ns=LATE, **settings)
+    assert (comm.rank, comm.world) == (dist.get_rank(), dist.get_world_size()) and comm.device == "cpu"
+    torch.manual_seed(comm.rank)
+    return comm
+
+
+def end(comm):
+    comm.close()
+    dist.destroy_process_group()
+
+
+def bf16(*shape):
+    return torch.randn(shape).div(4).bfloat16()
+
+
+def near(got, wanted, bound=0.01):
+    error = ((got.double() - wanted.double()).norm() / wanted.double().norm()).item()
+    assert error < bound, f"relative error {error}"
+
+
+def gathered(x):
+    """x of every rank, by torch.distributed."""
+    whole = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(whole, x)
+    return whole
+
+
+@scene
+def operators(nodes):
+    comm = start(nodes=int(nodes) or None, nic="soft" if int(nodes) else None)
+    W, r = comm.world, comm.rank
+    assert comm.nodes == (int(nodes) or 1)
+    m, n, k = 64 * W, 72, 200
+    a, b = bf16(m // W, k), bf16(k, n)
+    whole = torch.cat(gathered(a))
+    near(mkernel.ag_gemm(a, b), whole.double() @ b.double())
+    assert torch.equal(mkernel.all_gather(a), whole)
+    out = torch.full((m, n), float("nan"), dtype=torch.bfloat16)
+    assert mkernel.ag_gemm(a, b, out) is out and torch.equal(out, mkernel.ag_gemm(a, b))
+    a, b = bf16(m, k), bf16(n, k).t()  # the weights of a torch.nn.Linear
+    total = sum(x.double() @ y.double().t() for x, y in zip(gathered(a), gathered(b.t().contiguous())))
+    near(mkernel.gemm_rs(a, b, deterministic=True), total[r * m // W : (r + 1) * m // W])
+    near(mkernel.gemm_ar(a, b, deterministic=True), total)
+    assert any("gemm_rs" == p.op for p in comm.plans)
+
+    B, S, H, D = 1, 32, 2, 64
+    q, kk, v = bf16(B, S, H, D), bf16(B, S, H, D), bf16(B, S, H, D)
+    o, lse = mkernel.ring_attention(q, kk, v)
+    ks, vs = (torch.cat(gathered(x), 1).float().transpose(1, 2) for x in (kk, v))
+    near(o, torch.nn.functional.scaled_dot_product_attention(q.float().transpose(1, 2), ks, vs).transpose(1, 2))
+    assert lse.shape == (B, H, S) and lse.dtype == torch.float32
+
+    T, E, I, K = 40, 4 * W, 48, 2
+    x, b1, b2 = bf16(T, 64), bf16(E // W, 64, 2 * I), bf16(E // W, I, 64)
+    weights, ids = torch.rand(T, E).topk(K)  # int64, as PyTorch's routers have them
+    y = mkernel.moe_ffn(x, b1, ids, weights, b2, deterministic=True)
+    b1s, b2s = torch.cat(gathered(b1)).float(), torch.cat(gathered(b2)).float()
+    up = torch.einsum("th,tkhi->tki", x.float(), b1s[ids])
+    act = torch.nn.functional.silu(up[..., :I]) * up[..., I:]
+    near(y, (torch.einsum("tki,tkih->tkh", act, b2s[ids]) * weights[..., None]).sum(1), 0.02)
+    c, rows = mkernel.moe_dispatch_gemm(x, b2.transpose(1, 2).contiguous(), ids)
+    assert rows.dtype == torch.int32 and int(rows[:, 1].sum()) == sum(
+        int(((i // (E // W)) == r).sum()) for i in gathered(ids))
+    end(comm)
+
+
+@case
+def operators_of_two_ranks_are_right():
+    ranks(2, operators, 0)
+
+
+@case
+def operators_of_two_nodes_are_right():
+    ranks(2, operators, 2)
+
+
+class Layer(torch.nn.Module):
+    """Megatron's, sequence-parallel: the AllGather and the ReduceScatter are inside the products."""
+
+    def __init__(self, d, inner, world):
+        super().__init__()
+        self.up = torch.nn.Linear(d, inner // world, bias=False, dtype=torch.bfloat16)
+        self.down = torch.nn.Linear(inner // world, d, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, x):
+        h = torch.nn.functional.silu(mkernel.ag_gemm(x, self.up.weight.t()))
+        return x + mkernel.gemm_rs(h, self.down.weight.t(), deterministic=True)
+
+
+@scene
+def compiling():
+    comm = start()
+    layer, x = Layer(64, 128, comm.world), bf16(32, 64)
+    with torch.no_grad():
+        eager = layer(x)
+        before = len(comm.plans)
+        compiled = torch.compile(layer, fullgraph=True)
+        assert torch.equal(compiled(x), eager), (compiled(x) - eager).abs().max()
+        assert len(comm.plans) == before, comm.plans  # the weights are still read as they lie
+        x = bf16(32, 64)
+        assert torch.equal(compiled(x), layer(x))
+
+        # Into a given tensor, whose old values nobody may take for the new.
+        into = torch.compile(lambda a, b, out: (out.sum(), mkernel.ag_gemm(a, b, out) * 2), fullgraph=True)
+        b, out = bf16(64, 48), torch.ones(32 * comm.world, 48, dtype=torch.bfloat16)
+        old, twice = into(x, b, out)
+        wanted = mkernel.ag_gemm(x, b)
+        assert old == out.numel() and torch.equal(out, wanted) and torch.equal(twice, wanted * 2)
+
+        # Two results, and one whose room only the plan knows.
+        attend = torch.compile(lambda q: mkernel.ring_attention(q, q, q, causal=True)[1].exp(), fullgraph=True)
+        q = bf16(1, 32, 2, 64)
+        assert torch.allclose(attend(q), mkernel.ring_attention(q, q, q, causal=True)[1].exp())
+        ids = torch.randint(0, 2 * comm.world, (8, 2), dtype=torch.int32)
+        route = torch.compile(lambda x, b: mkernel.moe_dispatch_gemm(x, b, ids)[1] + 0, fullgraph=True)
+        experts, tokens = bf16(2, 64, 16), bf16(8, 64)
+        assert torch.equal(route(tokens, experts), mkernel.moe_dispatch_gemm(tokens, experts, ids)[1])
+
+        # Rows that vary: one graph, a plan for each number.
+        some = torch.compile(lambda x: mkernel.ag_gemm(x, b) + 1, fullgraph=True, dynamic=True)
+        for rows in (16, 24, 40):
+            x = bf16(rows, 64)
+            assert torch.equal(some(x), mkernel.ag_gemm(x, b) + 1)
+    end(comm)
+
+
+@case
+def compiled_layers_are_equal_to_eager():
+    ranks(2, compiling)
+
+
+@scene
+def checking():
+    """PyTorch's own checks of custom operators: schema, fake kernel, what compiling makes of them."""
+    comm = start()
+    ops, a, b = torch.ops.mkernel, bf16(16, 64), bf16(64, 48)
+    q = bf16(1, 16, 2, 64)
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    flags = (False, False, "", 0)
+    for op in (ops.ag_gemm, ops.gemm_rs, ops.gemm_ar):
+        torch.library.opcheck(op.default, (a, b, *flags), test_utils=tests)
+    torch.library.opcheck(ops.ag_gemm_out.default, (a, b, torch.empty(16, 48, dtype=torch.bfloat16), *flags), test_utils=tests)
+    torch.library.opcheck(ops.all_gather.default, (a, *flags), test_utils=tests)
+    torch.library.opcheck(ops.ring_attention.default, (q, q, q, *flags), test_utils=tests)
+    end(comm)
+
+
+@case
+def pytorch_finds_nothing_wrong_with_the_operators():
+    ranks(1, checking)
+
+
+@scene
+def groups():
+    """Ranks of a group of four: a communicator each of two, with its own numbers."""
+    dist.init_process_group("gloo")
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    mine = pairs[dist.get_rank() % 2]
+    comm = mkernel.init(group=mine, timeout_ns=LATE)
+    assert comm.world == 2 and comm.rank == dist.get_rank() // 2
+    a = torch.full((8, 16), float(dist.get_rank()), dtype=torch.bfloat16)
+    assert mkernel.all_gather(a)[::8, 0].tolist() == [dist.get_rank() % 2, dist.get_rank() % 2 + 2]
+    end(comm)
+
+
+@case
+def a_group_has_a_communicator_of_its_own():
+    ranks(4, groups)
+
+
+@case
+def ranks_must_be_numbered_node_by_node():
+    from mkernel import _torch
+
+    assert _torch._nodes_of(["x"]) == 1 and _torch._nodes_of(list("xxyy")) == 2 and _torch._nodes_of(list("xyz")) == 3
+    for hosts in ("xyxy", "xxy", "xyy", "xxyyy", "xyyx"):
+        refuses("numbered node by node", _torch._nodes_of, list(hosts))
+
+
+@scene
+def refusals():
+    refuses("a group, and torch.distributed has not been initialised", mkernel.init, group=object())
+    comm = start()
+    a, b = bf16(16, 64), bf16(64, 48)
+    refuses("A is of torch.float32, and should be of torch.bfloat16", mkernel.ag_gemm, a.float(), b)
+    refuses("B is a ndarray; all arguments are torch's arrays", comm.launch, "ag_gemm", (a, b.float().numpy()))
+    refuses("B is on meta, and the communicator on cpu", comm.launch, "ag_gemm", (a, b.to("meta").t().contiguous().t()))
+    a.requires_grad_()
+    refuses("mkernel.ag_gemm has no backward: call it under torch.no_grad()", mkernel.ag_gemm, a, b)
+    with torch.no_grad():
+        mkernel.ag_gemm(a, b)
+    refuses("should be [16, 48] of torch.bfloat16", mkernel.ag_gemm, a.detach(), b, torch.empty(16, 40, dtype=torch.bfloat16))
+    refuses("written in place", mkernel.ag_gemm, a.detach(), b, torch.empty(48, 16, dtype=torch.bfloat16).t())
+    h = mkernel.empty((16, 64))
+    assert h.dtype is torch.bfloat16 and h.data_ptr() % 128 == 0 and not h.any()
+    h.copy_(a.detach())
+    plans = len(comm.plans)
+    assert torch.equal(mkernel.ag_gemm(h, b), mkernel.ag_gemm(a.detach(), b)) and len(comm.plans) == plans + 1
+    refuses("1 arrays of mkernel.empty still exist", comm.close)
+    assert mkernel.empty((4, 4), torch.float32).dtype is torch.float32
+    del h
+    # Not aligned: a view from the second element on.
+    odd = torch.empty(16 * 64 + 1, dtype=torch.bfloat16)[1:].view(16, 64).copy_(a.detach())
+    assert odd.data_ptr() % 16 and torch.equal(mkernel.ag_gemm(odd, b), mkernel.ag_gemm(a.detach(), b))
+    end(comm)
+
+
+@case
+def what_makes_no_sense_is_refused_with_a_sentence():
+    ranks(1, refusals)
+
+
+@case
+def the_tutorial_runs_under_torchrun():
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    said = run([*command, TUTORIAL, "--compile"])
+    assert said.count("tutorial: rank of 2 done") == 2, said
+    says(said, "rank 1: compiled, and the same", "refused: ag_gemm: A is [64, 128]")
+    assert len(re.findall(r"rank \d of 2 on cpu", said)) == 2
+
+
+if __name__ == "__main__":
+    main()
