@@ -4,6 +4,7 @@
 #include "core/comm_parts.h"
 #include "core/ops/op.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -143,6 +144,26 @@ static void the_library_exports_what_the_header_declares(void **state)
     snprintf(wanted, sizeof wanted, "libmkernel.so.%d\n", MK_VERSION_MAJOR);
     assert_string_equal(soname, wanted);
     free(soname);
+}
+
+/* As Python does it. Thread-local memory is what such a library has least of. */
+static void the_library_can_be_loaded_at_run_time(void **state)
+{
+    char build[1024], path[1100];
+    build_folder(build, sizeof build);
+    snprintf(path, sizeof path, "%s/libmkernel.so", build);
+    if (access(path, R_OK)) {
+        print_message("skipped: no libmkernel.so beside the tests\n");
+        skip();
+    }
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    uint32_t (*version)(void);
+    *(void **)&version = dlsym(library, "mk_version");
+    assert_non_null(version);
+    assert_int_equal(version(), MK_VERSION_NUMBER);
+    dlclose(library);
 }
 
 /* ---- versions ---- */
@@ -352,6 +373,7 @@ int main(void)
         cmocka_unit_test(it_stands_alone_in_c_and_in_cplusplus),
         cmocka_unit_test(it_shows_nothing_of_the_library_s_own),
         cmocka_unit_test(the_library_exports_what_the_header_declares),
+        cmocka_unit_test(the_library_can_be_loaded_at_run_time),
         cmocka_unit_test(versions_agree),
         cmocka_unit_test(a_program_of_another_version_is_refused),
         cmocka_unit_test(zeros_are_defaults),

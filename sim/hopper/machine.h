@@ -262,6 +262,9 @@ struct hopper {
     uint32_t line_count;
     struct hopper_site sites[512];
     uint32_t site_count;
+    /* of the product that is executed; not thread-local: there is next to no room for such in a
+     * library that is loaded at run time */
+    float a[16][256], b[16][256];
     int failed;
     char sentence[768];
 };

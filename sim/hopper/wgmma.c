@@ -324,7 +324,7 @@ multiply(float (*d)[256], float (*a)[256], float (*b)[256], uint32_t n)
 void wgmma_execute(struct hopper_warp *w)
 {
     struct product *p = &w->products[w->executed % PRODUCTS];
-    static __thread float a[16][256], b[16][256];
+    float(*a)[256] = w->block->machine->a, (*b)[256] = w->block->machine->b;
     fetch(w, p->of.b_descriptor, p->of.b_mn_major, 0, p->of.n, b);
     if (p->of.a)
         fetch_registers(p, a);
