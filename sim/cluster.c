@@ -1,117 +1,25 @@
 #include "sim/cluster.h"
 #include "sim/op.h"
+#include "sim/timed/timed.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+void sim_cluster_of(struct sim_cluster *out, const struct mk_machine *m)
+{
+    *out = (struct sim_cluster){.flop = timed_peak(m),
+                                .memory = m->movers[MACHINE_BLOCK].room,
+                                .nvlink = m->nvlink_in,
+                                .network = m->nic_rate,
+                                .nvlink_latency = (uint64_t)m->flag,
+                                .network_latency = (uint64_t)(m->nic_latency + m->nic_flag),
+                                .proxy = (uint64_t)m->proxy_command};
+}
 
 void sim_cluster_default(struct sim_cluster *out)
 {
-    *out = (struct sim_cluster){.flop = 750e3,
-                                .memory = 2000,
-                                .nvlink = 355,
-                                .network = 50,
-                                .nvlink_latency = 1200,
-                                .network_latency = 3000,
-                                .proxy = 100};
-}
-
-/* ---- the file ---- */
-
-enum unit { UNIT_FLOP, UNIT_RATE, UNIT_TIME };
-
-static const struct {
-    const char *name;
-    enum unit unit;
-    size_t offset;
-} keys[] = {
-    {"flop", UNIT_FLOP, offsetof(struct sim_cluster, flop)},
-    {"memory", UNIT_RATE, offsetof(struct sim_cluster, memory)},
-    {"nvlink", UNIT_RATE, offsetof(struct sim_cluster, nvlink)},
-    {"network", UNIT_RATE, offsetof(struct sim_cluster, network)},
-    {"nvlink_latency", UNIT_TIME, offsetof(struct sim_cluster, nvlink_latency)},
-    {"network_latency", UNIT_TIME, offsetof(struct sim_cluster, network_latency)},
-    {"proxy", UNIT_TIME, offsetof(struct sim_cluster, proxy)},
-};
-enum { KEYS = sizeof keys / sizeof *keys };
-
-static const struct {
-    const char *name;
-    enum unit unit;
-    double factor;
-} units[] = {{"TF/s", UNIT_FLOP, 1e3},
-             {"GB/s", UNIT_RATE, 1},
-             {"ns", UNIT_TIME, 1},
-             {"us", UNIT_TIME, 1e3},
-             {"ms", UNIT_TIME, 1e6}};
-
-/* One line without its comment. NULL, or what it should be. */
-static const char *cluster_read_line(struct sim_cluster *out, const char *line, uint32_t *seen)
-{
-    char name[32], unit[8], more;
-    double value;
-    if (sscanf(line, " %31[a-z_] = %lf %7s %c", name, &value, unit, &more) != 3)
-        return "a line is written: nvlink = 355 GB/s";
-    for (int k = 0; k < KEYS; k++) {
-        if (strcmp(keys[k].name, name))
-            continue;
-        if (*seen >> k & 1)
-            return "it is there twice";
-        *seen |= 1u << k;
-        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
-            if (units[u].unit != keys[k].unit || strcmp(units[u].name, unit))
-                continue;
-            value *= units[u].factor;
-            char *field = (char *)out + keys[k].offset;
-            if (!isfinite(value) || value < 0 || value > 1e9 ||
-                (keys[k].unit != UNIT_TIME && value < 1e-6))
-                return "the value is out of range";
-            if (keys[k].unit == UNIT_TIME)
-                *(uint64_t *)(void *)field = (uint64_t)value;
-            else
-                *(double *)(void *)field = value;
-            return NULL;
-        }
-        return keys[k].unit == UNIT_FLOP   ? "its unit is TF/s"
-               : keys[k].unit == UNIT_RATE ? "its unit is GB/s"
-                                           : "its unit is ns, us or ms";
-    }
-    return "names are flop, memory, nvlink, network, nvlink_latency, network_latency and proxy";
-}
-
-int sim_cluster_read(struct sim_cluster *out, const char *path, char *error, size_t size)
-{
-    struct sim_cluster read = *out;
-    char line[256];
-    uint32_t seen = 0, number = 0;
-    int rc = 0;
-    FILE *f = fopen(path, "re");
-    if (!f || fgets(line, sizeof line, f) == NULL) { /* a folder opens, and does not read */
-        rc = f && !ferror(f) ? -EINVAL : -errno;
-        snprintf(error, size, "the cluster file '%s'%s", path, f && !ferror(f) ? " is empty" : "");
-        if (!f || ferror(f))
-            snprintf(error + strlen(error), size - strlen(error), ": %s", strerror(-rc));
-        if (f)
-            fclose(f);
-        return rc;
-    }
-    do {
-        number++;
-        line[strcspn(line, "#\n")] = '\0';
-        if (!line[strspn(line, " \t\r")])
-            continue;
-        const char *wrong = cluster_read_line(&read, line, &seen);
-        if (!wrong)
-            continue;
-        snprintf(error, size, "line %u of the cluster file '%s': %s", number, path, wrong);
-        rc = -EINVAL;
-    } while (!rc && fgets(line, sizeof line, f));
-    fclose(f);
-    if (!rc)
-        *out = read;
-    return rc;
+    sim_cluster_of(out, machine_default());
 }
 
 /* ---- the costs ---- */

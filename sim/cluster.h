@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+#include "core/machine.h"
 #include "sim/clock.h"
 
 /* Of each rank. Rates are bytes (or flop) per ns, so GB/s; times are ns. */
@@ -18,13 +19,9 @@ struct sim_cluster {
     uint64_t proxy; /* of the proxy, for each command and each completion */
 };
 
-/* An H200 with NVLink (docs/FIGURES.md), and a 400 Gb/s NIC for each. */
+/* The rates of a machine, as far as there are such here; and of the default one. */
+void sim_cluster_of(struct sim_cluster *out, const struct mk_machine *machine);
 void sim_cluster_default(struct sim_cluster *out);
-
-/* Reads lines "name = value unit" over what *out has; # begins a comment. Names and units: flop
- * (TF/s), memory, nvlink, network (GB/s), nvlink_latency, network_latency, proxy (ns, us, ms). 0,
- * or -EINVAL or -errno of the file with one sentence that names the line. */
-int sim_cluster_read(struct sim_cluster *out, const char *path, char *error, size_t error_size);
 
 /* What the links of one simulation have done. */
 struct sim_link {

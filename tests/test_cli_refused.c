@@ -90,7 +90,8 @@ static void test_memory(void **state)
     if (f && fscanf(f, "%d", &most) == 1 && most <= 65530) {
         refuses("run ag_gemm --exec host --shape 64,64,64 --roles compute=65535,intra_comm=1",
                 "65536 CTAs of a rank: that can be");
-        refuses("sim ag_gemm --shape 64,64,64 --roles compute=20000,intra_comm=1,inter_send=1",
+        refuses("sim ag_gemm --data --shape 64,64,64 --roles "
+                "compute=20000,intra_comm=1,inter_send=1",
                 "20002 CTAs of a rank, all ranks in one process");
         refuses("sim ag_gemm --explore --shape 64,64,64 --roles "
                 "compute=20000,intra_comm=1,inter_send=1",
@@ -128,7 +129,39 @@ static void test_sim(void **state)
     refuses("sim ag_gemm --explore --ring 3", "power of two");
     refuses("sim ag_gemm --explore --json x", "--json is not for --explore");
     refuses("sim ag_gemm --json same --trace same", "name the same file");
-    refuses("sim ag_gemm --cluster /nonexistent/x", "'/nonexistent/x': No such file");
+    refuses("sim ag_gemm --machine /nonexistent/x", "/nonexistent/x");
+    refuses("sim ag_gemm --machine 8xB300", "8xB300");
+    refuses("sim ag_gemm --cluster 2by8", "4 nodes of 8 ranks are written 4x8");
+    refuses("sim ag_gemm --cluster 2x99", "at most 16 ranks a node");
+    refuses("sim ag_gemm --cluster 2x8 --nodes 2", "--cluster says what --nodes");
+    refuses("sim ag_gemm --nodes 4096 --gpus 16", "at most 4096 are simulated");
+    refuses("sim ag_gemm --data --explore", "--explore has data anyway");
+    refuses("sim ag_gemm --data --plan host", "--plan is not for --data");
+    refuses("sim ag_gemm --depth 3", "--depth is for --data and --explore");
+    refuses("sim ag_gemm --vary", "--vary is for --explore");
+    refuses("sim ag_gemm --network fast", "is written 100GB/s");
+    refuses("sim ag_gemm --network 0GB/s", "is written 100GB/s");
+    refuses("sim ag_gemm --slow rank=4:0.5", "the cluster's ranks are 0 to 3");
+    refuses("sim ag_gemm --slow rank=1", "it is written rank=3:0.7");
+    refuses("sim ag_gemm --slow rank=1:0", "it is written rank=3:0.7");
+    refuses("sim ag_gemm --slow node=1:0.5", "what can be slow are rank, link and nic");
+    refuses("sim ag_gemm --jitter much", "a number from 0 to 1");
+    refuses("sim ag_gemm --skew 1", "ag_gemm has no experts");
+    refuses("sim moe_ffn --skew 1 --ids x", "and so does --skew");
+    refuses("sim moe_ffn --ids /nonexistent/x", "No such file");
+    refuses("sim ag_gemm --csv x", "--csv is for --sweep");
+    refuses("sim ag_gemm --sweep nodes=1,2 --json x", "a sweep's result is --csv");
+    refuses("sim ag_gemm --sweep nodes", "it is written nodes=1,2,4");
+    refuses("sim ag_gemm --sweep nodes=", "1 to 64 values");
+    refuses("sim ag_gemm --sweep nodes=1,x", "a number from 1 to 4096");
+    refuses("sim ag_gemm --sweep nodes=1:nodes=2", "--sweep has nodes twice");
+    refuses("sim ag_gemm --sweep colour=1", "these can be swept: nodes, gpus, shape, machine");
+    refuses("sim ag_gemm --sweep shape=8192x8192", "of ag_gemm it is M,N,K with x between");
+    refuses("sim gemm_rs --sweep slices=1,2", "these can be swept");
+    refuses("sim ag_gemm --sweep roles=132", "it should look like roles=");
+    refuses("sim ag_gemm --sweep nodes=3:shape=64x64x64", "no combination can be simulated");
+    refuses("sim ag_gemm --cluster 1x2 --tile 64,64", "no GPU kernel is built for tiles of 64x64");
+    refuses("sim ring_attention --cluster 512x8 --attention 1,1073741824,64,64,128", "");
     refuses("sim ag_gemm --explore --shape 9,8,8", "the next that does is 12");
 }
 

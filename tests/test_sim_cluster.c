@@ -1,6 +1,6 @@
 /* The simulator's machine moves the bytes that every plan says, is never faster than its rates
  * allow, and as fast as they allow where one of them is all that counts; what it stores is a trace
- * like any other; a wrong cluster file is told by line. */
+ * like any other. */
 #include "sim/cluster.h"
 #include "sim/world.h"
 #include "tests/helpers/command.h"
@@ -127,49 +127,6 @@ static void test_latency_shows(void **state)
     assert_true(far - near >= 100000 && far - near <= 250000);
 }
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static void test_cluster_file(void **state)
-{
-    static const struct {
-        const char *text, *says;
-    } wrong[] = {{"", "is empty"},
-                 {"nvlink = 355\n", "line 1 of the cluster file"},
-                 {"# rates\nnvlink = 355 us\n", "line 2"},
-                 {"nvlink = -1 GB/s\n", "out of range"},
-                 {"nvlink = nan GB/s\n", "out of range"},
-                 {"nvlink = 0 GB/s\n", "out of range"},
-                 {"proxy = 1 us\nproxy = 2 us\n", "line 2 of the cluster file"},
-                 {"nvlnk = 3 GB/s\n", "names are flop, memory"},
-                 {"flop = 3 GB/s\n", "TF/s"},
-                 {"nvlink = 3 GB/s fast\n", "a line is written"}};
-    char path[96], error[512];
-    struct sim_cluster c, before;
-    snprintf(path, sizeof path, "%s/cluster", folder);
-    sim_cluster_default(&c);
-    before = c;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        write_file(path, wrong[i].text);
-        assert_int_equal(sim_cluster_read(&c, path, error, sizeof error), -EINVAL);
-        if (!strstr(error, wrong[i].says) || memcmp(&c, &before, sizeof c))
-            fail_msg("\"%s\": \"%s\" lacks \"%s\", or something was set", wrong[i].text, error,
-                     wrong[i].says);
-    }
-    assert_int_equal(sim_cluster_read(&c, folder, error, sizeof error), -EISDIR);
-    assert_int_equal(sim_cluster_read(&c, "/nonexistent/x", error, sizeof error), -ENOENT);
-    write_file(path, "# an NDR cluster\n\nnetwork = 50 GB/s  # one NIC each\n  network_latency=2.5 "
-                     "us\nflop = 600 TF/s\n");
-    assert_int_equal(sim_cluster_read(&c, path, error, sizeof error), 0);
-    assert_true(c.network == 50 && c.network_latency == 2500 && c.flop == 600e3 &&
-                c.nvlink == before.nvlink);
-}
-
 static struct command_run r;
 
 static void expect(const char *line, int status, const char *says)
@@ -186,10 +143,10 @@ static void test_command(void **state)
     char line[256], once[sizeof r.out_text];
     /* --trace changes nothing, and neither does a second time */
     for (int op = 0; op < MK_OPS; op++) {
-        snprintf(line, sizeof line, "sim %s --launches 2", plan_op_name(op));
+        snprintf(line, sizeof line, "sim %s --data --launches 2", plan_op_name(op));
         expect(line, 0, "efficiency 0.");
         snprintf(once, sizeof once, "%s", r.out_text);
-        snprintf(line, sizeof line, "sim %s --launches 2 --trace %s/t.db", plan_op_name(op),
+        snprintf(line, sizeof line, "sim %s --data --launches 2 --trace %s/t.db", plan_op_name(op),
                  folder);
         expect(line, 0, "trace     ");
         *strstr(r.out_text, "trace     ") = '\0';
@@ -199,9 +156,6 @@ static void test_command(void **state)
         assert_non_null(strstr(r.out_text, "nothing dropped"));
         assert_non_null(strstr(r.out_text, "2 launches"));
     }
-    snprintf(line, sizeof line, "sim ag_gemm --cluster %s", folder);
-    expect(line, 2, "Is a directory");
-    expect("sim ag_gemm --cluster /nonexistent/x", 2, "No such file");
     expect("sim ag_gemm --trace /nonexistent/x", 2, "cannot be written");
     expect("sim ag_gemm --explore --trace t.db", 2, "--trace is not for --explore");
     expect("sim ag_gemm --vary", 2, "--vary is for --explore");
@@ -211,10 +165,10 @@ static void test_command(void **state)
  * rank, those are the bytes. */
 static void test_all_tokens(void **state)
 {
-    expect("sim moe_dispatch_gemm --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3", 0,
+    expect("sim moe_dispatch_gemm --data --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3", 0,
            /* 2 x (ids of 100 x 16, and rows of 128); once */
            "moved     28800 bytes over NVLink and 14400 over the network");
-    expect("sim moe_ffn --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3 --seed 5", 0,
+    expect("sim moe_ffn --data --nodes 2 --gpus 2 --moe 100,64,40,4,4 --launches 3 --seed 5", 0,
            /* rows there and back, weights on the rail */
            "moved     54400 bytes over NVLink and 28800 over the network");
 }
@@ -223,8 +177,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_and_bounds), cmocka_unit_test(test_one_rate_counts),
-        cmocka_unit_test(test_latency_shows),    cmocka_unit_test(test_cluster_file),
-        cmocka_unit_test(test_command),          cmocka_unit_test(test_all_tokens),
+        cmocka_unit_test(test_latency_shows),    cmocka_unit_test(test_command),
+        cmocka_unit_test(test_all_tokens),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

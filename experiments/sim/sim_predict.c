@@ -135,7 +135,7 @@ static int sim_predict_write_json(const char *path, const struct sim_world_confi
     return result_close(&file, path);
 }
 
-int sim_predict(struct sim_world_config *config, const char *file, const char *trace,
+int sim_predict(struct sim_world_config *config, const struct mk_machine *asked, const char *trace,
                 const char *json, int quiet, const char *command, char *error, size_t size)
 {
     struct sim_cluster cluster;
@@ -144,9 +144,7 @@ int sim_predict(struct sim_world_config *config, const char *file, const char *t
     struct mk_plan plan = {0};
     char shape[PROBLEM_TEXT];
     int64_t seed = (int64_t)config->seed;
-    sim_cluster_default(&cluster);
-    if (file && sim_cluster_read(&cluster, file, error, size))
-        return STATUS_USAGE;
+    sim_cluster_of(&cluster, asked);
     if (plan_build(&plan, &config->problem, 0, 0, error, size) ||
         memory_check(&plan, mk_world(&config->problem.topo), 1, error, size) ||
         memory_check_ctas(&plan, mk_world(&config->problem.topo), error, size))

@@ -2,6 +2,7 @@
  * changed. */
 #define _GNU_SOURCE
 #include "experiments/trace/trace_cli.h"
+#include "experiments/common/gnuplot.h"
 #include "experiments/common/trace_output.h"
 #include "experiments/trace/trace_plot.h"
 
@@ -16,29 +17,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void trace_plot_quoted(FILE *out, const char *text)
-{
-    fputc('\'', out);
-    for (; *text; text++)
-        fprintf(out, *text == '\'' ? "''" : "%c", *text);
-    fputc('\'', out);
-}
-
-static int trace_plot_is_svg(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && !strcasecmp(dot, ".svg");
-}
-
 void trace_plot_head(const struct trace_picture *p, const char *title, int height)
 {
-    int svg = trace_plot_is_svg(p->path);
+    int svg = gnuplot_is_svg(p->path);
     char text[256] = "";
     fprintf(p->out, "set terminal %s size 1200,%d%s\n", svg ? "svg" : "pngcairo", height,
             svg ? " background '#ffffff'" : "");
     if (p->named) {
         fputs("set output ", p->out);
-        trace_plot_quoted(p->out, p->path);
+        gnuplot_quoted(p->out, p->path);
         fputc('\n', p->out);
     }
     sqlite3_stmt *q = trace_query(p->db,
@@ -49,7 +36,7 @@ void trace_plot_head(const struct trace_picture *p, const char *title, int heigh
         snprintf(text, sizeof text, "%s: %s", title, (const char *)sqlite3_column_text(q, 0));
     sqlite3_finalize(q);
     fputs("set title ", p->out);
-    trace_plot_quoted(p->out, text);
+    gnuplot_quoted(p->out, text);
     fputs(" noenhanced\n", p->out);
 }
 
@@ -115,69 +102,6 @@ int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, c
                                    size);
 }
 
-enum { END = 12 };
-
-/* The last bytes of what comes in pieces. */
-static void trace_plot_keep_end(char end[END], const char *piece, size_t n)
-{
-    size_t new = n < END ? n : END;
-    memmove(end, end + new, END - new);
-    memcpy(end + END - new, piece + n - new, new);
-}
-
-/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing
- * tag. */
-static int trace_plot_is_whole(const char end[END], const char *path)
-{
-    if (trace_plot_is_svg(path))
-        return memmem(end, END, "</svg>", 6) != NULL;
-    return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
-}
-
-/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or
- * -errno with a sentence. */
-static int trace_plot_run_gnuplot(int script, FILE *out, const char *path, char *error, size_t size)
-{
-    int picture[2], status = 0, rc = 0;
-    char name[32], piece[65536], end[END] = "";
-    snprintf(name, sizeof name, "/dev/fd/%d", script);
-    pid_t child = pipe2(picture, O_CLOEXEC) ? -1 : fork();
-    if (child == 0) {
-        int null = open("/dev/null", O_RDWR); /* its complaints are many lines */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (dup2(null, 0) < 0 || dup2(picture[1], 1) < 0 || dup2(null, 2) < 0)
-            _exit(126);
-        execlp("gnuplot", "gnuplot", name, (char *)NULL);
-        _exit(127);
-    }
-    if (child < 0) {
-        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
-        return -EIO;
-    }
-    close(picture[1]);
-    for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
-        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out)) {
-            rc = -errno;
-            snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
-        }
-        trace_plot_keep_end(end, piece, (size_t)n);
-    }
-    close(picture[0]);
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (rc)
-        return rc;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
-        rc = -ENOENT;
-    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !trace_plot_is_whole(end, path)) {
-        snprintf(error, size, "gnuplot could not draw '%s'; --script prints what it was told",
-                 path);
-        rc = -EIO;
-    }
-    return rc;
-}
-
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
                char *error, size_t size)
 {
@@ -197,7 +121,7 @@ int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const ch
         rc = -EIO;
     }
     if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
-        rc = trace_plot_run_gnuplot(fd, o.out, path, error, size);
+        rc = gnuplot_run(fd, o.out, path, error, size);
         rc = trace_output_close(&o, rc, error, size);
     }
     fclose(script);

@@ -14,7 +14,6 @@ struct trace_picture {
 };
 
 void trace_plot_head(const struct trace_picture *p, const char *title, int height);
-void trace_plot_quoted(FILE *out, const char *text);
 
 /* Role timelines. 0, -ENODATA: there is nothing to draw; -ENOMEM. */
 int trace_plot_timeline(const struct trace_picture *p);

@@ -3,6 +3,7 @@
  * shares of the role's CTAs. Time begins at zero with the first launch, and what lies between
  * launches is cut out. */
 #include "experiments/trace/trace_plot.h"
+#include "experiments/common/gnuplot.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -273,7 +274,7 @@ static void trace_timeline_draw_rows(const struct trace_picture *p, const struct
         snprintf(name, sizeof name, "rank %d %s", sqlite3_column_int(t, 0),
                  (const char *)sqlite3_column_text(t, 3));
         fputs(row ? "," : "", p->out);
-        trace_plot_quoted(p->out, name);
+        gnuplot_quoted(p->out, name);
         fprintf(p->out, " %g", row + 0.5);
     }
     fputs(") noenhanced\n$data << END\n", p->out);

@@ -186,6 +186,14 @@ int timed_send(struct timed_cta *c)
 
 /* ---- the role ---- */
 
+/* Every CTA of a cluster has its part of the tile. */
+static void compute_record(struct timed_cta *c, const struct mk_tile *tile, uint64_t start)
+{
+    const struct timed_world *w = timed_rank_of(c)->world;
+    for (uint32_t i = 0; i < w->cluster && c->track; i++)
+        mk_track_add(c[i].track, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start, c->at);
+}
+
 static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
 {
     struct timed_rank *r = timed_rank_of(c);
@@ -208,7 +216,7 @@ static int compute_tile(struct timed_cta *c, const struct mk_tile *tile)
         if (w->op->after)
             w->op->after(&r->plan, &c->cta, tile);
     }
-    timed_record(c, mk_event_what(MK_EV_TILE, MK_CAUSE_NONE, tile->id), start);
+    compute_record(c, tile, start);
     w->tiles++;
     return w->error != 0;
 }

@@ -31,6 +31,30 @@ static double network_out(struct timed_world *w, struct timed_rank *r, double st
     return r->nic_out - takes;
 }
 
+/* Returns its number in the log. */
+static uint32_t network_log(const struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag,
+                            double seen, double through)
+{
+    struct timed_rank *r = timed_rank_of(c);
+    struct mk_message_log *log = &r->messages;
+    const uint32_t *ctas = r->plan.problem.tuning.split.ctas;
+    if (!log->messages || log->count == log->capacity) {
+        log->dropped += log->messages != NULL;
+        return TIMED_NONE;
+    }
+    log->messages[log->count] =
+        (struct mk_message){.epoch = c->cta.epoch,
+                            .bytes = bytes,
+                            .sequence = c->post->posted,
+                            .seen = (uint64_t)ceil(seen),
+                            .posted = (uint64_t)ceil(through),
+                            .ring = c->grid - ctas[MK_COMPUTE] - ctas[MK_INTRA_COMM],
+                            .peer = to,
+                            .flag = flag,
+                            .plan = r->plan.id};
+    return (uint32_t)log->count++;
+}
+
 int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag)
 {
     struct timed_rank *r = timed_rank_of(c);
@@ -47,6 +71,7 @@ int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag)
     }
     double posted = (double)c->at, seen = network_through_proxy(w, r, posted),
            through = seen + w->machine->proxy_command, leaves = network_out(w, r, through, bytes);
+    uint32_t message = network_log(c, to, bytes, flag, seen, through);
     post->seen[post->posted++ % ring] = (uint64_t)ceil(seen);
     post->waiting++;
     struct timed_flight f = {.rank = to,
@@ -54,6 +79,7 @@ int timed_put(struct timed_cta *c, uint32_t to, uint64_t bytes, uint32_t flag)
                              .value = c->cta.epoch,
                              .role = c->cta.role,
                              .poster = c->number,
+                             .message = message,
                              .bytes = bytes,
                              .path = c->path};
     uint64_t due = (uint64_t)ceil(leaves);
@@ -87,6 +113,8 @@ void timed_put_leaves(struct timed_world *w, struct timed_flight *f)
     f->path.parts[TIMED_NETWORK] += (float)(raised - w->queue.now);
     f->path.roles[f->role] += (float)(raised - w->queue.now);
     timed_raise(w, f, raised);
+    if (f->message != TIMED_NONE)
+        r->messages.messages[f->message].completed = complete;
     if (c->post->completed < complete)
         c->post->completed = complete;
     if (!--c->post->waiting && c->post->drains) {

@@ -80,9 +80,10 @@ struct timed_flight {
     uint32_t rank, flag; /* where it is raised */
     uint64_t value;
     int add;
-    uint32_t role;   /* whose time it is */
-    uint32_t poster; /* CTA of a put that has not left yet; TIMED_NONE: a flag */
-    uint64_t bytes;  /* of the put */
+    uint32_t role;    /* whose time it is */
+    uint32_t poster;  /* CTA of a put that has not left yet; TIMED_NONE: a flag */
+    uint32_t message; /* of the put, in its sender's log; TIMED_NONE: not traced */
+    uint64_t bytes;   /* of the put */
     struct timed_path path;
 };
 
@@ -103,7 +104,8 @@ struct timed_rank {
     struct timed_path path; /* of the CTA that ended last, then of the launch's begin */
     struct timed_slow slow;
     double proxy_free, nic_out, nic_in, receive_free;
-    uint64_t *flying; /* [in_flight] when puts complete */
+    struct mk_message_log messages; /* where it is traced */
+    uint64_t *flying;               /* [in_flight] when puts complete */
     uint64_t puts;
     double nvlink_in, network_in; /* bytes */
     double busy;                  /* ns of its engines */

@@ -36,7 +36,7 @@ struct timed_slow {
 };
 
 struct timed_config {
-    struct mk_plan *plan; /* as plan_build made it for rank 0, all else follows; only read */
+    const struct mk_plan *plan; /* as plan_build made it for rank 0, all else follows; only read */
     const struct mk_machine *machine;
     const struct sim_op *op; /* NULL: the problem's; a broken one in tests */
     uint32_t launches;
@@ -74,6 +74,9 @@ struct timed_result {
 /* Blocks while it computes. 0; -EDEADLK: nothing can go on; -ETIMEDOUT: a wait was longer than the
  * plan's timeout; -EINVAL, -ENOMEM; what `finished` returned. */
 int timed_run(const struct timed_config *config, struct timed_result *result);
+
+/* 0, or -EINVAL with a sentence where a run of the plan needs more memory than the machine has. */
+int timed_memory_check(const struct mk_plan *plan, char *error, size_t error_size);
 
 /* bf16 flop/ns of a rank whose tensor cores never wait, and the ns that the longest of a launch's
  * products, NVLink bytes and network bytes takes alone. */

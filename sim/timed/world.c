@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 const char *const timed_part_names[TIMED_PARTS] = {
     [TIMED_LAUNCH] = "launch",  [TIMED_TILES] = "tiles", [TIMED_NVLINK] = "NVLink",
@@ -77,6 +78,27 @@ static double world_loaded(const struct mk_plan *plan, double flop)
     if (!t->tile_m || !t->tile_n)
         return 0;
     return flop * (1.0 / t->tile_n + (double)t->cluster / t->tile_m);
+}
+
+/* A CTA takes a page or two of stack, and itself; a MoE's rank tables of every token. */
+int timed_memory_check(const struct mk_plan *plan, char *error, size_t size)
+{
+    const struct mk_problem *q = &plan->problem;
+    const struct mk_role_split *split = &q->tuning.split;
+    double ranks = mk_world(&q->topo), ctas = mk_total_ctas(split) + split->ctas[MK_COMPUTE];
+    double rank = ctas * (8192 + sizeof(struct timed_cta)) + 8.0 * plan->flags + sizeof *plan;
+    if (sim_op_of(q->op)->ids)
+        rank += 4.0 * (double)q->moe.tokens * (2 * ranks * (double)q->moe.k + 6.0 * q->topo.nodes) +
+                8.0 * (double)q->moe.experts;
+    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (have <= 0 || ranks * rank <= have)
+        return 0;
+    snprintf(error, size,
+             "%.0f ranks of %.0f CTAs%s take %.0f GB and this machine has %.0f GB: a smaller "
+             "problem fits, or fewer ranks",
+             ranks, ctas, sim_op_of(q->op)->ids ? " and their tables of tokens" : "",
+             ranks * rank / 1e9, have / 1e9);
+    return -EINVAL;
 }
 
 /* ---- flags on their way ---- */
@@ -248,6 +270,12 @@ static int world_make_rank(struct timed_world *w, uint32_t rank)
     if (!r->waiting || !r->flying || (w->senders && !r->engines))
         return -ENOMEM;
     memset(r->waiting, 0xff, TIMED_BUCKETS * sizeof *r->waiting);
+    if (w->config.trace_events && problem.topo.nodes > 1) {
+        r->messages.messages = malloc(w->config.trace_events * sizeof *r->messages.messages);
+        r->messages.capacity = w->config.trace_events;
+        if (!r->messages.messages)
+            return -ENOMEM;
+    }
     int result = world_make_heap(w, r);
     for (uint32_t i = 0; !result && i < w->per_rank; i++)
         result = world_make_cta(w, r, i);
@@ -268,6 +296,7 @@ static void world_free_rank(struct timed_world *w, struct timed_rank *r)
     }
     if (r->heap)
         munmap(r->heap, r->plan.heap_base + r->plan.heap_bytes);
+    free(r->messages.messages);
     free(r->summary);
     free(r->flags);
     free(r->waiting);
@@ -449,6 +478,7 @@ static int world_finish(struct timed_world *w)
         c->topo = r->plan.problem.topo;
         c->plans[0] = &r->plan;
         c->plan_count = 1;
+        c->messages = r->messages;
         c->tracks = &tracks[(size_t)rank * total * warps];
         c->track_count = w->config.trace_events ? total * warps : 0;
         c->track_warps = warps;

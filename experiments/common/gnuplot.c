@@ -1,0 +1,108 @@
+#define _GNU_SOURCE
+#include "experiments/common/gnuplot.h"
+#include "experiments/common/trace_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void gnuplot_quoted(FILE *out, const char *text)
+{
+    fputc('\'', out);
+    for (; *text; text++)
+        fprintf(out, *text == '\'' ? "''" : "%c", *text);
+    fputc('\'', out);
+}
+
+int gnuplot_is_svg(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcasecmp(dot, ".svg");
+}
+
+enum { END = 12 };
+
+/* The last bytes of what comes in pieces. */
+static void gnuplot_keep_end(char end[END], const char *piece, size_t n)
+{
+    size_t new = n < END ? n : END;
+    memmove(end, end + new, END - new);
+    memcpy(end + END - new, piece + n - new, new);
+}
+
+/* Whether a picture ends as one: in an empty chunk IEND with its checksum, or in the root's closing
+ * tag. */
+static int gnuplot_is_whole(const char end[END], const char *path)
+{
+    if (gnuplot_is_svg(path))
+        return memmem(end, END, "</svg>", 6) != NULL;
+    return !memcmp(end, "\0\0\0\0IEND\xae\x42\x60\x82", END);
+}
+
+/* gnuplot's picture of a script, from a pipe: it does not notice itself where a disk is full. 0 or
+ * -errno with a sentence. */
+int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t size)
+{
+    int picture[2], status = 0, rc = 0;
+    char name[32], piece[65536], end[END] = "";
+    snprintf(name, sizeof name, "/dev/fd/%d", script);
+    pid_t child = pipe2(picture, O_CLOEXEC) ? -1 : fork();
+    if (child == 0) {
+        int null = open("/dev/null", O_RDWR); /* its complaints are many lines */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(null, 0) < 0 || dup2(picture[1], 1) < 0 || dup2(null, 2) < 0)
+            _exit(126);
+        execlp("gnuplot", "gnuplot", name, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0) {
+        snprintf(error, size, "cannot start gnuplot: %s", strerror(errno));
+        return -EIO;
+    }
+    close(picture[1]);
+    for (ssize_t n; !rc && (n = read(picture[0], piece, sizeof piece)) > 0;) {
+        if (fwrite(piece, 1, (size_t)n, out) < (size_t)n || fflush(out)) {
+            rc = -errno;
+            snprintf(error, size, "cannot write '%s': %s", path, strerror(errno));
+        }
+        gnuplot_keep_end(end, piece, (size_t)n);
+    }
+    close(picture[0]);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc)
+        return rc;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        snprintf(error, size, "gnuplot is not installed (package gnuplot-nox)");
+        rc = -ENOENT;
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) || !gnuplot_is_whole(end, path)) {
+        snprintf(error, size, "gnuplot could not draw '%s'", path);
+        rc = -EIO;
+    }
+    return rc;
+}
+
+int gnuplot_picture(const char *script, const char *path, char *error, size_t size)
+{
+    struct trace_output o;
+    size_t length = strlen(script);
+    int fd = memfd_create("plot", 0), rc = 0; /* gnuplot opens it by its number */
+    if (fd < 0 || write(fd, script, length) != (ssize_t)length || lseek(fd, 0, SEEK_SET)) {
+        snprintf(error, size, "cannot write gnuplot's script: %s", strerror(errno));
+        rc = -EIO;
+    }
+    if (!rc && !(rc = trace_output_open(&o, path, 0, error, size))) {
+        rc = gnuplot_run(fd, o.out, path, error, size);
+        rc = trace_output_close(&o, rc, error, size);
+    }
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}

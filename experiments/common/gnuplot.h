@@ -1,0 +1,21 @@
+/* Pictures by gnuplot, which has to be installed. A file appears whole or not at all. */
+#ifndef MK_GNUPLOT_H
+#define MK_GNUPLOT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* A text in a script, quoted. */
+void gnuplot_quoted(FILE *out, const char *text);
+
+/* Whether a picture at `path` is to be SVG; else PNG. */
+int gnuplot_is_svg(const char *path);
+
+/* The picture of a script that sets its terminal but no output, at `path`. 0, or -errno with a
+ * sentence: -ENOENT where gnuplot is not installed. */
+int gnuplot_picture(const char *script, const char *path, char *error, size_t error_size);
+
+/* The same of an open file that holds the script, into `out`, which becomes `path`. */
+int gnuplot_run(int script, FILE *out, const char *path, char *error, size_t error_size);
+
+#endif

@@ -1,0 +1,52 @@
+/* What `mkernel sim` and `mkernel tune --exec sim` ask of a machine: which it is, what of it is
+ * different, and the plan that a GPU of it would get. */
+#ifndef MK_SIM_CASE_H
+#define MK_SIM_CASE_H
+
+#include "core/tuning.h"
+#include "sim/timed/timed.h"
+
+/* As on the command line; NULL where it was not given. */
+struct sim_case_options {
+    const char *machine; /* a name or a file */
+    const char *network; /* "100GB/s" */
+    const char *slow;    /* "rank=3:0.7,link=2:0.5,nic=1:0.5" */
+    const char *jitter, *skew;
+    const char *ids;    /* a file */
+    const char *tuning; /* a file, or "none" */
+    int host;           /* the plan of the host executor */
+};
+
+struct sim_case {
+    struct sim_case_options options;
+    struct mk_machine machine;
+    struct tuning_table tuning;
+    double jitter, skew;
+    uint32_t *ids;
+    uint64_t id_count;
+};
+
+/* Reads what the options say. 0, or -EINVAL or -errno with a sentence; sim_case_close in either
+ * case. */
+int sim_case_open(struct sim_case *c, const struct sim_case_options *options, char *error,
+                  size_t error_size);
+void sim_case_close(struct sim_case *c);
+
+/* Takes options.network over into the machine. 0, or -EINVAL with a sentence. */
+int sim_case_network(struct sim_case *c, char *error, size_t error_size);
+
+/* The plan that the machine's GPUs would get for rank 0 of `problem`, whose exec and sms are filled
+ * in: a tuned one where nothing of it is asked for. 0, or -EINVAL with a sentence. */
+int sim_case_plan(const struct sim_case *c, struct mk_plan *plan, struct mk_problem *problem,
+                  char *error, size_t error_size);
+
+/* Fills in what the case says of a run of `plan`; config->slow is to be freed. 0, or -EINVAL with a
+ * sentence where the plan's cluster has no such rank or the ids are not its; -ENOMEM. */
+int sim_case_config(const struct sim_case *c, const struct mk_plan *plan,
+                    struct timed_config *config, char *error, size_t error_size);
+
+/* "NODESxGPUS". 0, or -EINVAL with a sentence. */
+int sim_case_cluster(const char *text, uint64_t *nodes, uint64_t *gpus, char *error,
+                     size_t error_size);
+
+#endif

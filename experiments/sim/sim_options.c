@@ -1,0 +1,366 @@
+/* The options of `mkernel sim`, and which go together. */
+#include "experiments/sim/sim.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/launched.h"
+#include "experiments/common/memory_need.h"
+#include "experiments/common/output_file.h"
+#include "sim/op.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* Headings of the help. */
+#define EXPLORING "with data, and exploring"
+#define PROBLEM PROBLEM_GROUP
+#define MACHINE "the cluster"
+#define WHAT_IF "what if"
+#define SWEEPS "sweeps"
+#define PLAN "the plan"
+#define RESULTS "results"
+
+/* Their heaps and coroutines lie in one process: this many take 1 to 2 GB and seconds an order. */
+#define MOST_RANKS 256
+
+static const char *const orders[] = {"rc", "srd"};
+static const char *const plans[] = {"cuda", "host"};
+static const char *const executors[] = {"host", "emulated"};
+/* enum sim_fault_kind */
+static const char *const faults[] = {"none", "drop", "mute", "fail_put", "slow"};
+
+#define AT(field) .offset = offsetof(struct sim_arguments, field)
+
+static const struct option_spec specs[] = {
+    {"machine", OPTION_TEXT, AT(of.machine), "NAME|FILE",
+     "what GPUs, links and NICs are like: a file of experiments/machines by its name, or another "
+     "(docs/SIMULATION.md). Default 8xH200-cx7",
+     .max = 4095, .group = MACHINE},
+    {"cluster", OPTION_TEXT, AT(cluster), "NxG", "N nodes of G ranks, as --nodes N --gpus G",
+     .max = 15, .group = MACHINE},
+    {"nodes", OPTION_NUMBERS, AT(nodes), "N", "nodes. Default 2", 1, MK_MAX_RANKS,
+     .group = MACHINE},
+    {"gpus", OPTION_NUMBERS, AT(gpus), "G", "ranks per node. Default 2", 1, MK_MAX_LOCAL,
+     .group = MACHINE},
+    {"launches", OPTION_NUMBERS, AT(launches), "N",
+     "back to back. Default 1; with --data or --explore 4, each with new inputs", 1, 1000000,
+     .group = PROBLEM},
+    {"seed", OPTION_NUMBERS, AT(seed), "S", "the first seed. Default 1", 0, UINT64_MAX / 2,
+     .group = PROBLEM},
+    {"explore", OPTION_FLAG, AT(explore), NULL,
+     "draw random orders of every step, check each result", .group = EXPLORING},
+    {"runs", OPTION_NUMBERS, AT(runs), "N", "seeds to try, one order each. Default 100", 1,
+     1000000000, .group = EXPLORING},
+    {"vary", OPTION_FLAG, AT(vary), NULL,
+     "let the seed also choose tiles, chunks, pieces, roles, where A lies, ring, fabric and delays",
+     .group = EXPLORING},
+    {"random", OPTION_FLAG, AT(random), NULL,
+     "let the seed choose everything: cluster, shape, plan, network, order, and now and then a "
+     "fault, which "
+     "must then be "
+     "told as it is",
+     .group = EXPLORING},
+    {"exec", OPTION_WORD, AT(exec), "host|emulated",
+     "host: CTAs are coroutines; emulated: each rank has an emulated GPU of a few SMs, which runs "
+     "the operator's "
+     "own kernel, and memory is watched (docs/EMULATION.md). Default host",
+     .words = executors, .word_count = 2, .group = EXPLORING},
+    {"order", OPTION_WORD, AT(order), "rc|srd", "in which order a fabric delivers. Default rc",
+     .words = orders, .word_count = 2, .group = EXPLORING},
+    {"fault", OPTION_WORD, AT(fault), "drop|mute|fail_put|slow",
+     "drop: the rank stops at step NUMBER; mute: its communication CTAs never run; fail_put: its "
+     "put NUMBER "
+     "fails; slow: "
+     "puts from and to it take up to NUMBER ns longer",
+     .words = faults, .word_count = 5, .group = EXPLORING},
+    {"fault-rank", OPTION_NUMBERS, AT(fault_rank), "RANK", "the rank of the fault. Default 0", 0,
+     MK_MAX_RANKS - 1, .group = EXPLORING},
+    {"fault-number", OPTION_NUMBERS, AT(fault_number), "NUMBER",
+     "of the fault: a step, a put, or ns. Default 1", 0, UINT64_MAX / 2, .group = EXPLORING},
+    {"ring", OPTION_NUMBERS, AT(ring), "COMMANDS",
+     "capacity of a command ring, a power of two. Default 1024; with --explore 64", 1, 1 << 20,
+     .group = MACHINE},
+    {"in-flight", OPTION_NUMBERS, AT(in_flight), "PUTS", "of one proxy at once. Default 256", 1,
+     1 << 20, .group = MACHINE},
+    {"depth", OPTION_NUMBERS, AT(depth), "PUTS",
+     "that a fabric takes before it says no. Default 256; with --explore 16", 1, 1 << 20,
+     .group = MACHINE},
+    {"delay", OPTION_SECONDS, AT(delay_ns), "SECONDS",
+     "every delivery takes up to this much longer", 0, 1000000000, .group = EXPLORING},
+    {"timeout", OPTION_SECONDS, AT(timeout_ns), "SECONDS",
+     "bound of every wait, in virtual time. Default 10", 1000000, 3600000000000ull,
+     .group = MACHINE},
+    {"dry-run", OPTION_FLAG, AT(dry_run), NULL, "check everything, start nothing",
+     .group = PROBLEM},
+    {"network", OPTION_TEXT, AT(of.network), "RATE",
+     "of each rank in place of the machine's: 100GB/s", .max = 31, .group = WHAT_IF},
+    {"slow", OPTION_TEXT, AT(of.slow), "PART=RANK:FACTOR,...",
+     "rates of a rank times FACTOR: rank=3:0.7 (its tiles, copies and sums), link=3:0.5 (its "
+     "NVLink), "
+     "nic=3:0.5",
+     .max = 4095, .group = WHAT_IF},
+    {"jitter", OPTION_TEXT, AT(of.jitter), "SHARE",
+     "by which tiles, launches and the network scatter, by --seed: 0.05. Default 0", .max = 31,
+     .group = WHAT_IF},
+    {"skew", OPTION_TEXT, AT(of.skew), "S",
+     "tokens choose expert e in proportion to 1/(e+1)^S. Default: all alike", .max = 31,
+     .group = WHAT_IF},
+    {"ids", OPTION_TEXT, AT(of.ids), "FILE",
+     "the experts of all tokens, rank by rank: numbers with blanks or commas between them",
+     .max = 4095, .group = WHAT_IF},
+    {"plan", OPTION_WORD, AT(plan), "cuda|host",
+     "whose plan: what --exec cuda would choose on this machine, tuned plans included, or the host "
+     "executor's. Default cuda",
+     .words = plans, .word_count = 2, .group = PLAN},
+    {"tuning", OPTION_TEXT, AT(of.tuning), "FILE|none",
+     "where tuned plans are; none: the formula alone. Default: as `mkernel run`", .max = 511,
+     .group = PLAN},
+    {"data", OPTION_FLAG, AT(data), NULL,
+     "launches with their data, every result checked: the host's plan and a few of the machine's "
+     "rates; slow, and problems have to fit this machine",
+     .group = EXPLORING},
+    {"sweep", OPTION_TEXT, AT(sweep), "NAME=V,V:NAME=V",
+     "every combination: of nodes, gpus, shape (8192x8192x1024), machine, network, and the plan's "
+     "options in a tuned plan's words (roles=100+0+0+32, tile=256x128)",
+     .max = 4095, .group = SWEEPS},
+    {"jobs", OPTION_NUMBERS, AT(jobs), "N", "simulations at once. Default: this machine's cores", 1,
+     1024, .group = SWEEPS},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "the sweep's table as CSV", .max = 4095, .group = SWEEPS},
+    {"plot", OPTION_TEXT, AT(plot), "FILE",
+     "a picture of the sweep: times over its first name, a line for each combination of the others "
+     "(.svg or .png, by gnuplot)",
+     .max = 4095, .group = SWEEPS},
+    {"trace", OPTION_TEXT, AT(trace), "FILE",
+     "record what every CTA did into a SQLite file, as `mkernel run` does", .max = 4095,
+     .group = RESULTS},
+    {"json", OPTION_TEXT, AT(json), "FILE", "write the result as JSON", .max = 4095,
+     .group = RESULTS},
+    {"quiet", OPTION_FLAG, AT(quiet), NULL,
+     "no table. Default: on standard output; on standard error where the result goes to standard "
+     "output",
+     .group = RESULTS},
+};
+
+static const struct option_table own = {
+    "sim OP [OPTIONS]",
+    "How long launches take on a cluster that is described, not there: all ranks run their "
+    "schedule "
+    "without data, and tiles,\n"
+    "copies, flags and puts take what a machine file says (docs/SIMULATION.md). --data multiplies "
+    "and "
+    "checks instead.\n"
+    "--explore draws orders of every step from a seed and checks each result; a failing order is "
+    "printed with the command\n"
+    "that replays it.\n",
+    specs, sizeof specs / sizeof *specs,
+    "  mkernel sim ag_gemm --cluster 2x8 --shape 32768,2048,32768 --trace sim.db\n"
+    "  mkernel sim gemm_ar --cluster 16x8 --shape 32768,8192,256 --network 100GB/s --slow "
+    "rank=3:0.7\n"
+    "  mkernel sim gemm_rs --sweep nodes=1,2,4,8:gpus=8:pieces=1,2,4 --csv sweep.csv --plot "
+    "sweep.svg\n"
+    "  mkernel sim ag_gemm --explore --nodes 3 --gpus 2 --runs 1000 --vary\n"
+    "  mkernel sim ring_attention --explore --random --runs 1000 --seed 77\n"
+    "  mkernel sim gemm_rs --explore --exec emulated --random --runs 20\n"
+    "  mkernel sim ag_gemm --explore --fault mute --fault-rank 3 --runs 1\n"};
+
+static struct problem_table table;
+
+/* What the plan says of a shape that was given; with --random shapes are small. */
+int sim_check_memory(const struct sim_arguments *a, enum mk_op op, char *error, size_t size)
+{
+    struct sim_world_config c = sim_configure(a, op, a->seed);
+    struct mk_plan plan = {0};
+    int rc = a->random ? 0 : plan_build(&plan, &c.problem, 0, 0, error, size);
+    if (rc || a->random)
+        return rc;
+    rc = memory_check(&plan, a->nodes * a->gpus, 1, error, size);
+    return rc ? rc : memory_check_ctas(&plan, a->nodes * a->gpus, error, size);
+}
+
+/* What the seed chooses cannot be given, too. */
+static int sim_check_seeded(const struct sim_arguments *a, enum mk_op op,
+                            const struct options_found *found, char *error, size_t size)
+{
+    static const char *const drawn[] = {"causal",   "b-layout", "deterministic", "nodes", "gpus",
+                                        "launches", NULL};
+    static const char *const varied[] = {"order",  "ring",   "in-flight", "depth",
+                                         "delay",  "roles",  "tile",      "chunk-rows",
+                                         "slices", "pieces", "fanout",    NULL};
+    if (a->random && (a->vary || a->fault)) {
+        snprintf(error, size, "--random chooses what --vary and --fault do");
+        return -EINVAL;
+    }
+    if (a->random && a->ask.numbers[0]) {
+        snprintf(error, size, "--random chooses, so --%s cannot be given",
+                 op_of(op)->shape->option);
+        return -EINVAL;
+    }
+    for (const char *const *name = drawn; a->random && *name; name++)
+        if (options_given(&table.table, found, *name)) {
+            snprintf(error, size, "--random chooses, so --%s cannot be given", *name);
+            return -EINVAL;
+        }
+    for (const char *const *name = varied; (a->random || a->vary) && *name; name++)
+        if (options_given(&table.table, found, *name)) {
+            snprintf(error, size, "%s chooses, so --%s cannot be given",
+                     a->random ? "--random" : "--vary", *name);
+            return -EINVAL;
+        }
+    if (!a->fault && (options_given(&table.table, found, "fault-rank") ||
+                      options_given(&table.table, found, "fault-number"))) {
+        snprintf(error, size, "--fault-rank and --fault-number go with --fault");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* Which of the forms of the command takes what only some do. */
+enum form { BY_ITSELF = 1, DATA = 2, EXPLORE = 4 };
+
+static const struct {
+    const char *name;
+    uint32_t forms;
+} belongs[] = {
+    {"exec", EXPLORE},
+    {"vary", EXPLORE},
+    {"random", EXPLORE},
+    {"runs", EXPLORE},
+    {"fault", EXPLORE},
+    {"fault-rank", EXPLORE},
+    {"fault-number", EXPLORE},
+    {"order", DATA | EXPLORE},
+    {"delay", DATA | EXPLORE},
+    {"depth", DATA | EXPLORE},
+    {"machine", BY_ITSELF | DATA},
+    {"network", BY_ITSELF | DATA},
+    {"trace", BY_ITSELF | DATA},
+    {"json", BY_ITSELF | DATA},
+    {"quiet", BY_ITSELF | DATA},
+    {"pace", BY_ITSELF | DATA},
+    {"plan", BY_ITSELF},
+    {"tuning", BY_ITSELF},
+    {"slow", BY_ITSELF},
+    {"jitter", BY_ITSELF},
+    {"skew", BY_ITSELF},
+    {"ids", BY_ITSELF},
+    {"sweep", BY_ITSELF},
+    {"csv", BY_ITSELF},
+    {"plot", BY_ITSELF},
+    {"jobs", BY_ITSELF},
+};
+
+static int sim_check_forms(const struct sim_arguments *a, const struct options_found *found,
+                           char *error, size_t size)
+{
+    uint32_t form = a->explore ? EXPLORE : a->data ? DATA : BY_ITSELF;
+    if (a->explore && a->data) {
+        snprintf(error, size, "--explore has data anyway: --data is without it");
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < sizeof belongs / sizeof *belongs; i++) {
+        if (belongs[i].forms & form || !options_given(&table.table, found, belongs[i].name))
+            continue;
+        snprintf(error, size, "--%s is %s", belongs[i].name,
+                 form == EXPLORE               ? "not for --explore"
+                 : belongs[i].forms == EXPLORE ? "for --explore"
+                 : form == DATA                ? "not for --data"
+                                               : "for --data and --explore");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* What goes together where nothing is explored. */
+static int sim_check_alone(const struct sim_arguments *a, enum mk_op op,
+                           const struct options_found *found, char *error, size_t size)
+{
+    static const char *const swept[] = {"csv", "plot", "jobs", NULL};
+    const char *files[] = {a->trace, a->json, a->csv, a->plot};
+    static const char *const options[] = {"--trace", "--json", "--csv", "--plot"};
+    for (const char *const *name = swept; *name && !a->sweep; name++)
+        if (options_given(&table.table, found, *name)) {
+            snprintf(error, size, "--%s is for --sweep", *name);
+            return -EINVAL;
+        }
+    if (a->sweep && (a->trace || a->json)) {
+        snprintf(error, size, "--%s is of one simulation, a sweep's result is --csv",
+                 a->trace ? "trace" : "json");
+        return -EINVAL;
+    }
+    if ((a->of.skew || a->of.ids) && !sim_op_of(op)->ids) {
+        snprintf(error, size, "%s has no experts: --%s is for a MoE", plan_op_name(op),
+                 a->of.skew ? "skew" : "ids");
+        return -EINVAL;
+    }
+    if (a->of.skew && a->of.ids) {
+        snprintf(error, size, "--ids says whom tokens choose, and so does --skew");
+        return -EINVAL;
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            if (output_same(files[i], files[j])) {
+                snprintf(error, size, "%s and %s name the same file", options[j], options[i]);
+                return -EINVAL;
+            }
+    for (int i = 0; i < 4; i++)
+        if (output_check(options[i], files[i], i == 1 || i == 2 ? OUTPUT_WRITTEN : OUTPUT_REPLACED,
+                         error, size))
+            return -EINVAL;
+    return 0;
+}
+
+static int sim_check(struct sim_arguments *a, enum mk_op op, const struct options_found *found,
+                     char *error, size_t size)
+{
+    int whole = !a->explore && !a->data;
+    if (sim_check_forms(a, found, error, size) || sim_check_seeded(a, op, found, error, size))
+        return STATUS_USAGE;
+    if (a->cluster && (options_given(&table.table, found, "nodes") ||
+                       options_given(&table.table, found, "gpus"))) {
+        snprintf(error, size, "--cluster says what --nodes and --gpus do");
+        return STATUS_USAGE;
+    }
+    if (a->cluster && sim_case_cluster(a->cluster, &a->nodes, &a->gpus, error, size))
+        return STATUS_USAGE;
+    if (a->ring & (a->ring - 1)) {
+        snprintf(error, size, "--ring is not a power of two");
+        return STATUS_USAGE;
+    }
+    if (a->nodes * a->gpus > (whole ? MK_MAX_RANKS : MOST_RANKS)) {
+        snprintf(error, size, "%llu x %llu ranks: at most %u are simulated%s",
+                 (unsigned long long)a->nodes, (unsigned long long)a->gpus,
+                 whole ? MK_MAX_RANKS : MOST_RANKS, whole ? "" : " with data");
+        return STATUS_USAGE;
+    }
+    if (a->fault && a->fault_rank >= a->nodes * a->gpus) {
+        snprintf(error, size, "--fault-rank is no rank of this cluster");
+        return STATUS_USAGE;
+    }
+    return 0;
+}
+
+int sim_options(int argc, char **argv, struct sim_arguments *a, enum mk_op *op, char *error,
+                size_t size)
+{
+    struct options_found found;
+    *a = (struct sim_arguments){.nodes = 2, .gpus = 2, .seed = 1, .runs = 100, .fault_number = 1};
+    problem_table(&table, &own, PROBLEM_SIM, offsetof(struct sim_arguments, ask), PLAN);
+    if (options_parse(&table.table, argc, argv, a, &found, error, size))
+        return STATUS_USAGE;
+    if (found.help) {
+        options_help(&table.table, stdout);
+        return -1;
+    }
+    if (problem_check(&table, &found, &a->ask, op, error, size) ||
+        sim_check(a, *op, &found, error, size))
+        return STATUS_USAGE;
+    if (!a->launches)
+        a->launches = a->explore || a->data ? 4 : 1;
+    a->of.host = a->plan;
+    if (launched_leaves("sim"))
+        return -1;
+    if (!a->explore)
+        return sim_check_alone(a, *op, &found, error, size) ? STATUS_USAGE : 0;
+    uint64_t *tile = a->ask.knobs[TUNING_TILE];
+    if (!tile[0] && !a->exec && op_of(*op)->knobs & OP_TILE)
+        tile[0] = 16, tile[1] = 64;
+    return sim_check_memory(a, *op, error, size) ? STATUS_USAGE : 0;
+}

@@ -1,0 +1,271 @@
+#include "experiments/sim/sim_timed.h"
+#include "experiments/common/commands.h"
+#include "experiments/common/json_write.h"
+#include "experiments/common/output_file.h"
+#include "experiments/common/problem.h"
+#include "experiments/common/pulse.h"
+#include "experiments/common/result_file.h"
+#include "tracer/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define TRACE_EVENTS (1u << 16) /* records of a track: 1 MB, touched as they are written */
+
+/* A run, and what came of it. */
+struct sim_timed_run {
+    const struct sim_timed *asked;
+    struct mk_plan plan;
+    struct timed_result result;
+    char shape[PROBLEM_TEXT];
+    char lost[400]; /* why there is no trace; empty: there is */
+};
+
+/* What was computed stands without it, so that it is told in the end. */
+static int sim_timed_store(void *context, struct mk_comm *const *comms, uint32_t count)
+{
+    struct sim_timed_run *run = context;
+    const struct sim_timed *s = run->asked;
+    const struct mk_machine *m = &s->of->machine;
+    int64_t seed = (int64_t)s->seed;
+    pulse_counts(NULL, 0);
+    pulse_says("stores the trace");
+    const struct trace_run about = {.source = "simulated",
+                                    .executor = "sim",
+                                    .command = s->command,
+                                    .shape = run->shape,
+                                    .version = MK_VERSION,
+                                    .device = m->name,
+                                    .fabric = "model",
+                                    .seed = &seed,
+                                    .peak_flops = timed_peak(m) * 1e9,
+                                    .nvlink_bytes_per_s = m->nvlink_in * 1e9,
+                                    .network_bytes_per_s = m->nic_rate * 1e9};
+    int rc = trace_collect_local(comms, count, &about, s->trace, run->lost, sizeof run->lost);
+    if (rc && !*run->lost)
+        snprintf(run->lost, sizeof run->lost, "%s", strerror(-rc));
+    return 0;
+}
+
+static void sim_timed_print_time(FILE *out, const char *name, double ns)
+{
+    fprintf(out, "%-9s %.3f %s", name, ns < 1e6 ? ns / 1e3 : ns / 1e6, ns < 1e6 ? "us" : "ms");
+}
+
+static void sim_timed_print_plan(FILE *out, const struct mk_plan *plan)
+{
+    const struct mk_tuning *t = &plan->problem.tuning;
+    const uint32_t *ctas = t->split.ctas;
+    fprintf(out, "plan      %s: roles compute=%u,intra_comm=%u,inter_send=%u,inter_reduce=%u; ",
+            plan->problem.exec == MK_EXEC_CUDA ? "cuda" : "host", ctas[MK_COMPUTE],
+            ctas[MK_INTRA_COMM], ctas[MK_INTER_SEND], ctas[MK_INTER_REDUCE]);
+    if (t->tile_m)
+        fprintf(out, "tiles %u x %u; ", t->tile_m, t->tile_n);
+    fprintf(out, "chunks of %u rows, %u piece%s", t->chunk_rows, t->pieces,
+            t->pieces == 1 ? "" : "s");
+    if (t->slices > 1)
+        fprintf(out, ", %u slices", t->slices);
+    if (t->pace > 1)
+        fprintf(out, "; pace %u ns", t->pace);
+    fprintf(out, "\n");
+    if (*plan->tuned)
+        fprintf(out, "tuned     %s; --tuning none takes the formula's plan\n", plan->tuned);
+}
+
+/* The parts or roles of the longest chain, the largest first. */
+static void sim_timed_print_chain(FILE *out, const double *ns, int count,
+                                  const char *(*name)(int i))
+{
+    double all = 0;
+    for (int i = 0; i < count; i++)
+        all += ns[i];
+    for (int shown = 0, last = -1; shown < count; shown++) {
+        int next = -1;
+        for (int i = 0; i < count; i++)
+            if ((last < 0 || ns[i] < ns[last] || (ns[i] <= ns[last] && i > last)) &&
+                (next < 0 || ns[i] > ns[next]))
+                next = i;
+        if (next < 0 || ns[next] < 0.005 * all)
+            break;
+        fprintf(out, "%s%s %.0f %%", shown ? ", " : "", name(next), 100 * ns[next] / all);
+        last = next;
+    }
+}
+
+static const char *sim_timed_part(int i)
+{
+    return timed_part_names[i];
+}
+
+static const char *sim_timed_role(int i)
+{
+    return plan_role_name((enum mk_role)i);
+}
+
+static void sim_timed_print(FILE *out, const struct sim_timed_run *run)
+{
+    const struct sim_timed *s = run->asked;
+    const struct mk_machine *m = &s->of->machine;
+    const struct mk_topo *topo = &run->plan.problem.topo;
+    const struct timed_result *r = &run->result;
+    double launch = (double)r->ns / s->launches, ideal = timed_ideal(m, &run->plan), flop;
+    uint64_t nvlink, network;
+    plan_work(&run->plan, &flop, &nvlink, &network);
+    fprintf(out, "op        %s  %s\n", plan_op_name(run->plan.problem.op), run->shape);
+    fprintf(out,
+            "cluster   %u node%s of %u, simulated: %s; %.0f TFLOP/s, NVLink %.0f GB/s, network "
+            "%.0f GB/s a rank\n",
+            topo->nodes, topo->nodes > 1 ? "s" : "", topo->gpus, m->name, timed_peak(m) / 1e3,
+            m->nvlink_in, m->nic_rate);
+    sim_timed_print_plan(out, &run->plan);
+    sim_timed_print_time(out, "time", launch);
+    fprintf(out, " a launch, mean of %u back to back", s->launches);
+    if (flop > 0)
+        fprintf(out, "; %.0f TFLOP/s a rank", flop / launch / 1e3);
+    if (r->slower > 1.001)
+        fprintf(out, "; clock lowered to %.3f", 1 / r->slower);
+    fprintf(out, "\n");
+    sim_timed_print_time(out, "ideal", ideal);
+    fprintf(out,
+            ": the longest of products %.3f, NVLink %.3f and network %.3f us; efficiency %.2f\n",
+            flop / timed_peak(m) / 1e3, (double)nvlink / m->nvlink_in / 1e3,
+            m->nic_rate > 0 ? (double)network / m->nic_rate / 1e3 : 0, ideal / launch);
+    fprintf(out, "chain     ");
+    sim_timed_print_chain(out, r->parts, TIMED_PARTS, sim_timed_part);
+    fprintf(out, "; by role ");
+    sim_timed_print_chain(out, r->roles, MK_ROLES, sim_timed_role);
+    fprintf(out, "; ends on rank %u\n", r->last_rank);
+    fprintf(out,
+            "moved     %.0f bytes over NVLink and %.0f over the network, into each rank in each "
+            "launch%s\n",
+            r->nvlink_bytes, r->network_bytes, mk_world(topo) > 1 ? " (mean)" : "");
+}
+
+static void sim_timed_print_speed(FILE *out, const struct timed_result *r)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    fprintf(
+        out,
+        "speed     %.2f million events in %.2f s of one core (%.2f s): %.2f million/s; %ld MB\n",
+        (double)r->events / 1e6, r->cpu_seconds, r->seconds,
+        (double)r->events / 1e6 / (r->cpu_seconds > 0 ? r->cpu_seconds : 1e-9), u.ru_maxrss / 1024);
+}
+
+/* 0 or -errno. */
+static int sim_timed_write_json(const struct sim_timed_run *run)
+{
+    const struct sim_timed *s = run->asked;
+    const struct mk_machine *m = &s->of->machine;
+    const struct timed_result *r = &run->result;
+    double launch = (double)r->ns / s->launches, ideal = timed_ideal(m, &run->plan), flop;
+    uint64_t nvlink, network;
+    struct result_file file;
+    int rc = result_open(&file);
+    FILE *f = file.out;
+    if (rc)
+        return rc;
+    plan_work(&run->plan, &flop, &nvlink, &network);
+    fprintf(f, "{\n");
+    json_text(f, "mkernel", MK_VERSION);
+    json_text(f, "command", "sim");
+    json_problem(f, &run->plan.problem);
+    json_text(f, "tuned", run->plan.tuned);
+    json_text(f, "machine", m->name);
+    fprintf(f,
+            "  \"cluster\": {\"flop_per_s\": %.9g, \"nvlink_bytes_per_s\": %.9g, "
+            "\"network_bytes_per_s\": %.9g},\n",
+            timed_peak(m) * 1e9, m->nvlink_in * 1e9, m->nic_rate * 1e9);
+    fprintf(f, "  \"seed\": %llu,\n  \"launches\": %u,\n  \"flop\": %.0f,\n",
+            (unsigned long long)s->seed, s->launches, flop);
+    json_number(f, "nvlink_bytes", r->nvlink_bytes);
+    json_number(f, "network_bytes", r->network_bytes);
+    fprintf(f, "  \"chain_ms\": {");
+    for (int i = 0; i < TIMED_PARTS; i++)
+        fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", timed_part_names[i], r->parts[i] / 1e6);
+    fprintf(f, "},\n  \"chain_roles_ms\": {");
+    for (int i = 0; i < MK_ROLES; i++)
+        fprintf(f, "%s\"%s\": %.6g", i ? ", " : "", plan_role_name((enum mk_role)i),
+                r->roles[i] / 1e6);
+    fprintf(f, "},\n");
+    json_number(f, "events", (double)r->events);
+    json_number(f, "seconds", r->seconds);
+    json_number(f, "ms_mean", launch / 1e6);
+    json_number(f, "ms_ideal", ideal / 1e6);
+    fprintf(f, "  \"efficiency\": %.6g\n}\n", ideal / launch);
+    return result_close(&file, s->json);
+}
+
+/* Table, JSON and what was lost. */
+static int sim_timed_tell(const struct sim_timed_run *run, char *error, size_t size)
+{
+    const struct sim_timed *s = run->asked;
+    FILE *out = output_table(s->quiet, s->json, NULL);
+    if (out) {
+        sim_timed_print(out, run);
+        if (s->trace && *run->lost)
+            fprintf(out, "trace     LOST: %s\n", run->lost);
+        else if (s->trace)
+            fprintf(out, "trace     %s; `mkernel trace summary %s` shows the overlap\n", s->trace,
+                    s->trace);
+        sim_timed_print_speed(out, &run->result);
+    }
+    int written = s->json ? sim_timed_write_json(run) : 0;
+    if (!written && !*run->lost)
+        return STATUS_DONE;
+    size_t used = (size_t)snprintf(error, size, "%u launch%s on %u ranks done", s->launches,
+                                   s->launches > 1 ? "es" : "", mk_world(&run->plan.problem.topo));
+    if (*run->lost)
+        used +=
+            (size_t)snprintf(error + used, size - used, "; but the trace is lost: %s", run->lost);
+    if (written && used < size)
+        snprintf(error + used, size - used, "; but %s could not be written: %s", s->json,
+                 strerror(-written));
+    return STATUS_FAILED;
+}
+
+int sim_timed(const struct sim_timed *s, char *error, size_t size)
+{
+    struct sim_timed_run *run = calloc(1, sizeof *run);
+    struct mk_problem problem = s->problem;
+    struct timed_config config = {.launches = s->launches,
+                                  .seed = s->seed,
+                                  .ring = s->ring,
+                                  .in_flight = s->in_flight,
+                                  .context = run};
+    uint64_t done = 0;
+    if (!run) {
+        snprintf(error, size, "out of memory");
+        return STATUS_FAILED;
+    }
+    run->asked = s;
+    int rc = sim_case_plan(s->of, &run->plan, &problem, error, size);
+    if (!rc)
+        rc = sim_case_config(s->of, &run->plan, &config, error, size);
+    if (rc || s->dry_run) {
+        free((void *)(uintptr_t)config.slow);
+        free(run);
+        return !rc ? STATUS_DONE : rc == -ENOMEM ? STATUS_FAILED : STATUS_USAGE;
+    }
+    problem_text(&run->plan.problem, run->shape);
+    if (s->trace) {
+        config.trace_events = TRACE_EVENTS;
+        config.finished = sim_timed_store;
+    }
+    config.beat = &done;
+    pulse_says("%u launch%s on %u ranks", s->launches, s->launches > 1 ? "es" : "",
+               mk_world(&problem.topo));
+    pulse_counts(&done, (uint64_t)run->plan.tiles * mk_world(&problem.topo) * s->launches);
+    rc = timed_run(&config, &run->result);
+    pulse_counts(NULL, 0);
+    pulse_hide();
+    int status = rc ? STATUS_FAILED : sim_timed_tell(run, error, size);
+    if (rc)
+        snprintf(error, size, "%s", *run->result.sentence ? run->result.sentence : strerror(-rc));
+    free((void *)(uintptr_t)config.slow);
+    free(run);
+    return status;
+}

@@ -1,0 +1,193 @@
+/* `mkernel sim` says how long launches take on a cluster that is described: of every operator, with
+ * the plan that its GPUs would get, twice the same, traced like a run; what is made slower shows;
+ * a sweep is its simulations one by one. */
+#include "tests/helpers/command.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "tests/helpers/folder.h"
+
+static struct command_run r;
+
+static void expect(const char *line, int status, const char *says)
+{
+    command_start(&r, line, "MKERNEL_TUNING=none", NULL);
+    command_finish(&r, 120);
+    if (r.status != status || !strstr(status ? r.err_text : r.out_text, says))
+        fail_msg("mkernel %s: status %d (want %d), \"%s\" \"%s\" lacks \"%s\"", line, r.status,
+                 status, r.out_text, r.err_text, says);
+}
+
+/* ms of a launch, in a table's words. */
+static double time_of(const char *line)
+{
+    expect(line, 0, "time      ");
+    const char *at = strstr(r.out_text, "time      ") + 10;
+    char *end;
+    double value = strtod(at, &end);
+    return strncmp(end, " ms", 3) ? value / 1e3 : value;
+}
+
+/* Small problems, of which each rank has some tiles. */
+static const char *const small[] = {
+    "all_gather --shape 4096,512",
+    "ag_gemm --shape 4096,512,512",
+    "gemm_ar --shape 4096,512,512",
+    "gemm_rs --shape 4096,512,512",
+    "moe_dispatch_gemm --moe 64,256,256,8,2",
+    "moe_ffn --moe 64,256,256,8,2",
+    "ring_attention --attention 1,4096,4,2,128 --causal",
+};
+
+/* A trace changes nothing, and neither does a second time. */
+static void test_operators(void **state)
+{
+    char line[256], once[sizeof r.out_text];
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        for (int host = 0; host < 2; host++) {
+            snprintf(line, sizeof line, "sim %s --cluster 2x2 --launches 2%s", small[i],
+                     host ? " --plan host" : "");
+            expect(line, 0, "efficiency 0.");
+            assert_non_null(strstr(r.out_text, host ? "plan      host" : "plan      cuda"));
+            assert_non_null(strstr(r.out_text, "million/s"));
+            *strstr(r.out_text, "speed     ") = '\0';
+            snprintf(once, sizeof once, "%s", r.out_text);
+            snprintf(line, sizeof line, "sim %s --cluster 2x2 --launches 2%s --trace %s/t.db",
+                     small[i], host ? " --plan host" : "", folder);
+            expect(line, 0, "trace     ");
+            *strstr(r.out_text, "trace     ") = '\0';
+            assert_string_equal(r.out_text, once);
+            snprintf(line, sizeof line, "trace summary %s/t.db", folder);
+            expect(line, 0, "simulated, sim executor, 2 nodes x 2 ranks");
+            assert_non_null(strstr(r.out_text, "nothing dropped"));
+            assert_non_null(strstr(r.out_text, "2 launches"));
+            assert_null(strstr(r.out_text, " 0 messages"));
+        }
+}
+
+/* The plan is the one that a run on GPUs would take: tuned where there is one, else the formula's,
+ * else what is asked for. */
+static void test_plan(void **state)
+{
+    const char *line = "sim gemm_rs --cluster 1x2 --shape 8192,8192,1024";
+    command_start(&r, line, "MKERNEL_TUNING=/nonexistent", NULL);
+    command_finish(&r, 120);
+    assert_int_equal(r.status, 2);
+    expect(line, 0, "compute=132,intra_comm=0,inter_send=0,inter_reduce=132");
+    assert_null(strstr(r.out_text, "tuned "));
+    char path[128], with[256];
+    snprintf(path, sizeof path, "%s/tuning", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("gemm_rs 8192,8192,1024 kn fast 1x2 NVIDIA_H200 roles=100+0+0+32 pace=1\n", f);
+    fclose(f);
+    snprintf(with, sizeof with, "%s --tuning %s", line, path);
+    expect(with, 0, "compute=100,intra_comm=0,inter_send=0,inter_reduce=32");
+    assert_non_null(strstr(r.out_text, "tuned "));
+    snprintf(with, sizeof with, "%s --dry-run --tuning %s", line, path);
+    expect(with, 0, "");
+    assert_string_equal(r.out_text, "");
+    assert_non_null(strstr(r.err_text, "1 x 2 ranks would run; nothing was started"));
+    snprintf(with, sizeof with, "%s --tuning %s --roles compute=120,inter_reduce=12", line, path);
+    expect(with, 0, "compute=120,intra_comm=0,inter_send=0,inter_reduce=12");
+}
+
+static void test_what_if(void **state)
+{
+    const char *line = "sim ag_gemm --cluster 2x4 --shape 16384,2048,4096";
+    static const struct {
+        const char *with;
+        double least, most; /* times as long */
+    } cases[] = {{" --slow rank=5:0.5", 1.5, 2.2}, {" --slow link=2:0.25", 1.2, 5},
+                 {" --slow nic=1:0.25", 1.1, 5},   {" --network 400GB/s", 0.5, 1.0001},
+                 {" --network 10GB/s", 1.5, 6},    {" --jitter 0.05 --seed 3", 1.0001, 1.5}};
+    double plain = time_of(line);
+    assert_true(time_of(line) == plain);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char with[256];
+        snprintf(with, sizeof with, "%s%s", line, cases[i].with);
+        double took = time_of(with);
+        if (took < cases[i].least * plain || took > cases[i].most * plain)
+            fail_msg("%s: %.4f ms, %.4f without", cases[i].with, took, plain);
+        if (i == 0) /* the slow one ends last */
+            assert_non_null(strstr(r.out_text, "ends on rank 5"));
+    }
+}
+
+static void test_ids(void **state)
+{
+    char path[128], line[256];
+    snprintf(path, sizeof path, "%s/ids", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 4 * 512 * 2; i++)
+        fprintf(f, "%d%s", i % 2, i % 7 ? " " : ",\n");
+    fclose(f);
+    const char *even = "sim moe_dispatch_gemm --cluster 1x4 --moe 512,4096,4096,32,2";
+    double took = time_of(even);
+    snprintf(line, sizeof line, "%s --ids %s", even, path);
+    assert_true(time_of(line) > 1.2 * took);
+    snprintf(line, sizeof line, "%s --skew 2", even);
+    assert_true(time_of(line) > 1.1 * took);
+    snprintf(line, sizeof line,
+             "sim moe_dispatch_gemm --cluster 1x4 --moe 512,4096,4096,32,4 "
+             "--ids %s",
+             path);
+    expect(line, 2, "has 4096 numbers: 4 ranks of 512 tokens with 4 experts each have 8192");
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("1 2 three", f);
+    fclose(f);
+    expect(line, 2, "behind number 2");
+}
+
+/* Each line of a sweep is what the command says of it alone; several at once change nothing. */
+static void test_sweep(void **state)
+{
+    static const char *const pieces[] = {"1", "4"}, *const nodes[] = {"1", "2"};
+    char line[512], table[sizeof r.out_text], path[128];
+    snprintf(path, sizeof path, "%s/sweep.csv", folder);
+    expect("sim gemm_rs --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 1", 0,
+           "longest chain");
+    snprintf(table, sizeof table, "%s", r.out_text);
+    snprintf(line, sizeof line,
+             "sim gemm_rs --gpus 2 --shape 4096,1024,512 --sweep nodes=1,2:pieces=1,4 --jobs 4 "
+             "--csv %s --plot %s/sweep.svg",
+             path, folder);
+    expect(line, 0, "longest chain");
+    assert_string_equal(r.out_text, table);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    assert_non_null(strstr(line, "op,nodes,pieces,ms,"));
+    for (int i = 0; i < 4; i++) {
+        char alone[256], row[1024];
+        double ms;
+        snprintf(alone, sizeof alone,
+                 "sim gemm_rs --cluster %sx2 --shape 4096,1024,512 --pieces %s", nodes[i / 2],
+                 pieces[i % 2]);
+        double took = time_of(alone);
+        assert_non_null(fgets(row, sizeof row, f));
+        assert_int_equal(sscanf(row, "gemm_rs,\"%*d\",\"%*d\",%lf,", &ms), 1);
+        if (ms < 0.999 * took || ms > 1.001 * took)
+            fail_msg("%s: %f ms alone, \"%s\" in the sweep", alone, took, row);
+    }
+    fclose(f);
+    /* one that does not fit is a line of its own */
+    expect("sim gemm_rs --cluster 1x2 --sweep shape=4096x1024x512,4095x1024x512", 0,
+           "does not divide");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operators), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_what_if),   cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_sweep),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
