@@ -73,21 +73,21 @@ static int comm_plan_build(struct mk_comm *comm, struct mk_plan *p,
 static int comm_plan_agree_on(struct mk_comm *comm, const struct mk_problem *q, int result)
 {
     const struct mk_tuning *t = &q->tuning;
+    const struct op_descriptor *op = op_of(q->op);
+    uint64_t numbers[OP_DIMENSIONS] = {0};
+    const char *names[OP_DIMENSIONS]; /* where operators differ, that is told */
+    for (uint32_t i = 0; i < OP_DIMENSIONS; i++)
+        names[i] = op && op->shape->dimensions[i].name ? op->shape->dimensions[i].name : "shape";
+    if (op)
+        op_numbers(q, numbers);
     const struct agree_field fields[] = {
         {"op", (uint64_t)q->op, 0},
-        {"M", q->m, 0},
-        {"N", q->n, 0},
-        {"K", q->k, 0},
-        {"batch", q->attention.batch, 0},
-        {"sequence", q->attention.sequence, 0},
-        {"heads", q->attention.heads, 0},
-        {"kv_heads", q->attention.kv_heads, 0},
-        {"head_dim", q->attention.head_dim, 0},
-        {"tokens", q->moe.tokens, 0},
-        {"hidden", q->moe.hidden, 0},
-        {"inner", q->moe.inner, 0},
-        {"experts", q->moe.experts, 0},
-        {"experts of a token", q->moe.k, 0},
+        {names[0], numbers[0], 0},
+        {names[1], numbers[1], 0},
+        {names[2], numbers[2], 0},
+        {names[3], numbers[3], 0},
+        {names[4], numbers[4], 0},
+        {names[5], numbers[5], 0},
         {"causal", q->attention.causal != 0, 0},
         {"b_transposed", q->b_transposed != 0, 0},
         {"deterministic", q->deterministic != 0, 0},

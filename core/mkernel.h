@@ -21,7 +21,9 @@
 
 #include <stdint.h>
 
+#ifndef MK_WITHOUT_OPERATORS /* the library's own kernels, which need no list of them */
 #include "ops/registry.h"
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,18 +43,19 @@ uint32_t mk_version(void);
 
 /* ---- operators ---- */
 
-/* ops/registry.h makes enum mk_op: MK_OP_ and the operator's name in capitals, MK_OP_AG_GEMM. Any
- * thread may call the functions of this section at any time; they return constants. */
+/* An operator is a number of enum mk_op, which ops/registry.h makes: MK_OP_ and the name in
+ * capitals, MK_OP_AG_GEMM. Any thread may call the functions of this section at any time; they
+ * return constants. */
 
 /* The name, "ag_gemm"; "unknown op" if there is no such number. */
-const char *mk_op_name(enum mk_op op);
+const char *mk_op_name(uint32_t op);
 
 /* The number (enum mk_op) of the operator with this name; -EINVAL if there is none. */
 int mk_op_by_name(const char *name);
 
 /* The letters of the numbers that make the operator's shape, in order: "M,N,K"; "" if there is no
  * such operator. */
-const char *mk_op_shape(enum mk_op op);
+const char *mk_op_shape(uint32_t op);
 
 /* ---- communicator ---- */
 
@@ -136,7 +139,7 @@ void *mk_heap_alloc(struct mk_comm *comm, uint64_t bytes, uint64_t *offset);
  * options: of the plan, as `mkernel tune` writes them: "tile=256x128 pace=310". The default is the
  * tuned plan for this shape, or the formula if there is none. */
 struct mk_spec {
-    enum mk_op op;
+    uint32_t op; /* enum mk_op */
     uint64_t shape[MK_SHAPE];
     int causal;          /* ring_attention: a row sees no later rows */
     int b_transposed;    /* the last two dimensions of B (moe_ffn: B1 and B2) are swapped: [N, K] */
@@ -168,7 +171,7 @@ enum mk_role { MK_COMPUTE, MK_INTRA_COMM, MK_INTER_SEND, MK_INTER_REDUCE, MK_ROL
 
 /* What a plan is, with every choice made. These functions do not block and do not fail. Any thread
  * may call them while the communicator is open; the communicator owns the texts. */
-enum mk_op mk_plan_op(const struct mk_plan *plan);
+uint32_t mk_plan_op(const struct mk_plan *plan);
 
 /* The numbers of the shape; the rest of the array becomes 0. Returns how many there are. */
 uint32_t mk_plan_shape(const struct mk_plan *plan, uint64_t shape[MK_SHAPE]);

@@ -6,7 +6,6 @@
 
 #include "core/base.h"
 #include "core/cta.h"
-#include "core/ops/registry.h"
 
 /* The options of a plan; zero means "choose". A user says them in words (struct mk_spec,
  * core/tuning.h). */
@@ -37,16 +36,21 @@ struct mk_moe {
     uint64_t tokens, hidden, inner, experts, k;
 };
 
+#define MK_OWN_NUMBERS 6 /* as many as a shape has (OP_DIMENSIONS) */
+
 /* What a plan is made of: what a user asked for (struct mk_spec) with its numbers by name, and what
  * the communicator adds, exec, sms and topo. */
 struct mk_problem {
-    enum mk_op op;
+    uint32_t op;       /* enum mk_op: its list is not seen here, so that no kernel depends on it */
     enum mk_exec exec; /* whose plan: plan_exec of the executor */
     uint32_t sms;      /* of the device; 0 on the host: no limit on CTAs */
     struct mk_topo topo;
     uint64_t m, n, k; /* elements; other ops fill in what they amount to: ring_attention's Q K^T */
     struct mk_attention attention;
     struct mk_moe moe;
+    /* for an operator with other numbers: its descriptor says which is which (struct op_shape), and
+     * nothing else needs to know */
+    uint64_t own[MK_OWN_NUMBERS];
     int b_transposed; /* B is [N, K] */
     int deterministic;
     int a_in_heap; /* A lies in the symmetric heap, at a_offset */
@@ -116,7 +120,7 @@ static inline enum mk_exec plan_exec(enum mk_exec exec)
 }
 
 /* Op names as on the command line: "ag_gemm". plan_op_by_name returns -EINVAL for none. */
-const char *plan_op_name(enum mk_op op);
+const char *plan_op_name(uint32_t op);
 int plan_op_by_name(const char *name);
 const char *plan_role_name(enum mk_role role);
 const char *plan_cause_name(enum mk_cause cause);

@@ -13,7 +13,7 @@ uint32_t mk_version(void)
     return MK_VERSION_NUMBER;
 }
 
-const char *mk_op_name(enum mk_op op)
+const char *mk_op_name(uint32_t op)
 {
     return plan_op_name(op);
 }
@@ -23,7 +23,7 @@ int mk_op_by_name(const char *name)
     return plan_op_by_name(name);
 }
 
-const char *mk_op_shape(enum mk_op op)
+const char *mk_op_shape(uint32_t op)
 {
     return op_of(op) ? op_of(op)->shape->letters : "";
 }
@@ -90,7 +90,7 @@ void spec_options(const struct mk_plan *p, char *text, size_t size)
 
 /* ---- what was made ---- */
 
-enum mk_op mk_plan_op(const struct mk_plan *p)
+uint32_t mk_plan_op(const struct mk_plan *p)
 {
     return p->problem.op;
 }

@@ -15,6 +15,7 @@
 #ifndef MK_TUNING_H
 #define MK_TUNING_H
 
+#include "core/ops/registry.h"
 #include "core/plan.h"
 
 #define TUNING_NEAR 0.5

@@ -5,6 +5,7 @@
 #include "kernels/cuda_heap.h"
 #include "kernels/cuda_register.h"
 #include "kernels/cuda_tracks.h"
+#include "core/ops/registry.h"
 #include "kernels/op.h"
 #include "kernels/report.h"
 #include "kernels/streams.h"
@@ -24,6 +25,12 @@ struct cuda_op {
     int (*prepare)(const struct mk_plan *plan, char *error, size_t error_size);
     int (*launch)(const struct mk_plan *plan, const struct gpu_launch *launch, cudaStream_t stream);
 };
+
+#define DECLARE_HOST(name)
+#define DECLARE_GPU(name) GPU_OPERATOR(name)
+#define MK_OPERATOR(name, NAME, where) DECLARE_##where(name)
+MK_OPERATORS(MK_OPERATOR)
+#undef MK_OPERATOR
 
 static const struct cuda_op cuda_ops[MK_OPS] = {
 #define CUDA_OP_HOST(name)                                                                         \

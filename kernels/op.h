@@ -9,29 +9,26 @@
 #include "kernels/launch.h"
 
 #ifdef __cplusplus
-extern "C" {
+#define GPU_OPERATOR_LINKAGE extern "C"
+#else
+#define GPU_OPERATOR_LINKAGE
 #endif
 
-/* NAME_prepare: whether the kernel is built for the plan's tiles. 0, or -EINVAL with the shapes
+/* Declares both functions of one operator: its own file says GPU_OPERATOR(NAME) before it defines
+ * them, the executor says it for all. (No list of all is here: a line more in the registry would
+ * compile every kernel anew.)
+ *
+ * NAME_prepare: whether the kernel is built for the plan's tiles. 0, or -EINVAL with the shapes
  * that there are in `error`. Also raises the kernel's shared memory limit on the current device, so
  * that a launch does not have to.
  *
  * NAME_launch: launches on `stream`: grid and roles of the plan, arguments in launch->arguments.
  * Does not synchronise, allocates nothing; may be captured. 0, -EINVAL (a pointer that TMA cannot
  * take), -ENOSYS (no driver with tensor maps), -EIO (ask cudaGetLastError). */
-#define GPU_OPERATOR_HOST(name)
-#define GPU_OPERATOR_GPU(name)                                                                     \
-    int name##_prepare(const struct mk_plan *plan, char *error, size_t error_size);                \
-    int name##_launch(const struct mk_plan *plan, const struct gpu_launch *launch,                 \
-                      cudaStream_t stream);
-#define MK_OPERATOR(name, NAME, where) GPU_OPERATOR_##where(name)
-MK_OPERATORS(MK_OPERATOR)
-#undef MK_OPERATOR
-#undef GPU_OPERATOR_HOST
-#undef GPU_OPERATOR_GPU
-
-#ifdef __cplusplus
-}
-#endif
+#define GPU_OPERATOR(name)                                                                         \
+    GPU_OPERATOR_LINKAGE int name##_prepare(const struct mk_plan *plan, char *error,               \
+                                            size_t error_size);                                    \
+    GPU_OPERATOR_LINKAGE int name##_launch(const struct mk_plan *plan,                             \
+                                           const struct gpu_launch *launch, cudaStream_t stream);
 
 #endif

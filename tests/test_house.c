@@ -275,6 +275,43 @@ static int have(const char *program)
     return system(line) == 0;
 }
 
+static void look_at_registry(const char *path, void *context)
+{
+    char command[700], line[1024];
+    const char *dot = strrchr(path, '.');
+    if (strcmp(dot, ".cu"))
+        return;
+    /* the emulated Hopper's headers stand in for CUDA's */
+    snprintf(command, sizeof command,
+             "g++ -std=c++17 -x c++ -MM -I sim/hopper/include -I. -D__CUDACC__ -DMK_EMULATED %s "
+             "2>&1",
+             path);
+    FILE *p = popen(command, "r");
+    int lines = 0, sees = 0;
+    assert_non_null(p);
+    for (; fgets(line, sizeof line, p); lines++)
+        sees |= strstr(line, "core/ops/registry.h") != NULL;
+    if (pclose(p) || !lines)
+        fail_msg("%s: what it includes could not be found out", path);
+    if (sees)
+        fail_msg("%s includes core/ops/registry.h: every new operator would compile it anew", path);
+    ++*(int *)context;
+}
+
+/* nvcc takes minutes for all kernels. */
+static void a_new_operator_compiles_no_kernel_anew(void **state)
+{
+    int kernels = 0;
+    if (!at_root())
+        skip();
+    if (!have("g++")) {
+        print_message("skipped: no g++\n");
+        skip();
+    }
+    walk("kernels", look_at_registry, &kernels);
+    assert_true(kernels > 4);
+}
+
 #define STRICT                                                                                     \
     " -I. -Wall -Wextra -Werror -Wno-unused-parameter -Wno-unused-function -fsyntax-only "
 
@@ -518,6 +555,7 @@ int main(void)
         cmocka_unit_test(everybody_includes_what_is_theirs),
         cmocka_unit_test(folders_of_experiments_include_one_way),
         cmocka_unit_test(ptx_lies_in_two_files),
+        cmocka_unit_test(a_new_operator_compiles_no_kernel_anew),
         cmocka_unit_test(headers_of_core_compile_alone),
         cmocka_unit_test(the_public_header_is_also_cplusplus),
         cmocka_unit_test(roles_compile_for_the_gpu),

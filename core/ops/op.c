@@ -32,9 +32,9 @@ int op_is_tuned(enum mk_op op)
     return (unsigned)op < MK_OPS && entries[op].op->tuned;
 }
 
-const char *plan_op_name(enum mk_op op)
+const char *plan_op_name(uint32_t op)
 {
-    return (unsigned)op < MK_OPS ? entries[op].name : "unknown op";
+    return op < MK_OPS ? entries[op].name : "unknown op";
 }
 
 char *op_list(char *text, size_t size, int (*wanted)(enum mk_op), const char *between,

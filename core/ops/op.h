@@ -7,11 +7,12 @@
 #ifndef MK_OPS_OP_H
 #define MK_OPS_OP_H
 
+#include "core/ops/registry.h"
 #include "core/plan.h"
 
 /* ---- the problem ---- */
 
-#define OP_DIMENSIONS 6
+#define OP_DIMENSIONS MK_OWN_NUMBERS
 
 /* One number of a problem, a uint64_t at `offset` of struct mk_problem. `letter` is what the
  * command line and formulas call it. */

@@ -2,12 +2,12 @@
  * that an operator is added by its own files and one line here (docs/ADD_AN_OPERATOR.md goes
  * through it):
  *
- *   core/ops/NAME.c            what it is: struct op_descriptor (core/ops/op.h) `op_NAME`
- *   core/roles/NAME_plan.h     its plan, struct NAME_plan, and the arithmetic on it
- *   core/roles/NAME.h          its schedule, written once for all executors sim/ops/NAME.c
- *   what the host executor and the simulator add: struct sim_op `sim_op_NAME` kernels/ops/NAME.cu
- *   its kernel, where the line says GPU: NAME_prepare, NAME_launch experiments/ops/NAME.c     how
- *   the command runs and checks it: struct run_op `run_op_NAME`
+ *   core/ops/NAME.c         what it is: struct op_descriptor (core/ops/op.h) `op_NAME`
+ *   core/roles/NAME_plan.h  its plan, struct NAME_plan, and the arithmetic on it
+ *   core/roles/NAME.h       its schedule, written once for all executors
+ *   sim/ops/NAME.c          what the host executor and the simulator add: `sim_op_NAME`
+ *   kernels/ops/NAME.cu     its kernel, where the line says GPU: NAME_prepare, NAME_launch
+ *   experiments/ops/NAME.c  how the command runs and checks it: `run_op_NAME`
  *
  * The third word says what runs it: HOST, the host executor and the simulator; GPU, these and a
  * GPU. What has no kernel is refused on a GPU when its plan is made. New lines go to the end: the

@@ -10,6 +10,8 @@
 
 #include "core/roles/ag_gemm.h"
 
+GPU_OPERATOR(ag_gemm)
+
 /* Where A lies, by epoch & 1 for what has arrived. A kernel parameter. */
 struct ag_gemm_maps {
     CUtensorMap own, gathered[2];

@@ -7,6 +7,8 @@
 
 #include "core/roles/gemm_ar.h"
 
+GPU_OPERATOR(gemm_ar)
+
 struct gemm_ar_roles {
     typedef struct gemm_ar_plan plan;
 

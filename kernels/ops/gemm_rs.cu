@@ -5,6 +5,8 @@
 
 #include "kernels/gemm_reduce.cuh"
 
+GPU_OPERATOR(gemm_rs)
+
 struct gemm_rs_roles {
     typedef struct gemm_rs_plan plan;
 

@@ -17,6 +17,8 @@
 #include "kernels/tensormap.h"
 #include "kernels/tile_track.cuh"
 
+GPU_OPERATOR(ring_attention)
+
 /* K and V, this rank's own and by epoch & 1 those that have come. A kernel parameter. */
 struct ring_attention_maps {
     CUtensorMap own[2], gathered[2][2];

@@ -1,0 +1,104 @@
+/* An operator whose numbers are its own needs no line outside its files and the registry: its
+ * descriptor says where they lie in the problem, and what is shared reads them there. The table of
+ * operators is compiled here once more, over a registry of two lines. */
+#define MK_OPS_REGISTRY_H /* in place of core/ops/registry.h */
+#define MK_OPERATORS(X)                                                                            \
+    X(stencil, STENCIL, HOST)                                                                      \
+    X(sort, SORT, GPU)
+enum mk_op { MK_OP_STENCIL, MK_OP_SORT, MK_OPS };
+
+/* The library's own table is linked, too. */
+#define op_of own_of
+#define op_on_gpu own_on_gpu
+#define op_is_tuned own_is_tuned
+#define op_list own_list
+#define op_dimensions own_dimensions
+#define op_numbers own_numbers
+#define op_set_numbers own_set_numbers
+#define op_needs own_needs
+#define op_extents own_extents
+#define plan_op_name own_op_name
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/ops/op.c"
+
+#define AT(i) offsetof(struct mk_problem, own[i])
+
+static const struct op_shape grid = {.option = "grid",
+                                     .letters = "X,Y,Z,H",
+                                     .dimensions = {{"X", "width", AT(0)},
+                                                    {"Y", "height", AT(1)},
+                                                    {"Z", "depth", AT(2)},
+                                                    {"H", "halo", AT(3)}}};
+
+const struct op_descriptor op_stencil = {
+    .shape = &grid,
+    .arguments = {{"G", OP_FP32, "X,Y,Z/W", 0}, {"O", OP_BF16, "X,Y,2*H", 1}},
+    .needs = {[MK_COMPUTE] = OP_ALWAYS, [MK_INTRA_COMM] = OP_IF_GPUS}};
+
+/* All the numbers that there is room for. */
+static const struct op_shape keys = {.option = "keys",
+                                     .letters = "A,B,C,D,E,F",
+                                     .dimensions = {{"A", "a", AT(0)},
+                                                    {"B", "b", AT(1)},
+                                                    {"C", "c", AT(2)},
+                                                    {"D", "d", AT(3)},
+                                                    {"E", "e", AT(4)},
+                                                    {"F", "f", AT(5)}}};
+
+const struct op_descriptor op_sort = {.shape = &keys, .arguments = {{"K", OP_UINT32, "F,A", 1}}};
+
+static void numbers_lie_where_the_descriptor_says(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_STENCIL, .topo = {.nodes = 1, .gpus = 2}};
+    const uint64_t given[OP_DIMENSIONS] = {100, 20, 8, 3, 77, 77};
+    uint64_t back[OP_DIMENSIONS] = {0};
+    op_set_numbers(&q, given);
+    assert_int_equal(op_numbers(&q, back), 4);
+    assert_memory_equal(back, given, 4 * sizeof *given);
+    assert_int_equal(q.own[3], 3);
+    assert_int_equal(q.own[4], 0); /* behind its last */
+    assert_int_equal(q.m | q.n | q.k | q.moe.tokens | q.attention.batch, 0);
+
+    q.op = MK_OP_SORT;
+    op_set_numbers(&q, given);
+    assert_int_equal(op_numbers(&q, back), 6);
+    assert_memory_equal(back, given, sizeof given);
+}
+
+static void formulas_of_arguments_know_them(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_STENCIL, .topo = {.nodes = 1, .gpus = 2}};
+    uint64_t bytes[MK_SPACES - 1];
+    op_set_numbers(&q, (const uint64_t[OP_DIMENSIONS]){100, 20, 8, 3});
+    assert_int_equal(op_extents(&q, bytes), 1 << 1);
+    assert_int_equal(bytes[0], 100 * 20 * 4 * 4);
+    assert_int_equal(bytes[1], 100 * 20 * 6 * 2);
+    assert_int_equal(bytes[2], 0);
+}
+
+static void the_line_of_the_registry_is_all_that_names_it(void **state)
+{
+    char list[OP_LIST_TEXT];
+    assert_string_equal(plan_op_name(MK_OP_STENCIL), "stencil");
+    assert_string_equal(op_list(list, sizeof list, NULL, ", ", " and "), "stencil and sort");
+    assert_int_equal(op_on_gpu(MK_OP_STENCIL), 0);
+    assert_int_equal(op_on_gpu(MK_OP_SORT), 1);
+    assert_null(op_of(MK_OPS));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_lie_where_the_descriptor_says),
+        cmocka_unit_test(formulas_of_arguments_know_them),
+        cmocka_unit_test(the_line_of_the_registry_is_all_that_names_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
