@@ -132,6 +132,9 @@ static void cta_record_wait(struct sim_cta *c)
 int mk_cta_wait_all(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
                     enum mk_cause cause)
 {
+    const struct sim_calls *calls = cta_calls(cta);
+    if (calls)
+        return calls->wait(cta, flag, count, target, cause);
     for (uint32_t i = 0; i < count; i++)
         if (mk_cta_wait(cta, flag + i, target, cause))
             return 1;
@@ -142,7 +145,7 @@ int mk_cta_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_caus
 {
     const struct sim_calls *calls = cta_calls(cta);
     if (calls)
-        return calls->wait(cta, flag, target, cause);
+        return calls->wait(cta, flag, 1, target, cause);
     struct sim_cta *c = cta_of(cta);
     const uint64_t *word = (const uint64_t *)(const void *)c->rank->spaces[MK_SPACE_HEAP] + flag;
     int result = cta_block(c, word, target, flag, mk_event_what(MK_EV_WAIT, cause, flag));

@@ -47,7 +47,9 @@ struct sim_transfer {
 
 /* The calls of core/cta.h, where an executor has its own. `bytes`: those that a copy moves. */
 struct sim_calls {
-    int (*wait)(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause);
+    /* for `count` flags that follow each other */
+    int (*wait)(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                enum mk_cause cause);
     void (*copy)(struct mk_cta *cta, uint32_t local, uint32_t id, uint64_t bytes);
     void (*reduce)(struct mk_cta *cta, const struct mk_sum *sum);
     void (*combine)(struct mk_cta *cta, const struct mk_combine *combine);

@@ -9,10 +9,8 @@
 static void compute_look_beside(const struct timed_world *w, const struct timed_cta *other,
                                 struct machine_load *load)
 {
-    if (other->state != TIMED_MOVES)
-        return;
-    load->beside += 1.0 / w->cluster;
-    load->beside_peer += other->peer_pushes ? 1.0 / w->cluster : 0;
+    if (other->state == TIMED_MOVES || (other->works && other->at > w->queue.now))
+        load->beside += 1.0 / w->cluster;
 }
 
 /* Warps of the engine's blocks that work now. */
@@ -40,8 +38,11 @@ static double compute_stage(const struct timed_cta *c, const struct sim_operands
                                 .slower = w->clock / r->slow.gpu,
                                 .b_kn = !r->plan.problem.b_transposed,
                                 .fp32 = o->c_number == MK_FP32};
-    compute_beside(c, &load);
-    return machine_stage_ns(w->machine, w->tile, &load, w->fetched);
+    if (w->beside) {
+        compute_beside(c, &load);
+        load.beside_peer = w->op->outbox ? 0 : timed_links_wanted(r);
+    }
+    return machine_stage_ns(w->machine, w->tile, &load, 0);
 }
 
 /* On the host's plan a rank's few compute CTAs stand for all of its tensor cores. */
@@ -82,11 +83,15 @@ static int compute_products(struct timed_cta *c, const struct mk_tile *tile,
             return 1;
         if (!slice) {
             *start = c->at;
+            if (w->beside)
+                timed_sync(c);
             if (r->plan.problem.exec == MK_EXEC_HOST)
                 compute_busy(c, compute_flop_ns(c, 2.0 * o->rows * o->cols * 64 * stages));
             else
-                compute_busy(c, w->tile->begin * w->clock / r->slow.gpu);
+                compute_busy(c, w->tile->begin / r->slow.gpu);
             stage = r->plan.problem.exec == MK_EXEC_HOST ? 0 : compute_stage(c, o) * scatter;
+            if (w->beside)
+                r->engines[c->cta.index].tile = stages * stage;
         }
         compute_busy(c, count * stage);
         done += count;
@@ -151,7 +156,7 @@ int timed_send(struct timed_cta *c)
              own = (uint32_t)(c - compute_sender(r, leader, 0)), parts = w->cluster * w->senders;
     struct timed_engine *e = &r->engines[leader];
     struct timed_cta *engine = &r->ctas[leader];
-    uint32_t part_rows = r->plan.problem.tuning.tile_m / parts;
+    uint32_t part_rows = r->plan.problem.tuning.tile_m / w->cluster / 2;
     for (uint32_t t = leader / w->cluster; t < r->plan.tiles; t += compute / w->cluster) {
         struct mk_tile tile;
         struct sim_operands o = {0};
@@ -164,13 +169,19 @@ int timed_send(struct timed_cta *c)
             if (w->error)
                 return 1;
         }
-        uint32_t first = own * part_rows, rows = first >= tile.rows ? 0 : tile.rows - first;
+        timed_spend(c, TIMED_FLAG, w->machine->wait);
         uint64_t start = c->at;
-        rows = rows < part_rows ? rows : part_rows;
-        if (rows &&
-            timed_move(c, o.c_local, (uint64_t)rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
-                       TIMED_SENDS))
-            return 1;
+        timed_spend(c, TIMED_MEMORY, w->machine->send);
+        /* a half of its CTA's rows, or both, one after the other */
+        for (uint32_t half = 0; half < 2 / w->senders; half++) {
+            uint32_t first = (own * 2 / w->senders + half) * part_rows,
+                     rows = first >= tile.rows ? 0 : tile.rows - first;
+            rows = rows < part_rows ? rows : part_rows;
+            if (rows &&
+                timed_move(c, o.c_local, (uint64_t)rows * o.cols * (o.c_number == MK_FP32 ? 4 : 2),
+                           TIMED_SENDS))
+                return 1;
+        }
         timed_record(c, mk_event_what(MK_EV_COPY, o.c_local, tile.id), start);
         timed_sync(c);
         e->taken[own]++;
@@ -273,6 +284,8 @@ int timed_compute(struct timed_cta *c)
         w->op->tile(&r->plan, &c->cta, t, &tile);
         if (!tile.rows)
             continue;
+        if (w->beside)
+            r->engines[c->cta.index].left = (r->plan.tiles - 1 - t) / (c->cta.count / w->cluster);
         if (w->op->operands ? compute_tile(c, &tile) : compute_step(c, &tile))
             return 1;
     }

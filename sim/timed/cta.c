@@ -77,13 +77,17 @@ void timed_wake(struct timed_cta *c)
 
 /* ---- flags ---- */
 
-static int timed_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause)
+/* The poll's own time is in `poll`: who waits for several flags has it once, and an engine, whose
+ * producer looks ahead, only where it has to wait. */
+static int timed_wait_for(struct mk_cta *cta, uint32_t flag, uint64_t target, enum mk_cause cause,
+                          int poll)
 {
     struct timed_cta *c = timed_cta_of(cta);
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint64_t start = c->at;
-    timed_spend(c, TIMED_FLAG, w->machine->wait);
+    if (poll && cta->role != MK_COMPUTE)
+        timed_spend(c, TIMED_FLAG, w->machine->wait);
     if (r->flags[flag] < target) {
         uint32_t *bucket = &r->waiting[flag % TIMED_BUCKETS];
         c->since = start;
@@ -93,6 +97,8 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum m
         *bucket = c->number;
         c->state = TIMED_WAITS;
         coroutine_yield();
+        if (cta->role == MK_COMPUTE)
+            timed_spend(c, TIMED_FLAG, w->machine->wait);
         if (c->at - start > r->plan.problem.timeout_ns) {
             struct mk_flag_meaning meaning;
             plan_describe_flag(&r->plan, flag, &meaning);
@@ -103,6 +109,15 @@ static int timed_wait(struct mk_cta *cta, uint32_t flag, uint64_t target, enum m
     }
     timed_record(c, mk_event_what(MK_EV_WAIT, cause, flag), start);
     return w->error != 0;
+}
+
+static int timed_wait(struct mk_cta *cta, uint32_t flag, uint32_t count, uint64_t target,
+                      enum mk_cause cause)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (timed_wait_for(cta, flag + i, target, cause, !i))
+            return 1;
+    return 0;
 }
 
 void timed_raise_now(struct timed_world *w, const struct timed_flight *f)
@@ -163,6 +178,44 @@ static void timed_signal(struct mk_cta *cta, int add, uint32_t local, uint32_t f
 
 /* ---- bytes ---- */
 
+/* How long the engine of a co-resident warp's block will go on multiplying, about. */
+static double timed_products_left(const struct timed_cta *c)
+{
+    const struct timed_rank *r = timed_rank_of(c);
+    const struct timed_world *w = r->world;
+    uint32_t compute = r->plan.problem.tuning.split.ctas[MK_COMPUTE];
+    uint32_t leader = c->cta.index % compute / w->cluster * w->cluster;
+    const struct timed_cta *engine = &r->ctas[leader];
+    if (!w->beside || c->mover != MACHINE_WARP || engine->state == TIMED_ENDED)
+        return 0;
+    double left = engine->at > w->queue.now ? (double)(engine->at - w->queue.now) : 0;
+    return left + r->engines[leader].left * r->engines[leader].tile;
+}
+
+/* By what factor `ns` of a warp's work take longer that begin now: as long as its engine
+ * multiplies, 1 + under. */
+static double timed_slowed(const struct timed_cta *c, double ns)
+{
+    double left = timed_products_left(c), factor = 1 + timed_rank_of(c)->world->machine->under;
+    if (left <= 0 || ns <= 0)
+        return 1;
+    return ns * factor <= left ? factor : 1 + left * (1 - 1 / factor) / ns;
+}
+
+/* ns that a warp or a block takes at least for a copy to a peer of which `moved` ns were its flow.
+ */
+static double timed_peer_ns(const struct timed_cta *c, int kind, uint64_t bytes, double moved,
+                            double slowed)
+{
+    const struct timed_world *w = timed_rank_of(c)->world;
+    const struct machine_rate *rate =
+        &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
+    double alone = (rate->start + (rate->peer > 0 ? (double)bytes / rate->peer : 0)) * slowed;
+    if (w->pace_rate > 0 && (kind == TIMED_SENDS || kind == MACHINE_WARP))
+        moved += rate->start + w->machine->paced;
+    return moved > alone ? moved : alone;
+}
+
 /* Sum or, without, copy. */
 static int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, int kind, int sum)
 {
@@ -172,18 +225,27 @@ static int timed_transfer(struct timed_cta *c, uint32_t local, uint64_t bytes, i
         &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
     uint32_t own = mk_local_of(&r->plan.problem.topo, r->plan.problem.topo.rank);
     uint32_t to = r->plan.problem.topo.rank - own + local;
+    enum timed_part part = local == own ? TIMED_MEMORY : TIMED_NVLINK;
     timed_sync(c);
     uint64_t start = c->at;
-    c->peer_pushes =
-        local != own && !(w->pace_rate > 0 && rate == &w->machine->movers[MACHINE_WARP]);
-    timed_flow_begin(w, c, to, kind, sum, (double)bytes);
+    double alone = sum ? rate->add : local == own ? rate->own : rate->peer;
+    double slowed = timed_slowed(c, rate->start + (alone > 0 ? (double)bytes / alone : 0));
+    c->works = 1;
+    timed_flow_begin(w, c, to, kind, sum, (double)bytes * (local == own ? slowed : 1));
     coroutine_yield();
-    c->path.parts[local == own ? TIMED_MEMORY : TIMED_NVLINK] += (float)(c->at - start);
-    c->path.roles[c->cta.role] += (float)(c->at - start);
-    timed_spend(c, local == own ? TIMED_MEMORY : TIMED_NVLINK, rate->start / r->slow.gpu);
-    c->sends = 1;
-    if (local != own)
+    double moved = (double)(c->at - start), all = moved;
+    if (local == own || kind == MACHINE_TMA)
+        all += rate->start * slowed / r->slow.gpu;
+    else
+        all = timed_peer_ns(c, kind, bytes, moved, slowed / r->slow.gpu);
+    c->path.parts[part] += (float)moved;
+    c->path.roles[c->cta.role] += (float)moved;
+    timed_spend(c, part, all - moved);
+    c->works = 0;
+    if (local != own) {
+        c->sends = 1;
         w->ranks[to].nvlink_in += (double)bytes;
+    }
     return w->error != 0;
 }
 

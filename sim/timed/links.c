@@ -36,15 +36,25 @@ static double links_least(double a, double b)
     return a > 0 && (a < b || b <= 0) ? a : b;
 }
 
-/* A flow's rate alone; 0 is no limit, which nothing has: then NVLink's. */
-static double links_most(const struct timed_world *w, int kind, int sum, int remote)
+/* A flow's rate alone; 0 is no limit, which nothing has: then the link's. A mover on one thread
+ * waits for what it has under way, so that what it takes alone and its share of `n` flows' way add
+ * up; the stores of many lanes go on meanwhile. */
+static double links_alone(const struct timed_world *w, int kind, int sum, int remote)
 {
     const struct mk_machine *m = w->machine;
     const struct machine_rate *r = &m->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
-    double most = sum ? r->add : remote ? r->peer : r->own;
-    if (remote && (kind == TIMED_SENDS || kind == MACHINE_WARP))
-        most = links_least(kind == TIMED_SENDS ? w->pace_rate / w->senders : w->pace_rate, most);
-    return most > 0 ? most : remote ? m->nvlink_out : m->hbm_rate > 0 ? m->hbm_rate : 4000;
+    double alone = sum ? r->add : remote ? r->peer : r->own;
+    if (remote && kind == TIMED_SENDS && w->pace_rate > 0)
+        alone = links_least(w->pace_rate / w->senders, alone);
+    if (remote && kind == MACHINE_WARP)
+        alone = links_least(w->pace_rate, alone);
+    return alone > 0 ? alone : remote ? m->nvlink_out : m->hbm_rate > 0 ? m->hbm_rate : 4000;
+}
+
+/* Of each of `n` flows that share `all`: what each takes alone and its turn add up. 0: no limit. */
+static double links_in_turn(double alone, double all, uint32_t n)
+{
+    return all > 0 ? 1 / (1 / alone + n / all) : alone;
 }
 
 int timed_links_open(struct timed_world *w)
@@ -69,8 +79,8 @@ int timed_links_open(struct timed_world *w)
             uint32_t from = sum ? rest / MACHINE_MOVERS : rest / kinds / gpus;
             c->event = event++;
             c->first = c->last = TIMED_NONE;
-            c->most = links_most(w, kind, sum, !sum && rest / kinds % gpus != from) *
-                      w->ranks[n * gpus + from].slow.gpu;
+            c->alone = links_alone(w, kind, sum, !sum && rest / kinds % gpus != from) *
+                       w->ranks[n * gpus + from].slow.gpu;
         }
         node->event = event++;
     }
@@ -125,11 +135,21 @@ static void links_share_room(struct timed_world *w, const struct timed_node *n,
     uint32_t gpus = links_gpus(w), i = (uint32_t)(c - n->classes),
              copies = gpus * gpus * TIMED_KINDS;
     uint32_t kind = i < copies ? i % TIMED_KINDS : (i - copies) % MACHINE_MOVERS;
-    double room = w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind].room;
-    c->rate = c->count ? links_least(room / c->count, c->most) : 0;
+    const struct machine_rate *r = &w->machine->movers[kind == TIMED_SENDS ? MACHINE_WARP : kind];
+    uint32_t least = w->movers[kind], flows = c->count > least ? c->count : least;
+    c->rate = c->count ? links_in_turn(c->alone, i < copies ? r->room : r->add_room, flows) : 0;
 }
 
 /* ---- between GPUs ---- */
+
+/* The most that a class's flows take now. */
+static double links_most(const struct timed_world *w, const struct timed_node *n, uint32_t i)
+{
+    const struct timed_class *c = &n->classes[i];
+    if (i % TIMED_KINDS != MACHINE_TMA)
+        return c->alone;
+    return links_in_turn(c->alone, w->machine->nvlink_out, n->out[i / TIMED_KINDS / links_gpus(w)]);
+}
 
 struct links_way {
     double left;
@@ -168,7 +188,7 @@ static void links_share(struct timed_world *w, struct timed_node *n)
         /* Those that cannot take so much take what they can; else those on the fullest way. */
         int limited = 0;
         for (uint32_t i = 0; i < left && !limited; i++)
-            limited = n->classes[open[i]].most <= level;
+            limited = links_most(w, n, open[i]) <= level;
         uint32_t kept = 0;
         for (uint32_t i = 0; i < left; i++) {
             struct timed_class *c = &n->classes[open[i]];
@@ -176,11 +196,12 @@ static void links_share(struct timed_world *w, struct timed_node *n)
                              *in = &ways[MK_MAX_LOCAL + open[i] / kinds % gpus];
             int full = out->left <= level * out->flows * (1 + 1e-9) ||
                        in->left <= level * in->flows * (1 + 1e-9);
-            if (limited ? c->most > level : !full) {
+            double most = links_most(w, n, open[i]);
+            if (limited ? most > level : !full) {
                 open[kept++] = open[i];
                 continue;
             }
-            double rate = limited ? c->most : level;
+            double rate = limited ? most : level;
             out->left -= rate * c->count;
             in->left -= rate * c->count;
             out->flows -= c->count;
@@ -221,7 +242,7 @@ static void links_join(struct timed_world *w, struct timed_node *n, struct timed
         return;
     }
     if (c->count == 1) {
-        c->rate = c->most;
+        c->rate = c->alone;
         c->active = n->count;
         n->active[n->count++] = (uint32_t)(c - n->classes);
     }
@@ -317,4 +338,12 @@ void timed_links_event(struct timed_world *w, uint32_t event)
         links_share(w, n);
     else
         links_end(w, n, &n->classes[i % (w->classes + 1)]);
+}
+
+double timed_links_wanted(const struct timed_rank *r)
+{
+    const struct timed_world *w = r->world;
+    uint32_t gpus = links_gpus(w), rank = r->plan.problem.topo.rank;
+    uint32_t flows = w->nodes[rank / gpus].out[rank % gpus];
+    return flows ? machine_wanted(w->machine, flows, r->plan.problem.tuning.pace) : 0;
 }

@@ -35,8 +35,9 @@ struct timed_cta {
     uint64_t at;
     uint32_t number; /* of the world, and of its event */
     uint32_t grid;   /* index in the launch's grid; of a sender, its compute CTA's */
-    uint8_t state, mover, sends;
-    uint8_t peer_pushes; /* what it moves goes to a peer, without a pace */
+    uint8_t state, mover;
+    uint8_t sends;       /* it has moved something to a peer since its last flag */
+    uint8_t works;       /* it moves or adds now */
     uint32_t flag, next; /* a waiting CTA's flag, and who waits behind it in a list */
     uint32_t next_flow, previous_flow;
     double flow_end; /* of its flow's class, in bytes of each flow */
@@ -57,7 +58,7 @@ struct timed_post {
 struct timed_class {
     double served; /* bytes of each flow since the class began, at `at` */
     double rate;   /* of each, bytes/ns */
-    double most;   /* of each, alone */
+    double alone;  /* of each, alone */
     uint64_t at;
     uint32_t event, count; /* flows */
     uint32_t first, last;  /* CTAs, in the order in which their flows end */
@@ -114,6 +115,8 @@ struct timed_rank {
 
 /* A compute CTA or cluster, beside its coroutine: tiles on their way out. */
 struct timed_engine {
+    uint32_t left;     /* tiles that it has not begun */
+    double tile;       /* ns of the last one's products */
     uint64_t made;     /* tiles that are in the outbox, or were */
     uint64_t taken[4]; /* that each sender is through with: two of each of two CTAs at most */
 };
@@ -138,7 +141,10 @@ struct timed_world {
     double *chosen;   /* [experts] sums of shares, where tokens choose unevenly; NULL */
     int by_hand;      /* tiles are handed out in turn */
     double clock;     /* what power does to tiles, 1 or more */
-    double fetched;   /* bytes that all engines load from HBM in a stage */
+    /* Of each kind, how many of a GPU move in its own memory all the time, about: their loads
+     * stand in each other's way between flows too, as calibration has it. 0: not known */
+    uint32_t movers[TIMED_KINDS];
+    int beside; /* warps beside the engines work, so that an engine looks at them */
     double peak;
     const struct machine_tile *tile;
     struct sim_random random;
@@ -182,6 +188,8 @@ void timed_links_close(struct timed_world *w);
 /* Puts `bytes` of a CTA's into a flow; it is resumed when they are through. */
 void timed_flow_begin(struct timed_world *w, struct timed_cta *c, uint32_t to, int kind, int sum,
                       double bytes);
+/* How far warps of this rank that push to peers now want more than NVLink takes, 0 to 1. */
+double timed_links_wanted(const struct timed_rank *r);
 /* `event` is a class's or a node's. */
 void timed_links_event(struct timed_world *w, uint32_t event);
 

@@ -2,6 +2,7 @@
  * numbered: CTAs, ranks, the links' (sim/timed/links.c), and flags on their way. */
 #include "core/comm.h"
 #include "core/gemm_tiles.h"
+#include "core/model.h"
 #include "sim/timed/state.h"
 
 #include <errno.h>
@@ -69,15 +70,6 @@ double timed_ideal(const struct mk_machine *m, const struct mk_plan *plan)
     return world_larger(flop / timed_peak(m),
                         world_larger((double)nvlink / m->nvlink_in,
                                      m->nic_rate > 0 ? (double)network / m->nic_rate : 0));
-}
-
-/* Bytes between L2 and SMs: each tile loads its rows of A and its columns of B. */
-static double world_loaded(const struct mk_plan *plan, double flop)
-{
-    const struct mk_tuning *t = &plan->problem.tuning;
-    if (!t->tile_m || !t->tile_n)
-        return 0;
-    return flop * (1.0 / t->tile_n + (double)t->cluster / t->tile_m);
 }
 
 /* A CTA takes a page or two of stack, and itself; a MoE's rank tables of every token. */
@@ -159,6 +151,7 @@ static void world_begin_launch(struct timed_world *w, struct timed_rank *r)
         c->path = r->path;
         c->at = now;
         c->state = TIMED_SLEEPS;
+        c->works = 0;
         timed_spend(c, TIMED_LAUNCH, wait * timed_scatter(w));
         timed_cta_start(c);
         timed_queue_put(&w->queue, c->number, c->at);
@@ -266,8 +259,8 @@ static int world_make_rank(struct timed_world *w, uint32_t rank)
     r->waiting = malloc(TIMED_BUCKETS * sizeof *r->waiting);
     r->flying = calloc(w->config.in_flight, sizeof *r->flying);
     r->engines =
-        w->senders ? calloc(problem.tuning.split.ctas[MK_COMPUTE], sizeof *r->engines) : NULL;
-    if (!r->waiting || !r->flying || (w->senders && !r->engines))
+        w->beside ? calloc(problem.tuning.split.ctas[MK_COMPUTE], sizeof *r->engines) : NULL;
+    if (!r->waiting || !r->flying || (w->beside && !r->engines))
         return -ENOMEM;
     memset(r->waiting, 0xff, TIMED_BUCKETS * sizeof *r->waiting);
     if (w->config.trace_events && problem.topo.nodes > 1) {
@@ -304,31 +297,23 @@ static void world_free_rank(struct timed_world *w, struct timed_rank *r)
     free(r->engines);
 }
 
-/* What all engines together load from HBM in a stage: what the first tiles of all of them have in
- * common is loaded once, and B not at all where it stays in L2. */
-static double world_fetched(const struct timed_world *w)
+/* What power does to the clock: by a launch's time at full clock, as the quick form has it where it
+ * knows the operator. */
+static double world_clock(const struct timed_world *w)
 {
-    const struct mk_plan *plan = &w->ranks[0].plan;
-    const struct mk_problem *q = &plan->problem;
-    uint32_t engines = q->tuning.split.ctas[MK_COMPUTE] / w->cluster, rows = 0, cols = 0;
-    if (!w->op->operands || w->op->ids || q->exec == MK_EXEC_HOST)
-        return 0;
-    struct mk_tile *tiles = calloc(engines, sizeof *tiles);
-    if (!tiles)
-        return 0;
-    for (uint32_t i = 0; i < engines && i < plan->tiles; i++) {
-        int row = 1, col = 1;
-        w->op->tile(plan, &w->ctas[0].cta, i, &tiles[i]);
-        for (uint32_t j = 0; j < i; j++) {
-            row &= tiles[j].slab != tiles[i].slab || tiles[j].row != tiles[i].row;
-            col &= tiles[j].col != tiles[i].col;
-        }
-        rows += row ? tiles[i].rows : 0;
-        cols += col ? tiles[i].cols : 0;
-    }
-    free(tiles);
-    int stays = (double)q->n * (double)q->k * 2 < 0.6 * w->machine->l2_bytes;
-    return 128.0 * (rows + (stays ? 0 : cols));
+    const struct mk_plan *plan = w->config.plan;
+    const struct mk_tuning *t = &plan->problem.tuning;
+    struct mk_machine full = *w->machine;
+    struct model_time time;
+    double flop, ns = 1.1 * timed_ideal(w->machine, plan), loaded = 0;
+    uint64_t nvlink, network;
+    plan_work(plan, &flop, &nvlink, &network);
+    full.watts = 0;
+    if (plan->problem.exec == MK_EXEC_CUDA && !model_plan(&full, plan, &time))
+        ns = time.ns;
+    if (w->op->operands) /* each tile its rows of A and its columns of B */
+        loaded = flop * (1.0 / (t->tile_n ? t->tile_n : 1) + 1.0 / (t->tile_m ? t->tile_m : 1));
+    return machine_slower(w->machine, ns, flop, loaded);
 }
 
 static int world_make(struct timed_world *w)
@@ -351,10 +336,14 @@ static int world_make(struct timed_world *w)
     w->pace_rate = q->tuning.pace > 1 ? 512.0 / q->tuning.pace : 0;
     w->tile = machine_tile_of(w->machine, q->tuning.tile_m, q->tuning.tile_n);
     w->peak = timed_peak(w->machine);
-    double flop, ideal = timed_ideal(w->machine, plan);
-    uint64_t nvlink, network;
-    plan_work(plan, &flop, &nvlink, &network);
-    w->clock = machine_slower(w->machine, 1.1 * ideal, flop, world_loaded(plan, flop));
+    w->beside = cuda && (w->senders || mk_role_coresident(split, MK_INTRA_COMM) ||
+                         mk_role_coresident(split, MK_INTER_REDUCE));
+    w->clock = world_clock(w);
+    if (w->senders) {
+        uint32_t units = plan->chunks / w->world, reducers = split->ctas[MK_INTER_REDUCE];
+        w->movers[TIMED_SENDS] = split->ctas[MK_COMPUTE] * w->senders / q->topo.gpus;
+        w->movers[world_mover(w, plan, MK_INTER_REDUCE)] = reducers < units ? reducers : units;
+    }
     w->ranks = calloc(w->world, sizeof *w->ranks);
     w->ctas = calloc((size_t)w->world * w->per_rank, sizeof *w->ctas);
     if (!w->ranks || !w->ctas || coroutine_pool_create_small(&w->pool, w->world * w->per_rank))
@@ -366,8 +355,6 @@ static int world_make(struct timed_world *w)
         result = timed_links_open(w);
     if (!result)
         result = timed_queue_open(&w->queue, world_first_flight(w));
-    if (!result)
-        w->fetched = world_fetched(w);
     return result;
 }
 
