@@ -38,7 +38,8 @@ struct mk_machine {
 
     /* of a GPU */
     double sms;
-    double clock; /* MHz that tile times are for: without a load on the power supply */
+    double clock;     /* MHz that tile times are for: without a load on the power supply */
+    double clock_low; /* MHz that it falls to at most */
     double l2_bytes, l2_rate, hbm_rate;
     double launch;   /* of a launch: from its start to the first loads, and behind the last store */
     double flag;     /* from a store on one GPU to a polling CTA of another that has seen it */

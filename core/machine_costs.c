@@ -81,5 +81,6 @@ double machine_slower(const struct mk_machine *m, double ns, double flop, double
         return 1;
     double drawn = (flop * m->joule_flop + bytes * m->joule_byte) / ns * 1e-3;
     double over = drawn / (m->watts - m->watts_idle);
-    return over <= 1 ? 1 : 1 + (over - 1) * ns / (ns + m->heat);
+    double slower = over <= 1 ? 1 : 1 + (over - 1) * ns / (ns + m->heat);
+    return m->clock_low > 0 && slower > m->clock / m->clock_low ? m->clock / m->clock_low : slower;
 }

@@ -1,5 +1,6 @@
 /* Tuned plans: the words of a line, and which line is taken. */
 #include "core/tuning.h"
+#include "core/model_choose.h"
 #include "core/ops/op.h"
 
 #include <errno.h>
@@ -326,6 +327,17 @@ static int tuning_asks_nothing(const struct mk_tuning *t)
     return !memcmp(t, &nothing, sizeof nothing);
 }
 
+/* The formula's plan: an operator's closed formula, with what the model of the machine chooses
+ * where nothing was asked for. */
+static int tuning_build_formula(struct mk_plan *p, const struct mk_problem *problem,
+                                uint32_t flag_base, uint64_t heap_base, char *error, size_t size)
+{
+    struct mk_problem q = *problem;
+    if (tuning_asks_nothing(&q.tuning))
+        model_choose(machine_default(), problem, &q.tuning);
+    return plan_build(p, &q, flag_base, heap_base, error, size);
+}
+
 int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
                  const char *device, uint32_t flag_base, uint64_t heap_base, char *error,
                  size_t size)
@@ -335,11 +347,13 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
         tuning_asks_nothing(&problem->tuning) ? tuning_find(t, problem, device, &exact) : NULL;
     struct mk_problem q = *problem;
     char why[256];
-    if (!e || tuning_asks_nothing(&e->tuning))
+    if (!e)
+        return tuning_build_formula(p, problem, flag_base, heap_base, error, size);
+    if (tuning_asks_nothing(&e->tuning)) /* it was measured that the closed formula's is best */
         return plan_build(p, problem, flag_base, heap_base, error, size);
     q.tuning = e->tuning;
     if (plan_build(p, &q, flag_base, heap_base, why, sizeof why)) {
-        int result = plan_build(p, problem, flag_base, heap_base, error, size);
+        int result = tuning_build_formula(p, problem, flag_base, heap_base, error, size);
         if (result || !exact)
             return result;
         return plan_refuse(error, size, "%s:%u: its plan does not fit: %s",

@@ -1,8 +1,8 @@
 /* Tuned plans: the plans that were measured to be the fastest, kept in text files with one a line,
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K), layout of B,
  * sums, cluster (nodes x ranks of a node) and device (its name with _ for blanks; "host" for the
- * host executor) it was found, then the options that differ from what the plan's formula chooses,
- * then the measured times; # begins a comment:
+ * host executor) it was found, then the options that differ from what the plan's closed formula
+ * chooses, then the measured times; # begins a comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -116,7 +116,8 @@ const struct tuning_entry *tuning_find(const struct tuning_table *t,
                                        const struct mk_problem *problem, const char *device,
                                        int *exact);
 
-/* plan_build, with a tuned plan where the problem has no option of its own; p->tuned says which.
+/* plan_build; where the problem has no option of its own with a tuned plan, p->tuned says which, or
+ * with what the model of the machine chooses (core/model_choose.h).
  * Where one that matches exactly does not fit, -EINVAL with its file and line. */
 int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct mk_problem *problem,
                  const char *device, uint32_t flag_base, uint64_t heap_base, char *error,

@@ -28,7 +28,8 @@ static const struct option_spec specs[] = {
     {"machine", OPTION_TEXT, AT(machine), "NAME|FILE",
      "the machine to begin with; its other numbers stay. Default 8xH200-cx7", .max = 4095},
     {"keep", OPTION_TEXT, AT(keep), "NAME,...",
-     "numbers that stay as they are. watts, watts_idle and clock always do, as a data sheet says "
+     "numbers that stay as they are. watts, watts_idle, clock and clock_low always do, as a data "
+     "sheet says "
      "them",
      .max = 4000},
     {"rounds", OPTION_NUMBERS, AT(rounds), "N", "of the fit, at most. Default 60", 1, 10000},
@@ -116,7 +117,7 @@ static int calibrate_fit(const struct arguments *a, struct mk_machine *m, char *
     int status = calibrate_read(a, m, &rows, &weights, error, size);
     if (status == STATUS_DONE) {
         char keep[4096];
-        snprintf(keep, sizeof keep, "watts,watts_idle,clock,%s", a->keep ? a->keep : "");
+        snprintf(keep, sizeof keep, "watts,watts_idle,clock,clock_low,%s", a->keep ? a->keep : "");
         struct fit fit = {.machine = m,
                           .measured = &rows,
                           .weights = weights,

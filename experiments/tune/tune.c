@@ -1,6 +1,7 @@
 /* One rank of `mkernel tune OP`. All ranks know all times, so that each comes to the same next step
  * by itself. */
 #include "experiments/tune/tune.h"
+#include "core/model_choose.h"
 #include "experiments/common/commands.h"
 #include "experiments/common/output_file.h"
 #include "experiments/common/pulse.h"
@@ -55,7 +56,10 @@ static int tune_begin_shape(struct tune *t, const uint64_t shape[3])
             tuning_build(&standing, &t->table, q, t->job->device, 0, 0, t->error, t->error_size);
     if (!result) {
         const struct tuning_entry *e = tuning_find(&t->table, q, t->job->device, &exact);
-        tune_add(t, &q->tuning);
+        struct mk_tuning formula = q->tuning;
+        if (!mk_total_ctas(&formula.split) && !formula.tile_m)
+            model_choose(machine_default(), q, &formula);
+        tune_add(t, &formula);
         if (e && *standing.tuned)
             t->standing = (uint32_t)tune_add(t, &e->tuning);
         snprintf(t->standing_words, sizeof t->standing_words, "%s", standing.tuned);

@@ -1,0 +1,202 @@
+/* From each tile on, one option after the other (roles and pace together), as far as that helps;
+ * then back to the closed formula in each option that does little. */
+#include "core/model_choose.h"
+#include "core/gemm_tiles.h"
+#include "core/model.h"
+#include "core/ops/op.h"
+
+#include <string.h>
+
+#define GAIN 0.995     /* what a step must promise */
+#define TILE_GAIN 0.95 /* tiles are predicted less well than what moves */
+#define WORTH                                                                                      \
+    1.03 /* options that together promise less than 3 % are left to the closed formula             \
+          */
+#define PASSES 3
+
+struct search {
+    const struct mk_machine *machine;
+    const struct mk_problem *problem;
+    struct mk_plan plan;         /* the last that was weighed */
+    struct mk_tuning best, made; /* what was asked for, and what the plan made of it */
+    double ns;
+    uint32_t weighed;
+};
+
+/* ns of a plan with these options; 0: there is no such plan. */
+static double choose_weigh(struct search *s, const struct mk_tuning *asked)
+{
+    struct mk_problem q = *s->problem;
+    struct model_time t;
+    char error[256];
+    q.tuning = *asked;
+    s->weighed++;
+    if (plan_build(&s->plan, &q, 0, 0, error, sizeof error) || model_plan(s->machine, &s->plan, &t))
+        return 0;
+    return t.ns;
+}
+
+/* Takes the options where they promise enough. */
+static void choose_try(struct search *s, const struct mk_tuning *asked)
+{
+    double ns = choose_weigh(s, asked);
+    if (ns > 0 && ns < s->ns * GAIN) {
+        s->ns = ns;
+        s->best = *asked;
+        s->made = s->plan.problem.tuning;
+    }
+}
+
+/* How many CTAs of a role: 1 to 3 beside each compute CTA, or so many blocks of their own. */
+static const uint32_t coresident_ways[] = {1, 2, 3}, block_ways[] = {8, 16, 24, 32};
+
+/* The roles of s->made with `role` another way; compute takes what is left. 0: they do not fit. */
+static int choose_roles(const struct search *s, enum mk_role role, uint32_t way,
+                        struct mk_role_split *out)
+{
+    const struct mk_role_split *now = &s->made.split;
+    uint32_t coresident[MK_ROLES] = {0}, taken = 0, count = sizeof coresident_ways / 4;
+    memset(out, 0, sizeof *out);
+    for (int r = MK_INTRA_COMM; r < MK_ROLES; r++) {
+        coresident[r] = mk_role_coresident(now, (enum mk_role)r);
+        out->ctas[r] = now->ctas[r];
+        if (r == (int)role) {
+            coresident[r] = way < count ? coresident_ways[way] : 0;
+            out->ctas[r] = way < count ? 0 : block_ways[way - count];
+        }
+        taken += coresident[r] ? 0 : out->ctas[r];
+    }
+    if (taken + s->made.cluster > s->problem->sms)
+        return 0;
+    uint32_t left = s->problem->sms - taken;
+    out->ctas[MK_COMPUTE] = left - left % s->made.cluster;
+    for (int r = MK_INTRA_COMM; r < MK_ROLES; r++)
+        if (coresident[r])
+            out->ctas[r] = coresident[r] * out->ctas[MK_COMPUTE];
+    return 1;
+}
+
+static void choose_all_roles(struct search *s)
+{
+    for (int role = MK_INTRA_COMM; role < MK_ROLES; role++) {
+        struct mk_tuning from = s->best;
+        struct search fixed = *s; /* ways are of what stood before this role */
+        for (uint32_t way = 0; way < 7 && fixed.made.split.ctas[role]; way++) {
+            if (role == MK_INTER_SEND && way < 3)
+                continue;
+            struct mk_tuning asked = from;
+            if (!choose_roles(&fixed, (enum mk_role)role, way, &asked.split))
+                continue;
+            choose_try(s, &asked);
+            asked.pace = asked.pace == 1 ? 0 : 1;
+            choose_try(s, &asked);
+        }
+    }
+}
+
+/* An option that is a number: half, twice, four times as much, 1. */
+static void choose_number(struct search *s, uint32_t *(*field)(struct mk_tuning *), uint32_t most)
+{
+    struct mk_tuning made = s->made;
+    uint32_t now = *field(&made), values[] = {1, now / 2, now * 2, now * 4};
+    for (int i = 0; i < 4; i++) {
+        struct mk_tuning asked = s->best;
+        if (!values[i] || values[i] > most || values[i] == now)
+            continue;
+        *field(&asked) = values[i];
+        choose_try(s, &asked);
+    }
+}
+
+static uint32_t *choose_pieces(struct mk_tuning *t)
+{
+    return &t->pieces;
+}
+
+static uint32_t *choose_slices(struct mk_tuning *t)
+{
+    return &t->slices;
+}
+
+static uint32_t *choose_chunk_rows(struct mk_tuning *t)
+{
+    return &t->chunk_rows;
+}
+
+static void choose_pace(struct search *s)
+{
+    static const uint32_t percents[] = {0, 75, 115};
+    uint32_t now = s->made.pace;
+    for (int i = 0; i < 3 && now > 1; i++) {
+        struct mk_tuning asked = s->best;
+        asked.pace = percents[i] ? now * percents[i] / 100 : 1;
+        choose_try(s, &asked);
+    }
+}
+
+/* From s->best on, whose time is s->ns. */
+static void choose_rest(struct search *s)
+{
+    uint32_t knobs = op_of(s->problem->op)->knobs;
+    for (int pass = 0; pass < PASSES; pass++) {
+        double before = s->ns;
+        choose_all_roles(s);
+        choose_number(s, choose_pieces, 64);
+        if (knobs & OP_SLICES)
+            choose_number(s, choose_slices, 16);
+        choose_pace(s);
+        choose_number(s, choose_chunk_rows, s->made.tile_m * 4);
+        if (s->ns >= before * GAIN)
+            break;
+    }
+}
+
+/* Gives an option back to the closed formula where that costs little, over what is best. */
+static void choose_undo(struct search *s, size_t offset, size_t size)
+{
+    struct mk_tuning asked = s->best;
+    memset((char *)&asked + offset, 0, size);
+    if (!memcmp(&asked, &s->best, sizeof asked))
+        return;
+    double ns = choose_weigh(s, &asked);
+    if (ns > 0 && ns < s->ns * WORTH)
+        s->best = asked;
+}
+
+uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *problem,
+                      struct mk_tuning *chosen)
+{
+    struct search s = {.machine = machine, .problem = problem}, best;
+    struct mk_gemm_tile tile;
+    memset(chosen, 0, sizeof *chosen);
+    if (problem->exec != MK_EXEC_CUDA || !model_knows(problem->op))
+        return 0;
+    s.ns = choose_weigh(&s, &s.best);
+    s.made = s.plan.problem.tuning;
+    if (s.ns <= 0)
+        return s.weighed;
+    best = s;
+    choose_rest(&best);
+    double tile_ns = best.ns * TILE_GAIN; /* another tile has to promise this */
+    for (uint32_t i = 0; mk_gemm_tile(i, &tile); i++) {
+        struct search from = {.machine = machine, .problem = problem, .weighed = best.weighed};
+        if (tile.tile_m == s.made.tile_m && tile.tile_n == s.made.tile_n)
+            continue;
+        from.best.tile_m = tile.tile_m;
+        from.best.tile_n = tile.tile_n;
+        from.ns = choose_weigh(&from, &from.best);
+        from.made = from.plan.problem.tuning;
+        if (from.ns > 0)
+            choose_rest(&from);
+        best.weighed = from.weighed;
+        if (from.ns > 0 && from.ns < tile_ns && from.ns < best.ns)
+            best = from;
+    }
+    choose_undo(&best, offsetof(struct mk_tuning, chunk_rows), sizeof best.best.chunk_rows);
+    choose_undo(&best, offsetof(struct mk_tuning, slices), sizeof best.best.slices);
+    choose_undo(&best, offsetof(struct mk_tuning, pace), sizeof best.best.pace);
+    choose_undo(&best, offsetof(struct mk_tuning, pieces), sizeof best.best.pieces);
+    choose_undo(&best, offsetof(struct mk_tuning, split), sizeof best.best.split);
+    *chosen = best.best;
+    return best.weighed;
+}

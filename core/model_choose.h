@@ -1,0 +1,17 @@
+/* The formula's plan on a GPU: the one that core/model.h says is fastest on the machine, of those
+ * that differ from an operator's closed formula (core/ops/) in tile, roles, chunks, pieces, slices
+ * and pace. So it is about right for GPU counts and NICs that nobody tuned. */
+#ifndef MK_MODEL_CHOOSE_H
+#define MK_MODEL_CHOOSE_H
+
+#include "core/machine.h"
+#include "core/plan.h"
+
+/* Fills in *chosen: options that differ from the closed formula, 0 for the others, so that it can
+ * be a line of a file of tuned plans. All 0 where nothing better was found, the operator has no
+ * such form, or the problem is not for a GPU. Takes some milliseconds at most; the same on every
+ * rank. Returns the number of plans that were weighed. */
+uint32_t model_choose(const struct mk_machine *machine, const struct mk_problem *problem,
+                      struct mk_tuning *chosen);
+
+#endif

@@ -1,0 +1,179 @@
+/* The formula's plan on a GPU is one that was measured to be fast, on two ranks where it was
+ * measured; it fits any cluster, is never predicted to be slower than the closed formula's, does
+ * not take long, and a tuned line stays above it. */
+#include "core/model.h"
+#include "core/model_choose.h"
+#include "core/tuning.h"
+#include "experiments/sim/measured.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TABLE "tests/golden/measured_2xH200.csv"
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static struct mk_problem without_options(const struct mk_plan *p)
+{
+    struct mk_problem q = p->problem;
+    memset(&q.tuning, 0, sizeof q.tuning);
+    return q;
+}
+
+/* Of the shapes whose chosen plan is in the table (of_best: its time over the best that was found).
+ * `op` alone, as other operators' kernels have changed since they were measured. */
+static void fast_where_measured(void **state)
+{
+    struct measured m = {.rows = NULL};
+    char error[512];
+    uint32_t shapes = 0, found = 0, near = 0;
+    double worst = 1, closed = 1;
+    if (measured_read(&m, TABLE, MEASURED_ALL, 132, error, sizeof error))
+        fail_msg("%s", error);
+    for (uint32_t i = 0; i < m.count; i++) {
+        const struct measured_row *r = &m.rows[i];
+        if (!r->is_default || r->plan.problem.op != MK_OP_AG_GEMM)
+            continue;
+        struct mk_problem q = without_options(&r->plan);
+        struct mk_plan p;
+        model_choose(machine_default(), &q, &q.tuning);
+        assert_int_equal(plan_build(&p, &q, 0, 0, error, sizeof error), 0);
+        shapes++;
+        closed = r->of_best > closed ? r->of_best : closed;
+        for (uint32_t j = 0; j < m.count; j++) {
+            const struct measured_row *o = &m.rows[j];
+            if (o->shape != r->shape ||
+                memcmp(&o->plan.problem.tuning, &p.problem.tuning, sizeof p.problem.tuning))
+                continue;
+            found++;
+            near += o->of_best <= 1.05;
+            worst = o->of_best > worst ? o->of_best : worst;
+        }
+    }
+    if (shapes != 11 || found < 7 || worst > 1.15 || near * 2 < found || closed < 1.3)
+        fail_msg("%u shapes, the plan of %u was measured: %u within 1.05, the worst %.3f (closed "
+                 "formula %.3f)",
+                 shapes, found, near, worst, closed);
+    measured_free(&m);
+}
+
+static double predicted(const struct mk_problem *q)
+{
+    struct mk_plan p;
+    struct model_time t;
+    char error[512];
+    if (plan_build(&p, q, 0, 0, error, sizeof error))
+        fail_msg("%s %llu,%llu,%llu on %ux%u: %s", plan_op_name(q->op), (unsigned long long)q->m,
+                 (unsigned long long)q->n, (unsigned long long)q->k, q->topo.nodes, q->topo.gpus,
+                 error);
+    assert_int_equal(model_plan(machine_default(), &p, &t), 0);
+    return t.ns;
+}
+
+static void fits_everywhere(void **state)
+{
+    static const uint32_t clusters[][2] = {{1, 1}, {1, 2}, {1, 3}, {1, 8},
+                                           {2, 1}, {2, 2}, {2, 8}, {16, 8}};
+    static const uint64_t shapes[][3] = {
+        {1, 8, 8}, {13, 264, 520}, {256, 4096, 4096}, {1024, 8192, 1024}};
+    double slowest = 0;
+    uint32_t better = 0, count = 0;
+    for (int op = 0; op < MK_OPS; op++)
+        for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes && model_knows(op); s++) {
+                struct mk_problem q = {.op = (enum mk_op)op,
+                                       .exec = MK_EXEC_CUDA,
+                                       .sms = s % 2 ? 78 : 132,
+                                       .topo = {.nodes = clusters[c][0], .gpus = clusters[c][1]},
+                                       .m = shapes[s][0] * clusters[c][0] * clusters[c][1],
+                                       .n = shapes[s][1],
+                                       .k = shapes[s][2]};
+                struct mk_tuning again;
+                double formula = predicted(&q), began = seconds();
+                uint32_t weighed = model_choose(machine_default(), &q, &again);
+                double took = seconds() - began;
+                model_choose(machine_default(), &q, &q.tuning);
+                assert_memory_equal(&again, &q.tuning, sizeof again);
+                double chosen = predicted(&q);
+                if (chosen > formula * 1.0001)
+                    fail_msg("%s: chosen %.0f ns, the closed formula's %.0f", plan_op_name(q.op),
+                             chosen, formula);
+                better += chosen < formula * 0.97;
+                count++;
+                slowest = took > slowest ? took : slowest;
+                assert_true(weighed < 1000);
+            }
+    assert_true(better > count / 10);
+    if (slowest > 1) /* a few ms; sanitizers take longer */
+        fail_msg("a choice took %.3f s", slowest);
+}
+
+/* On the host, and where an option is given, nothing is chosen; a tuned line is taken. */
+static void tuned_lines_stay_above(void **state)
+{
+    struct mk_problem q = {.op = MK_OP_AG_GEMM,
+                           .exec = MK_EXEC_CUDA,
+                           .sms = 132,
+                           .topo = {.nodes = 1, .gpus = 2},
+                           .m = 512,
+                           .n = 4096,
+                           .k = 8192};
+    struct tuning_table t = {.entries = NULL};
+    struct mk_tuning chosen;
+    struct mk_plan p;
+    char error[512];
+    static const char lines[] =
+        "ag_gemm 512,4096,8192 kn fast 1x2 NVIDIA_H200 tile=128x128 slices=2\n"
+        "ag_gemm 4096,4096,8192 kn fast 1x2 NVIDIA_H200\n";
+    model_choose(machine_default(), &q, &chosen);
+    struct mk_tuning nothing = {.tile_m = 0};
+    assert_memory_not_equal(&chosen, &nothing, sizeof nothing);
+    assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
+    struct mk_problem asked = q;
+    asked.tuning = chosen;
+    struct mk_plan by_choice;
+    assert_int_equal(plan_build(&by_choice, &asked, 0, 0, error, sizeof error), 0);
+    assert_memory_equal(&p.problem.tuning, &by_choice.problem.tuning, sizeof nothing);
+    assert_int_equal(tuning_parse(&t, lines, "lines", 0, error, sizeof error), 0);
+    assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
+    assert_true(p.problem.tuning.tile_m == 128 && p.problem.tuning.tile_n == 128 &&
+                p.problem.tuning.slices == 2);
+    /* a line without options: the closed formula's plan was measured to be best */
+    q.m = 4096;
+    struct mk_plan closed;
+    assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
+    assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);
+    assert_memory_equal(&p.problem.tuning, &closed.problem.tuning, sizeof nothing);
+    q.m = 512;
+    q.tuning.pace = 1; /* an option of one's own */
+    assert_int_equal(tuning_build(&p, &t, &q, "NVIDIA H200", 0, 0, error, sizeof error), 0);
+    assert_int_equal(plan_build(&closed, &q, 0, 0, error, sizeof error), 0);
+    assert_memory_equal(&p.problem.tuning, &closed.problem.tuning, sizeof nothing);
+    tuning_close(&t);
+    q.tuning.pace = 0;
+    q.exec = MK_EXEC_HOST;
+    assert_int_equal(model_choose(machine_default(), &q, &chosen), 0);
+    assert_memory_equal(&chosen, &nothing, sizeof nothing);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_where_measured),
+        cmocka_unit_test(fits_everywhere),
+        cmocka_unit_test(tuned_lines_stay_above),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
