@@ -12,31 +12,40 @@
 #include <strings.h>
 #include <unistd.h>
 
+/* A figure that may not be there. */
+static const char *validate_figure(char text[16], const char *format, double value)
+{
+    snprintf(text, 16, "-");
+    if (!isnan(value))
+        snprintf(text, 16, format, value);
+    return text;
+}
+
 static void validate_print_shape(const struct validate_shape *s)
 {
     const struct mk_problem *q = &s->row->plan.problem;
-    char shape[64], cluster[16], error[16] = "-", rank[16] = "-";
+    char shape[64], cluster[16], error[16], rank[16];
     snprintf(shape, sizeof shape, "%llu,%llu,%llu", (unsigned long long)q->m,
              (unsigned long long)q->n, (unsigned long long)q->k);
     snprintf(cluster, sizeof cluster, "%ux%u", q->topo.nodes, q->topo.gpus);
-    if (!isnan(s->default_error))
-        snprintf(error, sizeof error, "%+.1f", 100 * s->default_error);
-    if (!isnan(s->rank))
-        snprintf(rank, sizeof rank, "%.2f", s->rank);
+    validate_figure(error, "%+.1f", 100 * s->default_error);
+    validate_figure(rank, "%.2f", s->rank);
     printf("%-10s %-18s %-5s %5u %8.1f %6.1f %9s %6s %7.3f\n", plan_op_name(q->op), shape, cluster,
            s->plans, 100 * s->median, 100 * s->mean, error, rank, s->liked);
 }
 
 static void validate_print_sum(const char *name, const struct validate_sum *s)
 {
+    char median[16], worst[16], rank[16];
     printf("%-10s %u plans of %u shapes: error median %.1f %%, mean %.1f %%, worst %.0f %%; of "
            "plans within 1.6 of the best %.1f and %.1f %%\n",
            name, s->plans, s->shapes, 100 * s->median, 100 * s->mean, 100 * s->worst,
            100 * s->near_median, 100 * s->near_mean);
-    printf("%-10s default plans: median %.1f %%, worst %.1f %%; rank correlation within a shape "
-           "%.2f; the plan liked best within 1.05 of the best at %u of %u\n",
-           "", 100 * s->default_median, 100 * s->default_worst, s->rank, s->liked_within,
-           s->shapes);
+    printf("%-10s default plans: median %s %%, worst %s %%; rank correlation within a shape %s; "
+           "the plan liked best within 1.05 of the best at %u of %u\n",
+           "", validate_figure(median, "%.1f", 100 * s->default_median),
+           validate_figure(worst, "%.1f", 100 * s->default_worst),
+           validate_figure(rank, "%.2f", s->rank), s->liked_within, s->shapes);
 }
 
 static void validate_print(const struct measured *m, const double *predicted,
