@@ -326,7 +326,7 @@ int bench_gpu_check_append(const struct run_job *job, char *error, size_t size)
 static void bench_gpu_report_write_samples(FILE *f, const struct bench_gpu_row *row)
 {
     static const char *const names[BENCH_WHATS] = {
-        [BENCH_FUSED] = "fused",   [BENCH_GEMM] = "gemm",     [BENCH_COMM] = "nccl",
+        [BENCH_FUSED] = "fused",   [BENCH_PRODUCT] = "gemm",  [BENCH_COMM] = "nccl",
         [BENCH_MOVE] = "own_comm", [BENCH_TURNS] = "in_turn", [BENCH_LINK] = "link",
         [BENCH_TORCH] = "torch"};
     if (!row->samples || !bench_gpu_right(row))
@@ -336,7 +336,7 @@ static void bench_gpu_report_write_samples(FILE *f, const struct bench_gpu_row *
         if (!row->counts[what])
             continue;
         fprintf(f, "%s\"%s\": ", any++ ? ", " : "", names[what]);
-        for (uint32_t rank = 0; rank < row->world; rank++) {
+        for (uint32_t rank = 0; rank < mk_world(&row->problem.topo); rank++) {
             const float *times = row->samples + ((size_t)rank * BENCH_WHATS + what) * row->room;
             fprintf(f, rank ? ", [" : "[[");
             for (uint32_t i = 0; i < row->counts[what]; i++)

@@ -4,41 +4,78 @@
 #include "experiments/common/nearest.h"
 #include "experiments/common/options.h"
 #include "experiments/common/output_file.h"
+#include "experiments/common/trace_output.h"
+#include "experiments/results/results_diff.h"
+#include "experiments/results/results_plot.h"
 #include "experiments/results/results_table.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct arguments {
-    const char *only, *csv, *json, *expect;
-    int ranks;
+    const char *only, *csv, *json, *expect, *x, *y, *roofs;
+    int ranks, script;
 };
 
 #define AT(field) .offset = offsetof(struct arguments, field)
+#define PLOTS "plot"
 
 static const struct option_spec specs[] = {
     {"only", OPTION_TEXT, AT(only), "NAME=V:V;NAME=V", "points of these settings alone",
      .max = 4095},
     {"ranks", OPTION_FLAG, AT(ranks), NULL, "table: also the median of every rank of every job"},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "export: a row a point", .max = 4095},
-    {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095},
     {"expect", OPTION_TEXT, AT(expect), "FILE",
-     "table: exit status 1 where a point is slower than in FILE, beyond the interval", .max = 4095},
+     "table: exit status 1 where a point is slower than in FILE, beyond what chance does to so "
+     "many "
+     "points, or has no time any more",
+     .max = 4095},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "export, diff: a row a point", .max = 4095},
+    {"json", OPTION_TEXT, AT(json), "FILE", "export: points, jobs and their times", .max = 4095},
+    {"x", OPTION_TEXT, AT(x), "NAME", "the setting on the x axis. Default: the size", .max = 63,
+     .group = PLOTS},
+    {"y", OPTION_TEXT, AT(y), "NAME", "heat: the setting on the y axis", .max = 63, .group = PLOTS},
+    {"roofs", OPTION_TEXT, AT(roofs), "TFLOP/S,GB/S,GB/S",
+     "roofline: what a rank computes, and moves over NVLink and over the network, at most. "
+     "Default: "
+     "as a simulated point or the GPUs say",
+     .max = 80, .group = PLOTS},
+    {"script", OPTION_FLAG, AT(script), NULL, "print gnuplot's script instead of drawing",
+     .group = PLOTS},
 };
 
 static const struct option_table table = {
-    "results FILE table|export [OPTIONS]",
+    "results FILE table|diff|plot|export [ARGUMENTS] [OPTIONS]",
     "Shows a file of results, which `mkernel sweep` made: medians with 95 % bootstrap intervals "
-    "over jobs and launches.",
+    "over jobs and launches.\n"
+    "  table                  a row a point, what failed, what lies far out\n"
+    "  diff OTHER             OTHER's points (B) against FILE's (A)\n"
+    "  diff NAME=A NAME=B     points of FILE against each other, such as roles=default and "
+    "exec=sim\n"
+    "  plot KIND PICTURE      KIND: time, efficiency, stack, heat, simulated, roofline; PICTURE: "
+    "PNG, or SVG by its name\n"
+    "  export                 as CSV and JSON",
     specs, sizeof specs / sizeof *specs,
     "  mkernel results role-split.db table --only 'op=ag_gemm;nodes=1:2'\n"
+    "  mkernel results yesterday.db diff today.db\n"
+    "  mkernel results role-split.db diff fabric=verbs fabric=efa\n"
+    "  mkernel results role-split.db plot time time.png --only op=ag_gemm\n"
+    "  mkernel results role-split.db plot heat heat.svg --x chunk-rows --y roles\n"
+    "  mkernel results today.db table --expect yesterday.db\n"
     "  mkernel results role-split.db export --csv points.csv --json points.json\n"};
 
 static int results_usage(const char *sentence)
 {
     fprintf(stderr, "mkernel results: %s; `mkernel results --help` tells more\n", sentence);
     return STATUS_USAGE;
+}
+
+static int results_fail(const char *sentence)
+{
+    fprintf(stderr, "mkernel results: %s\n", sentence);
+    return STATUS_FAILED;
 }
 
 int results_check(const char *path, char *error, size_t size)
@@ -50,28 +87,221 @@ int results_check(const char *path, char *error, size_t size)
     return rc;
 }
 
-static int results_table(const char *path, const char *only, int ranks)
+int results_show(const char *path, const char *only)
 {
     struct results r;
     char error[1024];
     if (results_load(&r, path, only, error, sizeof error))
         return results_usage(error);
-    results_table_print(&r, ranks, stdout);
+    results_table_print(&r, 0, stdout);
     results_free(&r);
     return STATUS_DONE;
 }
 
-int results_show(const char *path, const char *only)
+/* ---- expect ---- */
+
+/* Of the points of both; what is new, or was not measured then, is nobody's expectation. */
+static int results_judge(const struct results *now, const struct results *then)
 {
-    return results_table(path, only, 0);
+    struct result_pair *pairs;
+    uint32_t bad = 0, compared = 0;
+    char text[STAT_TEXT];
+    if (result_pair_up(&pairs, then, now, NULL, 0, 1)) {
+        free(pairs);
+        return results_fail("no memory to compare");
+    }
+    fflush(stdout);
+    for (uint32_t i = 0; i < then->count; i++) {
+        const struct result_pair *p = &pairs[i];
+        if (!p->b || !p->a->good)
+            continue;
+        compared++;
+        if (!p->b->good)
+            fprintf(stderr, "%s has no time any more: %s\n", p->a->label,
+                    p->b->job_count ? p->b->jobs[0].sentence : "it was not measured");
+        else if (p->difference.verdict == STAT_SLOWER)
+            fprintf(stderr, "%s is %s: %.4g ms, and %.4g ms were expected\n", p->a->label,
+                    stat_say(&p->difference, text), p->b->ms.median, p->a->ms.median);
+        else
+            continue;
+        bad++;
+    }
+    free(pairs);
+    if (!compared)
+        return results_usage("--expect: no point of it was measured here");
+    fprintf(stderr, "mkernel results: %u of %u points are slower than expected\n", bad, compared);
+    return bad ? STATUS_WRONG : STATUS_DONE;
 }
 
 int results_expect(const char *path, const char *expected)
 {
-    (void)path;
-    (void)expected;
-    return STATUS_DONE;
+    struct results now, then;
+    char error[1024];
+    if (results_load(&now, path, NULL, error, sizeof error))
+        return results_usage(error);
+    if (results_load(&then, expected, NULL, error, sizeof error)) {
+        results_free(&now);
+        return results_usage(error);
+    }
+    int status = results_judge(&now, &then);
+    results_free(&now);
+    results_free(&then);
+    return status;
 }
+
+static int results_table(const char *path, const struct arguments *a)
+{
+    struct results r;
+    char error[1024];
+    if ((a->expect && results_check(a->expect, error, sizeof error)) ||
+        results_load(&r, path, a->only, error, sizeof error))
+        return results_usage(error);
+    results_table_print(&r, a->ranks, stdout);
+    results_free(&r);
+    return a->expect ? results_expect(path, a->expect) : STATUS_DONE;
+}
+
+/* ---- diff ---- */
+
+/* The names in "roles=default;exec=sim", ended by 0 each, into text. */
+static uint32_t results_names(const char *selection, char *text, size_t size, const char **names,
+                              uint32_t count, uint32_t most)
+{
+    size_t used = strlen(selection) < size ? strlen(selection) : size - 1;
+    memcpy(text, selection, used);
+    text[used] = '\0';
+    for (char *p = text; *p && count < most;) {
+        char *next = p + strcspn(p, ";");
+        int last = !*next;
+        *next = '\0';
+        p[strcspn(p, "=")] = '\0';
+        names[count++] = p;
+        p = last ? next : next + 1;
+    }
+    return count;
+}
+
+static int results_diff(const char *path, const struct options_found *found,
+                        const struct arguments *arguments)
+{
+    struct results a, b;
+    struct result_pair *pairs = NULL;
+    char error[1024], one[2][2048];
+    const char *names[80], *first = arguments->only, *second = arguments->only;
+    uint32_t count = 0;
+    int inside = found->word_count == 4, status = STATUS_DONE;
+    const char *other = inside ? path : found->words[2];
+    if (found->word_count < 3)
+        return results_usage("diff takes another file, or two selections such as exec=host "
+                             "exec=sim");
+    if (inside) {
+        for (int i = 0; i < 2; i++) {
+            if (!strchr(found->words[2 + i], '='))
+                return results_usage("two files are compared by `results FILE diff OTHER`, two "
+                                     "selections are NAME=VALUE");
+            count = results_names(found->words[2 + i], one[i], sizeof one[i], names, count, 80);
+        }
+        first = found->words[2];
+        second = found->words[3];
+    }
+    if (output_check("--csv", arguments->csv, OUTPUT_WRITTEN, error, sizeof error) ||
+        results_load(&a, path, first, error, sizeof error))
+        return results_usage(error);
+    if (results_load(&b, other, second, error, sizeof error)) {
+        results_free(&a);
+        return results_usage(error);
+    }
+    if (result_pair_up(&pairs, &a, &b, names, count, 0)) {
+        status = results_fail("no memory to compare");
+    } else {
+        result_print_pairs(stdout, &a, &b, pairs);
+        int rc = arguments->csv ? result_write_pairs(arguments->csv, &a, pairs) : 0;
+        if (rc) {
+            snprintf(error, sizeof error, "%s could not be written: %s", arguments->csv,
+                     rc == -ENODATA ? "there is no pair" : strerror(-rc));
+            status = results_fail(error);
+        }
+    }
+    free(pairs);
+    results_free(&a);
+    results_free(&b);
+    return status;
+}
+
+/* ---- plot ---- */
+
+/* What the results say of a rank: a simulated cluster, else GPUs. */
+static void results_find_roofs(const char *path, double roofs[3])
+{
+    char error[512];
+    sqlite3 *db;
+    if (results_open(&db, path, error, sizeof error))
+        return;
+    sqlite3_stmt *q = results_ask(
+        db,
+        "SELECT * FROM (SELECT json_extract(result, '$.cluster.flop_per_s') AS f, "
+        "json_extract(result, '$.cluster.nvlink_bytes_per_s'), json_extract(result, "
+        "'$.cluster.network_bytes_per_s') FROM job WHERE result IS NOT NULL UNION ALL SELECT "
+        "json_extract(facts, '$.gpus[0].flop_per_s'), json_extract(facts, "
+        "'$.gpus[0].nvlink_bytes_per_s'), 0 FROM machine) WHERE f > 0 LIMIT 1",
+        "");
+    if (sqlite3_step(q) == SQLITE_ROW)
+        for (int i = 0; i < 3; i++)
+            roofs[i] = sqlite3_column_double(q, i);
+    sqlite3_finalize(q);
+    sqlite3_close(db);
+}
+
+static int results_read_roofs(const char *text, double roofs[3], char *error, size_t size)
+{
+    char rest;
+    if (sscanf(text, "%lf,%lf,%lf%c", &roofs[0], &roofs[1], &roofs[2], &rest) != 3 ||
+        !(roofs[0] > 0 && roofs[1] >= 0 && roofs[2] >= 0 &&
+          roofs[0] + roofs[1] + roofs[2] < 1e12)) {
+        snprintf(error, size, "--roofs %s: not TFLOP/s,GB/s,GB/s (0: no such link)", text);
+        return -EINVAL;
+    }
+    roofs[0] *= 1e12;
+    roofs[1] *= 1e9;
+    roofs[2] *= 1e9;
+    return 0;
+}
+
+static int results_plot(const char *path, const struct options_found *found,
+                        const struct arguments *a)
+{
+    struct results r;
+    struct plot p = {.results = &r, .x = a->x, .y = a->y, .kind = PLOT_KINDS};
+    char error[1024];
+    int wanted = a->script ? 3 : 4;
+    if (found->word_count < wanted)
+        return results_usage("plot takes a KIND and the PICTURE to draw");
+    for (int i = 0; i < PLOT_KINDS; i++)
+        if (!strcmp(found->words[2], plot_kinds[i]))
+            p.kind = (enum plot_kind)i;
+    if (p.kind == PLOT_KINDS) {
+        const char *near = nearest_word(found->words[2], plot_kinds, PLOT_KINDS);
+        snprintf(error, sizeof error, "there is no plot %s%s%s%s", found->words[2],
+                 near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+        return results_usage(error);
+    }
+    p.path = found->word_count > 3 ? found->words[3] : "plot.png";
+    p.named = a->script;
+    if ((a->roofs && results_read_roofs(a->roofs, p.roofs, error, sizeof error)) ||
+        (!a->script && trace_output_check(p.path, error, sizeof error)) ||
+        results_load(&r, path, a->only, error, sizeof error))
+        return results_usage(error);
+    if (!a->roofs)
+        results_find_roofs(path, p.roofs);
+    int rc = a->script ? plot_script(&p, stdout, error, sizeof error)
+                       : plot_draw(&p, error, sizeof error);
+    results_free(&r);
+    if (!rc)
+        return STATUS_DONE;
+    return rc == -EINVAL || rc == -ENODATA ? results_usage(error) : results_fail(error);
+}
+
+/* ---- export ---- */
 
 static int results_export(const char *path, const struct arguments *a)
 {
@@ -90,17 +320,41 @@ static int results_export(const char *path, const struct arguments *a)
     results_free(&r);
     if (!csv && !json)
         return STATUS_DONE;
-    fprintf(stderr, "mkernel results: %s could not be written: %s\n", csv ? a->csv : a->json,
-            strerror(csv ? -csv : -json));
-    return STATUS_FAILED;
+    snprintf(error, sizeof error, "%s could not be written: %s", csv ? a->csv : a->json,
+             strerror(csv ? -csv : -json));
+    return results_fail(error);
+}
+
+/* ---- the command ---- */
+
+/* Options of another view would be ignored. */
+static int results_refuse(const char *view, const struct options_found *found, char *error,
+                          size_t size)
+{
+    static const struct {
+        const char *option, *views;
+    } of[] = {{"ranks", "table"}, {"expect", "table"}, {"csv", "export diff"}, {"json", "export"},
+              {"x", "plot"},      {"y", "plot"},       {"roofs", "plot"},      {"script", "plot"}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (options_given(&table, found, of[i].option) && !strstr(of[i].views, view)) {
+            snprintf(error, size, "--%s is not for `results %s`", of[i].option, view);
+            return -EINVAL;
+        }
+    return 0;
 }
 
 int command_results(int argc, char **argv)
 {
-    static const char *const views[] = {"table", "export"};
+    static const struct {
+        const char *name;
+        int most; /* words, the file and the view among them */
+    } views[] = {{"table", 2}, {"diff", 4}, {"plot", 4}, {"export", 2}};
+    enum { VIEWS = sizeof views / sizeof *views };
+    const char *names[VIEWS];
     struct arguments a = {.only = NULL};
     struct options_found found;
     char error[1024];
+    int at = -1;
     if (options_parse(&table, argc, argv, &a, &found, error, sizeof error))
         return results_usage(error);
     if (found.help) {
@@ -110,16 +364,25 @@ int command_results(int argc, char **argv)
     if (!found.word_count)
         return results_usage("a FILE is missing");
     const char *view = found.word_count > 1 ? found.words[1] : "table";
-    if (found.word_count > 2) {
-        snprintf(error, sizeof error, "%s is one argument too many", found.words[2]);
+    for (int i = 0; i < VIEWS; i++) {
+        names[i] = views[i].name;
+        if (!strcmp(view, names[i]))
+            at = i;
+    }
+    if (at < 0) {
+        const char *near = nearest_word(view, names, VIEWS);
+        snprintf(error, sizeof error, "there is no `results %s`%s%s%s", view,
+                 near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
         return results_usage(error);
     }
-    if (!strcmp(view, "table"))
-        return results_table(found.words[0], a.only, a.ranks);
-    if (!strcmp(view, "export"))
-        return results_export(found.words[0], &a);
-    const char *near = nearest_word(view, views, sizeof views / sizeof *views);
-    snprintf(error, sizeof error, "there is no `results %s`%s%s%s", view,
-             near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
-    return results_usage(error);
+    if (found.word_count > views[at].most) {
+        snprintf(error, sizeof error, "%s is one argument too many", found.words[views[at].most]);
+        return results_usage(error);
+    }
+    if (results_refuse(view, &found, error, sizeof error))
+        return results_usage(error);
+    return at == 0   ? results_table(found.words[0], &a)
+           : at == 1 ? results_diff(found.words[0], &found, &a)
+           : at == 2 ? results_plot(found.words[0], &found, &a)
+                     : results_export(found.words[0], &a);
 }

@@ -266,6 +266,23 @@ static int results_points_trace(sqlite3 *db, struct result_point *p)
     return q ? 0 : -EIO;
 }
 
+static int results_points_published(sqlite3 *db, struct result_point *p)
+{
+    sqlite3_stmt *q = results_ask(
+        db, "SELECT who, flop_per_s FROM published WHERE point = ?1 ORDER BY who", "i", p->id);
+    int rc = q ? 0 : -EIO;
+    while (!rc && sqlite3_step(q) == SQLITE_ROW) {
+        struct result_published *one =
+            results_points_more(&p->published, &p->published_count, sizeof *p->published);
+        if (!one || !(one->who = results_points_text(q, 0)))
+            rc = -ENOMEM;
+        else
+            one->flops = sqlite3_column_double(q, 1);
+    }
+    sqlite3_finalize(q);
+    return rc;
+}
+
 /* "op=ag_gemm;nodes=1:2" against a point. */
 static int results_points_match(const struct result_point *p, const char *only)
 {
@@ -308,6 +325,9 @@ static void results_points_free(struct result_point *p)
         free(p->jobs[i].ms);
         free(p->jobs[i].of_rank);
     }
+    for (uint32_t i = 0; i < p->published_count; i++)
+        free(p->published[i].who);
+    free(p->published);
     free(p->settings);
     free(p->jobs);
     free(p->timed);
@@ -419,6 +439,7 @@ int results_load(struct results *r, const char *path, const char *only, char *er
         }
         rc = rc ? rc : results_points_jobs(db, p);
         rc = rc ? rc : results_points_trace(db, p);
+        rc = rc ? rc : results_points_published(db, p);
         rc = rc ? rc : results_points_weigh(p);
     }
     sqlite3_finalize(q);

@@ -28,6 +28,12 @@ struct result_figures {
     char op[32], exec[16], shape[80], fabric[80];
 };
 
+/* What somebody else says to have reached. */
+struct result_published {
+    char *who;
+    double flops; /* of a rank, per second */
+};
+
 struct result_point {
     int64_t id;
     char *key, *label; /* label: the settings that are not the same in all points */
@@ -43,6 +49,8 @@ struct result_point {
     double worst;
     double ideal_share, exposed_share; /* of its trace; NaN: it has none */
     struct result_figures figures;
+    struct result_published *published;
+    uint32_t published_count;
 };
 
 struct results {

@@ -98,6 +98,26 @@ static void results_table_ranks(const struct result_point *p, FILE *out)
     }
 }
 
+/* What did not go well, each sentence once. */
+static void results_table_failures(const struct result_point *p, FILE *out)
+{
+    for (uint32_t k = 0; k < p->job_count; k++) {
+        const struct result_job *j = &p->jobs[k];
+        uint32_t same = 0, before = 0;
+        if (!strcmp(j->verdict, "right") || !strcmp(j->verdict, "unchecked"))
+            continue;
+        for (uint32_t i = 0; i < p->job_count; i++) {
+            int alike = !strcmp(p->jobs[i].sentence, j->sentence);
+            same += alike;
+            before += alike && i < k;
+        }
+        if (before)
+            continue;
+        fprintf(out, "%-9s  %s: %s", j->verdict, p->label, j->sentence);
+        fprintf(out, same > 1 ? " (%u jobs)\n" : "\n", same);
+    }
+}
+
 /* What the numbers do not say. */
 static void results_table_notes(const struct results *r, FILE *out)
 {
@@ -124,12 +144,17 @@ static void results_table_notes(const struct results *r, FILE *out)
         fprintf(out, "simulated  exec=sim has one time, the same each time: its interval says "
                      "nothing of how true it is\n");
     for (uint32_t i = 0; i < r->count; i++)
-        for (uint32_t k = 0; k < r->points[i].job_count; k++) {
-            const struct result_job *j = &r->points[i].jobs[k];
-            if (strcmp(j->verdict, "right") && strcmp(j->verdict, "unchecked"))
-                fprintf(out, "%-9s  %s, repeat %u: %s\n", j->verdict, r->points[i].label, j->repeat,
-                        j->sentence);
+        for (uint32_t k = 0; k < r->points[i].published_count; k++) {
+            const struct result_published *p = &r->points[i].published[k];
+            double flops = result_flops(&r->points[i]);
+            fprintf(out, "published  %s: %.4g TFLOP/s by %s", r->points[i].label, p->flops / 1e12,
+                    p->who);
+            if (!isnan(flops))
+                fprintf(out, "; here %.4g, which is %.2f of it", flops / 1e12, flops / p->flops);
+            fprintf(out, "\n");
         }
+    for (uint32_t i = 0; i < r->count; i++)
+        results_table_failures(&r->points[i], out);
 }
 
 void results_table_print(const struct results *r, int ranks, FILE *out)

@@ -29,6 +29,9 @@ CREATE TABLE power (job INTEGER NOT NULL REFERENCES job, seconds REAL NOT NULL, 
 CREATE TABLE trace (point INTEGER PRIMARY KEY REFERENCES point, path TEXT NOT NULL, command TEXT NOT NULL, sentence TEXT NOT NULL,
                     ideal REAL, exposed REAL);
 
+-- What others have published of a point, as the sweep's file says.
+CREATE TABLE published (point INTEGER NOT NULL REFERENCES point, who TEXT NOT NULL, flop_per_s REAL NOT NULL, PRIMARY KEY (point, who)) WITHOUT ROWID;
+
 -- ---- the answers people want ----
 
 -- A row a job, with what its result says in columns.

@@ -124,14 +124,14 @@ static int statistics_bootstrap(const struct stat_job *all, uint32_t count, uint
     return rc;
 }
 
-static void statistics_take(struct stat_interval *out, double median, double *drawn)
+static void statistics_take(struct stat_interval *out, double median, double *drawn, double error)
 {
     *out = (struct stat_interval){NAN, NAN, NAN};
     if (isnan(median))
         return;
     stat_sort(drawn, DRAWS);
-    *out = (struct stat_interval){median, stat_quantile(drawn, DRAWS, 0.025),
-                                  stat_quantile(drawn, DRAWS, 0.975)};
+    *out = (struct stat_interval){median, stat_quantile(drawn, DRAWS, error / 2),
+                                  stat_quantile(drawn, DRAWS, 1 - error / 2)};
 }
 
 int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32_t count,
@@ -140,12 +140,12 @@ int stat_interval(struct stat_interval *out, const struct stat_job *jobs, uint32
     double drawn[DRAWS], median;
     int rc = statistics_bootstrap(jobs, count, seed, &median, drawn);
     if (!rc)
-        statistics_take(out, median, drawn);
+        statistics_take(out, median, drawn, 0.05);
     return rc;
 }
 
 int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
-                 const struct stat_job *b, uint32_t b_count, uint64_t seed)
+                 const struct stat_job *b, uint32_t b_count, double error, uint64_t seed)
 {
     double of_a[DRAWS], of_b[DRAWS], one, other;
     int rc = statistics_bootstrap(a, a_count, seed, &one, of_a);
@@ -155,7 +155,7 @@ int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t
         return rc;
     for (uint32_t i = 0; i < DRAWS; i++)
         of_b[i] /= of_a[i];
-    statistics_take(&out->ratio, other / one, of_b);
+    statistics_take(&out->ratio, other / one, of_b, error);
     out->verdict = out->ratio.high < 1  ? STAT_FASTER
                    : out->ratio.low > 1 ? STAT_SLOWER
                                         : STAT_NO_DIFFERENCE;

@@ -40,8 +40,10 @@ struct stat_difference {
     enum stat_verdict verdict;
 };
 
+/* `error`: how often two that are alike may be called different, 0.05 for an interval of 95 %; who
+ * asks of N pairs and wants no false alarm among them gives 0.05 / N (Bonferroni). */
 int stat_compare(struct stat_difference *out, const struct stat_job *a, uint32_t a_count,
-                 const struct stat_job *b, uint32_t b_count, uint64_t seed);
+                 const struct stat_job *b, uint32_t b_count, double error, uint64_t seed);
 
 /* "faster by 4.1 % +- 0.9" or "no difference seen (-0.4 % +- 1.2)"; returns text. */
 #define STAT_TEXT 80

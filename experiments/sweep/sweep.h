@@ -51,13 +51,14 @@ struct sweep_blocks {
 
 struct sweep {
     const char *name, *question;
-    const char *text;             /* as it was read */
-    struct sweep_block set;       /* one value each, of all points */
-    struct sweep_blocks vary;     /* their combinations are the points */
-    struct sweep_blocks exclude;  /* points that match one of them are none */
-    struct sweep_blocks trace;    /* points that match one of them are recorded */
-    uint64_t repeats, seed;       /* jobs a point */
-    uint64_t budget_ns, limit_ns; /* of all jobs, 0: no bound; of one */
+    const char *text;              /* as it was read */
+    struct sweep_block set;        /* one value each, of all points */
+    struct sweep_blocks vary;      /* their combinations are the points */
+    struct sweep_blocks exclude;   /* points that match one of them are none */
+    struct sweep_blocks published; /* who has reached how many tflops at points that match */
+    struct sweep_blocks trace;     /* points that match one of them are recorded */
+    uint64_t repeats, seed;        /* jobs a point */
+    uint64_t budget_ns, limit_ns;  /* of all jobs, 0: no bound; of one */
     int skip; /* what a plan refuses is recorded with its sentence, and does not end the sweep */
     struct sweep_point *points;
     uint32_t point_count;
@@ -89,6 +90,10 @@ int sweep_make_points(struct sweep *s, char *error, size_t size);
 
 /* The value that a point has for `name`; "default" where it has none. */
 const char *sweep_value(const struct sweep_point *p, const char *name);
+
+/* Whether block `b` of s->published is about the point, and what it says. */
+int sweep_is_published(const struct sweep_point *p, const struct sweep_block *b, const char **who,
+                       double *flops);
 
 /* The words of the command that measures a point once, ended by NULL, and entries of the
  * environment ("SOFTNIC=bw=5GB/s"). `mode`: what is added. */

@@ -190,11 +190,31 @@ static int sweep_file_time(struct reading *r, yaml_node_t *n, const char *name, 
     return 0;
 }
 
+/* Blocks with `who` and `tflops`, and settings that points must match. */
+static int sweep_file_published(struct reading *r, yaml_node_t *n)
+{
+    struct sweep_blocks *to = &r->sweep->published;
+    int rc = sweep_file_blocks(r, to, n);
+    for (uint32_t i = 0; i < to->count && !rc; i++) {
+        int who = 0, tflops = 0;
+        for (uint32_t k = 0; k < to->list[i].count; k++) {
+            const struct sweep_axis *a = &to->list[i].axes[k];
+            char *end;
+            who |= !strcmp(a->name, "who") && a->count == 1;
+            tflops |= !strcmp(a->name, "tflops") && a->count == 1 &&
+                      strtod(a->values[0], &end) > 0 && !*end;
+        }
+        if (!who || !tflops || to->list[i].count < 3)
+            rc = sweep_file_say(r, n, "published: `who`, a number of `tflops`, and settings", "");
+    }
+    return rc;
+}
+
 static int sweep_file_top(struct reading *r, yaml_node_t *key, yaml_node_t *value)
 {
-    static const char *const names[] = {"name",    "question", "set",       "vary",
-                                        "exclude", "trace",    "repeats",   "seed",
-                                        "budget",  "limit",    "impossible"};
+    static const char *const names[] = {"name",    "question", "set",        "vary",
+                                        "exclude", "trace",    "repeats",    "seed",
+                                        "budget",  "limit",    "impossible", "published"};
     struct sweep *s = r->sweep;
     const char *name = key->type == YAML_SCALAR_NODE ? (const char *)key->data.scalar.value : "";
     if (!strcmp(name, "name") || !strcmp(name, "question")) {
@@ -208,6 +228,8 @@ static int sweep_file_top(struct reading *r, yaml_node_t *key, yaml_node_t *valu
         return sweep_file_blocks(r, &s->vary, value);
     if (!strcmp(name, "exclude"))
         return sweep_file_blocks(r, &s->exclude, value);
+    if (!strcmp(name, "published"))
+        return sweep_file_published(r, value);
     if (!strcmp(name, "trace"))
         return sweep_file_blocks(r, &s->trace, value);
     if (!strcmp(name, "set")) {

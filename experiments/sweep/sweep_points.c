@@ -17,7 +17,9 @@ enum { EXECUTORS = sizeof executors / sizeof *executors };
 static const char *const only_bench[] = {"iters",  "warmup",  "burst",   "nic",    "fabric",
                                          "rails",  "verbs",   "vs",      "traced", "pace",
                                          "tuning", "timeout", "routing", NULL};
-static const char *const only_sim[] = {"launches", "cluster", "ring", "in-flight", "depth", NULL};
+static const char *const only_sim[] = {"launches", "cluster",   "machine", "network", "slow",
+                                       "jitter",   "skew",      "ids",     "plan",    "data",
+                                       "ring",     "in-flight", "depth",   NULL};
 static const char *const only_emulated[] = {"runs", "vary", "order", "delay", NULL};
 
 static int sweep_points_among(const char *const *list, const char *name)
@@ -109,6 +111,21 @@ static int sweep_points_match(const struct sweep_point *p, const struct sweep_bl
             return 0;
     }
     return b->count > 0;
+}
+
+int sweep_is_published(const struct sweep_point *p, const struct sweep_block *b, const char **who,
+                       double *flops)
+{
+    struct sweep_block rest = {.count = 0};
+    for (uint32_t i = 0; i < b->count; i++) {
+        if (!strcmp(b->axes[i].name, "who"))
+            *who = b->axes[i].values[0];
+        else if (!strcmp(b->axes[i].name, "tflops"))
+            *flops = strtod(b->axes[i].values[0], NULL) * 1e12;
+        else
+            rest.axes[rest.count++] = b->axes[i];
+    }
+    return sweep_points_match(p, &rest);
 }
 
 static int sweep_points_match_any(const struct sweep_point *p, const struct sweep_blocks *rules)

@@ -136,6 +136,13 @@ static int sweep_run_enter(struct running *r, char *error, size_t size)
         for (uint32_t k = 0; k < p->count && !rc; k++)
             rc = results_do(r->db, "INSERT INTO setting VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
                             "itt", r->points[i], p->settings[k].name, p->settings[k].value);
+        for (uint32_t k = 0; k < s->published.count && !rc; k++) {
+            const char *who = "";
+            double flops = 0;
+            if (sweep_is_published(p, &s->published.list[k], &who, &flops))
+                rc = results_do(r->db, "INSERT OR REPLACE INTO published VALUES (?1, ?2, ?3)",
+                                "itd", r->points[i], who, flops);
+        }
         if (!rc && r->how->retry)
             rc = results_do(r->db,
                             "DELETE FROM job WHERE point = ?1 AND verdict IN ('failed', "

@@ -129,11 +129,16 @@ int sweep_vary(struct sweep *s, const char *text, char *error, size_t size)
             snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);
             return -EINVAL;
         }
+        int anywhere = 0; /* a block that has no such setting stays without, if another has */
+        for (uint32_t i = 0; i < s->vary.count; i++)
+            anywhere |= sweep_vary_find(&s->vary.list[i], axis.name) != NULL;
         struct sweep_axis *set = sweep_vary_find(&s->set, axis.name);
         if (set) /* what is varied is no longer fixed */
             *set = s->set.axes[--s->set.count];
         for (uint32_t i = 0; i < s->vary.count; i++) {
             struct sweep_axis *old = sweep_vary_find(&s->vary.list[i], axis.name);
+            if (!old && anywhere)
+                continue;
             old = old ? old : sweep_add_axis(&s->vary.list[i], axis.name);
             if (!old) {
                 snprintf(error, size, "--vary: more than %u names", SWEEP_SETTINGS);

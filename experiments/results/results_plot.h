@@ -1,0 +1,60 @@
+/* `mkernel results FILE plot KIND PICTURE`. */
+#ifndef MK_RESULTS_PLOT_H
+#define MK_RESULTS_PLOT_H
+
+#include "experiments/results/results_points.h"
+
+#include <stdio.h>
+
+enum plot_kind {
+    PLOT_TIME,       /* ms against size, or a setting */
+    PLOT_SPEED,      /* operations per second of a rank, against the same; beside published ones */
+    PLOT_EFFICIENCY, /* ideal time by time, against the same */
+    PLOT_STACK,      /* what an ideal launch would have taken, and what it took beyond */
+    PLOT_HEAT,       /* ms by two settings */
+    PLOT_SIMULATED,  /* measured beside simulated */
+    PLOT_ROOFLINE,   /* operations per second against operations per byte moved */
+    PLOT_KINDS
+};
+extern const char *const plot_kinds[];
+
+struct plot {
+    const struct results *results;
+    enum plot_kind kind;
+    const char *path, *x, *y; /* x, y: names of settings; NULL: choose */
+    int named;                /* the script says where the picture goes */
+    double roofs[3];          /* flop/s, NVLink and network bytes/s of a rank; 0: not given */
+};
+
+/* Writes gnuplot's script, its data in it. 0, or -errno with a sentence: -ENODATA where there is
+ * nothing to draw. */
+int plot_script(const struct plot *p, FILE *out, char *error, size_t size);
+
+/* Draws it into p->path. */
+int plot_draw(const struct plot *p, char *error, size_t size);
+
+/* ---- inside ---- */
+
+int plot_curves(const struct plot *p, FILE *out, char *error, size_t size);
+int plot_bars(const struct plot *p, FILE *out, char *error, size_t size);
+int plot_heat(const struct plot *p, FILE *out, char *error, size_t size);
+int plot_simulated(const struct plot *p, FILE *out, char *error, size_t size);
+int plot_roofline(const struct plot *p, FILE *out, char *error, size_t size);
+
+/* Terminal and title: "role-split: time". */
+void plot_head(const struct plot *p, FILE *out, const char *what, int height);
+
+/* A point's settings that vary, but for those named (NULL: none); "all" where none is left. */
+#define PLOT_LABEL 400
+const char *plot_label(const struct plot *p, const struct result_point *point, const char *without,
+                       const char *also, char text[PLOT_LABEL]);
+
+/* The values of a setting, each once, numbers in their order. Returns how many. */
+uint32_t plot_words(const struct plot *p, const char *name, const char **words, uint32_t most);
+
+/* A text as a column of gnuplot's data. */
+void plot_cell(FILE *out, const char *text);
+
+int plot_is_number(const char *text, double *value);
+
+#endif

@@ -1,0 +1,339 @@
+/* `mkernel results` says of a file of results what is in it: figures as nccl-tests would count
+ * them, differences that are there, nothing of those that are not; and draws it. The results are
+ * made here, so that what must come out is known. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "experiments/results/results_file.h"
+#include "tests/helpers/command.h"
+#include "tests/helpers/folder.h"
+#include "tests/helpers/json.h"
+
+enum { JOBS = 5, LAUNCHES = 20 };
+
+static struct command_run r;
+
+static int results(const char *format, ...)
+{
+    char line[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    char text[2200];
+    snprintf(text, sizeof text, "results %s", line);
+    command_start(&r, text, NULL);
+    return command_finish(&r, 60);
+}
+
+/* One that says what it says else where it fails. */
+static void works(int status)
+{
+    if (r.status != status)
+        print_message("status %d, not %d: %s%s\n", r.status, status, r.out_text, r.err_text);
+    assert_int_equal(r.status, status);
+}
+
+static uint64_t chance = 1;
+
+static double unit(void)
+{
+    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+    return (double)(chance >> 11) * 0x1p-53;
+}
+
+/* A point whose launches take `ms` on rank 0 and 10 % more on rank 1, up to 2 % more by chance. */
+static void add(sqlite3 *db, const char *op, const char *shape, const char *roles, const char *exec,
+                double bytes, double ms)
+{
+    char key[256], result[512];
+    snprintf(key, sizeof key, "exec=%s op=%s roles=%s shape=%s", exec, op, roles, shape);
+    snprintf(
+        result, sizeof result,
+        "{\"op\": \"%s\", \"exec\": \"%s\", \"shape\": [%s], \"nodes\": 1, \"gpus\": 2, \"flop\": "
+        "2e9, \"nvlink_bytes\": %.0f, \"network_bytes\": 0, \"ms_median\": %g, \"ms_ideal\": "
+        "%g}",
+        op, exec, shape, bytes, ms * 1.1, ms / 2);
+    assert_int_equal(results_do(db, "INSERT INTO point (key) VALUES (?1)", "t", key), 0);
+    int64_t point = sqlite3_last_insert_rowid(db);
+    const char *const settings[][2] = {
+        {"op", op}, {"shape", shape}, {"roles", roles}, {"exec", exec}};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(results_do(db, "INSERT INTO setting VALUES (?1, ?2, ?3)", "itt", point,
+                                    settings[i][0], settings[i][1]),
+                         0);
+    for (int64_t job = 0; job < JOBS; job++) {
+        assert_int_equal(results_do(db,
+                                    "INSERT INTO job (point, repeat, sweep, begun, seconds, "
+                                    "command, status, verdict, sentence, result) VALUES (?1, ?2, "
+                                    "1, 'now', 1, 'mkernel', 0, 'right', '', ?3)",
+                                    "iit", point, job, result),
+                         0);
+        int64_t id = sqlite3_last_insert_rowid(db);
+        for (int64_t rank = 0; rank < 2; rank++)
+            for (int64_t i = 0; i < LAUNCHES; i++) {
+                double took = ms * (rank ? 1.1 : 1) * (1 + 0.02 * unit());
+                if (rank && job == 2 && i == 7 && !strcmp(op, "gemm_rs"))
+                    took *= 9; /* one of them hung in something */
+                assert_int_equal(results_do(db,
+                                            "INSERT INTO sample VALUES (?1, 'fused', ?2, ?3, 0, "
+                                            "?4)",
+                                            "iiid", id, rank, i, took),
+                                 0);
+            }
+    }
+}
+
+/* ag_gemm, gemm_rs and gemm_ar at two shapes and two splits; b's are faster by `less`. */
+static void make(const char *path, double less)
+{
+    static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar"};
+    static const char *const shapes[] = {"256,128,256", "512,128,256"};
+    char error[512];
+    sqlite3 *db;
+    unlink(path);
+    assert_int_equal(results_create(&db, path, error, sizeof error), 0);
+    sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    assert_int_equal(results_do(db,
+                                "INSERT INTO machine VALUES (1, 'one', '{\"host\": \"here\", "
+                                "\"commit\": \"abc\", \"cpu\": \"a CPU\", \"gpus\": []}')",
+                                ""),
+                     0);
+    assert_int_equal(results_do(db,
+                                "INSERT INTO sweep VALUES (1, 'made', 'What is it?', '', '', 1, 1, "
+                                "'2026-01-01', NULL, NULL)",
+                                ""),
+                     0);
+    for (int op = 0; op < 3; op++)
+        for (int s = 0; s < 2; s++) {
+            add(db, ops[op], shapes[s], "a", "host", 1e6 * (s + 1), (1 + op + s) * less);
+            add(db, ops[op], shapes[s], "b", "host", 1e6 * (s + 1), (1 + op + s) * 0.9);
+        }
+    add(db, "ag_gemm", shapes[0], "a", "sim", 1e6, 0.5);
+    assert_int_equal(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static char one[64], other[64];
+
+static int make_both(void **state)
+{
+    int rc = folder_make(state);
+    snprintf(one, sizeof one, "%s/one.db", folder);
+    snprintf(other, sizeof other, "%s/other.db", folder);
+    make(one, 1);
+    make(other, 0.8);
+    return rc;
+}
+
+static void figures_are_counted_as_nccl_tests_does(void **state)
+{
+    char path[128], text[65536];
+    snprintf(path, sizeof path, "%s/out.json", folder);
+    results("%s export --json %s", one, path);
+    works(0);
+    FILE *f = fopen(path, "r");
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    struct json *j = json_read(text);
+    assert_non_null(j);
+    int seen = 0;
+    for (const struct json *p = json_get(j, "points")->first; p; p = p->next) {
+        const char *op = json_get(json_get(p, "settings"), "op")->string;
+        const char *shape = json_get(json_get(p, "settings"), "shape")->string;
+        if (strcmp(json_get(json_get(p, "settings"), "roles")->string, "b") ||
+            strcmp(shape, "256,128,256"))
+            continue;
+        /* two ranks: a gather's size is twice what moves into one, an all-reduce's is that */
+        int all_reduce = !strcmp(op, "gemm_ar");
+        double ms = json_get(p, "ms")->number, busbw = json_get(p, "busbw_gb_s")->number;
+        assert_true(json_get(p, "size_bytes")->number == (all_reduce ? 1e6 : 2e6));
+        assert_true(fabs(busbw * ms / 1 - 1) < 1e-4); /* 1e6 bytes in ms: 1 / ms GB/s */
+        assert_true(fabs(json_get(p, "algbw_gb_s")->number / busbw - (all_reduce ? 1 : 2)) < 1e-4);
+        assert_true(fabs(json_get(p, "gflops_per_rank")->number * ms - 2000) < 0.1);
+        /* the slowest rank's, which takes 10 % more */
+        double typical = (!strcmp(op, "ag_gemm") ? 1 : all_reduce ? 3 : 2) * 0.9 * 1.1;
+        assert_true(ms > typical && ms < typical * 1.02);
+        assert_true(json_get(p, "ms_low")->number <= ms && json_get(p, "ms_high")->number >= ms);
+        assert_true(json_get(p, "p99_ms")->number > json_get(p, "p50_ms")->number);
+        seen++;
+    }
+    assert_int_equal(seen, 3);
+    json_free(j);
+}
+
+static void the_table_names_what_lies_far_out(void **state)
+{
+    results("%s table --ranks --only op=gemm_rs;roles=b;shape=256,128,256", one);
+    works(0);
+    assert_non_null(strstr(r.out_text, "1 of 100 launches took much longer"));
+    assert_non_null(strstr(r.out_text, "launch 7 of rank 1 in repeat 2"));
+    assert_non_null(strstr(r.out_text, "repeat 4, medians of ranks 0 to 1: "));
+    assert_null(strstr(r.out_text, "ag_gemm"));
+    results("%s table --only op=ag_gemm", one);
+    assert_null(strstr(r.out_text, "took much longer"));
+}
+
+static void differences_are_told_with_their_doubt(void **state)
+{
+    results("%s diff %s", one, other);
+    works(0);
+    assert_non_null(strstr(r.out_text, "faster by 2"));        /* a: 1 before, 0.8 now */
+    assert_non_null(strstr(r.out_text, "no difference seen")); /* b: as before */
+    assert_non_null(strstr(r.out_text, "B is faster at 6 points, slower at 0"));
+    results("%s diff roles=a roles=b", one);
+    works(0);
+    assert_non_null(strstr(r.out_text, "B is faster at 6 points, slower at 0, and no difference is "
+                                       "seen at 0; geometric mean of B's time by A's: 0.9"));
+    results("%s diff %s", one, one);
+    works(0);
+    assert_non_null(strstr(r.out_text, "B is faster at 0 points, slower at 0"));
+    results("%s diff roles=a roles=c", one);
+    works(2);
+    assert_non_null(strstr(r.err_text, "no point with roles=c"));
+}
+
+static void what_got_slower_is_status_1(void **state)
+{
+    results("%s table --expect %s", one, other); /* a took 0.8 of it there */
+    works(1);
+    assert_non_null(strstr(r.err_text, "slower by 2"));
+    assert_non_null(strstr(r.err_text, "6 of 13 points are slower than expected"));
+    results("%s table --expect %s", other, one);
+    works(0);
+    assert_non_null(strstr(r.err_text, "0 of 13 points"));
+    results("%s table --expect %s", one, one);
+    works(0);
+    /* a point that has no time any more is no faster one */
+    sqlite3 *db;
+    make(other, 1);
+    assert_int_equal(sqlite3_open(other, &db), SQLITE_OK);
+    assert_int_equal(results_do(db,
+                                "DELETE FROM sample WHERE job IN (SELECT j.id FROM job j JOIN "
+                                "setting s USING (point) WHERE value = 'gemm_ar')",
+                                ""),
+                     0);
+    assert_int_equal(results_do(db, "UPDATE job SET sentence = 'its rank 1 died'", ""), 0);
+    sqlite3_close(db);
+    results("%s table --expect %s", other, one);
+    works(1);
+    assert_non_null(strstr(r.err_text, "gemm_ar 256,128,256 host roles=a has no time any more: its "
+                                       "rank 1 died"));
+    assert_non_null(strstr(r.err_text, "4 of 13 points"));
+    make(other, 0.8);
+}
+
+static void pictures_are_drawn(void **state)
+{
+    static const struct {
+        const char *kind, *options, *says; /* says: in the script */
+    } cases[] = {
+        {"time", "", "set ylabel 'ms a launch"},
+        {"time", "--x roles", "title 'gemm_ar 256,128,256 host'"},
+        {"speed", "", "TFLOP/s of a rank"},
+        {"efficiency", "--only exec=host", "set yrange [0:*]"},
+        {"stack", "--only exec=host", "exposed: what it took beyond"},
+        {"heat", "--x shape --y op --only roles=a;exec=host", "with image"},
+        {"simulated", "", "title 'simulated'"},
+        {"roofline", "--roofs 1,10,0", "NVLink: 10 GB/s"},
+    };
+    int drawn = !system("gnuplot --version >/dev/null 2>&1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[128];
+        results("%s plot %s --script %s", one, cases[i].kind, cases[i].options);
+        works(0);
+        if (!strstr(r.out_text, cases[i].says))
+            print_message("%s\n", r.out_text);
+        assert_non_null(strstr(r.out_text, cases[i].says));
+        for (int svg = 0; drawn && svg < 2; svg++) {
+            snprintf(path, sizeof path, "%s/%zu.%s", folder, i, svg ? "svg" : "png");
+            results("%s plot %s %s %s", one, cases[i].kind, path, cases[i].options);
+            works(0);
+            char head[16] = "";
+            FILE *f = fopen(path, "r");
+            assert_non_null(f);
+            assert_int_equal(fread(head, 1, 8, f), 8);
+            fclose(f);
+            assert_int_equal(strncmp(head, svg ? "<?xml" : "\x89PNG", svg ? 5 : 4), 0);
+        }
+    }
+}
+
+static void what_cannot_be_drawn_is_one_sentence(void **state)
+{
+    static const struct {
+        const char *words, *says;
+    } cases[] = {
+        {"plot", "plot takes a KIND"},
+        {"plot tiem x.png", "did you mean time?"},
+        {"plot time /nonexistent/x.png", "/nonexistent/x.png"},
+        {"plot time x.png --x shpe", "it is the same in all points"},
+        {"plot heat x.png --x op", "heat has two axes"},
+        {"plot heat x.png --x op --y shape", "choose with --only"},
+        {"plot roofline x.png", "--roofs is missing"},
+        {"plot roofline x.png --roofs 1,2", "not TFLOP/s,GB/s,GB/s"},
+        {"plot simulated x.png --only roles=b", "no point was measured and simulated"},
+        {"plot time x.png --only op=foo", "no point with op=foo"},
+        {"plot time x.png --only op", "'op' is not NAME=VALUE"},
+        {"plot time x.png --ranks", "--ranks is not for `results plot`"},
+        {"diff", "diff takes another file"},
+        {"diff a b", "two selections are NAME=VALUE"},
+        {"diff /nonexistent.db", "cannot be opened"},
+        {"table now", "one argument too many"},
+        {"export --csv /nonexistent/x.csv", "/nonexistent/x.csv"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unlink("x.png");
+        results("%s %s", one, cases[i].words);
+        if (r.status != 2 || !strstr(r.err_text, cases[i].says))
+            print_message("%s: status %d: %s\n", cases[i].words, r.status, r.err_text);
+        assert_int_equal(r.status, 2);
+        assert_non_null(strstr(r.err_text, cases[i].says));
+        assert_int_equal(command_lines(r.err_text), 1);
+        assert_int_equal(strlen(r.out_text), 0);
+        assert_int_equal(access("x.png", F_OK), -1);
+    }
+}
+
+static void tables_for_programs_have_a_row_a_point(void **state)
+{
+    char path[128], line[4096];
+    int lines = 0, commas = -1;
+    snprintf(path, sizeof path, "%s/out.csv", folder);
+    results("%s export --csv %s", one, path);
+    works(0);
+    FILE *f = fopen(path, "r");
+    while (fgets(line, sizeof line, f)) {
+        int count = 0, quoted = 0;
+        for (char *c = line; *c; c++) {
+            quoted ^= *c == '"';
+            count += *c == ',' && !quoted;
+        }
+        assert_true(commas < 0 || commas == count);
+        commas = count;
+        lines++;
+    }
+    fclose(f);
+    assert_int_equal(lines, 1 + 13);
+    results("%s diff %s --csv %s", one, other, path);
+    works(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_counted_as_nccl_tests_does),
+        cmocka_unit_test(the_table_names_what_lies_far_out),
+        cmocka_unit_test(differences_are_told_with_their_doubt),
+        cmocka_unit_test(what_got_slower_is_status_1),
+        cmocka_unit_test(pictures_are_drawn),
+        cmocka_unit_test(what_cannot_be_drawn_is_one_sentence),
+        cmocka_unit_test(tables_for_programs_have_a_row_a_point),
+    };
+    return cmocka_run_group_tests(tests, make_both, folder_remove);
+}
