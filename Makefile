@@ -123,7 +123,7 @@ HAVE_PYTHON := $(shell command -v $(PYTHON) >/dev/null && echo yes)
 PYTHON_TESTS := $(if $(strip $(SAN)$(if $(HAVE_PYTHON),,no)),,$(patsubst tests/%.py,$(BUILD)/tests/%.sh,$(wildcard tests/test_python_*.py)))
 LIBS  := -lsqlite3 -lopenblas -lm -ldl
 
-.PHONY: all found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix wheel format format-check format-version install install-built uninstall clean FORCE
+.PHONY: all man found help demo test test-rxe check asan tsan test-gpu bench-gpu figures matrix wheel format format-check format-version install install-built uninstall clean FORCE
 all: found $(if $(HAVE_VERBS),$(BUILD)/libsoftnic.so) $(BUILD)/libmkernel.so $(BUILD)/mkernel
 
 # One object per source. What needs CUDA's headers, or asks whether they are there, is compiled with CUDA_CFLAGS; all
@@ -293,15 +293,24 @@ format: format-version ## clang-format over the tree
 format-check: format-version ## which lines `make format` would change
 	@$(CLANG_FORMAT) --dry-run -Werror $(SOURCES)
 
+$(BUILD)/mkernel.1: $(BUILD)/mkernel experiments/shell/man.sh docs/ENVIRONMENT.md
+	$(call say,MAN ,$@)
+	$(Q)sh experiments/shell/man.sh $(BUILD)/mkernel $(VERSION) >$@.new && mv $@.new $@
+
+man: $(BUILD)/mkernel.1 ## the man page, of what the commands say of themselves
+
 # Where each file goes; uninstall removes these. (registry.h is found by mkernel.h beside it.)
 INSTALLED = $(PREFIX)/bin/mkernel $(LIBDIR)/libmkernel.so $(LIBDIR)/$(SONAME) $(LIBDIR)/libmkernel.so.$(VERSION) $(LIBDIR)/libsoftnic.so \
+            $(PREFIX)/share/man/man1/mkernel.1 $(PREFIX)/share/bash-completion/completions/mkernel \
             $(LIBDIR)/pkgconfig/mkernel.pc $(INCLUDEDIR)/mkernel/mkernel.h $(INCLUDEDIR)/mkernel/ops/registry.h
 
 install: all ## the command, the libraries, the header and mkernel.pc under PREFIX=/usr/local (DESTDIR, LIBDIR, INCLUDEDIR)
 	@$(MAKE) --no-print-directory install-built
 
-install-built: # what is built, as it is
+install-built: $(BUILD)/mkernel.1 # what is built, as it is
 	install -D -t $(DESTDIR)$(PREFIX)/bin $(BUILD)/mkernel
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(BUILD)/mkernel.1
+	install -D -m 644 experiments/shell/mkernel.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mkernel
 	install -D -m 644 -t $(DESTDIR)$(LIBDIR) $(BUILD)/libmkernel.so.$(VERSION) $(wildcard $(BUILD)/libsoftnic.so)
 	ln -sf libmkernel.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libmkernel.so

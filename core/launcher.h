@@ -8,6 +8,8 @@
  * SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NODELIST. A step of one task (srun --pty bash) is no
  * launcher: there `mkernel run` starts the ranks.
  *
+ * RANK and WORLD_SIZE without LOCAL_RANK and LOCAL_WORLD_SIZE, as on Kubernetes: one node.
+ *
  * Host of rank 0: MKERNEL_HOST; else MASTER_ADDR; else 127.0.0.1 where all ranks are on one node;
  * else the first node of Slurm's list. Port: MKERNEL_PORT; else MASTER_PORT + 1 (torchrun's own
  * store listens at MASTER_PORT); else 20000 to 29999, from the job's id. Token: MKERNEL_TOKEN; else
@@ -27,6 +29,9 @@ struct launcher {
     char host[256]; /* of rank 0 */
     uint16_t port;
     char token[64];
+    /* the environment does not say how many ranks a node has (Kubernetes' RANK and WORLD_SIZE), and
+     * so all are taken for one node's */
+    int assumed;
     int guessable; /* the token was made from ids: a process that knows or guesses them has it */
 };
 

@@ -154,7 +154,9 @@ static void install_lays_down_what_uninstall_removes(void **state)
              "./opt/mkernel/lib/libmkernel.so\n"
              "./opt/mkernel/lib/libmkernel.so.0\n"
              "./opt/mkernel/lib/libmkernel.so.0.1.0\n"
-             "./opt/mkernel/lib/pkgconfig/mkernel.pc\n");
+             "./opt/mkernel/lib/pkgconfig/mkernel.pc\n"
+             "./opt/mkernel/share/bash-completion/completions/mkernel\n"
+             "./opt/mkernel/share/man/man1/mkernel.1\n");
     assert_string_equal(said, wanted);
     sh(0, "cat \"$P/stage/opt/mkernel/lib/pkgconfig/mkernel.pc\"");
     says("prefix=/opt/mkernel\n");

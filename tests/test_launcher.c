@@ -70,6 +70,12 @@ static void torchrun(void **state)
                   "MASTER_PORT=65535", "TORCHELASTIC_RUN_ID=xyz"));
     assert_string_not_equal(l.token, other.token);
     assert_int_equal(other.port, 65534);
+    /* Kubernetes: nothing says which ranks share a node */
+    struct launcher pod = reads(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=h"));
+    is(&pod, "torchrun", 1, 4, 1, 4, "h");
+    assert_true(pod.assumed && !l.assumed);
+    refuses(ENV("RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=0", "MASTER_ADDR=h"),
+            "LOCAL_WORLD_SIZE is not set");
     refuses(ENV("RANK=1", "LOCAL_RANK=0"), "WORLD_SIZE is not set");
     refuses(ENV("WORLD_SIZE=4"), "RANK is not set");
     refuses(ENV("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"),

@@ -71,6 +71,7 @@ struct run_identity {
     uint16_t port;
     int listen_fd;
     char token[64];
+    int assumed;          /* that all ranks are one node's: the environment does not say */
     int guessable;        /* the token was made from ids that others may know */
     const char *launcher; /* "torchrun"; NULL: started by `mkernel run` itself */
 };

@@ -213,6 +213,7 @@ static int run_identify(const struct spawn_identity *spawned, int is_spawned,
     me->local_world = l.local_world;
     me->port = l.port;
     me->launcher = l.name;
+    me->assumed = l.assumed;
     me->guessable = l.guessable;
     memcpy(me->host, l.host, sizeof me->host);
     memcpy(me->token, l.token, sizeof me->token);
@@ -220,6 +221,17 @@ static int run_identify(const struct spawn_identity *spawned, int is_spawned,
 }
 
 /* Once a job: rank 0 says it. */
+static void run_say_assumed(const struct run_job *job)
+{
+    const struct run_identity *me = &job->identity;
+    if (!me->rank && me->assumed && me->world > 1 && job->problem.topo.nodes == 1)
+        fprintf(stderr,
+                "mkernel %s: the environment has RANK and WORLD_SIZE but no LOCAL_WORLD_SIZE: all "
+                "%u ranks are taken for one node's; --nodes, or LOCAL_RANK and LOCAL_WORLD_SIZE, "
+                "say otherwise\n",
+                job->options.subcommand->name, me->world);
+}
+
 static void run_warn_of_token(const struct run_identity *me, const char *mode)
 {
     if (!me->rank && me->guessable)
@@ -317,6 +329,7 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
     if (!is_rank)
         return run_here(&job, argv - 1); /* main's argv: the ranks get the same command line */
     run_warn_of_token(&me, name);
+    run_say_assumed(&job);
     run_share_cores(me.local_world);
     reporter = is_spawned ? &spawned : NULL;
     return run_be_rank(&job, sentence, sizeof sentence);

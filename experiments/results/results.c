@@ -54,7 +54,8 @@ static const struct option_table table = {
     "  diff OTHER             OTHER's points (B) against FILE's (A)\n"
     "  diff NAME=A NAME=B     points of FILE against each other, such as roles=default and "
     "exec=sim\n"
-    "  plot KIND PICTURE      KIND: time, efficiency, stack, heat, simulated, roofline; PICTURE: "
+    "  plot KIND PICTURE      KIND: time, speed, efficiency, stack, heat, simulated, roofline; "
+    "PICTURE: "
     "PNG, or SVG by its name\n"
     "  export                 as CSV and JSON",
     specs, sizeof specs / sizeof *specs,
