@@ -33,6 +33,9 @@ INCLUDEDIR ?= $(PREFIX)/include
 VERSION  := $(shell sed -n 's/^.define MK_VERSION "\(.*\)"/\1/p' core/mkernel.h)
 SONAME   := libmkernel.so.$(firstword $(subst ., ,$(VERSION)))
 WARN     := -Wall -Wextra -Werror -Wno-unused-parameter -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+ifneq ($(shell $(CC) --version 2>/dev/null | grep -i clang),)
+WARN     += -Wno-missing-field-initializers # {"A", OP_BF16, "M,K"} leaves the rest 0: gcc says nothing of it
+endif
 CFLAGS   ?= -O2 -g
 Q        := $(if $(V),,@)
 say       = $(if $(V),,@echo "  $(1)  $(2)")
