@@ -245,7 +245,7 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
 }
 
 const struct op_descriptor op_ag_gemm = {
-    .help = "C = A of all ranks, gathered, times this rank's B",
+    .help = "gathers A from all ranks and multiplies it by this rank's B",
     .shape = &op_shape_gemm,
     .choose_shape = ag_gemm_choose_shape,
     .arguments = {{"A", OP_BF16, "M/W,K"},

@@ -8,9 +8,9 @@ static const struct op_shape shape = {
     .option = "shape",
     .letters = "M,K",
     .heading = "M,K",
-    .about = "all_gather: A [M,K] is sharded by rows",
-    .defaults = "256 a rank,512 on the host; 8192,8192 on GPUs",
-    .explored = "33 rows a rank, K 72",
+    .about = "all_gather: the ranks hold rows of A [M,K]",
+    .defaults = "on the host 256 rows per rank,512; on GPUs 8192,8192",
+    .explored = "33 rows per rank,72",
     .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
                    {"K", "K", offsetof(struct mk_problem, k)}},
 };
@@ -142,7 +142,7 @@ static void all_gather_work(const struct mk_plan *p, double *flop, uint64_t *nvl
 }
 
 const struct op_descriptor op_all_gather = {
-    .help = "C = A of all ranks",
+    .help = "gathers A from all ranks",
     .shape = &shape,
     .choose_shape = all_gather_choose_shape,
     .arguments = {{"A", OP_BF16, "M/W,K"}, {"C", OP_BF16, "M,K", .output = 1}},

@@ -10,10 +10,11 @@ const struct op_shape op_shape_gemm = {
     .letters = "M,N,K",
     .heading = "M,N,K",
     .about =
-        "elements. A product that is gathered has A [M,K] sharded by rows, and each rank's B is "
-        "[K,N]; of one that is added over ranks each rank's A is [M,K] and B [K,N]",
-    .defaults = "256 a rank,512,512 on the host; 8192,8192,8192 on GPUs, what ranks share in parts",
-    .explored = "33 rows a rank, N 40, K 72",
+        "sizes in elements. If A is gathered, the ranks hold rows of A [M,K], and each rank "
+        "has its own B [K,N]. If products are added, each rank has its own A [M,K] and B [K,N]",
+    .defaults = "on the host 256 rows per rank,512,512; on GPUs 8192,8192,8192, where the ranks "
+                "divide N (A is gathered) or K (products are added)",
+    .explored = "33 rows per rank,40,72",
     .dimensions = {{"M", "M", offsetof(struct mk_problem, m)},
                    {"N", "N", offsetof(struct mk_problem, n)},
                    {"K", "K", offsetof(struct mk_problem, k)}},

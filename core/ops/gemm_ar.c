@@ -76,7 +76,7 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
 }
 
 const struct op_descriptor op_gemm_ar = {
-    .help = "C = the sum over ranks of A times B, on every rank",
+    .help = "adds the products A B of all ranks; every rank gets the sum",
     .shape = &op_shape_gemm,
     .choose_shape = gemm_ar_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"}, {"B", OP_BF16, "K,N"}, {"C", OP_BF16, "M,N", .output = 1}},

@@ -261,7 +261,7 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
 }
 
 const struct op_descriptor op_gemm_rs = {
-    .help = "C = this rank's rows of the sum over ranks of A times B",
+    .help = "adds the products A B of all ranks; each rank gets its rows of the sum",
     .shape = &op_shape_gemm,
     .choose_shape = gemm_rs_choose_shape,
     .arguments = {{"A", OP_BF16, "M,K"},

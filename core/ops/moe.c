@@ -11,10 +11,10 @@ const struct op_shape op_shape_moe = {
     .letters = "T,H,I,E,K",
     .heading = "T,H,I,experts,k",
     .about =
-        "tokens of a rank, elements of a token, I of an expert (moe_ffn: columns of its gate), "
-        "experts of all ranks, experts of a token",
-    .defaults = "128,256,128,4 a rank,2 on the host; 4096,7168,2048,256,8 on GPUs",
-    .explored = "16,64,40, two experts a rank, 2, and of tokens and experts any",
+        "tokens per rank, elements per token, columns of an expert's B (moe_ffn: of its gate), "
+        "experts of all ranks together, experts that each token names",
+    .defaults = "on the host 128,256,128,4 experts per rank,2; on GPUs 4096,7168,2048,256,8",
+    .explored = "16,64,40,2 experts per rank,2, and the seed varies tokens and experts",
     .dimensions = {{"T", "tokens", AT(tokens)},
                    {"H", "hidden", AT(hidden)},
                    {"I", "inner", AT(inner)},

@@ -97,7 +97,7 @@ int mk_moe_dispatch_gemm(struct mk_plan *plan, const void *x, const void *b, con
 }
 
 const struct op_descriptor op_moe_dispatch_gemm = {
-    .help = "the tokens of each expert of this rank, of all ranks, times its B",
+    .help = "sends tokens to their experts' ranks and multiplies them by the expert's B",
     .shape = &op_shape_moe,
     .choose_shape = op_choose_moe,
     .arguments = {{"X", OP_BF16, "T,H"},

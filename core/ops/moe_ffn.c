@@ -193,7 +193,7 @@ int mk_moe_ffn(struct mk_plan *plan, const void *x, const void *b1, const uint32
 }
 
 const struct op_descriptor op_moe_ffn = {
-    .help = "each token through its experts' gated layers and back",
+    .help = "a whole MoE layer: tokens go to their experts' gated layers and come back weighted",
     .shape = &op_shape_moe,
     .choose_shape = op_choose_moe,
     .arguments = {{"X", OP_BF16, "T,H"},

@@ -227,9 +227,10 @@ static const struct op_shape shape = {
     .letters = "B,S,H,G,D",
     .heading = "B,S,heads,kv_heads,D",
     .about =
-        "the global problem: batch, sequence, heads, heads of K and V, their dimension (64 or 128)",
-    .defaults = "1,128 a rank,4,2,64 on the host; 1,4096 a rank,16,16,128 on GPUs",
-    .explored = "18 rows a rank, 2,.,2,1,64",
+        "of the global problem: batch, sequence length, heads of Q, heads of K and V, elements "
+        "per head (64 or 128)",
+    .defaults = "on the host 1,128 rows per rank,4,2,64; on GPUs 1,4096 rows per rank,16,16,128",
+    .explored = "2,18 rows per rank,2,1,64",
     .dimensions = {{"B", "batch", AT(batch)},
                    {"S", "sequence", AT(sequence)},
                    {"H", "heads", AT(heads)},

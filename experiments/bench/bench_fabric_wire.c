@@ -110,7 +110,7 @@ int wire_listen(uint16_t port, uint64_t timeout_ns, int *fd, char *error, size_t
         close(listener);
     if (rc)
         snprintf(error, error_size, "no client on port %u: %s", port,
-                 rc == -ETIMEDOUT ? "nobody came in time" : strerror(-rc));
+                 rc == -ETIMEDOUT ? "no client came in time" : strerror(-rc));
     else
         bench_fabric_wire_set_up(*fd);
     return rc;

@@ -19,14 +19,14 @@ static const char *const peers[] = {"blas", "torch"}; /* of enum run_peer */
 #define AT(field) .offset = offsetof(struct run_options, field)
 static const struct option_spec specs[] = {
     {"vs", OPTION_WORD, AT(vs), "blas|torch",
-     "blas (host, GEMM operators): also time the same product by OpenBLAS alone; torch (cuda): also PyTorch's fused operator or "
-     "context parallelism, where python3 has it. cuBLAS (cuDNN through PyTorch for attention) and NCCL are always beside a cuda bench",
+     "blas (host, GEMM operators): also times OpenBLAS alone on the same product; torch (cuda): also times PyTorch's fused "
+     "operator or context parallelism, if python3 has it. A cuda bench always times cuBLAS (attention: cuDNN) and NCCL",
      .words = peers, .word_count = 2, .group = LAUNCHES},
-    {"traced", OPTION_FLAG, AT(traced), NULL, "with tracing on, to see what it costs; nothing is stored (cuda)", .group = LAUNCHES},
-    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "several shapes (of ring_attention B,S,H,G,D:...), one after the other in one job (cuda)",
+    {"traced", OPTION_FLAG, AT(traced), NULL, "turns tracing on to show what it costs; stores nothing (cuda)", .group = LAUNCHES},
+    {"shapes", OPTION_TEXT, AT(shapes), "M,N,K:M,N,K", "measures several shapes (ring_attention: B,S,H,G,D:...) in one job, one after the other (cuda)",
      .max = 1023, .group = PROBLEM},
-    {"csv", OPTION_TEXT, AT(csv), "FILE", "write a row a shape as CSV: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
-    {"append", OPTION_FLAG, AT(append), NULL, "add the rows to the CSV that is there, whose columns must be the same", .group = RESULTS},
+    {"csv", OPTION_TEXT, AT(csv), "FILE", "writes a CSV row per shape: times, plan, network, seed, date, versions", .max = 4095, .group = RESULTS},
+    {"append", OPTION_FLAG, AT(append), NULL, "adds the rows to an existing CSV of the same columns", .group = RESULTS},
 };
 /* clang-format on */
 

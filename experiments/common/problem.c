@@ -80,7 +80,7 @@ static void problem_add_shape(struct problem_table *t, enum problem_command comm
         s->least = s->least < count ? s->least : count;
         snprintf(letters + lettered, sizeof value[0] - lettered, "%s%s", lettered ? "|" : "",
                  shape->letters);
-        snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? " " : "",
+        snprintf(words + used, sizeof help[0] - used, "%s%s. Default: %s", used ? ". " : "",
                  shape->about,
                  command == PROBLEM_SIM ? "as `mkernel run --exec host`; with --explore "
                                         : shape->defaults);
@@ -107,27 +107,30 @@ static void problem_add_problem(struct problem_table *t, enum problem_command co
     problem_add_shapes(t, command, at);
     uint32_t masked = problem_ops_where(command, has_mask, NULL);
     if (masked)
-        *problem_add(t) = (struct option_spec){
-            "causal",           OPTION_FLAG,           AT(causal), NULL, "no row sees a later one",
-            .contexts = masked, .group = PROBLEM_GROUP};
-    *problem_add(t) =
-        (struct option_spec){"b-layout",
-                             OPTION_WORD,
-                             AT(layout),
-                             "kn|nk",
-                             "B is [K,N], or [N,K] as PyTorch keeps a weight. Default kn",
-                             .words = layouts,
-                             .word_count = 2,
-                             .contexts = problem_ops_where(command, problem_has_layout, NULL),
-                             .group = PROBLEM_GROUP};
+        *problem_add(t) = (struct option_spec){"causal",
+                                               OPTION_FLAG,
+                                               AT(causal),
+                                               NULL,
+                                               "a row attends to itself and the rows before it",
+                                               .contexts = masked,
+                                               .group = PROBLEM_GROUP};
     *problem_add(t) = (struct option_spec){
-        "deterministic",
-        OPTION_FLAG,
-        AT(deterministic),
-        NULL,
-        command == PROBLEM_SIM ? "sums in rank order, the same bits in every order of events"
-                               : "the same bits on every run",
+        "b-layout",
+        OPTION_WORD,
+        AT(layout),
+        "kn|nk",
+        "kn: B is [K,N]; nk: B is [N,K], as PyTorch keeps a weight. Default kn",
+        .words = layouts,
+        .word_count = 2,
+        .contexts = problem_ops_where(command, problem_has_layout, NULL),
         .group = PROBLEM_GROUP};
+    *problem_add(t) =
+        (struct option_spec){"deterministic",
+                             OPTION_FLAG,
+                             AT(deterministic),
+                             NULL,
+                             "adds in rank order in fp32, so that every run gives the same bits",
+                             .group = PROBLEM_GROUP};
 }
 
 /* What the help says of an option of the plan, whose name and range are core's (core/tuning.h). */
@@ -137,12 +140,13 @@ static const struct {
     [TUNING_TILE] = {"M,N", "rows and columns of a tile"},
     [TUNING_ROLES] = {"compute=..,...",
                       "CTAs of each role: compute, intra_comm, inter_send, inter_reduce"},
-    [TUNING_CHUNK_ROWS] = {"ROWS", "rows of a chunk, a multiple of the tile's"},
+    [TUNING_CHUNK_ROWS] = {"ROWS", "rows of a chunk: a multiple of the tile's rows"},
     [TUNING_SLICES] = {"N",
-                       "runs of columns of a chunk that arrive one after the other (one node)"},
+                       "column ranges of a chunk, which arrive one after the other (one node)"},
     [TUNING_PIECES] = {"N", "parts of a chunk or slice that different CTAs push over NVLink"},
-    [TUNING_PACE] = {"NS", "time that an auxiliary warp takes to push 512 bytes at least; 1: none"},
-    [TUNING_FANOUT] = {"N", "peers of its node that a rank pushes to at once"},
+    [TUNING_PACE] = {"NS",
+                     "an auxiliary warp pushes 512 bytes in this time at the fastest; 1: no limit"},
+    [TUNING_FANOUT] = {"N", "how many peers of its node a rank pushes to at once"},
 };
 
 /* What a command adds to that. */
@@ -151,7 +155,7 @@ static const char *problem_knob_note(enum problem_command command, uint32_t knob
     if (knob == TUNING_TILE && command == PROBLEM_SIM)
         return ". Default: the plan's; with --explore 16,64";
     if (knob == TUNING_PACE)
-        return command == PROBLEM_SIM ? " (here: a CTA)" : " (cuda)";
+        return command == PROBLEM_SIM ? "" : " (cuda)";
     return "";
 }
 
@@ -194,7 +198,7 @@ static void problem_add_plan(struct problem_table *t, enum problem_command comma
         for (int op = 0, first = 1; s->contexts != all && op < MK_OPS; op++)
             if (s->contexts >> op & 1) {
                 used += (size_t)snprintf(help[i] + used, sizeof help[0] - used, "%s%s",
-                                         first ? "; of " : ", ", plan_op_name((enum mk_op)op));
+                                         first ? ". For " : ", ", plan_op_name((enum mk_op)op));
                 first = 0;
             }
     }

@@ -4,7 +4,7 @@
 
 #define PROBLEM PROBLEM_GROUP
 #define MACHINE "ranks and network"
-#define PLAN "the plan (what is not given it chooses; run and bench print it)"
+#define PLAN "the plan (the formula chooses what is not given; run and bench print it)"
 #define LAUNCHES "launches"
 #define RESULTS "results"
 

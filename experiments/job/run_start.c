@@ -313,7 +313,7 @@ int run_start(int argc, char **argv, const struct run_subcommand *sub)
     }
     run_join_words(argc, argv, job.command, sizeof job.command);
     if (is_rank && !is_spawned && options.live) {
-        fprintf(stderr, "mkernel run: under a launcher nobody has the terminal; leave --live out "
+        fprintf(stderr, "mkernel run: under a launcher no rank has the terminal; leave --live out "
                         "and look on with `mkernel tui "
                         "--attach`\n");
         return STATUS_USAGE;

@@ -180,7 +180,7 @@ static void trace_summary_print_stalls(sqlite3 *db, FILE *out)
                 trace_summary_time_of(total, q, 3), trace_summary_time_of(longest, q, 4));
     sqlite3_finalize(q);
     if (!rows)
-        fprintf(out, "  nobody waited\n");
+        fprintf(out, "  no CTA waited\n");
 }
 
 static void trace_summary_print_messages(sqlite3 *db, FILE *out)
