@@ -17,6 +17,41 @@ struct model_walk {
     double flop, l2_bytes; /* that the launch takes power for */
 };
 
+/* ---- what they share ---- */
+
+static inline double model_later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+#define MODEL_SAMPLES                                                                              \
+    256u /* waves, or turns of a role, that are looked at one by one; more go in groups */
+#define MODEL_MEMBERS 4u /* of a role's CTAs that stand for all */
+
+/* A wave of tiles at the machine's clock. */
+struct model_engine {
+    uint32_t engines; /* CTAs or clusters that take tiles */
+    uint64_t stages;
+    double begin, stage, end;
+    double busy; /* factor of a stage while others push harder than NVLink takes */
+};
+/* beside: warps beside an engine that work, on average. */
+struct model_engine model_engine_of(const struct model_walk *w, const struct mk_problem *q,
+                                    double beside);
+
+/* What tiles draw power for: products, and loads of A and B through L2. */
+void model_draw(struct model_walk *w, const struct mk_problem *q, double tiles);
+
+/* Average of warps beside the engine that work: `ns` of work, of all of them, in a launch that took
+ * guess. */
+double model_beside(const struct model_walk *w, double ns, uint32_t ctas);
+
+/* When work of `ns` is done that begins at `at`: slower while the engine beside it multiplies,
+ * which it does until w->compute. */
+double model_spend(const struct model_walk *w, double at, double ns, int coresident);
+
+/* ---- the walks ---- */
+
 void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struct ag_gemm_plan *p);
 /* gathers: gemm_ar. */
 void model_gemm_rs(struct model_walk *w, const struct mk_problem *q, const struct gemm_rs_plan *p,

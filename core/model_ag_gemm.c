@@ -1,0 +1,120 @@
+/* AllGather+GEMM, wave by wave: core/roles/ag_gemm.h as a chain of queues. */
+#include "core/model_gemm.h"
+
+/* How the node's ranks push their shards: turns dealt out to movers, `round` ns a turn. */
+struct model_push {
+    uint32_t movers;
+    double round; /* of one turn of all movers */
+    double until; /* the last turn's end */
+    double busy;  /* factor of the tiles' stages while they last */
+    double first; /* when the first turn begins */
+};
+
+static struct model_push model_push_of(const struct model_walk *w, const struct mk_problem *q,
+                                       const struct ag_gemm_plan *p)
+{
+    const struct mk_machine *m = w->machine;
+    uint32_t movers = p->split.ctas[MK_INTRA_COMM],
+             coresident = mk_role_coresident(&p->split, MK_INTRA_COMM);
+    struct model_push push = {.movers = movers ? movers : 1, .busy = 1};
+    if (p->topo.gpus < 2)
+        return push;
+    uint32_t turns = (p->topo.gpus - 1) * p->chunks * p->slices * p->pieces,
+             at_once = turns < movers ? turns : movers;
+    double bytes =
+        (double)p->shard_rows * (double)p->row_bytes / ((double)p->chunks * p->slices * p->pieces);
+    enum machine_mover mover = coresident ? MACHINE_WARP : MACHINE_TMA;
+    push.round = machine_copy_ns(m, mover, at_once, 1, p->pace, bytes);
+    if (coresident)
+        push.round =
+            model_later(push.round, machine_copy_ns(m, mover, 1, 1, 0, bytes) * (1 + m->under));
+    push.round += m->settle;
+    push.until = push.round * (double)mk_ceil_div(turns, movers);
+    double wanted = coresident ? machine_wanted(m, movers, p->pace) : 0;
+    push.busy = wanted; /* share by which the warps want more than NVLink takes */
+    return push;
+}
+
+/* When a slice of a chunk of the shard at `distance` (1 ..) has arrived: all its pieces. */
+static double model_arrival(const struct model_walk *w, const struct ag_gemm_plan *p,
+                            const struct model_push *push, uint32_t distance, uint32_t chunk,
+                            uint32_t slice)
+{
+    uint32_t before = (distance - 1) / p->fanout * p->fanout, left = p->topo.gpus - 1 - before,
+             fanout = p->fanout < left ? p->fanout : left, head = p->chunks - p->tail;
+    uint32_t step = chunk < head ? chunk * p->slices + slice
+                                 : head * p->slices + slice * p->tail + chunk - head;
+    uint64_t turn = (uint64_t)before * p->chunks * p->slices * p->pieces +
+                    (uint64_t)(step + 1) * fanout * p->pieces;
+    return push->first + push->round * (double)mk_ceil_div(turn, push->movers) + w->machine->flag;
+}
+
+/* When a chunk of another node's shard is here: its rail's puts, one after the other, and where it
+ * is not this rank's rail the push of whoever got it. */
+static double model_from_node(const struct model_walk *w, const struct ag_gemm_plan *p,
+                              uint32_t node_distance, uint32_t local_distance, uint32_t chunk)
+{
+    const struct mk_machine *m = w->machine;
+    double bytes = (double)p->chunk_rows * (double)p->row_bytes;
+    double put =
+        model_later(m->nic_rate > 0 ? bytes / m->nic_rate : 0, model_later(m->nic_message, m->put));
+    double at = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
+                bytes / model_later(m->pcie_rate, 1) +
+                put * ((double)(node_distance - 1) * p->chunks + chunk + 1);
+    if (local_distance)
+        at += machine_copy_ns(m, MACHINE_WARP, p->split.ctas[MK_INTRA_COMM], 1, p->pace,
+                              bytes / p->pieces) +
+              m->flag;
+    return at;
+}
+
+void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struct ag_gemm_plan *p)
+{
+    const struct mk_machine *m = w->machine;
+    struct model_push push = model_push_of(w, q, p);
+    double coresident = mk_role_coresident(&p->split, MK_INTRA_COMM),
+           working = push.until * coresident * p->split.ctas[MK_COMPUTE];
+    struct model_engine e =
+        model_engine_of(w, q, model_beside(w, working, p->split.ctas[MK_COMPUTE]));
+    double slice_stages = (double)e.stages / p->slices;
+    model_draw(w, q, p->tiles);
+    w->moved = push.until;
+    w->network = 0;
+    w->compute = 0;
+    uint64_t waves = mk_ceil_div(p->tiles, e.engines);
+    for (uint32_t member = 0; member < MODEL_MEMBERS; member++) {
+        uint32_t index = (2 * member + 1) * e.engines / (2 * MODEL_MEMBERS);
+        double at = 0;
+        for (uint64_t wave = 0; wave < waves; wave++) {
+            uint64_t t = wave * e.engines + index;
+            if (t >= p->tiles)
+                t = p->tiles - 1;
+            if (wave * e.engines + index >= p->tiles && member)
+                break; /* the first member takes the last tile in any case */
+            struct mk_tile tile;
+            ag_gemm_tile(p, (uint32_t)t, &tile);
+            uint32_t node = mk_node_of(&p->topo, p->topo.rank),
+                     local = mk_local_of(&p->topo, p->topo.rank);
+            uint32_t nodes_away =
+                (mk_node_of(&p->topo, tile.slab) + p->topo.nodes - node) % p->topo.nodes;
+            uint32_t away =
+                (mk_local_of(&p->topo, tile.slab) + p->topo.gpus - local) % p->topo.gpus;
+            double stage = e.stage * (at < push.until ? 1 + (e.busy - 1) * push.busy : 1);
+            at += e.begin;
+            for (uint32_t slice = 0; slice < p->slices; slice++) {
+                double here =
+                    nodes_away ? model_from_node(w, p, nodes_away, away, tile.row / p->chunk_rows)
+                    : away     ? model_arrival(w, p, &push, away, tile.row / p->chunk_rows, slice)
+                               : 0;
+                if (nodes_away)
+                    w->network = model_later(w->network, here);
+                if (here > at)
+                    at = here + m->wait;
+                at += slice_stages * stage;
+            }
+            at += e.end;
+        }
+        w->compute = model_later(w->compute, at);
+    }
+    w->end = m->launch + model_later(w->compute, push.until);
+}
