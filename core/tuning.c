@@ -183,6 +183,14 @@ static int tuning_read_measured(const char *word, struct tuning_entry *e, char *
         memcpy(e->date, value + 1, sizeof e->date);
         return 0;
     }
+    if (value && !strncmp(word, "by=", 3)) {
+        e->simulated = !strcmp(value + 1, "simulation");
+        return e->simulated ? 0
+                            : plan_refuse(error, size,
+                                          "'%s' is not valid; it should be "
+                                          "by=simulation",
+                                          word);
+    }
     double *to = value && !strncmp(word, "ms=", 3)            ? &e->ms
                  : value && !strncmp(word, "formula_ms=", 11) ? &e->formula_ms
                                                               : NULL;
@@ -360,10 +368,10 @@ int tuning_build(struct mk_plan *p, const struct tuning_table *t, const struct m
                            e->shipped ? "core/tuning.plans" : t->path, e->line, why);
     }
     char words[128];
-    snprintf(p->tuned, sizeof p->tuned, "%s as measured at %llu,%llu,%llu%s%s (%s:%u)",
-             tuning_words(&e->tuning, words, sizeof words), (unsigned long long)e->m,
-             (unsigned long long)e->n, (unsigned long long)e->k, *e->date ? " on " : "", e->date,
-             e->shipped ? "core/tuning.plans" : t->path, e->line);
+    snprintf(p->tuned, sizeof p->tuned, "%s as %s at %llu,%llu,%llu%s%s (%s:%u)",
+             tuning_words(&e->tuning, words, sizeof words), e->simulated ? "simulated" : "measured",
+             (unsigned long long)e->m, (unsigned long long)e->n, (unsigned long long)e->k,
+             *e->date ? " on " : "", e->date, e->shipped ? "core/tuning.plans" : t->path, e->line);
     return 0;
 }
 

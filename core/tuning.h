@@ -2,7 +2,8 @@
  * and where the plan reads its defaults from. A line says for which op, shape (M,N,K), layout of B,
  * sums, cluster (nodes x ranks of a node) and device (its name with _ for blanks; "host" for the
  * host executor) it was found, then the options that differ from what the plan's closed formula
- * chooses, then the measured times; # begins a comment:
+ * chooses, then the measured times (by=simulation: those of `mkernel tune --exec sim`); # begins a
+ * comment:
  *
  *   gemm_rs 8192,8192,3584 kn fast 1x8 NVIDIA_H200 tile=256x128 pace=310 ms=0.512 formula_ms=0.556
  *   date=2026-11-21
@@ -30,6 +31,7 @@ struct tuning_entry {
     /* of a launch: of this plan, and of the formula's; 0: the line does not say */
     double ms, formula_ms;
     char date[11]; /* YYYY-MM-DD, or empty */
+    int simulated; /* the line says by=simulation: nothing was measured */
     int shipped;   /* compiled in */
     uint32_t line; /* from 1 */
 };

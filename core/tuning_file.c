@@ -102,7 +102,7 @@ static void tuning_file_write_entry(FILE *f, const struct tuning_entry *e)
         fprintf(f, " formula_ms=%.4f", e->formula_ms);
     if (*e->date)
         fprintf(f, " date=%s", e->date);
-    fputc('\n', f);
+    fprintf(f, "%s\n", e->simulated ? " by=simulation" : "");
 }
 
 /* The old lines without those that the new entry is for, then the new one. */

@@ -44,7 +44,7 @@ static const struct {
     {"experiments/ops", {"common/", "job/"}},
     {"experiments/run", {"common/", "job/"}},
     {"experiments/bench", {"common/", "job/", "run/"}}, /* a bench on the host is a run */
-    {"experiments/tune", {"common/", "job/"}},
+    {"experiments/tune", {"common/", "job/", "sim/"}},
     {"experiments/sim", {"common/"}},
     {"experiments/trace", {"common/"}},
     {"experiments/info", {"common/"}},

@@ -85,10 +85,12 @@ struct run_job {
     struct mk_plan plan;
     uint64_t shapes[RUN_SHAPES][OP_DIMENSIONS]; /* all that were asked for */
     uint32_t shape_count;
-    char device[64];       /* that tuned plans are for: a GPU's name, or "host" */
-    int cuda_driver;       /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
-    uint64_t burst;        /* launches in flight before a wait */
-    char command[512];     /* as it was typed */
+    char device[64];   /* that tuned plans are for: a GPU's name, or "host" */
+    int cuda_driver;   /* CUDA version of the driver, 13000 for 13.0; 0 on the host */
+    uint64_t burst;    /* launches in flight before a wait */
+    char command[512]; /* as it was typed */
+    /* tune --exec sim: struct sim_case; nothing is measured, and there is one process. NULL */
+    const void *simulated;
     char tuning_path[512]; /* of the file of tuned plans, there or not; empty: none */
     /* of the devices of local rank 0 together; 0 on one node, or unknown */
     double nic_gbit;
@@ -132,6 +134,10 @@ int run_start(int argc, char **argv, const struct run_subcommand *subcommand);
 /* Fills *o from the arguments. 0; 1: help was printed; -EINVAL with a sentence. */
 int run_options_parse(int argc, char **argv, const struct run_subcommand *subcommand,
                       struct run_options *o, char *error, size_t error_size);
+
+/* Lists job->shapes by job->options and job->problem, which gets the numbers of the first. 0, or
+ * -EINVAL with a sentence. */
+int run_job_list_shapes(struct run_job *job, char *error, size_t error_size);
 
 /* Decides what was left open and makes the plan. `launched`: the identity under a launcher, NULL
  * for none. 0, or -EINVAL with a sentence. */

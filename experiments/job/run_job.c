@@ -233,7 +233,7 @@ static int run_job_read_numbers(const char **p, uint32_t count, uint64_t *number
 }
 
 /* --shapes, else the one of --shape, --attention, ... */
-static int run_job_list_shapes(struct run_job *job, char *error, size_t size)
+int run_job_list_shapes(struct run_job *job, char *error, size_t size)
 {
     struct run_options *o = &job->options;
     uint64_t numbers[OP_DIMENSIONS];

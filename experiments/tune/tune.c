@@ -144,6 +144,7 @@ static int tune_keep(struct tune *t, uint32_t chosen)
     e.tuning = p->asked;
     e.ms = p->ms;
     e.formula_ms = t->plans[0].ms;
+    e.simulated = t->job->simulated != NULL;
     strftime(e.date, sizeof e.date, "%Y-%m-%d", gmtime(&now));
     return tune_keeps(t->job) ? tuning_store(t->table.path, &e, t->error, t->error_size) : 0;
 }

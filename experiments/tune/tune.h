@@ -4,6 +4,7 @@
  *   tune_space.c    the options and values that are tried, and a plan's neighbours among them
  *   tune_measure.c  a communicator with many plans, measured in turns; on the host
  *   tune_gpu.c      the same on a GPU
+ *   tune_sim.c      --exec sim: plans are simulated, and there is one process
  *   tune_report.c   the table and the CSV */
 #ifndef MK_TUNE_H
 #define MK_TUNE_H
@@ -78,6 +79,13 @@ int tune_add(struct tune *t, const struct mk_tuning *asked);
 /* Measures plan 0 and `count` others, `iters` launches each, in turns with each other, in as few
  * communicators as their heaps allow. Collective. 0, or -errno with a sentence in t->error. */
 int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters);
+
+/* The same by simulation, on several cores; a plan that has a time keeps it. */
+int tune_sim_measure(struct tune *t, const uint32_t *which, uint32_t count);
+
+/* `mkernel tune OP --exec sim`: the whole of it. Returns an exit status; the sentence is on
+ * stderr. */
+int tune_sim(int argc, char **argv, const struct option_spec *specs, size_t count);
 
 /* Measures these in an open communicator that has room; results[count] of this rank. tune_gpu_close
  * ends what it holds on to. */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #define SEARCH "the search"
 
@@ -38,7 +39,9 @@ static const struct option_table table = {
     "  mkernel tune gemm_rs --exec cuda --gpus 8 --shapes 8192,8192,1024:16384,16384,2048\n"
     "  mkernel tune ag_gemm --shape 8192,1024,8192 --space tile:pace=150,200,250 --tuning "
     "my.plans\n"
-    "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"};
+    "  mkernel tune gemm_ar --shape 8192,8192,1024 --verify\n"
+    "  mkernel tune gemm_ar --exec sim --cluster 4x8 --tuning sim.plans (no GPU: "
+    "`mkernel tune OP --exec sim --help`)\n"};
 
 /* A space, and a file to keep plans in. */
 static int tune_refuse(const struct run_job *job, char *error, size_t size)
@@ -62,8 +65,19 @@ static int tune_refuse(const struct run_job *job, char *error, size_t size)
     return output_check("the file of tuned plans", job->tuning_path, OUTPUT_REPLACED, error, size);
 }
 
+static int tune_is_simulated(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--exec=sim") ||
+            (!strcmp(argv[i], "--exec") && i + 1 < argc && !strcmp(argv[i + 1], "sim")))
+            return 1;
+    return 0;
+}
+
 int command_tune(int argc, char **argv)
 {
+    if (tune_is_simulated(argc, argv))
+        return tune_sim(argc, argv, specs, sizeof specs / sizeof *specs);
     static const struct run_subcommand tune = {.mode = RUN_TUNE,
                                                .name = "tune",
                                                .table = &table,

@@ -203,6 +203,8 @@ static int tune_measure_together(struct tune *t, const uint32_t *which, uint32_t
 int tune_measure(struct tune *t, const uint32_t *which, uint32_t count, uint64_t iters)
 {
     uint32_t together[TOGETHER] = {0}, done = 0;
+    if (t->job->simulated)
+        return tune_sim_measure(t, which, count);
     do { /* plan 0 is in every company */
         uint32_t some = count - done < TOGETHER - 1 ? count - done : TOGETHER - 1;
         uint64_t heap, flags;
