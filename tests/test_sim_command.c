@@ -66,6 +66,8 @@ static void test_operators(void **state)
             assert_non_null(strstr(r.out_text, "nothing dropped"));
             assert_non_null(strstr(r.out_text, "2 launches"));
             assert_null(strstr(r.out_text, " 0 messages"));
+            assert_non_null(strstr(r.out_text, "busiest link: n"));
+            assert_null(strstr(r.out_text, "none was used"));
         }
 }
 

@@ -182,7 +182,10 @@ int timed_send(struct timed_cta *c)
                            TIMED_SENDS))
                 return 1;
         }
-        timed_record(c, mk_event_what(MK_EV_COPY, o.c_local, tile.id), start);
+        /* named as the kernel does, by the first of the tile's chunks */
+        timed_record(c,
+                     mk_event_what(MK_EV_COPY, o.c_local, tile.id * r->plan.problem.tuning.pieces),
+                     start);
         timed_sync(c);
         e->taken[own]++;
         if (engine->state == TIMED_STANDS) {

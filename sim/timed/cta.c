@@ -340,11 +340,11 @@ static void timed_main(void *argument)
     struct timed_rank *r = timed_rank_of(c);
     struct timed_world *w = r->world;
     uint32_t first = (uint32_t)(c - r->ctas), ctas = mk_total_ctas(&r->plan.problem.tuning.split);
+    timed_record(c, mk_event_what(MK_EV_LAUNCH, r->plan.id & 15, c->cta.epoch), c->at);
     if (first >= ctas) {
         timed_send(c);
         return;
     }
-    timed_record(c, mk_event_what(MK_EV_LAUNCH, r->plan.id & 15, c->cta.epoch), c->at);
     int (*role)(const struct mk_plan *, struct mk_cta *) = w->op->roles[c->cta.role];
     int over = role ? role(&r->plan, &c->cta) : 0;
     if (!over && (!role || w->by_hand))

@@ -222,7 +222,8 @@ static int world_make_cta(struct timed_world *w, struct timed_rank *r, uint32_t 
         if (!c->post->seen)
             return -ENOMEM;
     }
-    if (w->config.trace_events) {
+    /* of two senders of a CTA, which have half of each tile each, the first has a track */
+    if (w->config.trace_events && (i < total || (i - total) % w->senders == 0)) {
         c->track = calloc(1, sizeof *c->track);
         if (!c->track)
             return -ENOMEM;
@@ -454,7 +455,7 @@ static void world_report(struct timed_world *w)
 static int world_finish(struct timed_world *w)
 {
     uint32_t total = mk_total_ctas(&w->config.plan->problem.tuning.split);
-    uint32_t warps = w->config.trace_events && w->senders ? 1 + w->senders : 1;
+    uint32_t warps = w->config.trace_events && w->senders ? 2 : 1;
     struct mk_comm *comms = calloc(w->world, sizeof *comms),
                    **list = calloc(w->world, sizeof *list);
     struct mk_track *tracks = calloc((size_t)w->world * total * warps, sizeof *tracks);
@@ -470,8 +471,8 @@ static int world_finish(struct timed_world *w)
         c->track_count = w->config.trace_events ? total * warps : 0;
         c->track_warps = warps;
         for (uint32_t i = 0; i < w->per_rank && w->config.trace_events; i++) {
-            uint32_t warp = i < total ? 0 : 1 + (i - total) % w->senders;
-            c->tracks[r->ctas[i].grid * warps + warp] = *r->ctas[i].track;
+            if (r->ctas[i].track)
+                c->tracks[r->ctas[i].grid * warps + (i >= total)] = *r->ctas[i].track;
         }
     }
     if (!rc)
