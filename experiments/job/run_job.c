@@ -236,7 +236,7 @@ static int run_job_read_numbers(const char **p, uint32_t count, uint64_t *number
 int run_job_list_shapes(struct run_job *job, char *error, size_t size)
 {
     struct run_options *o = &job->options;
-    uint64_t numbers[OP_DIMENSIONS];
+    uint64_t numbers[OP_DIMENSIONS] = {0}; /* ranks compare all of them */
     uint32_t count = op_numbers(&job->problem, numbers);
     const char *p = o->shapes, *letters = op_of(o->op)->shape->letters;
     if (!p) {
