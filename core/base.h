@@ -96,8 +96,8 @@ MK_PURE uint32_t mk_rank_at(const struct mk_topo *t, uint32_t node, uint32_t loc
     return node * t->gpus + local;
 }
 
-/* Who on this rank's node hands on what `producer` made on another one; UINT32_MAX: nobody, it
- * comes from the producer itself. Between nodes data goes along rails alone. */
+/* The rank of this rank's node that hands on what `producer` made on another node; UINT32_MAX:
+ * none, it comes from the producer itself. Between nodes data goes along rails alone. */
 MK_PURE uint32_t mk_relay_of(const struct mk_topo *t, uint32_t producer)
 {
     uint32_t relay = mk_rank_at(t, mk_node_of(t, t->rank), mk_local_of(t, producer));

@@ -258,7 +258,7 @@ int mk_comm_open(struct mk_comm **out, const struct mk_config *config)
         return comm_refuse_version(out, config->version);
     struct mk_config c = *config;
     if (c.listen_fd == 0)
-        c.listen_fd = -1; /* nobody listens on standard input */
+        c.listen_fd = -1; /* standard input is no listener */
     if (!c.host[0])
         snprintf(c.host, sizeof c.host, "127.0.0.1");
     return comm_open_with(out, &c, comm_choose_exec(&c), &net_fabric);

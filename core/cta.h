@@ -2,7 +2,7 @@
  * and compiled for three executors; kernels/cta.cuh implements it on the GPU, sim/cta.c on the host
  * and in the simulator.
  *
- * Who runs a role: on the GPU one thread of the CTA (copies are TMA bulk operations, so one thread
+ * What runs a role: on the GPU one thread of the CTA (copies are TMA bulk operations, so one thread
  * moves 44 GB/s); on the host one coroutine. The compute role is different: the executor's engine
  * pulls tiles from the op's tile source (<op>_tile, <op>_before, <op>_after) so that loads, math
  * and stores of several tiles overlap. <op>_after follows the tile's stores as a flag follows
@@ -48,7 +48,8 @@ enum mk_space {
 };
 
 /* What one transfer moves: contiguous bytes, a multiple of 16, both ends aligned to 16 (to 128 for
- * a put). A copy out of an argument may be a multiple of 4 only: nobody may read past its end. */
+ * a put). A copy out of an argument may be a multiple of 4 only, since no copy may read past its
+ * end. */
 struct mk_chunk {
     uint32_t id;          /* the plan's number of it, for traces and messages */
     uint32_t space;       /* of the source */

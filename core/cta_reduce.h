@@ -17,7 +17,7 @@ struct mk_sum {
     uint64_t elements;
     uint32_t columns;
     uint32_t from, to;    /* enum mk_dtype */
-    uint32_t clear;       /* 1: zeros are left in the sources, for those who add to them next */
+    uint32_t clear;       /* 1: zeros are left in the sources, for the next additions */
     uint32_t space;       /* of the destination, on this rank */
     uint64_t destination; /* byte offset in that space */
     uint64_t row_pitch;   /* bytes from row to row of the destination */

@@ -1,5 +1,5 @@
-/* The tiles of products of several groups of rows, as a table in the order of computation: whoever
- * computes takes an entry, and nobody searches groups. */
+/* The tiles of products of several groups of rows, as a table in the order of computation: a CTA
+ * takes the next entry and searches no groups. */
 #ifndef MK_GEMM_TABLE_H
 #define MK_GEMM_TABLE_H
 

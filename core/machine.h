@@ -9,7 +9,7 @@
 
 #include "core/base.h"
 
-/* Who moves or adds: a warp beside the GEMM engine by 16-byte stores, one thread of a thread block
+/* What moves or adds: a warp beside the GEMM engine by 16-byte stores, one thread of a thread block
  * of its own by TMA, all threads of such a block. */
 enum machine_mover { MACHINE_WARP, MACHINE_TMA, MACHINE_BLOCK, MACHINE_MOVERS };
 

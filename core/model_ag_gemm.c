@@ -50,7 +50,7 @@ static double model_arrival(const struct model_walk *w, const struct ag_gemm_pla
 }
 
 /* When a chunk of another node's shard is here: its rail's puts, one after the other, and where it
- * is not this rank's rail the push of whoever got it. */
+ * is not this rank's rail the push of the rank that received it. */
 static double model_from_node(const struct model_walk *w, const struct ag_gemm_plan *p,
                               uint32_t node_distance, uint32_t local_distance, uint32_t chunk)
 {

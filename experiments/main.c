@@ -68,7 +68,7 @@ static void main_keep_standard_descriptors(void)
             return;
 }
 
-/* What was printed must have arrived, whoever printed it. */
+/* What any command printed must have arrived. */
 static int main_close_output(const char *name, int status)
 {
     errno = 0;

@@ -121,8 +121,8 @@ PTX_FN int cta_poll(struct mk_cta *cta, const uint64_t *word, uint64_t target, u
             r->progress[cta->cta] = cta->epoch << 32 | mk_event_what(MK_EV_WAIT, cause, flag);
             shown = 1;
         }
-        /* Whoever first sees that the launch is ending, by its own wait or by the host's word, says
-         * what it waits for. */
+        /* The first CTA that sees the launch end, by its own wait or by the host's word, says what
+         * it waits for. */
         ending = now - start > l->timeout_ns || *(volatile uint64_t *)l->ending;
         if (ending) {
             cta_report(cta, flag, cause, seen, target, now - start);

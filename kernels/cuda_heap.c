@@ -111,8 +111,8 @@ int cuda_heap_open(struct mk_comm *comm)
         }
     }
     free(all);
-    /* Nobody writes into a heap before all have mapped. A rank that failed says so here, not later
-     * by its absence. */
+    /* No rank writes into a heap before all have mapped it. A rank that failed says so here, not
+     * later by its absence. */
     int32_t *results = calloc(world, sizeof *results), own = result;
     if (!results)
         return -ENOMEM;

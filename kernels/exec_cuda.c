@@ -55,7 +55,7 @@ struct cuda_executor {
     uint64_t *words;
     struct gpu_report *report;  /* pinned */
     struct cuda_tracks *tracks; /* NULL: tracing is off */
-    struct streams streams;     /* of the launches that nobody has waited for */
+    struct streams streams;     /* of the launches that have not been waited for */
     cudaStream_t aside;         /* carries the word that ends waits past a running kernel */
     const struct mk_plan *last_plan;
     int hangs; /* a kernel did not end when it had to */
@@ -214,7 +214,7 @@ static int exec_cuda_launch(struct mk_comm *comm, struct mk_plan *plan,
     return result;
 }
 
-/* Graphs of several plans may be under way, and which was launched last nobody tells: a flag
+/* Graphs of several plans may be under way, and nothing tells which was launched last: a flag
  * belongs to one plan. */
 static const struct mk_plan *exec_cuda_plan_of_flag(const struct mk_comm *comm,
                                                     const struct cuda_executor *x, uint32_t flag)

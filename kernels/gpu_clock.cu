@@ -9,7 +9,7 @@ enum { SAMPLES = 64 };
 
 static const uint64_t LIMIT_NS = 100000000;
 
-/* Answers each question with its clock. Ends by itself when nobody asks. */
+/* Answers each question with its clock. Ends by itself when no question comes. */
 static __global__ void gpu_clock_kernel(struct gpu_clock_mailbox *mailbox)
 {
     uint64_t start = ptx_globaltimer();

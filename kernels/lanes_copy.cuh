@@ -42,8 +42,8 @@ PTX_FN void lanes_walk_step(struct lanes_walk *w)
     }
 }
 
-/* Waits until `due`, and sets it to when the next step may begin. Who is more than `behind` steps
- * late does not make up for it. */
+/* Waits until `due`, and sets it to when the next step may begin. A warp that is more than `behind`
+ * steps late does not make up for it. */
 template <uint32_t behind> PTX_FN void lanes_keep_pace(uint32_t *due, uint32_t pace)
 {
     uint32_t now;

@@ -26,8 +26,8 @@ enum gpu_barrier {
 };
 
 /* Where a thread stood when a barrier had outlasted its limit, before it trapped: one 16-byte
- * store, so that of several threads one is told whole. barrier is GPU_BARRIER_NONE where nobody
- * did. */
+ * store, so that of several threads one is told whole. barrier is GPU_BARRIER_NONE where no
+ * thread did. */
 struct gpu_stuck {
     uint8_t barrier, stage, parity, warp; /* stage: or place; warp: of the block */
     uint32_t block;

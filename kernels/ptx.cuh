@@ -80,7 +80,7 @@ PTX_FN void ptx_add_release(uint64_t *p, uint64_t v)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
-/* 16 bytes, 16-byte aligned, in one access: nobody sees half of them (9.7.9.11: .b128 stores are
+/* 16 bytes, 16-byte aligned, in one access: no reader sees half of them (9.7.9.11: .b128 stores are
  * single accesses). Relaxed. */
 PTX_FN void ptx_store_16(void *dst, uint64_t low, uint64_t high)
 {
@@ -109,8 +109,8 @@ PTX_FN void ptx_bar_sync(uint32_t id, uint32_t threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Counts this warp in as ptx_bar_sync does, and goes on: who of the `threads` waits there is let
- * through by it. */
+/* Counts this warp in as ptx_bar_sync does, and goes on: a thread of the `threads` that waits there
+ * is let through by it. */
 PTX_FN void ptx_bar_arrive(uint32_t id, uint32_t threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -133,7 +133,7 @@ PTX_FN void ptx_fence_async(void)
 /* ---- mbarriers (9.7.13.15)
  * ------------------------------------------------------------------------------------ */
 
-/* One thread, before anybody uses the barrier; follow with ptx_mbar_init_fence and a CTA or cluster
+/* One thread, before the barrier's first use; follow with ptx_mbar_init_fence and a CTA or cluster
  * barrier. A phase completes after `arrivals` arrivals and as many bytes as were expected. */
 PTX_FN void ptx_mbar_init(uint32_t bar, uint32_t arrivals)
 {
@@ -162,8 +162,8 @@ PTX_FN void ptx_mbar_arrive(uint32_t bar)
 }
 
 /* Arrives at the barrier that lies at the same address in CTA `rank` of the cluster. Relaxed: it
- * orders no writes of this thread. For who has only read the shared memory that is given back, and
- * has those reads behind it (wgmma_wait). */
+ * orders no writes of this thread. For a thread that has only read the shared memory which it gives
+ * back, and has those reads behind it (wgmma_wait). */
 PTX_FN void ptx_mbar_arrive_at(uint32_t bar, uint32_t rank)
 {
     asm volatile("{\n .reg .b32 remote;\n"

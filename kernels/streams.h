@@ -1,4 +1,4 @@
-/* The streams that launches were given since somebody last waited for them. */
+/* The streams that launches were given since the last wait for them. */
 #ifndef MK_KERNELS_STREAMS_H
 #define MK_KERNELS_STREAMS_H
 

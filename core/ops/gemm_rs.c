@@ -46,9 +46,9 @@ static void gemm_rs_choose(struct mk_problem *q, int gathers)
     uint32_t *ctas = t->split.ctas;
     if (mk_total_ctas(&t->split))
         return;
-    /* On a GPU the others share blocks with compute; but who posts to the network needs a command
-     * ring, of which there are few. Two reducers are co-resident, and leave one warp to send tiles,
-     * where there is time enough for that. */
+    /* On a GPU the others share blocks with compute; but a CTA that posts to the network needs a
+     * command ring, of which there are few. Two reducers are co-resident, and leave one warp to
+     * send tiles, where there is time enough for that. */
     int network_bound = gemm_rs_sent_bytes(q) / PLAN_NETWORK_RATE > plan_multiply_ns(q);
     uint32_t others = !cuda || q->topo.nodes == 1 ? 0 : network_bound ? MK_MAX_RINGS : 12;
     if (others && others > (q->sms - 1) / 2) /* a small GPU; fewer than compute, not beside it */

@@ -1,7 +1,7 @@
 /* What an operator is. Each is one constant of struct op_descriptor in core/ops/<name>.c, which
- * the registry (core/ops/registry.h) finds by its name; whoever wants to know something of an
- * operator asks its descriptor, and nothing outside the operator's own files knows one operator
- * from another. docs/ADD_AN_OPERATOR.md adds one step by step.
+ * the registry (core/ops/registry.h) finds by its name. All other code asks the descriptor, and
+ * nothing outside the operator's own files knows one operator from another. docs/ADD_AN_OPERATOR.md
+ * adds one step by step.
  *
  * Inside core: also the checks that plans share. */
 #ifndef MK_OPS_OP_H
@@ -162,7 +162,7 @@ int op_launch(struct mk_plan *plan, enum mk_op op, void *const arguments[MK_SPAC
 __attribute__((format(printf, 3, 4))) int plan_refuse(char *error, size_t size, const char *format,
                                                       ...);
 
-/* Far above what anybody runs: sizes that are made of these do not overflow. */
+/* Far above any real plan: sizes that are made of these do not overflow. */
 #define PLAN_MOST_CTAS 65535u /* of a role */
 #define PLAN_MOST_TILE (1u << 24)
 #define PLAN_MOST_SLICES 16u /* of a chunk */

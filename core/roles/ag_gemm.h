@@ -1,17 +1,20 @@
 /* AllGather+GEMM: C = gather(A) * B, as one schedule for every executor.
  *
- *   A_r [M/W, K] on rank r (an argument, never copied on its own rank unless it must cross to
- *   another node) B_r [K, N]   each rank's own
- *   C_r [M, N]   each rank's whole product
+ *   A_r [M/W, K]  on rank r: an argument, never copied on its own rank unless it must cross to
+ *                 another node
+ *   B_r [K, N]    each rank's own
+ *   C_r [M, N]    each rank's whole product
  *
- * The gathered A lies in the symmetric heap as W shards, twice, by epoch & 1. Nobody has to ask
+ * The gathered A lies in the symmetric heap as W shards, twice, by epoch & 1. No rank has to ask
  * whether a buffer may be written: a rank begins launch e + 2 only after it has had every rank's
- * chunks of e + 1, and who sent those had ended launch e, which read the buffer. (Launches of one
- * rank follow each other; a launch ends when its puts have completed.)
- *   intra_comm   pushes its rank's chunks to the peers of the node, then forwards the chunks that
- *   the rail brings inter_send   puts each chunk to the same local rank of every other node (staged
- *   once into the heap where A is not there) compute      takes its own shard first, then shards in
- *   the order in which they arrive
+ * chunks of e + 1, and the ranks that sent those had ended launch e, which read the buffer.
+ * (Launches of one rank follow each other; a launch ends when its puts have completed.)
+ *
+ *   intra_comm  pushes its rank's chunks to the peers of the node, then forwards the chunks that
+ * the rail brings inter_send  puts each chunk to the same local rank of every other node (staged
+ * once into the heap where A is not there) compute     takes its own shard first, then shards in
+ * the order in which they arrive
+ *
  * A rank pushes to `fanout` peers at once, chunk by chunk, so that many shards arrive side by side,
  * and compute takes chunk 0 of each, then chunk 1. The last chunks come in slices of their columns:
  * a tile needs no slice before it has multiplied those before.
@@ -41,7 +44,7 @@ MK_ROLE int ag_gemm_before(const struct ag_gemm_plan *p, struct mk_cta *cta,
 
 /* Turn `turn` of the node's communication on this rank: its own chunks, then those that its rail
  * brings, one node after the other. Neighbouring turns go to `fanout` different peers, so that
- * whoever is ahead or behind, every link carries its share: one peer at a time would be a
+ * every link carries its share even if some ranks are ahead: one peer at a time would be a
  * permutation only while all ranks keep step. Turns are dealt out to the CTAs. */
 MK_ROLE int ag_gemm_push(const struct ag_gemm_plan *p, struct mk_cta *cta, uint32_t turn)
 {

@@ -58,8 +58,8 @@ MK_ROLE int gemm_ar_await(const struct gemm_ar_plan *p, struct mk_cta *cta, uint
 }
 
 /* Turns between summing a unit and delivering it, between nodes: a unit comes a network latency
- * after its owner has summed it, and who waits for it sums nothing meanwhile. Simulated on 2 x 4
- * H200s (`mkernel sim gemm_ar --shape 4096,1024,512 --gpus 4 --roles
+ * after its owner has summed it, and a CTA that waits for it sums nothing meanwhile. Simulated on 2
+ * x 4 H200s (`mkernel sim gemm_ar --shape 4096,1024,512 --gpus 4 --roles
  * compute=4,intra_comm=2,inter_reduce=4`): 98.8 us at 1, 60.8 at 4, 54.6 at 16, 54.0 at 64. */
 #define GEMM_AR_LAG 16
 

@@ -30,8 +30,8 @@
  *
  * No credits are needed with two buffers. Buffer e & 1 is written again in launch e + 2, which a
  * rank begins after its launch e + 1 has ended; for that it needed tiles of e + 1 from every rank
- * of its node, and sums of e + 1 from every rank of its rail, who had all ended launch e and read
- * (and cleared) the buffer. `sums` is one buffer: it is drained before the launch ends.
+ * of its node, and sums of e + 1 from every rank of its rail, and those ranks had ended launch e
+ * and read (and cleared) the buffer. `sums` is one buffer: it is drained before the launch ends.
  *
  * Flags of a rank: partial[node][tile][local] (counts parts of a tile that a rank of this node has
  * stored for the owner in `node` on this rank's rail), sum[node][unit] (a node's sum is here). */

@@ -18,18 +18,18 @@
  * expert, and does so once, on its own rail. To those come ids, rounded up to 16 bytes a rank: each
  * rank receives (nodes - 1) ranks' over the network, (gpus - 1) nodes over NVLink. That is what
  * having no host step and no second exchange costs: 2 k / H of what tokens take. Weights, where an
- * operator has them, go with the ids along the rail and not over NVLink: whoever adds a token's
- * rows on another node is the one who got it from there. Over NVLink a token moves once for each
- * expert on another rank of the node where it is. The least would be once for each such rank; that
- * would take another step, on the expert's rank, for the tokens that have two experts there (8 of
- * 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
+ * operator has them, go with the ids along the rail and not over NVLink: the rank that adds a
+ * token's rows on another node is the rank that received it there. Over NVLink a token moves once
+ * for each expert on another rank of the node where it is. The least would be once for each such
+ * rank; that would take another step, on the expert's rank, for the tokens that have two experts
+ * there (8 of 256 experts on 16 ranks, evenly: 18 % of the rows), and NVLink is not what is short.
  *
  * No credits, and two buffers (epoch & 1) for ids and weights alone. Nothing else moves in a launch
- * before every rank's ids are here, and who has sent its ids of a launch has ended the one before,
- * in which it read, forwarded and received everything. Ids of launch e + 2 come from a rank that
- * has ended e + 1, for which it needed this rank's ids of e + 1: e has ended here. Puts are drained
- * before a launch ends: where puts have no order (SRD), the next launch's ids would else tell of
- * this one's, which a rank that sends nothing back may still lack.
+ * before every rank's ids are here, and a rank that has sent its ids of a launch has ended the
+ * launch before, in which it read, forwarded and received everything. Ids of launch e + 2 come from
+ * a rank that has ended e + 1, for which it needed this rank's ids of e + 1: e has ended here. Puts
+ * are drained before a launch ends: where puts have no order (SRD), the next launch's ids would
+ * else tell of this one's, which a rank that sends nothing back may still lack.
  *
  * Rows are counted over all launches: the table `wanted` says how many a tile of rows has to have
  * seen by now.

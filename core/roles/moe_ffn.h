@@ -21,10 +21,9 @@
  *                            this node are computed first and last, those of other nodes between
  *                            (struct moe_run), so that both of their crossings have something to
  *                            hide behind
- *   inter_reduce             who is on a token's rail adds its rows of this node, by weight; for a
- *   token of another node it
- *                            puts the sum along the rail, one row; at the token's source the nodes'
- *                            sums are added to Y
+ *   inter_reduce             the rank on a token's rail adds its rows of this node, by weight. For
+ * a token of another node it puts the sum along the rail, one row. The token's source adds the
+ * nodes' sums to Y
  *
  * Minimum bytes, which depend on the ids: those of dispatch, and the same way back. A token's rows
  * of a node are added there, so each other node where it has an expert sends one row, on the
@@ -39,11 +38,11 @@
  * independent ones of u = 1.66e-3 in the norm, 2 u = 3.3e-3 in all; deterministic sqrt(2) u =
  * 2.4e-3.
  *
- * No credits and one buffer of everything but ids and weights, as in dispatch: whatever moves in a
- * launch moves after every rank's ids are here, and who has sent them has ended the launch before:
- * it has Y, so that every row and sum for it has come, and all its own rows and sums have been
- * read. Where results are bf16 they are stored over the rows of A that they come from, which nobody
- * reads once all columns of their activation are there.
+ * No credits and one buffer of everything but ids and weights, as in dispatch: all that moves in a
+ * launch moves after every rank's ids are here, and a rank that has sent them has ended the launch
+ * before: it has Y, so that every row and sum for it has come, and all its own rows and sums have
+ * been read. Where results are bf16 they are stored over the rows of A that they come from, which
+ * no CTA reads once all columns of their activation are there.
  *
  * Flags of a rank: dispatch's; acted[tile of rows] and made[tile of rows] (count rows times parts
  * of tiles, so that `wanted` times the columns of tiles is the target), back[node][chunk] (counts

@@ -24,7 +24,7 @@ void baseline_cublas_close(struct baseline_cublas *b);
 
 struct baseline_nccl;
 
-/* The id that rank 0 makes and everybody needs. */
+/* The id that rank 0 makes and every rank needs. */
 struct baseline_nccl_id {
     char bytes[128];
 };

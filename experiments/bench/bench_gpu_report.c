@@ -83,7 +83,7 @@ static double bench_gpu_report_column_network(const struct bench_gpu_row *r)
     return r->network_ms > 0 ? r->network_ms : NAN;
 }
 
-/* The larger of product and communication. The communication by whoever does it faster, an
+/* The larger of product and communication. The communication by the faster of the two, an
  * all-reduce at the rate of the links; between nodes at the rate of the NICs, which NCCL does not
  * use on one host's emulated ones. */
 static double bench_gpu_report_column_ideal(const struct bench_gpu_row *r)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define PANEL_ROWS 256    /* rows of C that are in float64 at a time */
-#define SLAB_FLOP 2e9     /* of a product that nobody can look into */
+#define SLAB_FLOP 2e9     /* of a product, whose progress cannot be seen */
 #define SOME (1u << 24)   /* elements between two signs of life */
 #define FLOAT64_FLOP 2e11 /* above, float32: its own error is inside the bound's factor of two */
 

@@ -1,5 +1,5 @@
 /* Whether all ranks of a job that stay in this host's memory fit into it: a mistyped shape should
- * be refused, not end somebody else's program for want of memory. */
+ * be refused, not end another user's program for want of memory. */
 #ifndef MK_MEMORY_NEED_H
 #define MK_MEMORY_NEED_H
 

@@ -1,4 +1,4 @@
-/* The word that somebody who mistyped probably meant. */
+/* The word that a mistyped one probably stands for. */
 #ifndef MK_NEAREST_H
 #define MK_NEAREST_H
 

@@ -36,7 +36,7 @@ struct option_spec {
     /* OPTION_WORD: --name alone is words[0], and a value comes after =, never as the next
      * argument */
     int bare;
-    uint32_t contexts; /* who takes it: bits of the caller's choice; 0: everybody */
+    uint32_t contexts; /* what takes it: bits of the caller's choice; 0: everything */
     const char *group; /* the heading in the help under which it stands with others; NULL: none */
 };
 
@@ -71,7 +71,7 @@ int options_given(const struct option_table *table, const struct options_found *
 
 void options_help(const struct option_table *table, FILE *out);
 
-/* The parsers of single values, for who reads them elsewhere. 0, or -EINVAL (not one) or -ERANGE
+/* The parsers of single values, for other files that read them. 0, or -EINVAL (not one) or -ERANGE
  * (outside min .. max). */
 int options_seconds(const char *text, uint64_t min, uint64_t max, uint64_t *ns);
 int options_bytes(const char *text, uint64_t min, uint64_t max, uint64_t *bytes);

@@ -1,5 +1,5 @@
-/* Whether a file that a command is to write can be written, asked before anything starts: nobody
- * should lose a run, or a device node, to a typing error. */
+/* Whether a file that a command is to write can be written, asked before anything starts: a
+ * typing error should cost no run and no device node. */
 #ifndef MK_OUTPUT_FILE_H
 #define MK_OUTPUT_FILE_H
 

@@ -50,7 +50,7 @@ static struct option_spec *problem_add(struct problem_table *t)
     return s;
 }
 
-/* One option for all shapes that are called so; the text of each begins with those who take it. */
+/* One option for all shapes that are called so; the text has a part for each of them. */
 static void problem_add_shape(struct problem_table *t, enum problem_command command, size_t at,
                               const char *option)
 {

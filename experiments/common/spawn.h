@@ -1,7 +1,7 @@
 /* All ranks of a job as processes of this host: the parent starts itself once per rank, waits, and
  * ends whatever is left.
  *
- * A child is this program again with the same arguments; spawn_identity tells it who it is. It
+ * A child is this program again with the same arguments; spawn_identity tells it its rank. It
  * reports its status and its one sentence through a pipe, so that the parent says one thing for
  * all. Children end when the parent does, even by SIGKILL: the kernel is asked for it, and each
  * watches the pipe.
@@ -21,7 +21,7 @@
 #define SPAWN_MAX_RANKS 256u
 #define SPAWN_SENTENCE 1000
 
-/* Who a child is. */
+/* What a child is in the job. */
 struct spawn_identity {
     uint32_t rank, world;
     uint16_t port; /* of rank 0, on 127.0.0.1 */
@@ -75,7 +75,7 @@ struct spawn_end {
 /* How a job ended. */
 struct spawn_how {
     int interrupted; /* the signal that ended it; 0: none */
-    /* nobody had got anything done for so long, and so all were killed; 0: otherwise */
+    /* no rank had got anything done for so long, so all were killed; 0: otherwise */
     uint64_t idle_ns;
 };
 

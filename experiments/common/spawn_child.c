@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Of a process that nobody watches. */
+/* Of a process that has no parent to watch it. */
 static struct spawn_word alone;
 static struct spawn_word *word = &alone;
 

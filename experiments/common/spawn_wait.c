@@ -1,4 +1,4 @@
-/* The parent's wait for its ranks, and who has to be ended when (spawn.h). */
+/* The parent waits for its ranks, and ends those that do not end by themselves (spawn.h). */
 #include "experiments/common/spawn_internal.h"
 #include "core/clock.h"
 
@@ -19,9 +19,9 @@
     (19 * LOOK_NS) /* beyond the timeout: a wait that has expired in a rank shows as its failure   \
                       before */
 #define END_EXTRA_NS (2 * SECOND)
-#define DEAF_NS (15 * LOOK_NS) /* after a failure: whoever takes no notice */
+#define DEAF_NS (15 * LOOK_NS) /* after a failure: a rank that takes no notice */
 #define FAILED_NS                                                                                  \
-    (35 * LOOK_NS) /* whoever does: at most 1.2 s to settle on a sentence, then to close */
+    (35 * LOOK_NS) /* a rank that does: at most 1.2 s to settle on a sentence, then to close */
 #define REPORTED_NS (2 * SECOND) /* after a rank's last word */
 #define INTERRUPTED_NS SECOND
 #define KILLED_NS (2 * SECOND) /* only a process that hangs in the kernel takes longer to die */
@@ -100,7 +100,7 @@ static void spawn_wait_collect_words(struct spawn_job *j)
     }
 }
 
-/* When nobody has got anything done for too long. */
+/* When no rank has got anything done for too long. */
 static uint64_t spawn_wait_idle_limit(const struct spawn_job *j)
 {
     uint64_t most = 0;
@@ -156,7 +156,7 @@ static void spawn_wait_end_overdue(struct spawn_job *j)
             spawn_wait_end_rank(j, i, j->now - (j->how->idle_ns ? j->progress_at : since));
 }
 
-/* Nobody survives SIGKILL, but who hangs in a driver does not die either. */
+/* No process survives SIGKILL, but one that hangs in a driver does not die of it either. */
 static void spawn_wait_give_up(struct spawn_job *j)
 {
     for (uint32_t i = 0; i < j->world; i++) {

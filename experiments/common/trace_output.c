@@ -15,7 +15,7 @@
 #include "tracer/trace.h"
 
 /* Whether a file made under another name can take its place: not that of a device or pipe, nor of
- * what standard output is, since whoever holds that open would go on with the old one. */
+ * what standard output is, since a process that has it open would go on with the old one. */
 static int trace_output_replaceable(const char *path)
 {
     struct stat there, standard;

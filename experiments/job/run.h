@@ -63,7 +63,7 @@ struct run_options {
     int verify;         /* tune: keep nothing */
 };
 
-/* Who this process is in the job. */
+/* What this process is in the job. */
 struct run_identity {
     uint32_t rank, world;
     uint32_t local_world; /* ranks of this host, as the launcher says; 0: it does not */

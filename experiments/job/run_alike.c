@@ -1,6 +1,6 @@
 /* Under a launcher every rank has a command line of its own. What all must be alike in is compared
  * when they meet, under the options' names: what follows from a difference (the size of a heap, a
- * launch that nobody else makes, inputs of another seed) would be told in other words, or end as
+ * launch that no other rank makes, inputs of another seed) would be told in other words, or end as
  * wrong results. What is this rank's own business (NICs, result files) is not compared. */
 #include "experiments/job/run.h"
 #include "experiments/common/pulse.h"

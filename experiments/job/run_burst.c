@@ -52,7 +52,7 @@ static void run_burst_spoil(struct run_rank *r, uint64_t slot, uint64_t launch)
         run_burst_spoil_output(&r->data, slot);
 }
 
-/* What comes now, for those who look on. */
+/* Tells the viewer and the progress line what comes now. */
 static void run_burst_begin_phase(struct run_rank *r, enum live_phase phase, const char *does,
                                   uint64_t first, uint64_t count)
 {
@@ -83,7 +83,7 @@ int run_burst(struct run_rank *r, uint64_t first, uint64_t count, double *ms)
         result = run_data_fill(&r->data, i, first + i);
     if (result)
         return result;
-    /* Everybody starts at the same time, else the first to come would be charged for the inputs of
+    /* All ranks start at the same time, else the first to come would be charged for the inputs of
      * the last.
      */
     live_phase(r->live, LIVE_MEETS, first - 1);

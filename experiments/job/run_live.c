@@ -36,7 +36,7 @@ struct live *run_live_begin(const struct run_job *job, struct mk_comm *comm,
     if (!run_live_folder(job, parent, folder, sizeof folder))
         live_begin(&live, folder, comm, plan, parent, job->options.warmup + job->options.iters,
                    job->command);
-    return live; /* NULL: nobody can look, and the run goes on */
+    return live; /* NULL: no viewer can look, and the run goes on */
 }
 
 /* The viewer in a process of its own: it keeps the terminal, and the ranks write into a file

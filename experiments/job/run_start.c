@@ -15,7 +15,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Setting up a GPU, or a graph of long kernels: nobody can look into that. */
+/* Setting up a GPU, or a graph of long kernels, shows no progress. */
 #define GPU_ALLOWANCE_NS 60000000000ull
 
 /* The one sentence on stderr that says how it ended. */
@@ -31,7 +31,7 @@ static int run_say(const struct run_options *o, int status, const char *sentence
 
 void openblas_set_num_threads(int threads) __attribute__((weak)); /* not in every cblas */
 
-/* Ranks share the cores: each gets its part for OpenBLAS, unless somebody chose. For this process,
+/* Ranks share the cores: each gets its part for OpenBLAS, unless the user chose. For this process,
  * and for what it starts. */
 static void run_share_cores(uint32_t ranks)
 {
@@ -53,8 +53,8 @@ static uint32_t run_count_status(const struct spawn_end *ends, uint32_t world, i
     return count;
 }
 
-/* Adds who did not end by himself: "rank 2 was killed by signal 9 (Killed); the other 3 ended with
- * status 3".
+/* Adds the ranks that did not end by themselves: "rank 2 was killed by signal 9 (Killed); the other
+ * 3 ended with status 3".
  */
 static void run_add_killed(const struct spawn_end *ends, uint32_t world, char *text, size_t size)
 {
@@ -187,7 +187,7 @@ static void run_join_words(int argc, char **argv, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, " %s", argv[i]);
 }
 
-/* Who this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a
+/* What this process is: 1 and *me as a rank, 0 where it has to start the ranks, -EINVAL with a
  * sentence. */
 static int run_identify(const struct spawn_identity *spawned, int is_spawned,
                         struct run_identity *me, char *error, size_t size)
@@ -278,7 +278,7 @@ static int run_be_rank(struct run_job *job, char *sentence, size_t size)
     pulse_begin(job->identity.rank || job->options.live || job->options.quiet ? NULL : name);
     if (job->options.exec == MK_EXEC_CUDA)
         spawn_allow(GPU_ALLOWANCE_NS);
-    /* nobody reads the table: that is told, and the files are written all the same */
+    /* a closed pipe on standard output is told, and the files are written all the same */
     signal(SIGPIPE, SIG_IGN);
     int status = job->options.subcommand->rank(job, sentence, size);
     run_last_word(job, status, sentence);

@@ -72,8 +72,8 @@ static void run_files_write_json(FILE *f, const struct run_summary *s)
     fprintf(f, "  \"verdict\": \"%s\"\n}\n", run_files_verdict(s));
 }
 
-/* M, N and K are cells of their own where they are somebody's: what a plan makes of another shape
- * is not. */
+/* M, N and K are cells of their own if the operator's shape has them: what a plan makes of another
+ * shape is not. */
 static void run_files_fill_row(struct csv_row *row, const struct run_summary *s)
 {
     const struct mk_problem *q = &s->job->plan.problem;

@@ -142,7 +142,7 @@ out:
 }
 
 /* Why the run ended early. The launch's own word names the op, the chunk and the rank. A rank that
- * goes missing while nobody waits for its data (between launches, or after its last chunk) leaves
+ * goes missing while no rank waits for its data (between launches, or after its last chunk) leaves
  * no such word: then what will be missing is said. */
 static void run_rank_say_failure(struct run_rank *r, int result, char *sentence, size_t size)
 {

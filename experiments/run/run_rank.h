@@ -26,7 +26,8 @@ struct run_summary {
     /* --samples: of every rank its `bursts`, one rank after the other; NULL: not asked */
     const double *bursts;
     uint64_t warmup_count, burst_count; /* of a rank */
-    const char *trace_lost; /* why there is no trace; NULL or empty: there is, or nobody asked */
+    const char
+        *trace_lost; /* why there is no trace; NULL or empty: there is one, or none was asked for */
 };
 
 /* --trace: takes clock samples before the first launch; after the last one gathers and stores the

@@ -24,7 +24,8 @@ struct fit {
 /* 0 or -ENOMEM. The machine has the numbers found. */
 int fit_machine(struct fit *fit);
 
-/* Rows weigh by how near the best of their shape they are: what nobody would run says little. */
+/* Rows weigh by how near the best of their shape they are: a plan that would never be run says
+ * little. */
 void fit_weights(const struct measured *m, double *weights);
 
 #endif

@@ -35,8 +35,8 @@ struct sweep {
     struct sweep_axis axes[AXES];
     uint32_t axis_count, points;
     struct sweep_point *of;
-    uint32_t next; /* atomic: the next point that nobody has taken */
-    uint64_t done; /* atomic, for a person who waits */
+    uint32_t next; /* atomic: the next point that no thread has taken */
+    uint64_t done; /* atomic, for the progress line */
 };
 
 /* ---- what is swept ---- */

@@ -27,7 +27,7 @@ enum trace_plot_kind { TRACE_PLOT_TIMELINE, TRACE_PLOT_OVERLAP };
  * at `path` is as it was. */
 int trace_plot(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
                char *error, size_t error_size);
-/* The gnuplot script that draws into `path`: for tests and for who wants to change the picture. */
+/* The gnuplot script that draws into `path`: for tests, and for users that want another picture. */
 int trace_plot_script(sqlite3 *db, enum trace_plot_kind kind, uint64_t launch, const char *path,
                       FILE *out, char *error, size_t error_size);
 
