@@ -2,8 +2,7 @@
  * here, so that every path can be fed by a fuzzer. All numbers are little-endian on the wire.
  *
  *   frame    magic u32 | version u16 | kind u16 | sequence u32 | from u32 (rank) | length u64
- *   (payload bytes)
- * | payload
+ *            (payload bytes) | payload
  *
  * The length of each kind is bounded, and memory grows with the bytes that have really arrived, so
  * a lying length costs nothing. */

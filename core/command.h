@@ -5,8 +5,8 @@
  * zeroed memory), so the host clears nothing. The parity bit lies in `lo`; a producer that cannot
  * store 16 bytes at once stores `hi` first and `lo` with release.
  *
- *   lo   bit 0 parity | 1-3 kind | 4-15 peer rank | 16-39 flag index | 40-63 bytes / 16 hi   0-31
- *   source offset / 128 | 32-63 destination offset / 128
+ *   lo   bit 0 parity | 1-3 kind | 4-15 peer rank | 16-39 flag index | 40-63 bytes / 16
+ *   hi   0-31 source offset / 128 | 32-63 destination offset / 128
  *   BEGIN   lo: parity, kind, 16-39 plan id; hi: the epoch, whole
  *
  * Offsets are from the start of the symmetric heap. Every field is checked when the plan is made

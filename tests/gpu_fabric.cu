@@ -1,7 +1,9 @@
 /* GPU memory through softnic between two processes (each on a GPU of its own where there are two):
  * data before flag, also while a kernel holds every SM, directly and staged through host memory;
  * and how fast.
- *   gpu_fabric check    gpu_fabric bench [MB/s at least, from 1 MB chunks on] */
+ *
+ *   gpu_fabric check
+ *   gpu_fabric bench [MB/s at least, from 1 MB chunks on] */
 #include <cuda_runtime.h>
 
 #include <errno.h>

@@ -2,9 +2,9 @@
  * they do.
  *
  *   gpu_ring check   the proxy's fabric gets every put of four posting CTAs, each ring's in order,
- *   ring after ring full gpu_ring bench   commands per second of 1, 2, 4 and 8 posting CTAs into
- *   the proxy; and how long a command takes until a
- *                    thread that polls as the proxy does sees it
+ *                    ring after ring full
+ *   gpu_ring bench   commands per second of 1, 2, 4 and 8 posting CTAs into the proxy; and how long
+ *                    a command takes until a thread that polls as the proxy does sees it
  *
  * The way to the host cannot be timed by itself without a common clock. What is timed, on the GPU's
  * clock alone: from the command's store until the kernel sees the answer that the polling thread

@@ -1,14 +1,17 @@
 /* The options of the efa fabric: one struct, read from one string, e.g.
  * MK_EFA="stripe=131072,window=64".
  *
- *   key          default  meaning
- *   depth        1024     send queue entries of a device, 8 .. 32768; lowered to what the device
- *   holds window       256      messages of one peer that may be on their way here or not counted
- *   yet, 8 .. 256 stripe       65536    bytes of a put that one device takes before another takes
- *   part, 128 .. 1073741824 max_rdma     0        longest write, bytes, at least 4096 (longer ones
- *   are split); 0: the device's unsolicited  1        writes with immediate take no receive, where
- *   all devices of the rail can; 0: never relaxed_ordering 1    0: the data region is registered
- *   without it */
+ *   key               default  meaning
+ *   depth             1024     send queue entries of a device, 8 .. 32768; the device may lower it
+ *   window            256      messages of one peer that may be on their way here or not counted
+ *                              yet, 8 .. 256
+ *   stripe            65536    bytes of a put that one device takes before another takes part,
+ *                              128 .. 1073741824
+ *   max_rdma          0        longest write in bytes, at least 4096; longer ones are split. 0: the
+ *                              device's own limit
+ *   unsolicited       1        writes with immediate take no receive, if all devices of the rail
+ *                              can do that; 0: never
+ *   relaxed_ordering  1        0: the data region is registered without it */
 #ifndef MK_EFA_OPTIONS_H
 #define MK_EFA_OPTIONS_H
 

@@ -7,12 +7,13 @@
  * How the ends meet: a control QP to each peer, which is silent otherwise, and two control words
  * for each QP that the other end writes.
  *
- *     the end that fails                                             the other end WAITING  until
- *     the port has been active for a while
- *     STOPPED  QP in INIT, deaf; word 0: "generation g+1, I wait for packet p"  -->  WAITING, then
- *     STOPPED, the same word back STARTED  puts before p' are over; RTR, RTS; word 1: "send"  <-->
- *     the same
- *     RUNNING  once the other's word 1 is there: sends the rest
+ *     the end that fails                                       the other end
+ *     WAITING  until the port has been active for a while
+ *     STOPPED  QP in INIT, deaf; word 0: "generation g+1,      WAITING, then STOPPED, and sends
+ *              I wait for packet p"                            the same word back
+ *     STARTED  puts before p' are over; RTR, RTS;              the same
+ *              word 1: "send"
+ *     RUNNING  sends the rest once the other's word 1 is there
  *
  * Both may fail at once: the words say the same. Neither sends before the other listens. Packet
  * numbers begin elsewhere in each generation. All of it ends within the time that the QP's own

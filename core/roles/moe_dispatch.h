@@ -1,18 +1,16 @@
 /* MoE dispatch: tokens to their experts, the first part of both MoE operators, as one schedule for
  * every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is none
- *   leaves a place out, so
- *                                       a rank may have fewer tokens than there is room for, or
- *                                       none
+ *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts; a number that is no
+ *                                       expert leaves a place out, so a rank may have fewer tokens
+ *                                       than there is room for, or none
  *
  *   intra_comm   its first CTA gathers all ranks' ids (4 k bytes a token) and makes the tables of
- *   where everything goes, so
- *                that counts and offsets need no other exchange and no host; then all of them move
- *                this rank's tokens to the experts of the node, and those that the rail has brought
+ *                where everything goes, so that counts and offsets need no other exchange and no
+ *                host; then all of them move this rank's tokens to the experts of the node, and
+ *                those that the rail has brought
  *   inter_send   packs the tokens that have an expert on another node and puts them along the rail:
- *   each once per node,
- *                however many experts it has there
+ *                each once per node, however many experts it has there
  *
  * Minimum bytes, which depend on the ids: a token has to enter each other node where it has an
  * expert, and does so once, on its own rail. To those come ids, rounded up to 16 bytes a rank: each

@@ -1,12 +1,15 @@
 /* MoE dispatch+GEMM: C = the tokens of each expert * its B, as one schedule for every executor.
  *
  *   X_r [T, H], ids_r [T, k] uint32_t   each rank's tokens and their experts: see
- *   core/roles/moe_dispatch.h B_r [E/W, H, I]                     of the experts of a rank
+ *                                       core/roles/moe_dispatch.h
+ *   B_r [E/W, H, I]                     of the experts of a rank
  *   C_r [rows, I]                       of its experts one after the other, each beginning at a
- *   multiple of tile_m rows_r [E/W, 2] uint32_t            first row and number of rows of each
+ *                                       multiple of tile_m
+ *   rows_r [E/W, 2] uint32_t            first row and number of rows of each
  *
- *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is compute
- *   tiles of an expert start when their rows are in; all experts' rows from this node come first */
+ *   intra_comm, inter_send   as in core/roles/moe_dispatch.h, where the minimum of bytes is
+ *   compute                  tiles of an expert start when their rows are in; all experts' rows
+ *                            from this node come first */
 #ifndef MK_ROLES_MOE_DISPATCH_GEMM_H
 #define MK_ROLES_MOE_DISPATCH_GEMM_H
 

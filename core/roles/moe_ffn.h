@@ -1,29 +1,28 @@
 /* The MoE feed-forward layer: each token through its k experts and back, summed by weight, as one
  * schedule for every executor.
  *
- *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float   each rank's tokens, their experts
- *   (core/roles/moe_dispatch.h)
- *                                                               and what each counts for
- *   B1_r [E/W, H, 2 I], B2_r [E/W, I, H]                        of the experts of a rank; B1: gate,
- *   then up Y_r [T, H] = sum over its k of weight * (silu(x gate) * (x up)) B2; zeros for a token
- *   that names no expert
+ *   X_r [T, H], ids_r [T, k] uint32_t, weights_r [T, k] float
+ *                               each rank's tokens, their experts (core/roles/moe_dispatch.h) and
+ *                               what each expert counts for
+ *   B1_r [E/W, H, 2 I]          of the experts of a rank: gate, then up
+ *   B2_r [E/W, I, H]            of the experts of a rank
+ *   Y_r [T, H]                  the sum over the k experts of weight * (silu(x gate) * (x up)) B2;
+ *                               zeros for a token that names no expert
  *
- *   intra_comm, inter_send   tokens to their experts, as in core/roles/moe_dispatch.h; then
- *   intra_comm takes each row of
- *                            results as it is made to the rank of this node that is on the token's
- *                            rail
+ *   intra_comm, inter_send   move tokens to their experts, as in core/roles/moe_dispatch.h; then
+ *                            intra_comm takes each row of results, as it is made, to the rank of
+ *                            this node that is on the token's rail
  *   compute                  up: a tile reads columns of gate and the same of up, and stores
- *   silu(gate) * up; down: a tile of
- *                            results, once all columns of its rows' activation are stored. Experts
- *                            go through the stages in groups of rows of tiles: up of a group, then
- *                            down of the group before, whose last tiles of up are then done: no CTA
- *                            waits for another stage, and no stage waits for all experts. Tokens of
- *                            this node are computed first and last, those of other nodes between
- *                            (struct moe_run), so that both of their crossings have something to
- *                            hide behind
+ *                            silu(gate) * up. down: a tile of results, once all columns of its
+ *                            rows' activation are stored. Experts go through the stages in groups
+ *                            of rows of tiles: up of a group, then down of the group before, whose
+ *                            last tiles of up are then done: no CTA waits for another stage, and no
+ *                            stage waits for all experts. Tokens of this node are computed first
+ *                            and last, those of other nodes between (struct moe_run), so that both
+ *                            of their crossings have something to hide behind
  *   inter_reduce             the rank on a token's rail adds its rows of this node, by weight. For
- * a token of another node it puts the sum along the rail, one row. The token's source adds the
- * nodes' sums to Y
+ *                            a token of another node it puts the sum along the rail, one row. The
+ *                            token's source adds the nodes' sums to Y
  *
  * Minimum bytes, which depend on the ids: those of dispatch, and the same way back. A token's rows
  * of a node are added there, so each other node where it has an expert sends one row, on the

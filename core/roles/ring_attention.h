@@ -1,22 +1,22 @@
 /* Ring attention: O = softmax(Q K^T / sqrt(D)) V over a sequence that is spread over all ranks, as
  * one schedule for every executor.
  *
- *   Q, O [B, S/W, heads, D], K, V [B, S/W, kv_heads, D], lse [B, heads, S/W] fp32   each rank's
- *   rows of the
- * sequence
+ *   Q, O [B, S/W, heads, D]         each rank's rows of the sequence
+ *   K, V [B, S/W, kv_heads, D]      the same
+ *   lse [B, heads, S/W] fp32        logarithms of the sums of weights of these rows
  *
  * Causal: the sequence is 2 W blocks, and rank r holds blocks r and 2 W - 1 - r one after the
  * other, so that at every step every rank has the same work (two of four pairs of blocks; at its
  * own step one and two diagonals).
  *
  *   intra_comm   pushes its rank's K and V, head by head, to the peers of the node, then forwards
- *   those that the rail
- *                brings
+ *                those that the rail brings
  *   inter_send   puts K and V, head by head, to the same local rank of every other node (staged
- *   once into the heap) compute      takes a query tile through W steps: its own K and V, its
- *   node's ring, then the rings of the other nodes,
- *                waiting where it must. What a tile has so far (sums, maximum, sum of weights,
- *                fp32) stays with its CTA: on a GPU in registers, so that it never goes to memory
+ *                once into the heap)
+ *   compute      takes a query tile through W steps: its own K and V, its node's ring, then the
+ *                rings of the other nodes, waiting where it must. What a tile has so far (sums,
+ *                maximum, sum of weights, fp32) stays with its CTA: on a GPU in registers, so that
+ *                it never goes to memory
  *
  * Heads travel in the order in which query tiles want them: only the first tiles that a CTA takes
  * wait, for the few heads that all CTAs together are at; what later ones need has come by then.

@@ -5,9 +5,11 @@
  * for sums):
  *   gate, up      |off| <= H e |x| |column of B1|, by Cauchy-Schwarz
  *   activation    1.1 |up| off(gate) + |silu(gate)| off(up), as |silu'| < 1.1, and its rounding, u
- *   + 2^-20 of it row           (off(activation) + I e |activation|) |B2|; in fast mode its
- *   rounding, u sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of
- *   that for a node's sum that crosses Y             its rounding, u
+ *                 + 2^-20 of it
+ *   row           (off(activation) + I e |activation|) |B2|; in fast mode its rounding, u
+ *   sum           by |weight|; (k + 1) e of the sum of what is added; in fast mode u of that for a
+ *                 node's sum that crosses
+ *   Y             its rounding, u
  * In the norm the roundings are independent: of activation and Y sqrt(2) of one, in fast mode of
  * rows and nodes' sums too, 2. */
 #ifndef MK_CHECK_MOE_FFN_H
