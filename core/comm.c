@@ -287,6 +287,7 @@ void mk_comm_close(struct mk_comm *comm)
     for (uint32_t i = 0; i < comm->plan_count; i++)
         free(comm->plans[i]); /* the handle's first member */
     tuning_close(&comm->tuning);
+    free(comm->trace_state);
     free(comm);
 }
 

@@ -55,6 +55,7 @@ struct mk_comm {
     const uint64_t *exec_beats;
     uint64_t beats;
     struct mk_message_log messages;
+    void *trace_state; /* the tracer's, between mk_trace_begin and mk_trace_end; from malloc */
     struct mk_failure failure; /* this rank's own copy, once the job has failed */
     char error[512];
 };
@@ -76,6 +77,8 @@ struct mk_exec_ops {
     /* for what is on this stream; NULL: there are no streams, `wait` */
     int (*wait_stream)(struct mk_comm *comm, void *stream);
     void (*close)(struct mk_comm *comm);
+    /* empties the tracks, when all launches have ended; NULL: it keeps none */
+    int (*forget)(struct mk_comm *comm);
 };
 
 /* The network of one rank: NIC, fabric and proxy. */

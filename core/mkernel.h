@@ -103,9 +103,9 @@ int mk_comm_open(struct mk_comm **out, const struct mk_config *config);
 /* mk_comm_open for languages that do not read this header. `version` is the MK_VERSION_NUMBER that
  * the caller was written for; `settings` are strings "NAME=VALUE" in an array that NULL ends, read
  * during the call only. A NAME is a field of struct mk_config, except version; a VALUE is text, a
- * decimal number, or for exec host or cuda. If no setting names the rank, the launcher says it
- * (torchrun, srun or mpirun, by the environment of this process), and what the settings leave open
- * of nodes, gpus, host, port and token; without a launcher the job has one rank. */
+ * decimal number, or for exec host, cuda or emulated. If no setting names the rank, the launcher
+ * says it (torchrun, srun or mpirun, by the environment of this process), and what the settings
+ * leave open of nodes, gpus, host, port and token; without a launcher the job has one rank. */
 int mk_comm_open_settings(struct mk_comm **out, uint32_t version, const char *const *settings);
 
 /* This rank, the nodes of the job and the ranks per node. Any thread, until the communicator is
@@ -281,6 +281,23 @@ int mk_wait(struct mk_comm *comm);
  * elsewhere. A caller may wait in any other way, but then a failure ends the job only after its
  * timeout, and the next of these calls reports it. On the host: as mk_wait. */
 int mk_wait_stream(struct mk_comm *comm, void *stream);
+
+/* ---- traces ---- */
+
+/* Begins a trace: what launches recorded before is forgotten, and the ranks' clocks are compared.
+ * Every rank calls, with no launch running elsewhere in the job that was made before. Waits for
+ * this rank's launches as mk_wait does, then at most timeout_ns for the other ranks.
+ * Errors: -EINVAL (config.trace_events was 0), -ENOMEM, -EIO (the job has failed). */
+int mk_trace_begin(struct mk_comm *comm);
+
+/* Ends it: waits for this rank's launches, and rank 0 stores what all ranks have recorded in an
+ * SQLite file at `path` (docs/TRACE.md), over what was there. Every rank calls; only rank 0's path
+ * and `command` (how the program was started; NULL: not known) count, and both are read during the
+ * call only. Blocks until rank 0 has stored the file, which goes on saying that it does.
+ * Errors: -EINVAL (no mk_trace_begin before), -EIO (the job has failed), or what rank 0's disk said
+ * (-EACCES, -ENOENT, -ENOSPC ...): then the file is as it was, the trace is lost, rank 0 alone is
+ * told, and the communicator can be used on. */
+int mk_trace_end(struct mk_comm *comm, const char *path, const char *command);
 
 #ifdef __cplusplus
 }

@@ -122,6 +122,16 @@ static int setting_take(const struct setting *table, size_t count, const char *o
 
 /* ---- the communicator ---- */
 
+static int setting_read_exec(const char *value, struct mk_config *c, char *error, size_t size)
+{
+    for (int i = 0; i < MK_EXECS; i++)
+        if (!strcmp(value, plan_execs[i])) {
+            c->exec = (enum mk_exec)i;
+            return 0;
+        }
+    return plan_refuse(error, size, "exec=%.40s: host, cuda or emulated", value);
+}
+
 static int settings_read_comm(struct mk_config *c, const char *const *settings, char *error,
                               size_t size)
 {
@@ -130,10 +140,8 @@ static int settings_read_comm(struct mk_config *c, const char *const *settings, 
         if (!exec)
             result = setting_take(comm_settings, COUNT(comm_settings), "exec", *settings, c, error,
                                   size);
-        else if (!strcmp(exec, "host") || !strcmp(exec, "cuda"))
-            result = 0, c->exec = *exec == 'h' ? MK_EXEC_HOST : MK_EXEC_CUDA;
         else
-            result = plan_refuse(error, size, "exec=%.40s: host or cuda", exec);
+            result = setting_read_exec(exec, c, error, size);
         if (result)
             return result;
     }

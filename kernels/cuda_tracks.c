@@ -106,6 +106,21 @@ int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm)
     return 0;
 }
 
+int cuda_tracks_forget(struct cuda_tracks *t, struct mk_comm *comm)
+{
+    for (uint32_t i = 0; i < t->count; i++) {
+        t->fresh[i].count = t->host[i].count = 0;
+        t->fresh[i].dropped = t->host[i].dropped = 0;
+        t->fresh[i].events = t->events + (size_t)i * t->capacity;
+        t->fresh[i].capacity = t->capacity;
+    }
+    comm->gpu_clock_residual = 0;
+    if (cudaMemcpy(t->device, t->fresh, t->count * sizeof *t->device, cudaMemcpyHostToDevice) !=
+        cudaSuccess)
+        return -EIO;
+    return gpu_clock_sample(t->mailbox, NULL, &t->last);
+}
+
 void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm)
 {
     if (!t)

@@ -18,6 +18,10 @@ struct mk_track *cuda_tracks_device(const struct cuda_tracks *t);
  * kernel may be running. 0 or -EIO. */
 int cuda_tracks_collect(struct cuda_tracks *t, struct mk_comm *comm);
 
+/* Empties the tracks, on the GPU too; takes a clock sample. No kernel may be running, and all that
+ * was recorded has been collected. 0 or -EIO. */
+int cuda_tracks_forget(struct cuda_tracks *t, struct mk_comm *comm);
+
 /* Frees; comm->tracks too. NULL is allowed. */
 void cuda_tracks_destroy(struct cuda_tracks *t, struct mk_comm *comm);
 

@@ -306,6 +306,13 @@ static int exec_cuda_wait_stream(struct mk_comm *comm, void *stream)
     return exec_cuda_wait_for(comm, &one);
 }
 
+static int exec_cuda_forget(struct mk_comm *comm)
+{
+    struct cuda_executor *x = comm->exec_state;
+    int result = x->tracks ? cuda_tracks_forget(x->tracks, comm) : 0;
+    return result ? exec_cuda_refuse(comm, result, "the GPU's tracks cannot be emptied") : 0;
+}
+
 static void exec_cuda_close(struct mk_comm *comm)
 {
     struct cuda_executor *x = comm->exec_state;
@@ -347,4 +354,5 @@ const struct mk_exec_ops exec_cuda = {
     .wait = exec_cuda_wait,
     .wait_stream = exec_cuda_wait_stream,
     .close = exec_cuda_close,
+    .forget = exec_cuda_forget,
 };

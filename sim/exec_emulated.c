@@ -412,6 +412,16 @@ static void exec_emulated_close(struct mk_comm *comm)
     free(x);
 }
 
+static int exec_emulated_empty_tracks(struct mk_comm *comm)
+{
+    struct emulated_executor *x = comm->exec_state;
+    for (uint32_t i = 0; x->tracks && i < TRACKS; i++) {
+        x->tracks[i].count = 0;
+        x->tracks[i].dropped = 0;
+    }
+    return 0;
+}
+
 const struct mk_exec_ops exec_emulated = {
     .name = "emulated",
     .sms = exec_emulated_sms,
@@ -420,6 +430,7 @@ const struct mk_exec_ops exec_emulated = {
     .launch = exec_emulated_launch,
     .wait = exec_emulated_wait,
     .close = exec_emulated_close,
+    .forget = exec_emulated_empty_tracks,
 };
 
 #endif

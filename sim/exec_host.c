@@ -356,6 +356,18 @@ static int exec_host_wait(struct mk_comm *comm)
     return comm_failed(comm) ? -EIO : result;
 }
 
+static int exec_host_forget(struct mk_comm *comm)
+{
+    struct host_executor *h = comm->exec_state;
+    for (uint32_t i = 0; i < h->cta_count; i++) {
+        struct mk_track *t = &h->rank.ctas[i].track;
+        t->count = 0;
+        t->dropped = 0;
+        comm->tracks[i] = *t;
+    }
+    return 0;
+}
+
 /* The thread hangs in a CTA. Whatever that may still touch stays, for as long as the process:
  * rings, heap, plans and all. */
 static void exec_host_abandon(struct mk_comm *comm)
@@ -420,4 +432,5 @@ const struct mk_exec_ops exec_host = {
     .launch = exec_host_launch,
     .wait = exec_host_wait,
     .close = exec_host_close,
+    .forget = exec_host_forget,
 };

@@ -198,7 +198,7 @@ def an_input_is_read_where_it_lies_or_copied():
 @scene
 def refusals():
     refuses("there is no communicator: call mkernel.init first", mkernel.ag_gemm, numpy.zeros((8, 8), numpy.uint16), None)
-    refuses("device='gpu': cpu or cuda", mkernel.init, device="gpu")
+    refuses("device='gpu': cpu, cuda or emulated", mkernel.init, device="gpu")
     refuses("import torch before mkernel.init", mkernel.init, device="cuda")
     refuses("there is no setting 'heap'; these are: exec, rank", mkernel.init, heap=5)
     comm = mkernel.init(timeout_ns=MINUTE, heap_bytes=1 << 20)
@@ -405,6 +405,105 @@ def the_end_of_the_process_closes_what_is_open():
     began = time.monotonic()
     ranks(2, leaving)
     assert time.monotonic() - began < 50  # no rank waited for the other's timeout
+
+
+# ---- traces and files ----
+
+
+@scene
+def tracing(path):
+    comm = mkernel.init(timeout_ns=MINUTE, trace_events=4096)
+    a, b = numpy.zeros((32, 64), numpy.uint16), numpy.zeros((64, 48), numpy.uint16)
+    mkernel.ag_gemm(a, b)
+    with mkernel.trace(path):
+        for _ in range(3):
+            mkernel.ag_gemm(a, b)
+    mkernel.ag_gemm(a, b)
+    try:
+        with comm.trace(path + ".none"):
+            raise KeyError("mine")
+    except KeyError:
+        pass
+    assert not os.path.exists(path + ".none")
+    if comm.rank == 0:
+        try:
+            with comm.trace("/nowhere/at/all.db"):
+                pass
+            raise AssertionError("no exception")
+        except mkernel.Error as e:
+            says(str(e), "/nowhere/at/all.db")
+    else:
+        with comm.trace("/nowhere/at/all.db"):
+            pass
+    mkernel.ag_gemm(a, b)
+    comm.close()
+
+
+@scene
+def tracing_without_room():
+    mkernel.init()
+    refuses("opened without trace_events", mkernel.trace("x.db").__enter__)
+
+
+@case
+def a_block_is_traced_and_read_as_a_frame():
+    ranks(1, tracing_without_room)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "of a 100% #1?.db")
+        ranks(2, tracing, path)
+        for without in (True, False):
+            if without:
+                kept_module = sys.modules.pop("pandas", None)
+                sys.modules["pandas"] = None  # so that its import fails
+            launches = mkernel.frame(path)
+            events = mkernel.frame(path, "SELECT rank, count(*) AS n FROM events WHERE kind = 'tile' GROUP BY rank")
+            assert len(launches["launch"]) == 3, launches
+            assert list(events["rank"]) == [0, 1] and min(events["n"]) >= 3
+            refuses("has no nonsense; it has", mkernel.frame, path, "nonsense")
+            refuses("no such column: nonsense", mkernel.frame, path, "SELECT nonsense FROM events")
+            if without:
+                assert isinstance(launches, dict)
+                del sys.modules["pandas"]
+                if kept_module:
+                    sys.modules["pandas"] = kept_module
+        refuses("there is no file", mkernel.frame, path + ".none")
+
+
+@case
+def a_file_of_results_is_read_as_a_frame():
+    """One that `mkernel sweep` has made, where it is built beside the wheel."""
+    command = os.path.join(os.path.dirname(os.path.abspath(os.environ["MK_WHEEL"])), "mkernel")
+    if not os.path.exists(command):
+        raise Skip("no mkernel beside the wheel")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "first.db")
+        run([command, "sweep", "--vary", "op=ag_gemm:gemm_rs;exec=host;shape=64,64,64;iters=5", "--repeats", "2", "--out", path])
+        samples, jobs = mkernel.frame(path), mkernel.frame(path, "jobs")
+        assert sorted(set(jobs["op"])) == ["ag_gemm", "gemm_rs"] and len(jobs["op"]) == 4
+        assert set(jobs["verdict"]) == {"right"} and min(samples["ms"]) > 0 and len(samples["ms"]) >= 20
+
+
+@scene
+def emulating():
+    comm = mkernel.init(device="emulated", timeout_ns=MINUTE, heap_bytes=8 << 20)
+    rng = numpy.random.default_rng(comm.rank)
+    a, b = bf16(rng, 64, 64), bf16(rng, 64, 64)
+    near(mkernel.ag_gemm(a, b), floats(numpy.concatenate(list(rows_of(comm, 64, 64)))) @ floats(b))
+    # A GPU's tile, which is never smaller: the host's would be no larger than the 64 rows.
+    assert int(re.search(r"tile=(\d+)x", comm.plans[0].options).group(1)) >= 128, comm.plans
+    comm.close()
+
+
+def rows_of(comm, *shape):
+    return [bf16(numpy.random.default_rng(r), *shape) for r in range(comm.world)]
+
+
+@case
+def the_emulated_gpu_runs_the_kernels_themselves():
+    said = run([sys.executable, "-c", "import mkernel\ntry:\n mkernel.init(device='emulated')\nexcept mkernel.Error as e:\n print(e)"])
+    if "this build has no" in said:
+        raise Skip(said.strip())
+    ranks(2, emulating)
 
 
 # ---- failures ----

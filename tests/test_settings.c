@@ -139,7 +139,7 @@ static void settings_that_make_no_sense_are_refused(void **state)
         {"port=65536", "port=65536: a number of 0 to 65535"},
         {"heap_bytes=18446744073709551616", "a number of 0 to 18446744073709551615"},
         {"heap_bytes=1 GB", "heap_bytes=1 GB: a number"},
-        {"exec=gpu", "exec=gpu: host or cuda"},
+        {"exec=gpu", "exec=gpu: host, cuda or emulated"},
         {longest, "nic has 595 characters: at most 255"},
         {"nodes=2", "nodes or gpus without rank"},
     };

@@ -9,18 +9,24 @@
 from ._library import VERSION as __version__
 from ._library import Error, Refused
 from ._communicator import Communicator, Plan, default, init
+from ._frames import frame
 from .operators import ag_gemm, all_gather, gemm_ar, gemm_rs, moe_dispatch_gemm, moe_ffn, ring_attention
 from . import operators
 
 __all__ = [
-    "Communicator", "Error", "Plan", "Refused", "ag_gemm", "all_gather", "default", "empty", "from_bf16", "gemm_ar",
-    "gemm_rs", "init", "moe_dispatch_gemm", "moe_ffn", "operators", "ring_attention", "to_bf16",
+    "Communicator", "Error", "Plan", "Refused", "ag_gemm", "all_gather", "default", "empty", "frame", "from_bf16", "gemm_ar",
+    "gemm_rs", "init", "moe_dispatch_gemm", "moe_ffn", "operators", "ring_attention", "to_bf16", "trace",
 ]
 
 
 def empty(shape, dtype=None, *, comm=None):
     """An array in the symmetric heap: `Communicator.empty` of `comm`, default that of `mkernel.init`."""
     return (comm or default()).empty(shape, dtype)
+
+
+def trace(path, *, comm=None):
+    """Records what is launched in a `with` block: `Communicator.trace` of `comm`, default that of `mkernel.init`."""
+    return (comm or default()).trace(path)
 
 
 def to_bf16(x):

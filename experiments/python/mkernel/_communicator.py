@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import sys
@@ -89,7 +90,8 @@ class Communicator:
     """
 
     def __init__(self, arrays, device: str, **settings):
-        """`arrays`: the module for the kind of arrays (_numpy, _torch). `settings`: fields of struct mk_config."""
+        """`arrays`: the module for the kind of arrays (_numpy, _torch). `device`: "cpu", "cuda" or "emulated".
+        `settings`: fields of struct mk_config."""
         global _next_handle
         self._arrays = arrays
         self._lock = threading.RLock()
@@ -100,9 +102,9 @@ class Communicator:
         self._lent = weakref.WeakSet()  # what heap arrays keep alive
         self._foreign = False  # this process is a fork of the one that opened it
         self._stream = None  # of the last launch, where there are streams
-        self._host = device == "cpu"
+        self._host = device != "cuda"
         address = ctypes.c_void_p()
-        words = _library.settings(exec="host" if self._host else "cuda", **settings)
+        words = _library.settings(exec="host" if device == "cpu" else device, **settings)
         result = library.mk_comm_open_settings(ctypes.byref(address), _library.VERSION_NUMBER, words)
         if result:
             failure = _library.error(result, _sentence(address.value))
@@ -136,6 +138,10 @@ class Communicator:
 
     def _fail(self, result: int):
         raise _library.error(result, _sentence(self._address))
+
+    def _raise(self, result: int):
+        if result:
+            self._fail(result)
 
     # ---- launches ----
 
@@ -291,6 +297,25 @@ class Communicator:
             self._blocks[address] = offset.value
             return self._arrays.at(address, shape, dtype, owner)
 
+    # ---- traces ----
+
+    @contextlib.contextmanager
+    def trace(self, path):
+        """Records the launches of a `with` block, on all ranks; at its end rank 0 stores them in one SQLite file at
+        `path`, over what was there, for `mkernel tui`, `mkernel trace` and `mkernel.frame`. Collective.
+
+        The communicator must have been opened with trace_events, the records that each track may hold (16 bytes
+        each; a tile takes one to three): init(trace_events=1 << 16). What does not fit is counted and shown. After an
+        exception in the block nothing is stored.
+        """
+        with self._lock:
+            self._check()
+            self._raise(library.mk_trace_begin(self._address))
+        yield self
+        with self._lock:
+            self._check()
+            self._raise(library.mk_trace_end(self._address, os.fspath(path).encode(), " ".join(sys.argv).encode()))
+
     # ---- waiting and closing ----
 
     def wait(self) -> None:
@@ -298,9 +323,7 @@ class Communicator:
         returns before it has run. Nothing to wait for on the CPU, where each launch does."""
         with self._lock:
             self._check()
-            result = library.mk_wait(self._address)
-            if result:
-                self._fail(result)
+            self._raise(library.mk_wait(self._address))
 
     def close(self) -> None:
         """Leaves the job. Collective: waits for the other ranks, at most the timeout. Refused while arrays of
@@ -359,7 +382,8 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
     that of `python3 -m mkernel.launch`. Without any, the job has one rank.
 
     device: "cuda" or "cpu". Default: "cuda" where PyTorch has been imported and finds a GPU, else "cpu", where
-        CTAs are coroutines on a thread of this process.
+        CTAs are coroutines on a thread of this process. "emulated": arrays on the CPU, and a small GPU that is emulated
+        there runs the GPU kernels' own code: slow, for tests of programs and kernels.
     nodes: default as the launcher or the hosts say. More stand for nodes on one host (nic="soft").
     settings: the other fields of struct mk_config in mkernel.h: heap_bytes (symmetric heap; default 1 GiB on a
         GPU, 256 MiB on the CPU), timeout_ns (of every wait; default 10 s), fabric, nic, rails, flag_bytes,
@@ -367,14 +391,14 @@ def init(*, device: Optional[str] = None, group=None, nodes: Optional[int] = Non
     """
     global _default
     arrays = _choose_arrays()
-    if device not in (None, "cpu", "cuda"):
-        raise Refused(f"device={device!r}: cpu or cuda")
+    if device not in (None, "cpu", "cuda", "emulated"):
+        raise Refused(f"device={device!r}: cpu, cuda or emulated")
     if arrays.NAME == "torch":
         chosen, joined = device or arrays.default_device(), arrays.join(group, nodes)
     elif device == "cuda" or group is not None:
         raise Refused("GPUs and groups are PyTorch's: import torch before mkernel.init")
     else:
-        chosen, joined = "cpu", {}
+        chosen, joined = device or "cpu", {}
     comm = Communicator(arrays, chosen, **{"nodes": nodes, **joined, **settings})
     if _default is None or _default.closed:
         _default = comm
