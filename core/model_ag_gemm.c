@@ -49,23 +49,36 @@ static double model_arrival(const struct model_walk *w, const struct ag_gemm_pla
     return push->first + push->round * (double)mk_ceil_div(turn, push->movers) + w->machine->flag;
 }
 
-/* When a chunk of another node's shard is here: its rail's puts, one after the other, and where it
- * is not this rank's rail the push of the rank that received it. */
-static double model_from_node(const struct model_walk *w, const struct ag_gemm_plan *p,
-                              uint32_t node_distance, uint32_t local_distance, uint32_t chunk)
+/* When a chunk of a shard of this rail is here from the node at `distance`: staged by a CTA of
+ * inter_send, then put, one after the other. Ranks are alike: it is here when this rank's own is
+ * there. */
+static double model_by_rail(const struct model_walk *w, const struct ag_gemm_plan *p,
+                            uint32_t distance, uint32_t chunk)
 {
     const struct mk_machine *m = w->machine;
-    double bytes = (double)p->chunk_rows * (double)p->row_bytes;
-    double put =
-        model_later(m->nic_rate > 0 ? bytes / m->nic_rate : 0, model_later(m->nic_message, m->put));
-    double at = m->command + m->proxy_command + m->nic_latency + m->nic_flag + m->receive +
-                bytes / model_later(m->pcie_rate, 1) +
-                put * ((double)(node_distance - 1) * p->chunks + chunk + 1);
-    if (local_distance)
-        at += machine_copy_ns(m, MACHINE_WARP, p->split.ctas[MK_INTRA_COMM], 1, p->pace,
-                              bytes / p->pieces) +
-              m->flag;
-    return at;
+    uint32_t rows = p->shard_rows < p->chunk_rows ? p->shard_rows : p->chunk_rows,
+             senders = p->split.ctas[MK_INTER_SEND] ? p->split.ctas[MK_INTER_SEND] : 1;
+    double bytes = rows * (double)p->row_bytes;
+    double put = model_later(m->nic_rate > 0 ? bytes / m->nic_rate : 0,
+                             model_later(m->nic_message, m->put)),
+           stage =
+               p->staged ? machine_copy_ns(m, MACHINE_TMA, senders, 0, 0, bytes) + m->settle : 0;
+    double staged = stage * (chunk / senders + 1),
+           queued = stage + put * ((double)(distance - 1) * p->chunks + chunk);
+    return model_later(staged, queued) + put + m->command + m->proxy_command + m->nic_latency +
+           m->nic_flag + m->receive;
+}
+
+/* ... of another rail: its rank of this node pushes it on, behind its own shard. */
+static double model_by_peer(const struct model_walk *w, const struct ag_gemm_plan *p,
+                            const struct model_push *push, uint32_t distance, uint32_t chunk)
+{
+    uint64_t chunk_turns = (uint64_t)(p->topo.gpus - 1) * p->pieces,
+             turns = ((uint64_t)(distance - 1) * p->chunks + chunk + 1) * chunk_turns;
+    double queued = push->until + push->round * (double)mk_ceil_div(turns, push->movers),
+           here = model_by_rail(w, p, distance, chunk) + w->machine->wait +
+                  push->round * (double)mk_ceil_div(chunk_turns, push->movers);
+    return model_later(queued, here) + w->machine->flag;
 }
 
 void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struct ag_gemm_plan *p)
@@ -82,15 +95,16 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
     w->network = 0;
     w->compute = 0;
     uint64_t waves = mk_ceil_div(p->tiles, e.engines);
-    for (uint32_t member = 0; member < MODEL_MEMBERS; member++) {
-        uint32_t index = (2 * member + 1) * e.engines / (2 * MODEL_MEMBERS);
+    uint32_t taking = p->tiles < e.engines ? p->tiles : e.engines; /* engines that have a tile */
+    for (uint32_t member = 0; member <= MODEL_MEMBERS; member++) {
+        /* evenly, and the one that has the last tile */
+        uint32_t index = member < MODEL_MEMBERS ? (2 * member + 1) * taking / (2 * MODEL_MEMBERS)
+                                                : (p->tiles - 1) % e.engines;
         double at = 0;
         for (uint64_t wave = 0; wave < waves; wave++) {
             uint64_t t = wave * e.engines + index;
             if (t >= p->tiles)
-                t = p->tiles - 1;
-            if (wave * e.engines + index >= p->tiles && member)
-                break; /* the first member takes the last tile in any case */
+                break;
             struct mk_tile tile;
             ag_gemm_tile(p, (uint32_t)t, &tile);
             uint32_t node = mk_node_of(&p->topo, p->topo.rank),
@@ -102,10 +116,11 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
             double stage = e.stage * (at < push.until ? 1 + (e.busy - 1) * push.busy : 1);
             at += e.begin;
             for (uint32_t slice = 0; slice < p->slices; slice++) {
-                double here =
-                    nodes_away ? model_from_node(w, p, nodes_away, away, tile.row / p->chunk_rows)
-                    : away     ? model_arrival(w, p, &push, away, tile.row / p->chunk_rows, slice)
-                               : 0;
+                uint32_t chunk = tile.row / p->chunk_rows;
+                double here = nodes_away && away ? model_by_peer(w, p, &push, nodes_away, chunk)
+                              : nodes_away       ? model_by_rail(w, p, nodes_away, chunk)
+                              : away             ? model_arrival(w, p, &push, away, chunk, slice)
+                                                 : 0;
                 if (nodes_away)
                     w->network = model_later(w->network, here);
                 if (here > at)
@@ -116,5 +131,9 @@ void model_ag_gemm(struct model_walk *w, const struct mk_problem *q, const struc
         }
         w->compute = model_later(w->compute, at);
     }
-    w->end = m->launch + model_later(w->compute, push.until);
+    double pushed = push.until;
+    if (p->topo.nodes > 1 && p->topo.gpus > 1)
+        pushed = model_by_peer(w, p, &push, p->topo.nodes - 1, p->chunks - 1);
+    w->moved = model_later(w->moved, pushed);
+    w->end = m->launch + model_later(w->compute, pushed);
 }
