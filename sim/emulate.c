@@ -1,5 +1,6 @@
 /* How a case of the explorer becomes one for emulated GPUs. */
 #include "core/gemm_tiles.h"
+#include "core/ops/op.h"
 #include "sim/world.h"
 
 #include <string.h>
@@ -15,21 +16,20 @@ static uint32_t emulate_tile_count(void)
     return n;
 }
 
-/* Two thread blocks that compute; roles share their blocks where they can, or have one block each.
- */
+/* Two thread blocks that compute; the operator's other roles share their blocks where they can, or
+ * have one block each. */
 static void emulate_choose_roles(struct mk_problem *q, uint64_t seed)
 {
     uint32_t *ctas = q->tuning.split.ctas;
     memset(ctas, 0, sizeof q->tuning.split.ctas);
     ctas[MK_COMPUTE] = 2;
-    if (q->op == MK_OP_AG_GEMM) {
-        /* one: a block of its own, which copies by TMA */
-        ctas[MK_INTRA_COMM] = q->topo.gpus < 2 ? 0 : seed & 1 ? 1 : 2;
-        ctas[MK_INTER_SEND] = q->topo.nodes > 1;
-        return;
-    }
-    ctas[MK_INTRA_COMM] = q->op == MK_OP_GEMM_AR && q->topo.gpus > 1 ? 2 : 0;
-    ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
+    int reduces = op_needs(q->op, &q->topo, MK_INTER_REDUCE);
+    if (op_needs(q->op, &q->topo, MK_INTRA_COMM))
+        /* one: a block of its own, which copies by TMA; beside reducers it shares the engine's */
+        ctas[MK_INTRA_COMM] = !reduces && seed & 1 ? 1 : 2;
+    ctas[MK_INTER_SEND] = (uint32_t)op_needs(q->op, &q->topo, MK_INTER_SEND);
+    if (reduces)
+        ctas[MK_INTER_REDUCE] = q->topo.nodes > 1 ? 1 : 2;
 }
 
 void sim_world_emulate(struct sim_world_config *c, int drawn)

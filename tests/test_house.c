@@ -210,6 +210,37 @@ static void everybody_includes_what_is_theirs(void **state)
     assert_true(files > 20 && includes > files); /* the walk did walk */
 }
 
+/* ---- operators ---- */
+
+/* A line that names one operator, and is no comment. */
+static void look_for_operators(const char *path, void *context)
+{
+    char line[1024];
+    if (strstr(path, "/ops/"))
+        return;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int number = 1; fgets(line, sizeof line, file); number++) {
+        const char *text = line + strspn(line, " "), *op = strstr(line, "MK_OP_");
+        if (!op || op[6] < 'A' || op[6] > 'Z' || *text == '*' || !strncmp(text, "/*", 2))
+            continue;
+        print_message("%s:%d names an operator: its descriptor should say what this asks\n", path,
+                      number);
+        ++*(int *)context;
+    }
+    fclose(file);
+}
+
+static void operators_are_named_by_their_own_files_alone(void **state)
+{
+    int wrong = 0;
+    if (!at_root())
+        skip();
+    for (int i = 0; i < RULES; i++)
+        walk(rules[i].folder, look_for_operators, &wrong);
+    assert_int_equal(wrong, 0);
+}
+
 /* ---- PTX ---- */
 
 static void look_for_asm(const char *path, void *context)
@@ -554,6 +585,7 @@ int main(void)
         cmocka_unit_test(the_tree_is_formatted),
         cmocka_unit_test(everybody_includes_what_is_theirs),
         cmocka_unit_test(folders_of_experiments_include_one_way),
+        cmocka_unit_test(operators_are_named_by_their_own_files_alone),
         cmocka_unit_test(ptx_lies_in_two_files),
         cmocka_unit_test(a_new_operator_compiles_no_kernel_anew),
         cmocka_unit_test(headers_of_core_compile_alone),

@@ -2,6 +2,7 @@
  * lies. */
 #include "core/command.h"
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/gemm.h"
 #include "core/roles/ag_gemm_plan.h"
 
@@ -244,6 +245,11 @@ int mk_ag_gemm(struct mk_plan *plan, const void *a, const void *b, void *c, void
     return op_launch(plan, MK_OP_AG_GEMM, arguments, stream);
 }
 
+static void ag_gemm_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_ag_gemm(w, &p->problem, ag_gemm_plan_of(p));
+}
+
 const struct op_descriptor op_ag_gemm = {
     .help = "gathers A from all ranks and multiplies it by this rank's B",
     .shape = &op_shape_gemm,
@@ -261,5 +267,6 @@ const struct op_descriptor op_ag_gemm = {
     .flags = flags,
     .describe_tile = ag_gemm_describe_tile,
     .describe_chunk = ag_gemm_describe_chunk,
+    .model = ag_gemm_model,
     .work = ag_gemm_work,
 };

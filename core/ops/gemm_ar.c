@@ -2,6 +2,7 @@
  * GEMM+ReduceScatter, and where the sum is gathered. */
 #include "core/command.h"
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/gemm.h"
 #include "core/roles/gemm_ar_plan.h"
 
@@ -75,6 +76,11 @@ int mk_gemm_ar(struct mk_plan *plan, const void *a, const void *b, void *c, void
     return op_launch(plan, MK_OP_GEMM_AR, arguments, stream);
 }
 
+static void gemm_ar_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_gemm_rs(w, &p->problem, &gemm_ar_plan_of(p)->rs, 1);
+}
+
 const struct op_descriptor op_gemm_ar = {
     .help = "adds the products A B of all ranks; every rank gets the sum",
     .shape = &op_shape_gemm,
@@ -90,5 +96,6 @@ const struct op_descriptor op_gemm_ar = {
     .flags = flags,
     .describe_tile = gemm_ar_describe_tile,
     .describe_chunk = gemm_ar_describe_chunk,
+    .model = gemm_ar_model,
     .work = gemm_ar_work,
 };

@@ -2,6 +2,7 @@
  * GEMM+AllReduce's begins with: which shapes it takes, and where everything lies. */
 #include "core/command.h"
 #include "core/mkernel.h"
+#include "core/model_gemm.h"
 #include "core/ops/gemm.h"
 
 #include <errno.h>
@@ -260,6 +261,11 @@ int mk_gemm_rs(struct mk_plan *plan, const void *a, const void *b, void *c, void
     return op_launch(plan, MK_OP_GEMM_RS, arguments, stream);
 }
 
+static void gemm_rs_model(struct model_walk *w, const struct mk_plan *p)
+{
+    model_gemm_rs(w, &p->problem, gemm_rs_plan_of(p), 0);
+}
+
 const struct op_descriptor op_gemm_rs = {
     .help = "adds the products A B of all ranks; each rank gets its rows of the sum",
     .shape = &op_shape_gemm,
@@ -276,5 +282,6 @@ const struct op_descriptor op_gemm_rs = {
     .flags = flags,
     .describe_tile = gemm_rs_describe_tile,
     .describe_chunk = gemm_rs_describe_chunk,
+    .model = gemm_rs_model,
     .work = gemm_rs_work,
 };

@@ -82,6 +82,8 @@ struct op_flag_range {
 };
 #define OP_FLAG_RANGES 8
 
+struct model_walk;
+
 struct op_descriptor {
     const char *help; /* one line: what it computes */
 
@@ -115,6 +117,9 @@ struct op_descriptor {
                            uint64_t *bytes);
     void (*work)(const struct mk_plan *p, double *flop, uint64_t *nvlink_bytes,
                  uint64_t *network_bytes);
+    /* How long a launch takes on a GPU, by arithmetic on its waves (core/model.h). NULL: not
+     * known. */
+    void (*model)(struct model_walk *w, const struct mk_plan *p);
 };
 
 #define MK_OPERATOR(name, NAME, where) extern const struct op_descriptor op_##name;
